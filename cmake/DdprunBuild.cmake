@@ -1,0 +1,68 @@
+# How every target of ours is built: language level, warnings, sanitizers, ccache, linker, output folders, and the two
+# functions that folders use: ddprun_library() and ddprun_executable().
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
+  find_program(DDPRUN_CCACHE ccache)
+  mark_as_advanced(DDPRUN_CCACHE)
+  if(DDPRUN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${DDPRUN_CCACHE}")
+  endif()
+endif()
+
+# What all our targets share, privately: a consumer never inherits our warnings or sanitizers.
+add_library(ddprun_build_flags INTERFACE)
+target_compile_features(ddprun_build_flags INTERFACE cxx_std_20)
+target_compile_options(ddprun_build_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-align
+                                                    -Woverloaded-virtual -Wvla -fvisibility-inlines-hidden)
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(ddprun_build_flags INTERFACE -Werror)
+endif()
+if(DDPRUN_SANITIZE)
+  target_compile_options(ddprun_build_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer
+                                                      -fno-sanitize-recover=all)
+  target_link_options(ddprun_build_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE})
+endif()
+find_program(DDPRUN_MOLD mold)
+mark_as_advanced(DDPRUN_MOLD)
+if(DDPRUN_MOLD AND NOT DDPRUN_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION
+                                                                              VERSION_GREATER_EQUAL 12.1)
+  target_link_options(ddprun_build_flags INTERFACE -fuse-ld=mold)
+endif()
+
+# ddprun_library(<folder> SOURCES ... [HEADERS ...] [PUBLIC <libraries>] [PRIVATE <libraries>])
+# One static library ddprun_<folder>, alias ddprun::<folder>. HEADERS are the public ones, installed under
+# include/ddprun/<folder>/; includes are relative to the project root.
+function(ddprun_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  add_library(ddprun_${folder} STATIC ${arg_SOURCES})
+  add_library(ddprun::${folder} ALIAS ddprun_${folder})
+  set_target_properties(ddprun_${folder} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(ddprun_${folder} PUBLIC cxx_std_20)
+  if(arg_HEADERS)
+    target_sources(ddprun_${folder} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${arg_HEADERS})
+    set_property(GLOBAL APPEND PROPERTY DDPRUN_PUBLIC_HEADERS ${arg_HEADERS})
+  endif()
+  target_include_directories(ddprun_${folder} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ddprun>)
+  target_link_libraries(
+    ddprun_${folder}
+    PUBLIC ${arg_PUBLIC}
+    PRIVATE $<BUILD_INTERFACE:ddprun_build_flags> ${arg_PRIVATE})
+  set_property(GLOBAL APPEND PROPERTY DDPRUN_LIBRARIES ddprun_${folder})
+endfunction()
+
+# ddprun_executable(<name> SOURCES ... [LINK <libraries>]): a program in build/<preset>/bin.
+function(ddprun_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LINK} ddprun_build_flags)
+endfunction()

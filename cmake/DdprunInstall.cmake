@@ -1,0 +1,1 @@
+# Install rules; filled together with the package test.

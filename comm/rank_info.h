@@ -1,0 +1,38 @@
+// Who this process is in the job, read from the variables that launchers set. No LibTorch here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace ddp {
+
+/// Looks up an environment variable; nullopt when it is unset.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// One process's place in the job, in the terms of torchrun's environment.
+struct RankInfo {
+  int rank = 0;              ///< RANK: 0 … world_size-1 over all nodes
+  int world_size = 1;        ///< WORLD_SIZE: number of processes in the job
+  int local_rank = 0;        ///< LOCAL_RANK: 0 … local_world_size-1 on this node
+  int local_world_size = 1;  ///< LOCAL_WORLD_SIZE: number of processes on this node
+  std::string master_addr;   ///< MASTER_ADDR: host of the store; empty for a single process
+  uint16_t master_port = 0;  ///< MASTER_PORT: TCP port of the store
+  /// TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher hosts the store, so rank 0 connects to it like any other.
+  bool agent_store = false;
+  int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: how often the launcher has restarted the group
+  /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "Slurm", or "single process" when there are none.
+  std::string source = "single process";
+};
+
+/// The calling process's environment.
+EnvironmentLookup process_environment();
+
+/// Reads torchrun's variables, else those of Open MPI, MPICH or srun; without any of them a single process of world size 1
+/// that needs no network.
+/// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is no number, or
+/// contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
+RankInfo rank_info_from_environment(const EnvironmentLookup& lookup = process_environment());
+
+}  // namespace ddp

@@ -1,4 +1,5 @@
-// The process group: the ranks of a job and the connections between them. ProcessGroup owns them, GroupHandle refers to them.
+// The process group: the ranks of a job and the connections between them. ProcessGroup owns them, GroupHandle refers to
+// them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,28 +23,30 @@ struct ProcessGroupOptions {
   /// Which backend serves which device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty chooses
   /// "cpu:gloo,cuda:nccl" where a CUDA device is usable and "gloo" elsewhere. All ranks must name the same.
   std::string backend;
-  /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when NCCL is
-  /// the only backend, else 30 minutes.
+  /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when
+  /// NCCL is the only backend, else 30 minutes.
   std::optional<std::chrono::milliseconds> timeout;
-  /// This rank's device. Default: CUDA device LOCAL_RANK (0 when exactly one is visible) with a CUDA backend, else the CPU.
+  /// This rank's device. Default: CUDA device LOCAL_RANK (0 when exactly one is visible) with a CUDA backend, else the
+  /// CPU.
   std::optional<c10::Device> device;
   /// This rank's place in the job. Default: rank_info_from_environment().
   std::optional<RankInfo> rank_info;
 };
 
-/// A reference to a process group that can be copied freely and kept as a member. It does not keep the connections open: once
-/// the owning ProcessGroup is closed, every use but is_open(), rank(), size(), device() and backend() throws.
+/// A reference to a process group that can be copied freely and kept as a member. It does not keep the connections
+/// open: once the owning ProcessGroup is closed, every use but is_open(), rank(), size(), device() and backend()
+/// throws.
 class GroupHandle {
  public:
   explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
 
-  int rank() const;                   ///< this process, 0 … size()-1
-  int size() const;                   ///< number of processes (world size)
-  int local_rank() const;             ///< this process among those on its node
-  c10::Device device() const;         ///< the device bound to this rank
+  int rank() const;                    ///< this process, 0 … size()-1
+  int size() const;                    ///< number of processes (world size)
+  int local_rank() const;              ///< this process among those on its node
+  c10::Device device() const;          ///< the device bound to this rank
   const std::string& backend() const;  ///< e.g. "gloo" or "cpu:gloo,cuda:nccl"; "local" for a single process
-  const RankInfo& info() const;       ///< everything the environment told
-  bool is_open() const;               ///< false once the owner was closed
+  const RankInfo& info() const;        ///< everything the environment told
+  bool is_open() const;                ///< false once the owner was closed
 
   /// For this project's own layers: the state behind the handle.
   detail::GroupState& state() const;
@@ -52,9 +55,9 @@ class GroupHandle {
   std::shared_ptr<detail::GroupState> state_;
 };
 
-/// Owner of a process group's connections; move-only. Everything that works on the group takes a GroupHandle, to which this
-/// converts. The destructor closes the group: orderly, waiting for running collectives, on normal exit; by abort while an
-/// exception unwinds, so that a failing rank never waits for its peers. It never throws.
+/// Owner of a process group's connections; move-only. Everything that works on the group takes a GroupHandle, to which
+/// this converts. The destructor closes the group: orderly, waiting for running collectives, on normal exit; by abort
+/// while an exception unwinds, so that a failing rank never waits for its peers. It never throws.
 class ProcessGroup {
  public:
   explicit ProcessGroup(std::shared_ptr<detail::GroupState> state);
@@ -86,15 +89,16 @@ class ProcessGroup {
   int exceptions_at_construction_;
 };
 
-/// Joins the job described by the environment (env://) and returns the owner of its process group. Every rank must call it,
-/// with the same backend; it returns when all ranks are connected. Without any launcher variable the result is a group of one
-/// process, with no network at all.
+/// Joins the job described by the environment (env://) and returns the owner of its process group. Every rank must call
+/// it, with the same backend; it returns when all ranks are connected. Without any launcher variable the result is a
+/// group of one process, with no network at all.
 ///
-/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is told not to return
-/// freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).
+/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is told not to
+/// return freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).
 ///
-/// Throws std::invalid_argument for contradicting settings and std::runtime_error, naming rank, address and what to do, when
-/// the store cannot be reached, ranks disagree on the world size or the backend, or ranks are missing at the timeout.
+/// Throws std::invalid_argument for contradicting settings and std::runtime_error, naming rank, address and what to do,
+/// when the store cannot be reached, ranks disagree on the world size or the backend, or ranks are missing at the
+/// timeout.
 ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
 
 }  // namespace ddp

@@ -19,7 +19,8 @@ struct RankInfo {
   int local_world_size = 1;  ///< LOCAL_WORLD_SIZE: number of processes on this node
   std::string master_addr;   ///< MASTER_ADDR: host of the store; empty for a single process
   uint16_t master_port = 0;  ///< MASTER_PORT: TCP port of the store
-  /// TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher hosts the store, so rank 0 connects to it like any other.
+  /// TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher hosts the store, so rank 0 connects to it like any
+  /// other.
   bool agent_store = false;
   int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: how often the launcher has restarted the group
   /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "Slurm", or "single process" when there are none.
@@ -29,10 +30,10 @@ struct RankInfo {
 /// The calling process's environment.
 EnvironmentLookup process_environment();
 
-/// Reads torchrun's variables, else those of Open MPI, MPICH or srun; without any of them a single process of world size 1
-/// that needs no network.
-/// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is no number, or
-/// contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
+/// Reads torchrun's variables, else those of Open MPI, MPICH or srun; without any of them a single process of world
+/// size 1 that needs no network. Throws std::invalid_argument, naming the variable, its value and what to do, when one
+/// is missing, is no number, or contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out
+/// of range).
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup = process_environment());
 
 }  // namespace ddp

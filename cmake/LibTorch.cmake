@@ -5,37 +5,67 @@
 # an installed CUDA toolkit, while C++ code against a CUDA LibTorch needs none. LibTorch::cpu never brings in libtorch_cuda,
 # so a CPU run does not pay for loading it; LibTorch::cuda does, and carries the CUDA and NCCL headers.
 #
-#   ddprun_find_libtorch()   sets DDPRUN_LIBTORCH_VERSION, DDPRUN_LIBTORCH_HAS_CUDA, DDPRUN_LIBTORCH_PYTHON
-#   targets                  LibTorch::cpu; LibTorch::cuda and LibTorch::nccl when LibTorch has CUDA
+#   ddprun_find_libtorch([FOR_PACKAGE] [ERROR <variable>])
+#     sets DDPRUN_LIBTORCH_VERSION, DDPRUN_LIBTORCH_ROOT,
+#          DDPRUN_LIBTORCH_IS_CUDA    this LibTorch was built with CUDA
+#          DDPRUN_LIBTORCH_HAS_CUDA   … and CUDA is not switched off (DDPRUN_CUDA=OFF, FOR_PACKAGE): LibTorch::cuda exists
+#          DDPRUN_LIBTORCH_PYTHON     the interpreter of a wheel's environment, else empty
+#     FOR_PACKAGE: for users of an installed ddprun, whose CUDA part is compiled already.
+#     A failure ends the configuration, or is stored in the variable that ERROR names.
+#   targets   LibTorch::cpu; LibTorch::cuda and LibTorch::nccl with DDPRUN_LIBTORCH_HAS_CUDA
+#
+# The cache variable DDPRUN_LIBTORCH names the folder, and keeps it over configurations.
 
 include_guard(GLOBAL)
 
-# Candidate roots: folders that hold include/torch and lib/libtorch_cpu.so.
-function(_ddprun_libtorch_candidates out)
+# Results and the first error are global properties: the functions below are several calls deep.
+function(_ddprun_libtorch_set name value)
+  set_property(GLOBAL PROPERTY DDPRUN_LIBTORCH_${name} "${value}")
+endfunction()
+
+# The arguments are one text. (ARGN would split it at semicolons.)
+function(_ddprun_libtorch_error)
+  set(message "")
+  math(EXPR last "${ARGC} - 1")
+  foreach(i RANGE ${last})
+    string(APPEND message "${ARGV${i}}")
+  endforeach()
+  _ddprun_libtorch_set(ERROR "${message}")
+endfunction()
+
+# Folders that the user names; the first that holds a LibTorch is taken, whatever its version.
+function(_ddprun_libtorch_named out)
   set(roots "")
   if(DDPRUN_LIBTORCH)
     list(APPEND roots "${DDPRUN_LIBTORCH}" "${DDPRUN_LIBTORCH}/torch" "${DDPRUN_LIBTORCH}/libtorch")
+  else()
+    foreach(dir IN ITEMS "${Torch_DIR}" "$ENV{Torch_DIR}")
+      if(dir)
+        list(APPEND roots "${dir}/../../..")
+      endif()
+    endforeach()
+    foreach(dir IN ITEMS "${Torch_ROOT}" "$ENV{Torch_ROOT}")
+      if(dir)
+        list(APPEND roots "${dir}")
+      endif()
+    endforeach()
+    string(REPLACE ":" ";" prefixes "$ENV{CMAKE_PREFIX_PATH}")
+    foreach(prefix IN LISTS CMAKE_PREFIX_PATH prefixes)
+      # torch.utils.cmake_prefix_path is <root>/share/cmake.
+      list(APPEND roots "${prefix}" "${prefix}/../.." "${prefix}/libtorch")
+    endforeach()
   endif()
-  foreach(dir IN ITEMS "${Torch_DIR}" "$ENV{Torch_DIR}")
-    if(dir)
-      list(APPEND roots "${dir}/../../..")
-    endif()
-  endforeach()
-  foreach(dir IN ITEMS "${Torch_ROOT}" "$ENV{Torch_ROOT}")
-    if(dir)
-      list(APPEND roots "${dir}")
-    endif()
-  endforeach()
-  string(REPLACE ":" ";" prefixes "$ENV{CMAKE_PREFIX_PATH}")
-  foreach(prefix IN LISTS CMAKE_PREFIX_PATH prefixes)
-    # torch.utils.cmake_prefix_path is <root>/share/cmake.
-    list(APPEND roots "${prefix}" "${prefix}/../.." "${prefix}/libtorch")
-  endforeach()
+  set(${out} "${roots}" PARENT_SCOPE)
+endfunction()
+
+# Folders where a wheel may be; another version there is passed over.
+function(_ddprun_libtorch_found out)
+  set(roots "")
   if(DEFINED ENV{VIRTUAL_ENV})
     file(GLOB wheel "$ENV{VIRTUAL_ENV}/lib/python3*/site-packages/torch")
     list(APPEND roots ${wheel})
   endif()
-  if(DEFINED ENV{DDPRUN_CACHE})
+  if(NOT "$ENV{DDPRUN_CACHE}" STREQUAL "")
     set(cache "$ENV{DDPRUN_CACHE}")
   else()
     set(cache "$ENV{HOME}/.cache/ddprun")
@@ -43,6 +73,28 @@ function(_ddprun_libtorch_candidates out)
   file(GLOB wheel "${cache}/venv/lib/python3*/site-packages/torch")
   list(APPEND roots ${wheel})
   set(${out} "${roots}" PARENT_SCOPE)
+endfunction()
+
+# The version of the LibTorch in a folder; empty when there is none.
+function(_ddprun_libtorch_version root out)
+  set(version "")
+  if(EXISTS "${root}/include/torch/csrc/api/include/torch/torch.h" AND EXISTS "${root}/lib/libtorch_cpu.so")
+    set(header "${root}/include/torch/headeronly/version.h")
+    if(NOT EXISTS "${header}")
+      set(header "${root}/include/torch/csrc/api/include/torch/version.h")
+    endif()
+    file(STRINGS "${header}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+    string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" version "${lines}")
+  endif()
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
+
+function(_ddprun_libtorch_supported version out)
+  set(result FALSE)
+  if(version VERSION_GREATER_EQUAL 2.11 AND version VERSION_LESS 2.12)
+    set(result TRUE)
+  endif()
+  set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
 # The CUDA headers: a toolkit that the user names, else those that came with the wheel, else a toolkit in its usual place.
@@ -83,14 +135,13 @@ function(_ddprun_nccl_headers root)
     set(DDPRUN_NCCL_BINARY_CHECKED "${binary}" CACHE INTERNAL "File that the NCCL version was read from")
   endif()
   if(DDPRUN_NCCL_BINARY_VERSION AND NOT header VERSION_EQUAL DDPRUN_NCCL_BINARY_VERSION)
-    message(
-      FATAL_ERROR
-        "ddprun: ${DDPRUN_NCCL_INCLUDE_DIR}/nccl.h is NCCL ${header}, but this LibTorch was built with "
-        "${DDPRUN_NCCL_BINARY_VERSION}. Objects of LibTorch's ProcessGroupNCCL are laid out by that header, so another one "
-        "corrupts memory. Set NCCL_ROOT to NCCL ${DDPRUN_NCCL_BINARY_VERSION} (pip: the nvidia-nccl package that torch "
-        "depends on), or build without CUDA: -DDDPRUN_CUDA=OFF.")
+    _ddprun_libtorch_error(
+      "${DDPRUN_NCCL_INCLUDE_DIR}/nccl.h is NCCL ${header}, but this LibTorch was built with "
+      "${DDPRUN_NCCL_BINARY_VERSION}. Objects of LibTorch's ProcessGroupNCCL are laid out by that header, so another one "
+      "corrupts memory. Set NCCL_ROOT to NCCL ${DDPRUN_NCCL_BINARY_VERSION} (pip: the nvidia-nccl package that torch "
+      "depends on), or build without CUDA: -DDDPRUN_CUDA=OFF.")
   endif()
-  set(DDPRUN_NCCL_VERSION "${header}" PARENT_SCOPE)
+  _ddprun_libtorch_set(NCCL_VERSION "${header}")
 endfunction()
 
 function(_ddprun_imported_library name location)
@@ -98,53 +149,72 @@ function(_ddprun_imported_library name location)
   set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${location}")
 endfunction()
 
-function(ddprun_find_libtorch)
-  if(TARGET LibTorch::cpu)
-    return()
-  endif()
-  _ddprun_libtorch_candidates(candidates)
+# Finds the folder; sets the properties ROOT and VERSION, or ERROR.
+function(_ddprun_libtorch_locate for_package)
   set(root "")
-  foreach(candidate IN LISTS candidates)
-    if(EXISTS "${candidate}/include/torch/csrc/api/include/torch/torch.h" AND EXISTS "${candidate}/lib/libtorch_cpu.so")
-      get_filename_component(root "${candidate}" REALPATH)
+  set(passed_over "")
+  _ddprun_libtorch_named(named)
+  foreach(candidate IN LISTS named)
+    _ddprun_libtorch_version("${candidate}" version)
+    if(version)
+      set(root "${candidate}")
       break()
     endif()
   endforeach()
+  if(NOT root AND DDPRUN_LIBTORCH)
+    _ddprun_libtorch_error("DDPRUN_LIBTORCH=${DDPRUN_LIBTORCH} holds no LibTorch (include/torch and lib/libtorch_cpu.so). "
+                           "Correct it, or forget it with -UDDPRUN_LIBTORCH.")
+    return()
+  endif()
   if(NOT root)
-    message(
-      FATAL_ERROR
-        "ddprun: LibTorch was not found. Choose one:\n"
-        "  scripts/setup                                      installs torch into a virtual environment and builds\n"
-        "  -DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')   an installed wheel\n"
-        "  -DCMAKE_PREFIX_PATH=/path/to/libtorch              an unzipped LibTorch\n"
-        "  -DTorch_DIR=/path/to/share/cmake/Torch             any TorchConfig.cmake\n"
-        "  -DDDPRUN_BUILD_LIBRARY=OFF                         the launcher alone, which needs no LibTorch")
+    _ddprun_libtorch_found(found)
+    foreach(candidate IN LISTS found)
+      _ddprun_libtorch_version("${candidate}" version)
+      _ddprun_libtorch_supported("${version}" supported)
+      if(supported)
+        set(root "${candidate}")
+        break()
+      elseif(version)
+        string(APPEND passed_over " LibTorch ${version} at ${candidate} was passed over: this release needs 2.11.")
+      endif()
+    endforeach()
   endif()
+  if(NOT root)
+    set(setup "  scripts/setup                                      installs torch into a virtual environment and builds\n")
+    set(launcher "\n  -DDDPRUN_BUILD_LIBRARY=OFF                         the launcher alone, which needs no LibTorch")
+    if(for_package)
+      set(setup "")
+      set(launcher "")
+    endif()
+    _ddprun_libtorch_error(
+      "LibTorch was not found.${passed_over} Choose one:\n"
+      "${setup}"
+      "  -DCMAKE_PREFIX_PATH=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')   an installed wheel\n"
+      "  -DCMAKE_PREFIX_PATH=/path/to/libtorch              an unzipped LibTorch\n"
+      "  -DTorch_DIR=/path/to/share/cmake/Torch             any TorchConfig.cmake"
+      "${launcher}")
+    return()
+  endif()
+  _ddprun_libtorch_supported("${version}" supported)
+  if(NOT supported)
+    _ddprun_libtorch_error(
+      "LibTorch ${version} at ${root} is not supported: this release is built for 2.11 (the C++ headers of "
+      "torch.distributed change between versions). Install torch 2.11, or point CMAKE_PREFIX_PATH at one.")
+    return()
+  endif()
+  get_filename_component(root "${root}" REALPATH)
+  set(DDPRUN_LIBTORCH "${root}" CACHE PATH "The LibTorch in use: a folder with include/torch and lib/libtorch_cpu.so")
+  _ddprun_libtorch_set(ROOT "${root}")
+  _ddprun_libtorch_set(VERSION "${version}")
+endfunction()
 
-  set(version_header "${root}/include/torch/headeronly/version.h")
-  if(NOT EXISTS "${version_header}")
-    set(version_header "${root}/include/torch/csrc/api/include/torch/version.h")
-  endif()
-  file(STRINGS "${version_header}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-  string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" version "${lines}")
-  if(version VERSION_LESS 2.11 OR version VERSION_GREATER_EQUAL 2.12)
-    message(
-      FATAL_ERROR
-        "ddprun: LibTorch ${version} at ${root} is not supported: this release is built for 2.11 (the C++ headers of "
-        "torch.distributed change between versions). Install torch 2.11, or point CMAKE_PREFIX_PATH at one.")
-  endif()
-
-  set(has_cuda FALSE)
-  if(EXISTS "${root}/lib/libtorch_cuda.so" AND NOT DDPRUN_CUDA STREQUAL "OFF")
-    set(has_cuda TRUE)
-  elseif(DDPRUN_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "ddprun: DDPRUN_CUDA=ON, but the LibTorch at ${root} has no libtorch_cuda.so")
-  endif()
-
+function(_ddprun_libtorch_cpu_targets root)
   # One C++ ABI for everything: LibTorch before 2.6 could be built with the old one.
-  file(STRINGS "${root}/share/cmake/Torch/TorchConfig.cmake" abi REGEX "_GLIBCXX_USE_CXX11_ABI=[01]")
-  string(REGEX MATCH "_GLIBCXX_USE_CXX11_ABI=[01]" abi "${abi}")
-
+  set(abi "")
+  if(EXISTS "${root}/share/cmake/Torch/TorchConfig.cmake")
+    file(STRINGS "${root}/share/cmake/Torch/TorchConfig.cmake" abi REGEX "_GLIBCXX_USE_CXX11_ABI=[01]")
+    string(REGEX MATCH "_GLIBCXX_USE_CXX11_ABI=[01]" abi "${abi}")
+  endif()
   _ddprun_imported_library(LibTorch::c10 "${root}/lib/libc10.so")
   target_include_directories(LibTorch::c10 SYSTEM INTERFACE "${root}/include" "${root}/include/torch/csrc/api/include")
   if(abi)
@@ -154,38 +224,84 @@ function(ddprun_find_libtorch)
   target_link_libraries(LibTorch::cpu INTERFACE LibTorch::c10)
   # libtorch_cpu's own dependencies (cudart, cupti, gomp) are found through its run path, not by the linker.
   target_link_options(LibTorch::cpu INTERFACE -Wl,--allow-shlib-undefined)
+endfunction()
 
-  if(has_cuda)
-    _ddprun_cuda_headers("${root}")
-    _ddprun_nccl_headers("${root}")
-    if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
-      _ddprun_imported_library(LibTorch::c10_cuda "${root}/lib/libc10_cuda.so")
-      _ddprun_imported_library(LibTorch::cuda "${root}/lib/libtorch_cuda.so")
-      target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}")
-      target_link_libraries(LibTorch::cuda INTERFACE LibTorch::c10_cuda LibTorch::cpu)
-      add_library(LibTorch::nccl INTERFACE IMPORTED GLOBAL)
-      target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${DDPRUN_NCCL_INCLUDE_DIR}")
-    elseif(DDPRUN_CUDA STREQUAL "ON")
-      message(
-        FATAL_ERROR
-          "ddprun: DDPRUN_CUDA=ON, but ${root} brings no CUDA or NCCL headers. Name a toolkit with CUDAToolkit_ROOT and NCCL "
-          "with NCCL_ROOT.")
-    else()
-      message(STATUS "ddprun: no CUDA or NCCL headers for the LibTorch at ${root}: building for the CPU "
-                     "(CUDAToolkit_ROOT and NCCL_ROOT name them)")
-      set(has_cuda FALSE)
-    endif()
+# Sets the property HAS_CUDA, or ERROR.
+function(_ddprun_libtorch_cuda_targets root)
+  _ddprun_cuda_headers("${root}")
+  _ddprun_nccl_headers("${root}")
+  if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+    _ddprun_imported_library(LibTorch::c10_cuda "${root}/lib/libc10_cuda.so")
+    _ddprun_imported_library(LibTorch::cuda "${root}/lib/libtorch_cuda.so")
+    target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}")
+    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::c10_cuda LibTorch::cpu)
+    add_library(LibTorch::nccl INTERFACE IMPORTED GLOBAL)
+    target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${DDPRUN_NCCL_INCLUDE_DIR}")
+    _ddprun_libtorch_set(HAS_CUDA TRUE)
+  elseif(DDPRUN_CUDA STREQUAL "ON")
+    _ddprun_libtorch_error("DDPRUN_CUDA=ON, but ${root} brings no CUDA or NCCL headers. Name a toolkit with "
+                           "CUDAToolkit_ROOT and NCCL with NCCL_ROOT.")
+  else()
+    message(STATUS "ddprun: no CUDA or NCCL headers for the LibTorch at ${root}: building for the CPU "
+                   "(CUDAToolkit_ROOT and NCCL_ROOT name them)")
+  endif()
+endfunction()
+
+# Sets the properties, makes the targets.
+function(_ddprun_libtorch_make for_package)
+  foreach(name IN ITEMS ROOT VERSION PYTHON NCCL_VERSION ERROR)
+    _ddprun_libtorch_set(${name} "")
+  endforeach()
+  _ddprun_libtorch_set(IS_CUDA FALSE)
+  _ddprun_libtorch_set(HAS_CUDA FALSE)
+  _ddprun_libtorch_locate(${for_package})
+  get_property(root GLOBAL PROPERTY DDPRUN_LIBTORCH_ROOT)
+  if(NOT root)
+    return()
+  endif()
+  file(GLOB python "${root}/../../../../bin/python3")
+  _ddprun_libtorch_set(PYTHON "${python}")
+  set(is_cuda FALSE)
+  if(EXISTS "${root}/lib/libtorch_cuda.so")
+    set(is_cuda TRUE)
+  endif()
+  _ddprun_libtorch_set(IS_CUDA ${is_cuda})
+
+  if(NOT for_package AND DDPRUN_CUDA STREQUAL "ON" AND NOT is_cuda)
+    _ddprun_libtorch_error("DDPRUN_CUDA=ON, but the LibTorch at ${root} has no libtorch_cuda.so")
+    return()
+  endif()
+  _ddprun_libtorch_cpu_targets("${root}")
+  if(is_cuda AND NOT for_package AND NOT DDPRUN_CUDA STREQUAL "OFF")
+    _ddprun_libtorch_cuda_targets("${root}")
   endif()
 
-  # The interpreter of a wheel's environment, for the tests that compare with Python.
-  file(GLOB python "${root}/../../../../bin/python3")
-  if(has_cuda)
-    message(STATUS "ddprun: LibTorch ${version} with CUDA, NCCL ${DDPRUN_NCCL_VERSION}: ${root}")
+  get_property(version GLOBAL PROPERTY DDPRUN_LIBTORCH_VERSION)
+  get_property(has_cuda GLOBAL PROPERTY DDPRUN_LIBTORCH_HAS_CUDA)
+  get_property(nccl GLOBAL PROPERTY DDPRUN_LIBTORCH_NCCL_VERSION)
+  get_property(error GLOBAL PROPERTY DDPRUN_LIBTORCH_ERROR)
+  if(error)
+    return()
+  elseif(has_cuda)
+    message(STATUS "ddprun: LibTorch ${version} with CUDA, NCCL ${nccl}: ${root}")
   else()
     message(STATUS "ddprun: LibTorch ${version}, CPU: ${root}")
   endif()
-  set(DDPRUN_LIBTORCH_ROOT "${root}" PARENT_SCOPE)
-  set(DDPRUN_LIBTORCH_VERSION "${version}" PARENT_SCOPE)
-  set(DDPRUN_LIBTORCH_HAS_CUDA ${has_cuda} PARENT_SCOPE)
-  set(DDPRUN_LIBTORCH_PYTHON "${python}" PARENT_SCOPE)
+endfunction()
+
+function(ddprun_find_libtorch)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "FOR_PACKAGE" "ERROR" "")
+  if(NOT TARGET LibTorch::cpu)
+    _ddprun_libtorch_make(${arg_FOR_PACKAGE})
+  endif()
+  get_property(error GLOBAL PROPERTY DDPRUN_LIBTORCH_ERROR)
+  if(arg_ERROR)
+    set(${arg_ERROR} "${error}" PARENT_SCOPE)
+  elseif(error)
+    message(FATAL_ERROR "ddprun: ${error}")
+  endif()
+  foreach(name IN ITEMS ROOT VERSION IS_CUDA HAS_CUDA PYTHON)
+    get_property(value GLOBAL PROPERTY DDPRUN_LIBTORCH_${name})
+    set(DDPRUN_LIBTORCH_${name} "${value}" PARENT_SCOPE)
+  endforeach()
 endfunction()

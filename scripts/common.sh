@@ -1,0 +1,41 @@
+# shellcheck shell=bash disable=SC2034
+# What scripts/setup, demo, test and bench share. Sourced by them, from the project's root.
+
+step() { printf '==> %s\n' "$*"; }
+note() { printf '    %s\n' "$*"; }
+fail() {
+  printf '%s: %s\n' "${0##*/}" "$1" >&2
+  [ $# -lt 2 ] || printf '    %s\n' "${@:2}" >&2
+  exit 1
+}
+
+# Where what must not be fetched or compiled twice is kept, over all checkouts.
+cache=${DDPRUN_CACHE:-${HOME:-$(cd ~ && pwd)}/.cache/ddprun}
+case $cache in /*) ;; *) cache=$PWD/$cache ;; esac
+export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
+venv=$cache/venv
+build=$PWD/build/release
+
+# with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it tells the time taken and the last line of
+# the command's output; the whole output is in LOG, and its end is shown when the command fails.
+with_progress() {
+  local log=$1 start=$SECONDS beat status=0
+  shift
+  mkdir -p "${log%/*}"
+  : >"$log"
+  (
+    # The sleep holds no descriptor of ours: a reader of our output must not wait for it.
+    while sleep 10 >/dev/null 2>&1; do
+      note "$((SECONDS - start)) s: $(tail -n 1 "$log" | tr '\r' '\n' | tail -n 1 | cut -c 1-100)"
+    done
+  ) &
+  beat=$!
+  # The command runs in the foreground so that Ctrl-C reaches it.
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  kill "$beat" 2>/dev/null || true
+  wait "$beat" 2>/dev/null || true
+  if [ "$status" -ne 0 ]; then
+    tail -n 40 "$log" >&2
+    fail "\`$*\` failed with status $status after $((SECONDS - start)) s; its whole output: $log"
+  fi
+}

@@ -17,4 +17,8 @@ void manual_seed(uint64_t seed, const GroupHandle& group);
 /// from (seed, rank). The same seed, rank and program give the same numbers, whatever the world size. Not a collective.
 void seed_per_rank(uint64_t seed, const GroupHandle& group);
 
+/// What DistributedDataParallel does at its construction: seed_per_rank() with the seed of an earlier manual_seed() on
+/// this group, once; nothing without one.
+void take_rank_stream(const GroupHandle& group);
+
 }  // namespace ddp

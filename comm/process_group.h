@@ -85,7 +85,10 @@ class ProcessGroup {
   void abort() noexcept;
 
  private:
+  void release() noexcept;
+
   GroupHandle handle_;
+  bool owns_;
   int exceptions_at_construction_;
 };
 

@@ -1,0 +1,21 @@
+// Which CUDA device a rank uses. No LibTorch here.
+#pragma once
+
+#include <string>
+
+namespace ddp {
+
+/// The answer of choose_cuda_device().
+struct DeviceChoice {
+  int index = 0;       ///< CUDA device index among the visible ones
+  std::string notice;  ///< one line for the user when ranks share devices; else empty
+};
+
+/// Device LOCAL_RANK where every local rank has one; device 0 where exactly one is visible (each rank then sees its
+/// own). With fewer devices than local ranks, NCCL needs one device a rank, so `one_per_rank` makes that an error;
+/// otherwise ranks wrap around, with a notice. `visible` is the text of CUDA_VISIBLE_DEVICES for the message, "unset"
+/// when it is. Throws std::invalid_argument that shows LOCAL_RANK, the number of devices and CUDA_VISIBLE_DEVICES.
+DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, bool one_per_rank,
+                                const std::string& visible);
+
+}  // namespace ddp

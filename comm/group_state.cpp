@@ -1,0 +1,108 @@
+#include "comm/group_state.h"
+
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "comm/store_keys.h"
+
+namespace ddp::detail {
+
+std::string who(const RankInfo& info) {
+  return "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
+}
+
+GroupState::GroupState(Parts parts)
+    : info_(parts.info),
+      backends_(parts.backends),
+      backend_text_(parts.backends.text()),
+      device_(parts.device),
+      timeout_(parts.timeout),
+      parts_(std::move(parts)) {}
+
+GroupState::~GroupState() = default;
+
+bool GroupState::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.group != nullptr;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group(const char* operation) const {
+  const std::lock_guard lock(mutex_);
+  if (!parts_.group) {
+    throw std::runtime_error(who(info_) + ": " + operation +
+                             " on a process group that was closed. Keep the ProcessGroup alive, and close it last.");
+  }
+  return parts_.group;
+}
+
+c10::intrusive_ptr<c10d::Store> GroupState::store() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.store;
+}
+
+GroupState::Parts GroupState::release() {
+  const std::lock_guard lock(mutex_);
+  Parts released{.info = info_,
+                 .backends = backends_,
+                 .device = device_,
+                 .timeout = timeout_,
+                 .store = std::move(parts_.store),
+                 .group = std::move(parts_.group),
+                 .hosts_store = parts_.hosts_store};
+  parts_.store.reset();
+  parts_.group.reset();
+  return released;
+}
+
+void GroupState::close() {
+  const Parts parts = release();
+  if (!parts.group) return;
+  parts.group->shutdown();
+  leave_store_last(parts.store, parts.hosts_store);
+}
+
+void GroupState::abort() noexcept {
+  try {
+    Parts parts = release();
+    if (!parts.group) return;
+    parts.group->abort();
+    // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
+    // that is giving up.
+    std::thread([last = std::move(parts.group)] {}).detach();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
+  }
+}
+
+// Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down: they
+// would log errors if it went away first. Ranks that are no ddprun programs (Python) do not announce themselves and are
+// not awaited.
+void GroupState::leave_store_last(const c10::intrusive_ptr<c10d::Store>& store, bool hosts_store) const {
+  if (!store) return;
+  try {
+    store->set(keys::exited(info_.rank), std::string("1"));
+    if (!hosts_store) return;
+    constexpr auto kLongestWait = std::chrono::seconds(30);
+    constexpr auto kPollInterval = std::chrono::milliseconds(5);
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    for (int rank = 0; rank < info_.world_size; ++rank) {
+      if (!store->check({keys::present(rank)})) continue;
+      while (!store->check({keys::exited(rank)}) && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(kPollInterval);
+      }
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a launcher may have taken the store down already
+  }
+}
+
+void GroupState::set_pending_seed(uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  pending_seed_ = seed;
+}
+
+std::optional<uint64_t> GroupState::take_pending_seed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(pending_seed_, std::nullopt);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,72 @@
+// Internal: what stands behind GroupHandle. Holds the c10d objects; never installed.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/backend_map.h"
+#include "comm/c10d_compat.h"
+#include "comm/rank_info.h"
+
+namespace ddp::detail {
+
+class GroupState {
+ public:
+  struct Parts {
+    RankInfo info;
+    BackendMap backends;
+    c10::Device device{c10::kCPU};
+    std::chrono::milliseconds timeout{};
+    c10::intrusive_ptr<c10d::Store> store;  ///< with every prefix but the ones below it; null for a single process
+    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    bool hosts_store = false;  ///< this process runs the store's server: it must leave last
+  };
+
+  explicit GroupState(Parts parts);
+  ~GroupState();
+  GroupState(const GroupState&) = delete;
+  GroupState& operator=(const GroupState&) = delete;
+
+  const RankInfo& info() const { return info_; }
+  const BackendMap& backends() const { return backends_; }
+  const std::string& backend_text() const { return backend_text_; }
+  c10::Device device() const { return device_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  bool is_open() const;
+  /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
+  c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
+  /// The store for our own keys; null for a single process or a closed group.
+  c10::intrusive_ptr<c10d::Store> store() const;
+
+  void close();
+  void abort() noexcept;
+
+  /// Number of the next collective, the same on all ranks since all call the same ones in the same order.
+  uint64_t next_operation() { return operations_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Set by manual_seed(), taken once by the first DistributedDataParallel.
+  void set_pending_seed(uint64_t seed);
+  std::optional<uint64_t> take_pending_seed();
+
+ private:
+  Parts release();
+  void leave_store_last(const c10::intrusive_ptr<c10d::Store>& store, bool hosts_store) const;
+
+  const RankInfo info_;
+  const BackendMap backends_;
+  const std::string backend_text_;
+  const c10::Device device_;
+  const std::chrono::milliseconds timeout_;
+  mutable std::mutex mutex_;
+  Parts parts_;
+  std::atomic<uint64_t> operations_{0};
+  std::optional<uint64_t> pending_seed_;
+};
+
+/// "rank 1 of 2", the beginning of error messages.
+std::string who(const RankInfo& info);
+
+}  // namespace ddp::detail

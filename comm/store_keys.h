@@ -1,0 +1,40 @@
+// The names of our own keys in the store. They lie beside torch.distributed's, which begin with "default_pg/", so ranks
+// that run Python ignore them. No LibTorch here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ddp::keys {
+
+/// Prefix of everything below; a key space of its own per restart, because torchrun keeps one store for all attempts.
+inline std::string space(int restart_count) {
+  return "ddprun/attempt" + std::to_string(restart_count);
+}
+
+/// Who holds this rank: "host:pid".
+inline std::string present(int rank) {
+  return "present/" + std::to_string(rank);
+}
+/// Set when the rank has closed its group.
+inline std::string exited(int rank) {
+  return "exited/" + std::to_string(rank);
+}
+/// What the first rank to arrive expects of the job: world size and backends.
+inline std::string agreement() {
+  return "agreement";
+}
+/// Which rank uses a GPU, by its UUID.
+inline std::string gpu(const std::string& uuid) {
+  return "gpu/" + uuid;
+}
+/// How many groups this rank has formed, for programs that close their group and form another.
+inline std::string generation(int rank) {
+  return "generation/" + std::to_string(rank);
+}
+/// Set by a rank whose collective number `operation` failed.
+inline std::string failed(uint64_t operation, int rank) {
+  return "failed/" + std::to_string(operation) + "/" + std::to_string(rank);
+}
+
+}  // namespace ddp::keys

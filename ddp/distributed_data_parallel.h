@@ -1,0 +1,95 @@
+// DistributedDataParallel: data parallel training of one model over the ranks of a process group. Reference:
+// torch.nn.parallel.DistributedDataParallel; Li et al., "PyTorch Distributed", VLDB 2020.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "ddp/ddp_core.h"
+#include "ddp/ddp_options.h"
+
+namespace ddp {
+
+/// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
+/// `Net`, or `std::shared_ptr<NetImpl>`.
+template <typename Holder>
+class DistributedDataParallelImpl : public torch::nn::Module {
+ public:
+  DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
+      : torch::nn::Module("DistributedDataParallel"), module_(std::move(module)) {
+    const std::shared_ptr<torch::nn::Module> pointer = as_module(module_);
+    core_ = std::make_shared<DdpCore>(pointer, group, options);
+    this->register_module("module", pointer);
+  }
+
+  /// Calls the model's forward and returns what it returns. Gradients are averaged over the ranks during the backward
+  /// that follows, unless the forward ran under no_sync(). All ranks must call it equally often. Before a forward that
+  /// follows a synchronised one, the model's buffers are broadcast from rank 0.
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments)
+      -> decltype(std::declval<Holder&>()->forward(std::forward<Arguments>(arguments)...)) {
+    core_->before_forward();
+    if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Arguments>(arguments)...))>) {
+      module_->forward(std::forward<Arguments>(arguments)...);
+      core_->after_forward();
+    } else {
+      decltype(auto) output = module_->forward(std::forward<Arguments>(arguments)...);
+      core_->after_forward();
+      return static_cast<decltype(output)>(output);
+    }
+  }
+
+  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save.
+  const Holder& module() const { return module_; }
+
+  /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
+  /// the first backward after it reduces the sum. The forward has to be inside as well as the backward. Guards nest.
+  [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
+
+  /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
+  /// do.
+  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/) override { refuse_to_move(); }
+  void to(torch::Dtype /*dtype*/, bool /*non_blocking*/) override { refuse_to_move(); }
+  void to(torch::Device /*device*/, bool /*non_blocking*/) override { refuse_to_move(); }
+
+ private:
+  template <typename Contained>
+  static std::shared_ptr<torch::nn::Module> as_module(const torch::nn::ModuleHolder<Contained>& holder) {
+    return holder.ptr();
+  }
+  template <typename Contained>
+  static std::shared_ptr<torch::nn::Module> as_module(const std::shared_ptr<Contained>& pointer) {
+    return pointer;
+  }
+
+  Holder module_;
+  std::shared_ptr<DdpCore> core_;  // after the module: it dies first
+};
+
+/// Wraps a model so that every rank's backward leaves the gradients averaged over all ranks in the parameters:
+///
+///     ddp::DistributedDataParallel<Net> model(net, group);
+///     auto loss = torch::mse_loss(model(x), y);
+///     loss.backward();                                  // reduction overlaps with this
+///     optimizer.step();                                 // built from model->parameters() or net->parameters()
+///
+/// Every rank of `group` must construct it, with equal models on the device they will train on; parameters and buffers
+/// are checked against rank 0's and then taken from it. Construct it under the stream on which the forwards will run.
+/// The wrapper shares the model with the caller and must be destroyed before, or together with, the process group.
+/// Throws std::runtime_error when the ranks' models differ and std::invalid_argument when the model cannot be wrapped.
+template <typename Holder>
+class DistributedDataParallel : public torch::nn::ModuleHolder<DistributedDataParallelImpl<Holder>> {
+ public:
+  using Impl = DistributedDataParallelImpl<Holder>;
+
+  explicit DistributedDataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
+
+  DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
+      : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
+};
+
+}  // namespace ddp

@@ -1,0 +1,219 @@
+#include "launcher/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string_view>
+
+#include "launcher/exit_status.h"
+#include "launcher/version.h"
+
+namespace launcher {
+namespace {
+
+// The values as CLI11 fills them; turned into Options at the end.
+struct RawValues {
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string nproc_per_node = "1";
+  std::string master_addr = "127.0.0.1";
+  int master_port = -1;
+  std::string rdzv_id;
+  std::string role = "default";
+  double grace_seconds = 30;
+  bool standalone = false;
+  bool module = false;
+  bool no_python = false;
+  bool version = false;
+};
+
+void declare_options(CLI::App& app, RawValues& values) {
+  const std::string job = "Which processes";
+  app.add_option("-n,--nproc_per_node", values.nproc_per_node, "Processes on this node; also -np (1)")
+      ->type_name("N|cpu")
+      ->group(job);
+  app.add_option("--nnodes", values.nnodes, "Nodes of the job (1)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(job);
+  app.add_option("--node_rank", values.node_rank, "This node's number, from 0 (0)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("N")
+      ->group(job);
+  app.add_flag("-m,--module", values.module, "PROGRAM is a Python module")->group(job);
+  app.add_flag("--no_python", values.no_python, "Execute a .py file directly instead of with python3 -u")->group(job);
+  app.add_option("--role", values.role, "Value of ROLE_NAME (default)")->type_name("NAME")->group(job);
+
+  const std::string meeting = "Where they meet";
+  app.add_flag("--standalone", values.standalone, "One node with a free port; the default when --nnodes is 1")
+      ->group(meeting);
+  app.add_option("--master_addr", values.master_addr, "Address of node 0; one node always uses 127.0.0.1")
+      ->type_name("HOST")
+      ->group(meeting);
+  app.add_option("--master_port", values.master_port, "Port of the store on node 0 (one node: a free port; else 29500)")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("PORT")
+      ->group(meeting);
+  app.add_option("--rdzv_id", values.rdzv_id, "Name of the job, TORCHELASTIC_RUN_ID (random; several nodes: none)")
+      ->type_name("NAME")
+      ->group(meeting);
+
+  const std::string end = "How it ends";
+  app.add_option("--grace", values.grace_seconds, "Seconds between asking a process to stop and killing it (30)")
+      ->check(CLI::Range(0.0, 1e9))
+      ->type_name("SECONDS")
+      ->group(end);
+  app.add_flag("--version", values.version, "Print the version and exit")->group("Information");
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string suggestion_for(const CLI::App& app, const std::string& name) {
+  std::string best;
+  std::size_t best_distance = 3;  // more than two typing errors are no typing error
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& candidate : option->get_lnames()) {
+      const std::size_t distance = edit_distance(name, candidate);
+      const bool is_prefix = name.size() >= 3 && candidate.compare(0, name.size(), name) == 0;
+      if (distance < best_distance || (best.empty() && is_prefix)) {
+        best_distance = std::min(distance, best_distance);
+        best = candidate;
+      }
+    }
+  }
+  return best.empty() ? "see ddprun --help" : "did you mean --" + best + "?";
+}
+
+ExitRequest usage_error(const std::string& text) {
+  return {to_int(ExitStatus::kLauncherError), "ddprun: " + text + "\n"};
+}
+
+// The launcher's own arguments, each rewritten to one unambiguous word (`--name` or `--name=value`), and where the
+// program starts. CLI11 alone cannot do this: it must not look at the program's arguments.
+struct SplitArguments {
+  std::vector<std::string> own;
+  std::vector<std::string> program;
+};
+
+std::variant<SplitArguments, ExitRequest> split_arguments(const CLI::App& app, std::span<const std::string> arguments) {
+  SplitArguments split;
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      ++i;
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') break;
+
+    std::string name;
+    std::optional<std::string> value;
+    const std::size_t equals = argument.find('=');
+    if (argument.compare(0, 2, "--") == 0) {
+      name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+      std::replace(name.begin(), name.end(), '-', '_');
+      if (equals != std::string::npos) value = argument.substr(equals + 1);
+    } else if (argument.compare(0, 3, "-np") == 0 && (argument.size() == 3 || argument[3] == '=')) {
+      name = "nproc_per_node";  // mpirun's spelling
+      if (equals != std::string::npos) value = argument.substr(equals + 1);
+    } else {
+      name = argument.substr(1, 1);
+      if (argument.size() > 2) value = argument.substr(argument[2] == '=' ? 3 : 2);
+    }
+
+    const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
+    const CLI::Option* option = app.get_option_no_throw(dashed);
+    if (option == nullptr) {
+      const std::string shown = argument.substr(0, equals);
+      if (name.size() == 1) return usage_error("unknown option " + shown + "; see ddprun --help");
+      return usage_error("unknown option " + shown + "; " + suggestion_for(app, name));
+    }
+    if (option->get_items_expected_max() == 0) {
+      if (value) return usage_error(dashed + " takes no value, got '" + *value + "'");
+      split.own.push_back(dashed);
+      continue;
+    }
+    if (!value) {
+      if (i + 1 == arguments.size()) return usage_error(dashed + " needs a value; see ddprun --help");
+      value = arguments[++i];
+    }
+    if (value->empty()) return usage_error(dashed + " needs a value, got an empty one");
+    const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
+    split.own.push_back("--" + long_name + "=" + *value);
+  }
+  split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  return split;
+}
+
+}  // namespace
+
+std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments) {
+  CLI::App app(
+      "Starts one process per rank of a distributed program and ends them together.\n"
+      "Everything after PROGRAM belongs to the program and is passed on untouched.",
+      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]\nUsage: ddprun");
+  RawValues values;
+  declare_options(app, values);
+
+  auto split_or_exit = split_arguments(app, arguments);
+  if (auto* exit = std::get_if<ExitRequest>(&split_or_exit)) return *exit;
+  auto& split = std::get<SplitArguments>(split_or_exit);
+
+  std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
+  try {
+    app.parse(split.own);
+  } catch (const CLI::CallForHelp&) {
+    return ExitRequest{0, app.help()};
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what());
+  }
+  if (values.version) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+
+  Options options{.nnodes = values.nnodes,
+                  .node_rank = values.node_rank,
+                  .standalone = values.standalone,
+                  .master_addr = values.master_addr,
+                  .rdzv_id = values.rdzv_id,
+                  .role = values.role,
+                  .grace = std::chrono::milliseconds(static_cast<std::int64_t>(values.grace_seconds * 1000)),
+                  .module = values.module,
+                  .no_python = values.no_python,
+                  .program = std::move(split.program)};
+  if (values.master_port >= 0) options.master_port = static_cast<std::uint16_t>(values.master_port);
+  if (values.nproc_per_node == "cpu") {
+    options.nproc_per_node = Options::kOnePerCpu;
+  } else {
+    int count = 0;
+    if (!CLI::detail::lexical_cast(values.nproc_per_node, count) || count < 1 || count > Options::kMaxLocalRanks) {
+      return usage_error("--nproc_per_node: expected cpu or a number from 1 to " +
+                         std::to_string(Options::kMaxLocalRanks) + ", got '" + values.nproc_per_node + "'");
+    }
+    options.nproc_per_node = count;
+  }
+  if (options.program.empty()) return usage_error("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
+  if (options.program.front().empty()) return usage_error("the program's name is empty");
+  if (options.module && options.no_python) return usage_error("-m and --no_python exclude each other");
+  if (options.node_rank >= options.nnodes) {
+    return usage_error("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes " +
+                       std::to_string(options.nnodes));
+  }
+  if (options.standalone && options.nnodes > 1)
+    return usage_error("--standalone is for one node, but --nnodes is " + std::to_string(options.nnodes));
+  return options;
+}
+
+}  // namespace launcher

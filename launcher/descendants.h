@@ -1,0 +1,33 @@
+// The processes below one process, by parentage, from /proc. Used only on processes that ddprun itself started: it is
+// their subreaper, so whatever they leave behind stays below it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace launcher {
+
+// A process number alone may be given to somebody else at any time; with its start time it cannot.
+struct ProcessIdentity {
+  pid_t pid = -1;
+  pid_t parent = -1;
+  char state = '?';  // Z: ended, waiting to be reaped
+  std::uint64_t start_time = 0;
+};
+
+// The text of /proc/<pid>/stat. Pure. The command in it may hold any character, ')' too.
+std::optional<ProcessIdentity> parse_process_stat(std::string_view text);
+
+std::optional<ProcessIdentity> identify(pid_t pid);
+
+// Children, grandchildren and so on, parents before their children; without those that only wait to be reaped.
+std::vector<ProcessIdentity> descendants_of(pid_t root);
+
+// Sends the signal if `process` is still the same one. False when it is gone or may not be signalled.
+bool signal_process(const ProcessIdentity& process, int signal_number);
+
+}  // namespace launcher

@@ -1,0 +1,22 @@
+// The file in which a worker tells why it fails (TORCHELASTIC_ERROR_FILE): JSON as torch.distributed.elastic writes it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+struct ErrorRecord {
+  std::string message{};
+  std::optional<double> time = std::nullopt;  // seconds since 1970; often whole seconds only
+};
+
+// Understands {"message": {"message": ..., "extraInfo": {"timestamp": ...}}} and {"message": "...", "timestamp": ...};
+// of a file that is not JSON the text itself is the message. Nothing when there is no text. Pure.
+std::optional<ErrorRecord> parse_error_record(std::string_view text);
+
+// Reads at most a megabyte; nothing when the worker wrote no such file.
+std::optional<ErrorRecord> read_error_file(const std::string& path);
+
+}  // namespace launcher

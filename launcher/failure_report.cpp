@@ -1,0 +1,162 @@
+#include "launcher/failure_report.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "launcher/exit_status.h"
+#include "launcher/signals.h"
+
+namespace launcher {
+namespace {
+
+using SystemTime = std::chrono::system_clock::time_point;
+
+constexpr std::size_t kMaxErrorLines = 12;
+constexpr std::size_t kMaxErrorLineBytes = 400;
+constexpr std::size_t kMaxRanksListed = 8;
+
+double seconds(SystemTime time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+// When the rank's trouble began: when it wrote its error file, if that is believable, else when it ended. A time in
+// whole seconds means any moment of that second, so it counts as its end.
+double trouble_time(const RankEnd& rank, const JobEnd& job) {
+  const double end = seconds(rank.time);
+  if (!rank.error || !rank.error->time) return end;
+  double written = *rank.error->time;
+  if (written == std::floor(written)) written += 1;
+  return written < seconds(job.start) || written > end ? end : written;
+}
+
+std::string format(const char* pattern, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return text.data();
+}
+
+std::string clock_time(SystemTime time) {
+  const std::time_t whole = std::chrono::system_clock::to_time_t(time);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  ::localtime_r(&whole, &parts);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  std::array<char, 8> fraction{};
+  std::snprintf(fraction.data(), fraction.size(), ".%03d", static_cast<int>(ms));
+  return std::string(text.data()) + fraction.data();
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    if (i > 0) text += ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+// The worker's own words, indented. Control characters would let a worker rewrite the terminal.
+std::string quote_message(const std::string& message) {
+  std::vector<std::string> lines(1);
+  for (const char c : message) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else if (lines.back().size() < kMaxErrorLineBytes) {
+      const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+      lines.back().push_back(is_control ? ' ' : c);
+    }
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  std::string text;
+  // The end of a traceback says what happened.
+  const std::size_t first = lines.size() > kMaxErrorLines ? lines.size() - kMaxErrorLines : 0;
+  if (first > 0) text += "    ... (" + std::to_string(first) + " lines before)\n";
+  for (std::size_t i = first; i < lines.size(); ++i) text += "    " + lines[i] + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string describe_end(const RankEnd& rank) {
+  if (rank.signal != 0) {
+    return "was killed by " + signal_name(rank.signal) + (rank.core_dumped ? " (core dumped)" : "");
+  }
+  return rank.exit_code == 0 ? "ended normally" : "exited with status " + std::to_string(rank.exit_code);
+}
+
+std::optional<std::size_t> first_failure(const JobEnd& job) {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    const RankEnd& rank = job.ranks[i];
+    if (!rank.failed()) continue;
+    // Asked to stop, a rank is a candidate only if it had written down its own trouble before.
+    if (rank.told_to_stop && !rank.error) continue;
+    if (!first) {
+      if (!rank.told_to_stop) first = i;
+    } else if (trouble_time(rank, job) < trouble_time(job.ranks[*first], job)) {
+      first = i;
+    }
+  }
+  return first;
+}
+
+int exit_status(const JobEnd& job) {
+  if (const auto first = first_failure(job)) {
+    const RankEnd& rank = job.ranks[*first];
+    return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
+  }
+  if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
+  // Told to stop: no failure when every rank saved and left by itself.
+  bool saved = false;
+  for (const RankEnd& rank : job.ranks) {
+    if (!rank.failed()) continue;
+    if (rank.exit_code != to_int(ExitStatus::kSavedAndStopped))
+      return to_int(ExitStatus::kSignalBase) + job.stop_signal;
+    saved = true;
+  }
+  return to_int(saved ? ExitStatus::kSavedAndStopped : ExitStatus::kSuccess);
+}
+
+std::string failure_report(const JobEnd& job) {
+  const auto first = first_failure(job);
+  if (!first) return "";
+  const RankEnd& culprit = job.ranks[*first];
+  std::string text =
+      "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_end(culprit) + "\n";
+  text += "  when:   " + clock_time(culprit.time) +
+          format(", %.3f s after the start\n", seconds(culprit.time) - seconds(job.start));
+  text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
+          std::to_string(culprit.pid) + "\n";
+  if (culprit.error) text += "  error:\n" + quote_message(culprit.error->message);
+
+  std::vector<int> stopped;
+  std::vector<int> finished;
+  std::size_t others_listed = 0;
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    const RankEnd& rank = job.ranks[i];
+    if (i == *first) continue;
+    if (!rank.failed()) {
+      finished.push_back(rank.rank);
+    } else if (rank.told_to_stop) {
+      stopped.push_back(rank.rank);
+    } else if (others_listed++ < kMaxRanksListed) {
+      text += "  later:  rank " + std::to_string(rank.rank) + " " + describe_end(rank) +
+              format(", %.3f s after it\n", seconds(rank.time) - seconds(culprit.time));
+    }
+  }
+  if (others_listed > kMaxRanksListed) {
+    text += "  later:  " + std::to_string(others_listed - kMaxRanksListed) + " more failed as well\n";
+  }
+  if (!stopped.empty())
+    text += "  others: " + rank_list(stopped) + (stopped.size() == 1 ? " was" : " were") + " stopped by ddprun\n";
+  if (!finished.empty()) text += "  others: " + rank_list(finished) + " had ended normally\n";
+  return text;
+}
+
+}  // namespace launcher

@@ -1,0 +1,48 @@
+// What became of a job: who failed first, which status ddprun ends with, and the report for the user. Pure.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/error_file.h"
+
+namespace launcher {
+
+// How one rank ended.
+struct RankEnd {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  int exit_code = 0;  // when it exited by itself
+  int signal = 0;     // when a signal ended it
+  bool core_dumped = false;
+  bool told_to_stop = false;  // ddprun had asked it to stop before it ended
+  std::chrono::system_clock::time_point time{};
+  std::optional<ErrorRecord> error = std::nullopt;
+
+  bool failed() const { return exit_code != 0 || signal != 0; }
+};
+
+struct JobEnd {
+  std::vector<RankEnd> ranks;  // in the order in which they ended
+  std::chrono::system_clock::time_point start;
+  int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
+  std::string host;
+};
+
+// Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an
+// error file before another one ended was first, however long it took to end.
+std::optional<std::size_t> first_failure(const JobEnd& job);
+
+// ddprun's exit status.
+int exit_status(const JobEnd& job);
+
+// About ten lines; empty when there is nothing to say.
+std::string failure_report(const JobEnd& job);
+
+// "exited with status 7", "was killed by SIGSEGV (core dumped)".
+std::string describe_end(const RankEnd& rank);
+
+}  // namespace launcher

@@ -1,0 +1,94 @@
+#include "launcher/program.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "launcher/launch_error.h"
+
+namespace launcher {
+namespace {
+
+bool runs_with_python(const Options& options) {
+  if (options.no_python) return false;
+  return options.module || options.program.front().ends_with(".py");
+}
+
+// 0, or the errno that executing `file` would give.
+int executable_error(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return errno;
+  if (!S_ISREG(status.st_mode)) return EACCES;
+  return ::access(file.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+[[noreturn]] void throw_not_executable(const std::string& file, int error) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    throw LaunchError("cannot execute " + file + ": it is a folder", ExitStatus::kNotExecutable);
+  }
+  throw LaunchError("cannot execute " + file + ": " + std::strerror(error) +
+                        (error == EACCES ? " (is it marked executable? chmod +x)" : ""),
+                    ExitStatus::kNotExecutable);
+}
+
+}  // namespace
+
+std::vector<std::string> worker_arguments(const Options& options, const std::string& python_executable) {
+  std::vector<std::string> arguments;
+  if (runs_with_python(options)) {
+    arguments = {python_executable, "-u"};
+    if (options.module) arguments.emplace_back("-m");
+  }
+  arguments.insert(arguments.end(), options.program.begin(), options.program.end());
+  return arguments;
+}
+
+std::string find_executable(const std::string& name, std::string_view path) {
+  if (name.find('/') != std::string::npos) {
+    const int error = executable_error(name);
+    if (error == 0) return name;
+    if (error == ENOENT || error == ENOTDIR) throw LaunchError("program not found: " + name, ExitStatus::kNotFound);
+    throw_not_executable(name, error);
+  }
+  std::string refused;
+  while (true) {
+    const std::size_t colon = path.find(':');
+    const std::string_view folder = path.substr(0, colon);
+    std::string file = folder.empty() ? "./" + name : std::string(folder) + "/" + name;
+    const int error = executable_error(file);
+    if (error == 0) return file;
+    if (error == EACCES && refused.empty()) {
+      struct stat status {};
+      if (::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode)) refused = file;
+    }
+    if (colon == std::string_view::npos) break;
+    path.remove_prefix(colon + 1);
+  }
+  if (!refused.empty()) throw_not_executable(refused, EACCES);
+  const bool here = ::access(name.c_str(), F_OK) == 0;
+  throw LaunchError(
+      "program not found in PATH: " + name + (here ? " (a file in this folder is started as ./" + name + ")" : ""),
+      ExitStatus::kNotFound);
+}
+
+Program resolve_program(const Options& options) {
+  const char* python = std::getenv("PYTHON_EXEC");
+  const char* path = std::getenv("PATH");
+  Program program;
+  program.arguments = worker_arguments(options, python != nullptr && *python != '\0' ? python : "python3");
+  // Without PATH execvp takes the system's default.
+  program.file = find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin");
+  if (runs_with_python(options) && !options.module && ::access(options.program.front().c_str(), R_OK) != 0) {
+    const int error = errno;
+    throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") +
+                          options.program.front() + (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
+                      error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
+  }
+  return program;
+}
+
+}  // namespace launcher

@@ -1,0 +1,57 @@
+#include "launcher/signals.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/launch_error.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::array kHandled = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+std::string signal_name(int signal_number) {
+  const char* abbreviation = ::sigabbrev_np(signal_number);
+  if (abbreviation != nullptr) return std::string("SIG") + abbreviation;
+  return "signal " + std::to_string(signal_number);
+}
+
+SignalSource::SignalSource() {
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  ::sigaddset(&handled, SIGCHLD);
+  for (int number : kHandled) {
+    if (!is_ignored(number)) ::sigaddset(&handled, number);
+  }
+  ::sigprocmask(SIG_BLOCK, &handled, &original_mask_);
+  // An ignored SIGCHLD would make the kernel reap the ranks before their status is read.
+  if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);
+  fd_.reset(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_) throw LaunchError(std::string("cannot create a signal descriptor: ") + std::strerror(errno));
+}
+
+SignalSource::~SignalSource() {
+  ::sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+}
+
+std::optional<signalfd_siginfo> SignalSource::next() {
+  signalfd_siginfo info{};
+  while (true) {
+    const ssize_t bytes = ::read(fd_.get(), &info, sizeof info);
+    if (bytes == sizeof info) return info;
+    if (bytes < 0 && errno == EINTR) continue;
+    return std::nullopt;
+  }
+}
+
+}  // namespace launcher

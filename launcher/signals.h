@@ -1,0 +1,35 @@
+// Signals as events: all that ddprun handles are blocked and read from a descriptor, so nothing ever runs in a handler.
+#pragma once
+
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <optional>
+#include <string>
+
+#include "launcher/unique_fd.h"
+
+namespace launcher {
+
+// "SIGTERM"; "signal 77" for a number without a name.
+std::string signal_name(int signal_number);
+
+// Blocks the signals that ddprun handles and makes them readable; the destructor restores the mask. Signals that were
+// ignored when ddprun started (nohup) stay ignored.
+class SignalSource {
+ public:
+  SignalSource();
+  ~SignalSource();
+  SignalSource(const SignalSource&) = delete;
+  SignalSource& operator=(const SignalSource&) = delete;
+
+  int fd() const { return fd_.get(); }
+  std::optional<signalfd_siginfo> next();                           // nothing when none is pending
+  const sigset_t& original_mask() const { return original_mask_; }  // for the children
+
+ private:
+  sigset_t original_mask_{};
+  UniqueFd fd_;
+};
+
+}  // namespace launcher

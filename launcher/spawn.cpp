@@ -1,0 +1,100 @@
+#include "launcher/spawn.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/exit_status.h"
+#include "launcher/launch_error.h"
+
+namespace launcher {
+namespace {
+
+void make_pipe(UniqueFd& reader, UniqueFd& writer, int flags) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {
+    throw LaunchError(std::string("cannot create a pipe: ") + std::strerror(errno));
+  }
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+}
+
+int open_pidfd(pid_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+}
+
+// Like dup2, but also right when both numbers are equal: the copy must survive exec.
+bool move_to(int fd, int target) {
+  if (fd < 0) return true;
+  if (fd == target) return ::fcntl(fd, F_SETFD, 0) == 0;
+  return ::dup2(fd, target) == target;
+}
+
+}  // namespace
+
+Spawner::Spawner(const sigset_t& mask) : mask_(mask) {
+  make_pipe(gate_reader_, gate_writer_, 0);
+  make_pipe(failure_reader_, failure_writer_, O_NONBLOCK);
+}
+
+SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
+  const pid_t launcher = ::getpid();
+  // A plain fork: ddprun is small, so copying its page tables costs less than the exec that follows, and unlike vfork
+  // it leaves us running while the child waits at the gate.
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno) +
+                      (errno == EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));
+  }
+  if (pid == 0) run_child(request, launcher);
+
+  ::setpgid(pid, pid);  // in parent and child: whoever needs the group first has it
+  SpawnedProcess process;
+  process.pid = pid;
+  process.pidfd.reset(open_pidfd(pid));
+  if (!process.pidfd && errno != ENOSYS && errno != EPERM && errno != EINVAL) {
+    throw LaunchError(std::string("cannot watch process ") + std::to_string(pid) + ": " + std::strerror(errno) +
+                      (errno == EMFILE ? " (limit on open files: ulimit -n)" : ""));
+  }
+  return process;
+}
+
+void Spawner::open_gate() {
+  gate_writer_.reset();  // every worker reads the end of the file
+  make_pipe(gate_reader_, gate_writer_, 0);
+}
+
+std::optional<ExecFailure> Spawner::next_exec_failure() {
+  ExecFailure failure;
+  if (::read(failure_reader_.get(), &failure, sizeof failure) != sizeof failure) return std::nullopt;
+  return failure;
+}
+
+// Only async-signal-safe calls from here to exec.
+void Spawner::run_child(const SpawnRequest& request, pid_t launcher) const {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(to_int(ExitStatus::kLauncherError));  // it died before the line above
+
+  ::close(gate_writer_.get());
+  char byte = 0;
+  while (::read(gate_reader_.get(), &byte, 1) < 0 && errno == EINTR) {
+  }
+
+  if (move_to(request.stdin_fd, STDIN_FILENO) && move_to(request.stdout_fd, STDOUT_FILENO) &&
+      move_to(request.stderr_fd, STDERR_FILENO)) {
+    ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    ::execve(request.file, request.arguments, request.environment);
+  }
+  const ExecFailure failure{::getpid(), errno};
+  [[maybe_unused]] const ssize_t written = ::write(failure_writer_.get(), &failure, sizeof failure);
+  ::_exit(
+      to_int(failure.error == ENOENT || failure.error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable));
+}
+
+}  // namespace launcher

@@ -1,0 +1,59 @@
+// Starts worker processes. All of them wait at a gate between fork and exec until the launcher has registered every
+// one: no rank can fail before the launcher watches all ranks, so the order of failures is the kernel's.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/unique_fd.h"
+
+namespace launcher {
+
+struct SpawnRequest {
+  const char* file = nullptr;
+  char* const* arguments = nullptr;    // null-terminated
+  char* const* environment = nullptr;  // null-terminated
+  int stdin_fd = -1;                   // -1: inherited
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+};
+
+// One process that was started: what is known about it, no behaviour.
+struct SpawnedProcess {
+  pid_t pid = -1;
+  UniqueFd pidfd;  // empty where the kernel or the container has no pidfd_open
+};
+
+// Why a worker's exec failed, as it reported itself.
+struct ExecFailure {
+  pid_t pid = -1;
+  int error = 0;
+};
+
+class Spawner {
+ public:
+  // `mask`: the signal mask that workers start with.
+  explicit Spawner(const sigset_t& mask);
+
+  // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
+  SpawnedProcess spawn(const SpawnRequest& request);
+  // Lets all workers spawned so far execute.
+  void open_gate();
+  // The next worker whose exec failed; to be asked after a worker ended.
+  std::optional<ExecFailure> next_exec_failure();
+
+ private:
+  [[noreturn]] void run_child(const SpawnRequest& request, pid_t launcher) const;
+
+  sigset_t mask_;
+  UniqueFd gate_reader_;
+  UniqueFd gate_writer_;
+  UniqueFd failure_reader_;
+  UniqueFd failure_writer_;
+};
+
+}  // namespace launcher

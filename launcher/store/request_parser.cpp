@@ -1,0 +1,179 @@
+#include "launcher/store/request_parser.h"
+
+#include <cstring>
+#include <utility>
+
+namespace launcher::store {
+
+void RequestParser::feed(std::string_view bytes) {
+  if (!error_.empty()) return;
+  if (position_ == buffer_.size()) {
+    buffer_.clear();
+    position_ = 0;
+  } else if (position_ > (std::size_t{1} << 16) && position_ > buffer_.size() / 2) {
+    buffer_.erase(0, position_);
+    position_ = 0;
+  }
+  buffer_.append(bytes);
+}
+
+bool RequestParser::fail(std::string text) {
+  error_ = std::move(text);
+  buffer_.clear();
+  buffer_.shrink_to_fit();
+  position_ = 0;
+  return false;
+}
+
+// The fields of each request, in the order of the wire. Lists begin with their count.
+RequestParser::Field RequestParser::field_at(std::size_t index) const {
+  const auto one_of = [&](std::initializer_list<Field> fields) {
+    return index < fields.size() ? *(fields.begin() + index) : Field::kEnd;
+  };
+  switch (request_.opcode) {
+    case Opcode::kValidate:
+    case Opcode::kPing:
+      return one_of({Field::kUint32});
+    case Opcode::kSet:
+    case Opcode::kAppend:
+    case Opcode::kQueuePush:
+      return one_of({Field::kKey, Field::kValue});
+    case Opcode::kCompareSet:
+      return one_of({Field::kKey, Field::kValue, Field::kValue});
+    case Opcode::kGet:
+    case Opcode::kDelete:
+    case Opcode::kQueuePop:
+    case Opcode::kQueueLen:
+      return one_of({Field::kKey});
+    case Opcode::kAdd:
+    case Opcode::kBarrier:
+      return one_of({Field::kKey, Field::kInt64});
+    case Opcode::kCheck:
+    case Opcode::kWait:
+    case Opcode::kMultiGet:
+      if (index == 0) return Field::kCount;
+      return index <= items_ ? Field::kKey : Field::kEnd;
+    case Opcode::kMultiSet:
+      if (index == 0) return Field::kCount;
+      if (index > 2 * items_) return Field::kEnd;
+      return index % 2 == 1 ? Field::kKey : Field::kValue;
+    case Opcode::kNumKeys:
+    case Opcode::kCancelWait:
+    case Opcode::kListKeys:
+      return Field::kEnd;
+  }
+  return Field::kEnd;
+}
+
+bool RequestParser::begin_request() {
+  if (unread().empty()) return false;
+  const auto opcode = static_cast<std::uint8_t>(buffer_[position_]);
+  if (opcode > static_cast<std::uint8_t>(Opcode::kBarrier)) {
+    return fail("unknown operation " + std::to_string(opcode) +
+                " (a torch newer than this ddprun, or no torch at all)");
+  }
+  if (!validated_ && opcode != static_cast<std::uint8_t>(Opcode::kValidate)) {
+    return fail("it does not begin as a torch store client does");
+  }
+  ++position_;
+  request_ = Request{};
+  request_.opcode = static_cast<Opcode>(opcode);
+  field_ = 0;
+  items_ = 0;
+  request_bytes_ = 0;
+  length_.reset();
+  in_request_ = true;
+  return true;
+}
+
+bool RequestParser::take_u64(std::uint64_t& value) {
+  if (unread().size() < sizeof value) return false;
+  value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    value |= static_cast<std::uint64_t>(static_cast<std::uint8_t>(buffer_[position_ + i])) << (8 * i);
+  }
+  position_ += sizeof value;
+  return true;
+}
+
+bool RequestParser::take_u32(std::uint32_t& value) {
+  if (unread().size() < sizeof value) return false;
+  value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    value |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(buffer_[position_ + i])) << (8 * i);
+  }
+  position_ += sizeof value;
+  return true;
+}
+
+bool RequestParser::parse_bytes(std::vector<std::string>& target, std::size_t limit, const char* what) {
+  if (!length_) {
+    std::uint64_t length = 0;
+    if (!take_u64(length)) return false;
+    if (length > limit) {
+      return fail(std::string("a ") + what + " of " + std::to_string(length) + " bytes; the limit is " +
+                  std::to_string(limit));
+    }
+    request_bytes_ += length;
+    if (request_bytes_ > limits_.max_request_bytes) {
+      return fail("a request of more than " + std::to_string(limits_.max_request_bytes) + " bytes");
+    }
+    length_ = length;
+  }
+  if (unread().size() < *length_) return false;
+  target.emplace_back(unread().substr(0, *length_));
+  position_ += *length_;
+  length_.reset();
+  return true;
+}
+
+bool RequestParser::parse_field(Field field) {
+  switch (field) {
+    case Field::kKey:
+      return parse_bytes(request_.keys, limits_.max_key_bytes, "key");
+    case Field::kValue:
+      return parse_bytes(request_.values, limits_.max_value_bytes, "value");
+    case Field::kInt64: {
+      std::uint64_t bits = 0;
+      if (!take_u64(bits)) return false;
+      request_.number = static_cast<std::int64_t>(bits);
+      return true;
+    }
+    case Field::kUint32: {
+      std::uint32_t bits = 0;
+      if (!take_u32(bits)) return false;
+      request_.number = bits;
+      return true;
+    }
+    case Field::kCount:
+      if (!take_u64(items_)) return false;
+      if (items_ > limits_.max_items) {
+        return fail("a request with " + std::to_string(items_) + " keys; the limit is " +
+                    std::to_string(limits_.max_items));
+      }
+      return true;
+    case Field::kEnd:
+      break;
+  }
+  return false;
+}
+
+std::optional<Request> RequestParser::next() {
+  if (!error_.empty()) return std::nullopt;
+  if (!in_request_ && !begin_request()) return std::nullopt;
+  for (Field field = field_at(field_); field != Field::kEnd; field = field_at(field_)) {
+    if (!parse_field(field)) return std::nullopt;
+    ++field_;
+  }
+  in_request_ = false;
+  if (request_.opcode == Opcode::kValidate) {
+    if (request_.number != kValidationNumber) {
+      fail("it does not begin as a torch store client does");
+      return std::nullopt;
+    }
+    validated_ = true;
+  }
+  return std::move(request_);
+}
+
+}  // namespace launcher::store

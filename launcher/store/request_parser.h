@@ -1,0 +1,91 @@
+// c10d TCPStore's wire protocol, server side: bytes of one connection -> requests. Incremental and strict: it keeps
+// only what was received, never reserves what a length merely announces, and stops for good at the first malformed
+// byte. Pure.
+//
+// A request is one opcode byte and its fields, little endian; a string or value is a u64 length and that many bytes; a
+// list is a u64 count and that many items.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace launcher::store {
+
+enum class Opcode : std::uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kNumKeys = 7,
+  kDelete = 8,
+  kAppend = 9,
+  kMultiGet = 10,
+  kMultiSet = 11,
+  kCancelWait = 12,
+  kPing = 13,
+  kQueuePush = 14,
+  kQueuePop = 15,
+  kQueueLen = 16,
+  kListKeys = 17,
+  kBarrier = 18,  // torch 2.12
+};
+
+inline constexpr std::uint32_t kValidationNumber = 0x3C85F7CE;
+
+struct Request {
+  Opcode opcode{};
+  std::vector<std::string> keys;
+  std::vector<std::string> values;  // kCompareSet: expected, desired
+  std::int64_t number = 0;          // kAdd: the increment; kPing: the nonce; kBarrier: the world size
+};
+
+struct ParserLimits {
+  std::size_t max_key_bytes = std::size_t{64} << 10;
+  std::size_t max_value_bytes = std::size_t{64} << 20;
+  std::size_t max_request_bytes = std::size_t{80} << 20;  // all keys and values of one request
+  std::uint64_t max_items = 128 << 10;                    // keys of one request
+};
+
+class RequestParser {
+ public:
+  explicit RequestParser(ParserLimits limits = {}) : limits_(limits) {}
+
+  void feed(std::string_view bytes);
+  // The next complete request; nothing when more bytes are needed or after an error. The first one must be kValidate.
+  std::optional<Request> next();
+  // What was wrong with the bytes; empty while all is well.
+  const std::string& error() const { return error_; }
+
+ private:
+  enum class Field { kKey, kValue, kInt64, kUint32, kCount, kEnd };
+  Field field_at(std::size_t index) const;
+  bool parse_field(Field field);
+  bool parse_bytes(std::vector<std::string>& target, std::size_t limit, const char* what);
+  bool take_u64(std::uint64_t& value);
+  bool take_u32(std::uint32_t& value);
+  std::string_view unread() const { return std::string_view(buffer_).substr(position_); }
+  bool fail(std::string text);
+  bool begin_request();
+
+  ParserLimits limits_;
+  std::string buffer_;
+  std::size_t position_ = 0;
+  std::string error_;
+  bool validated_ = false;
+  // The request being read.
+  bool in_request_ = false;
+  Request request_;
+  std::size_t field_ = 0;                // fields that are complete
+  std::uint64_t items_ = 1;              // keys, or key-value pairs
+  std::optional<std::uint64_t> length_;  // of the string being read
+  std::size_t request_bytes_ = 0;
+};
+
+}  // namespace launcher::store

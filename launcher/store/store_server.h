@@ -1,0 +1,71 @@
+// The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
+// not take its replies, and closes connections that do not speak the protocol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/event_loop.h"
+#include "launcher/store/key_value_store.h"
+#include "launcher/store/request_parser.h"
+#include "launcher/unique_fd.h"
+
+namespace launcher::store {
+
+struct ServerOptions {
+  std::uint16_t port = 0;     // 0: the kernel chooses a free one
+  bool loopback_only = true;  // else every address of this machine, IPv6 and IPv4
+};
+
+class StoreServer : private ReplySink {
+ public:
+  // Binds and listens. Throws LaunchError when the port is taken. `loop` must outlive the server.
+  StoreServer(EventLoop& loop, const ServerOptions& options);
+  ~StoreServer() override;
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  std::size_t connections() const { return connections_.size(); }
+
+ private:
+  struct Connection;
+  using Connections = std::unordered_map<ConnectionId, std::unique_ptr<Connection>>;
+
+  void accept_all();
+  void pause_accepting();
+  bool drop_oldest_stranger();
+  void on_event(ConnectionId id, std::uint32_t events);
+  void read_some(Connection& connection);
+  void answer_requests(ConnectionId id, Connection& connection);
+  void write_some(Connection& connection);
+  void update_interest(Connection& connection);
+  void refuse(Connection& connection, const std::string& reason);
+  void close(ConnectionId id);
+
+  void send_copy(ConnectionId to, std::string_view bytes);
+  void send_u8(ConnectionId to, std::uint8_t value) override;
+  void send_u32(ConnectionId to, std::uint32_t value) override;
+  void send_i64(ConnectionId to, std::int64_t value) override;
+  void send_bytes(ConnectionId to, const Value& value) override;
+  void flush_woken();
+
+  EventLoop& loop_;
+  UniqueFd listener_;
+  std::uint16_t port_ = 0;
+  ConnectionId next_id_ = 0;
+  Connections connections_;
+  KeyValueStore store_;
+  std::vector<ConnectionId> woken_;  // have replies that were not written yet
+  std::size_t refusals_ = 0;
+  std::optional<EventLoop::TimerId> pause_;
+};
+
+}  // namespace launcher::store

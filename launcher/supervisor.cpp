@@ -1,0 +1,306 @@
+#include "launcher/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/exit_status.h"
+#include "launcher/launch_error.h"
+#include "launcher/line.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// timeout(1) and others signal a process and then its group: two interrupts this close are one.
+constexpr auto kSameInterrupt = 100ms;
+// Shorter waits need no explanation.
+constexpr auto kSilentWait = 1s;
+// How often leftover processes are looked for again; their own children come to us without notice.
+constexpr auto kSweepInterval = 50ms;
+// How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
+constexpr auto kKillPatience = 10s;
+
+// "a", "b" -> a null-terminated array of pointers into `strings`.
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+}  // namespace
+
+Supervisor::Supervisor(EventLoop& loop, SignalSource& signals, SupervisorOptions options)
+    : loop_(loop), signals_(signals), options_(std::move(options)), spawner_(signals.original_mask()) {
+  // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  end_.host = host_name();
+  loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+}
+
+Supervisor::~Supervisor() {
+  loop_.remove(signals_.fd());
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  for (const Rank& rank : ranks_) {
+    if (rank.process.pidfd) loop_.remove(rank.process.pidfd.get());
+    if (rank.running) ::kill(rank.process.pid, SIGKILL);  // only after an exception: they still wait at the gate
+  }
+}
+
+void Supervisor::start(const std::vector<RankPlan>& plans) {
+  const std::vector<char*> arguments = pointers_to(options_.arguments);
+  const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ranks_.reserve(plans.size());
+  for (const RankPlan& plan : plans) spawn_rank(spawner_, plan, arguments.data(), null_fd.get());
+  end_.start = std::chrono::system_clock::now();
+  spawner_.open_gate();
+}
+
+void Supervisor::spawn_rank(Spawner& spawner, const RankPlan& plan, char* const* arguments, int null_fd) {
+  std::vector<char*> environment;
+  environment.reserve(options_.environment.size() + plan.variables.size() + 1);
+  for (std::string& entry : options_.environment) environment.push_back(entry.data());
+  for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
+  environment.push_back(nullptr);
+
+  const std::size_t index = ranks_.size();
+  ranks_.push_back({.plan = plan,
+                    .process = spawner.spawn({.file = options_.file.c_str(),
+                                              .arguments = arguments,
+                                              .environment = environment.data(),
+                                              .stdin_fd = plan.place.local_rank == 0 ? -1 : null_fd}),
+                    .running = true});
+  ++running_;
+  const Rank& rank = ranks_.back();
+  rank_of_pid_[rank.process.pid] = index;
+  if (rank.process.pidfd) {
+    loop_.add(rank.process.pidfd.get(), EPOLLIN, [this, index](std::uint32_t) { on_rank_event(index); });
+  }
+}
+
+JobEnd Supervisor::wait() {
+  while (!done_) loop_.run_once();
+  for (RankEnd& rank : end_.ranks) {
+    if (rank.failed()) rank.error = read_error_file(ranks_[static_cast<std::size_t>(rank.local_rank)].plan.error_file);
+  }
+  return end_;
+}
+
+void Supervisor::on_signals() {
+  while (const auto info = signals_.next()) on_signal(*info);
+}
+
+void Supervisor::on_signal(const signalfd_siginfo& info) {
+  const int number = static_cast<int>(info.ssi_signo);
+  switch (number) {
+    case SIGCHLD:
+      // Where there is no pidfd, the first of several endings is the one that this signal carries.
+      if (const auto rank = rank_of_pid_.find(static_cast<pid_t>(info.ssi_pid)); rank != rank_of_pid_.end()) {
+        if (!ranks_[rank->second].process.pidfd) on_rank_event(rank->second);
+      }
+      reap_children();
+      return;
+    case SIGTSTP:
+      suspend();
+      return;
+    case SIGCONT:
+      for (const Rank& rank : ranks_) signal_group(rank, SIGCONT);
+      return;
+    case SIGUSR1:
+    case SIGUSR2:
+      // To the rank alone: its helpers have no handler for it and would die.
+      for (const Rank& rank : ranks_) {
+        if (rank.running) ::kill(rank.process.pid, number);
+      }
+      return;
+    default:
+      break;
+  }
+  if (end_.stop_signal == 0 && !stopping_) end_.stop_signal = number;
+  const auto now = Clock::now();
+  if (number == SIGINT || number == SIGQUIT) {
+    if (first_interrupt_ && now - *first_interrupt_ > kSameInterrupt) {
+      print_line("interrupted again: killing all processes");
+      kill_everything();
+      return;
+    }
+    if (!first_interrupt_) first_interrupt_ = now;
+  }
+  stop_ranks(number);
+}
+
+// Ctrl-Z: the ranks are in groups of their own, so the terminal reached only ddprun.
+void Supervisor::suspend() {
+  for (const Rank& rank : ranks_) signal_group(rank, SIGTSTP);
+  ::kill(::getpid(), SIGSTOP);
+}
+
+void Supervisor::on_rank_event(std::size_t index) {
+  Rank& rank = ranks_[index];
+  if (!rank.running) return;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(rank.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return;
+
+  record_end(rank, info);
+  const bool failed = end_.ranks.back().failed();
+  // While the dead leader is not reaped, its number cannot become somebody else's group: last chance to signal the
+  // group.
+  if (killing_) {
+    ::kill(-rank.process.pid, SIGKILL);
+  } else if (stopping_ || failed) {
+    ::kill(-rank.process.pid, SIGTERM);
+    ::kill(-rank.process.pid, SIGCONT);
+  }
+  if (rank.process.pidfd) loop_.remove(rank.process.pidfd.get());
+  rank.process.pidfd.reset();
+  ::waitid(P_PID, static_cast<id_t>(rank.process.pid), &info, WEXITED | WNOHANG);
+  rank_of_pid_.erase(rank.process.pid);
+  rank.running = false;
+  --running_;
+
+  if (failed && !stopping_) stop_ranks(SIGTERM);
+  reap_children();
+  if (running_ == 0) begin_sweep();
+}
+
+void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
+  RankEnd end{.rank = rank.plan.place.rank,
+              .local_rank = rank.plan.place.local_rank,
+              .pid = rank.process.pid,
+              .told_to_stop = rank.told_to_stop,
+              .time = std::chrono::system_clock::now()};
+  if (info.si_code == CLD_EXITED) {
+    end.exit_code = info.si_status;
+  } else {
+    end.signal = info.si_status;
+    end.core_dumped = info.si_code == CLD_DUMPED;
+  }
+  if (end.exit_code == to_int(ExitStatus::kNotFound) || end.exit_code == to_int(ExitStatus::kNotExecutable)) {
+    while (const auto failure = spawner_.next_exec_failure()) {
+      if (failure->pid != rank.process.pid) continue;
+      const bool is_missing_interpreter = failure->error == ENOENT;
+      end.error = ErrorRecord{.message = "cannot execute " + options_.file + ": " + std::strerror(failure->error) +
+                                         (is_missing_interpreter ? " (the interpreter that it names?)" : "")};
+    }
+  }
+  end_.ranks.push_back(std::move(end));
+}
+
+// Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.
+void Supervisor::reap_children() {
+  siginfo_t info{};
+  while (true) {
+    info.si_pid = 0;
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    const auto rank = rank_of_pid_.find(info.si_pid);
+    if (rank != rank_of_pid_.end()) {
+      if (ranks_[rank->second].process.pidfd) return;
+      on_rank_event(rank->second);
+      return;
+    }
+    ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+  }
+  if (sweeping_ && !done_) sweep();
+}
+
+bool Supervisor::has_children() const {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+void Supervisor::signal_group(const Rank& rank, int signal_number) const {
+  if (rank.running) ::kill(-rank.process.pid, signal_number);
+}
+
+void Supervisor::stop_ranks(int signal_number) {
+  for (Rank& rank : ranks_) {
+    if (!rank.running) continue;
+    rank.told_to_stop = true;
+    signal_group(rank, signal_number);
+    signal_group(rank, SIGCONT);  // a suspended process would not notice
+  }
+  if (stopping_) return;
+  stopping_ = true;
+  const auto now = Clock::now();
+  kill_at_ = now + options_.grace;
+  timers_.push_back(loop_.call_at(kill_at_, [this] { kill_everything(); }));
+  timers_.push_back(loop_.call_at(now + kSilentWait, [this] { say_what_we_wait_for(); }));
+}
+
+void Supervisor::say_what_we_wait_for() {
+  if (done_ || killing_) return;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(kill_at_ - Clock::now());
+  const std::string what = running_ > 0 ? std::to_string(running_) + (running_ == 1 ? " rank" : " ranks")
+                                        : std::string("processes that the ranks left behind");
+  print_line("waiting up to " + std::to_string(left.count()) + " s for " + what + " to stop; Ctrl-C kills at once");
+}
+
+void Supervisor::kill_everything() {
+  if (done_) return;
+  if (!killing_) {
+    killing_ = true;
+    timers_.push_back(loop_.call_at(Clock::now() + kKillPatience, [this] { give_up(); }));
+  }
+  stopping_ = true;
+  for (Rank& rank : ranks_) {
+    if (!rank.running) continue;
+    rank.told_to_stop = true;
+    signal_group(rank, SIGKILL);
+  }
+  for (const ProcessIdentity& process : descendants_of(::getpid())) signal_process(process, SIGKILL);
+}
+
+void Supervisor::begin_sweep() {
+  sweeping_ = true;
+  if (!has_children()) {
+    done_ = true;
+    return;
+  }
+  if (!stopping_) {
+    stopping_ = true;
+    kill_at_ = Clock::now() + options_.grace;
+    timers_.push_back(loop_.call_at(kill_at_, [this] { kill_everything(); }));
+    timers_.push_back(loop_.call_at(Clock::now() + kSilentWait, [this] { say_what_we_wait_for(); }));
+  }
+  sweep();
+}
+
+// All ranks are gone: end what they left behind. Runs until there is no child any more.
+void Supervisor::sweep() {
+  if (done_) return;
+  if (!has_children()) {
+    done_ = true;
+    return;
+  }
+  for (const ProcessIdentity& process : descendants_of(::getpid())) {
+    signal_process(process, killing_ ? SIGKILL : SIGTERM);
+    signal_process(process, SIGCONT);
+  }
+  timers_.push_back(loop_.call_at(Clock::now() + kSweepInterval, [this] { sweep(); }));
+}
+
+void Supervisor::give_up() {
+  if (done_) return;
+  std::string pids;
+  for (const ProcessIdentity& process : descendants_of(::getpid())) pids.append(" ").append(std::to_string(process.pid));
+  print_line("these processes do not end although they were killed, the kernel may be holding them:" + pids);
+  done_ = true;
+}
+
+}  // namespace launcher

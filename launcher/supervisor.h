@@ -1,0 +1,92 @@
+// Runs the ranks of one attempt on this node to their end: watches them, forwards signals, stops all when one fails,
+// and leaves no process behind.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/descendants.h"
+#include "launcher/event_loop.h"
+#include "launcher/failure_report.h"
+#include "launcher/signals.h"
+#include "launcher/spawn.h"
+#include "launcher/worker_environment.h"
+
+namespace launcher {
+
+// What to start as one rank.
+struct RankPlan {
+  RankPlace place;
+  std::vector<std::string> variables;  // on top of SupervisorOptions::environment
+  std::string error_file;
+};
+
+struct SupervisorOptions {
+  std::string file{};
+  std::vector<std::string> arguments{};
+  std::vector<std::string> environment{};
+  std::chrono::milliseconds grace{30'000};
+};
+
+class Supervisor {
+ public:
+  // All references must outlive the supervisor.
+  Supervisor(EventLoop& loop, SignalSource& signals, SupervisorOptions options);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Starts every rank, or none: throws LaunchError when one cannot be started.
+  void start(const std::vector<RankPlan>& plans);
+  // Returns when all ranks and whatever they started are gone.
+  JobEnd wait();
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  struct Rank {
+    RankPlan plan{};
+    SpawnedProcess process{};
+    bool running = false;
+    bool told_to_stop = false;
+  };
+
+  void spawn_rank(Spawner& spawner, const RankPlan& plan, char* const* arguments, int null_fd);
+  void on_signals();
+  void on_signal(const signalfd_siginfo& info);
+  void on_rank_event(std::size_t index);
+  void record_end(Rank& rank, const siginfo_t& info);
+  void reap_children();
+  void suspend();
+
+  void stop_ranks(int signal_number);
+  void kill_everything();
+  void begin_sweep();
+  void sweep();
+  bool has_children() const;
+  void signal_group(const Rank& rank, int signal_number) const;
+  void give_up();
+  void say_what_we_wait_for();
+
+  EventLoop& loop_;
+  SignalSource& signals_;
+  SupervisorOptions options_;
+  Spawner spawner_;
+  std::vector<Rank> ranks_;
+  std::unordered_map<pid_t, std::size_t> rank_of_pid_;
+  std::size_t running_ = 0;
+  bool done_ = false;
+
+  JobEnd end_;
+  bool stopping_ = false;
+  bool killing_ = false;
+  bool sweeping_ = false;
+  Clock::time_point kill_at_{};
+  std::optional<Clock::time_point> first_interrupt_;
+  std::vector<EventLoop::TimerId> timers_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,18 @@
+// How many CPUs this process may use: its affinity mask, reduced by cgroup quotas.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+int usable_cpus();
+
+// Whole CPUs granted by the text of a cgroup v2 cpu.max file ("max 100000", "150000 100000"), rounded up; 0: no limit
+// or not understood. Pure.
+int cpus_from_cpu_max(std::string_view text);
+
+// Threads per rank when OMP_NUM_THREADS is unset: an equal share of the CPUs, at least one. Pure.
+int default_omp_threads(int cpus, int local_ranks);
+
+}  // namespace launcher

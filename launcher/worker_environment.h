@@ -1,0 +1,45 @@
+// The environment of a worker: torchrun's variables in full, on top of what ddprun itself was given. Pure.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace launcher {
+
+// Where a worker stands in the job.
+struct RankPlace {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int group_rank = 0;        // the node's number
+  int group_world_size = 1;  // nodes
+  int role_rank = 0;
+  int role_world_size = 1;
+};
+
+// What all workers of one attempt share.
+struct JobEnvironment {
+  std::string role = "default";
+  std::string run_id{};
+  std::string master_addr{};
+  int master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  int default_omp_threads = 1;  // used when OMP_NUM_THREADS is unset
+  bool agent_store = true;      // the launcher hosts the store; false: rank 0 does
+};
+
+// True when `environment` (entries "NAME=value") has a variable `name`.
+bool has_variable(std::span<const std::string> environment, const std::string& name);
+
+// The inherited entries that a worker keeps: all but those that worker_variables() sets.
+std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job);
+
+// The entries "NAME=value" that ddprun adds for one rank. `inherited` decides about the variables that are only
+// defaults.
+std::vector<std::string> worker_variables(std::span<const std::string> inherited, const JobEnvironment& job,
+                                          const RankPlace& place, const std::string& error_file);
+
+}  // namespace launcher

@@ -1,0 +1,36 @@
+// A file that appears under its name only when it is complete and on disk: written under a temporary name beside the
+// target, fsynced, renamed, and the folder fsynced (Pillai et al., OSDI '14, on why all four are needed). POSIX only,
+// no LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+
+namespace ddp {
+
+/// Writes one file atomically. Use: construct, write() as often as needed, commit(). Without commit() the destructor
+/// removes the temporary file and the target keeps what it had. One writer per target at a time. All members throw
+/// std::system_error naming the path and the system's reason.
+class AtomicFile {
+ public:
+  /// Creates `<target>.tmp-<random>`, after removing such files that a killed process has left for the same target.
+  explicit AtomicFile(std::filesystem::path target);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Appends `size` bytes.
+  void write(const void* data, size_t size);
+
+  /// Makes the bytes durable and gives them the target's name, replacing what was there.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* action, int error) const;
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  int descriptor_ = -1;
+};
+
+}  // namespace ddp

@@ -1,0 +1,62 @@
+// Saving and resuming a training run. Rank 0 writes one safetensors file; every rank reads it.
+#pragma once
+
+#include <concepts>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "checkpoint/safetensors_header.h"
+#include "comm/process_group.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace ddp {
+
+/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper.
+class ModuleRef {
+ public:
+  ModuleRef(torch::nn::Module& module) : module_(&module) {}
+  template <typename Holder>
+  requires requires(Holder& holder) {
+    { *holder } -> std::convertible_to<torch::nn::Module&>;
+  }
+  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*holder)) {}
+
+  torch::nn::Module& get() const { return *module_; }
+
+ private:
+  torch::nn::Module* module_;
+};
+
+/// What a checkpoint saves and restores.
+struct CheckpointState {
+  ModuleRef model;
+  /// torch::optim::SGD, Adam or AdamW over parameters of `model`.
+  std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
+};
+
+/// Writes `state` and `metadata` (the epoch, for example) to the file `path`, atomically: a crash at any moment leaves
+/// what was there before. Creates missing folders. Every rank must call it; rank 0 writes, and returns on no rank
+/// before the file is on disk. Python reads the file with safetensors.torch.load_file: parameters and buffers have
+/// state_dict()'s names without a wrapper's `module.`, optimizer tensors are `state.<parameter>.<field>`, and the
+/// hyper-parameters are JSON in the metadata. Throws std::runtime_error with rank 0's reason on all ranks.
+void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
+                     const Metadata& metadata = {});
+
+/// Restores `state` from a file that save_checkpoint() wrote (or Python: names may begin with `module.`), each rank on
+/// its model's device, and returns the metadata. Every rank must call it and be able to read the file. All or nothing:
+/// names, shapes and dtypes are verified and all data read before model or optimizer change, on any rank; when one rank
+/// fails, all throw std::runtime_error with every reason. The optimizer continues with the saved hyper-parameters.
+Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group);
+
+/// Loads the model part of a checkpoint in this process alone, e.g. pretrained weights on rank 0 before wrapping, which
+/// copies them to the other ranks. All or nothing as load_checkpoint(); returns the metadata.
+Metadata load_weights(const std::filesystem::path& path, ModuleRef model);
+
+}  // namespace ddp

@@ -1,0 +1,41 @@
+// The state of torch::optim::SGD, Adam and AdamW under Python's names: tensors `state.<parameter>.<field>`, as
+// torch.distributed.checkpoint's flattened optimizer state dict has them, and the hyper-parameters of each group as
+// JSON.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "checkpoint/safetensors.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace ddp {
+
+/// The metadata key under which save_optimizer_state()'s JSON is stored.
+inline constexpr const char* kOptimizerKey = "ddprun.optimizer";
+
+/// Adds the state of `optimizer`, whose parameters are tensors of `model`, to `tensors`; returns type and param_groups
+/// as JSON. Throws std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
+std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors);
+
+/// Names of the tensors in `file` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.
+std::set<std::string> optimizer_tensor_names(const SafetensorsFile& file);
+
+/// An optimizer state that was read and verified, but not yet given to the optimizer.
+class LoadedOptimizerState {
+ public:
+  virtual ~LoadedOptimizerState() = default;
+  /// Replaces the optimizer's state and hyper-parameters.
+  virtual void apply() = 0;
+};
+
+/// Reads and verifies the state in `file` for `optimizer`, whose parameters are tensors of `model`. Throws
+/// std::runtime_error when the file holds none, or one of another type, other parameters, shapes or dtypes.
+std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const SafetensorsFile& file,
+                                                           torch::optim::Optimizer& optimizer, const TensorMap& model);
+
+}  // namespace ddp

@@ -1,0 +1,179 @@
+#include "checkpoint/safetensors_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+namespace ddp::safetensors {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string refusal(const std::string& json, uint64_t data_bytes) {
+  return message_of([&] { parse_header(json, data_bytes); });
+}
+
+TEST(SafetensorsHeader, ReadsWhatItWrites) {
+  Header header;
+  header.metadata = {{"epoch", "3"}, {"quotes \" and \n", "ü\\"}};
+  header.tensors = {{.name = "b", .dtype = DType::kF32, .shape = {2, 3}},
+                    {.name = "a", .dtype = DType::kF32, .shape = {}},
+                    {.name = "flags", .dtype = DType::kBool, .shape = {5}},
+                    {.name = "empty", .dtype = DType::kI64, .shape = {4, 0}},
+                    {.name = "steps", .dtype = DType::kI64, .shape = {1}}};
+  assign_ranges(header.tensors);
+  const auto bytes = format_header(header);
+  EXPECT_EQ(bytes.size() % 8, 0);
+  const auto length = parse_header_length(bytes, bytes.size() + 41);
+  ASSERT_EQ(length, bytes.size() - kLengthBytes);
+  const auto read = parse_header(bytes.substr(kLengthBytes), 8 + 4 + 24 + 5);
+  EXPECT_EQ(read.metadata, header.metadata);
+  ASSERT_EQ(read.tensors.size(), 5);
+  // Largest alignment first, then by name; the data then needs no padding.
+  const std::vector<std::string> order = {"empty", "steps", "a", "b", "flags"};
+  for (size_t i = 0; i < order.size(); ++i) {
+    EXPECT_EQ(read.tensors[i].name, order[i]);
+    EXPECT_EQ(read.tensors[i].shape, header.tensors[i].shape);
+    EXPECT_EQ(read.tensors[i].dtype, header.tensors[i].dtype);
+    EXPECT_EQ(read.tensors[i].begin % dtype_bytes(read.tensors[i].dtype), 0);
+  }
+}
+
+TEST(SafetensorsHeader, HasTheBytesOfTheReferenceWriter) {
+  // What Python's safetensors 0.8 writes for save({"w": zeros(2, 2), "n": int64 scalar}, metadata={"epoch": "3"}).
+  Header header;
+  header.metadata = {{"epoch", "3"}};
+  header.tensors = {{.name = "w", .dtype = DType::kF32, .shape = {2, 2}},
+                    {.name = "n", .dtype = DType::kI64, .shape = {}}};
+  assign_ranges(header.tensors);
+  EXPECT_EQ(format_header(header).substr(kLengthBytes),
+            R"({"__metadata__":{"epoch":"3"},"n":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+            R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}}      )");
+}
+
+TEST(SafetensorsHeader, AcceptsWhatTheReferenceReaderAccepts) {
+  EXPECT_EQ(parse_header("{}", 0).tensors.size(), 0);
+  EXPECT_EQ(parse_header("{\"__metadata__\":null}   \n", 0).metadata.size(), 0);
+  EXPECT_EQ(parse_header(R"({"__metadata__":{}})", 0).tensors.size(), 0);
+  const auto scalar = parse_header(R"({"x":{"data_offsets":[0,2],"shape":[],"dtype":"BF16"}})", 2);
+  EXPECT_TRUE(scalar.tensors.at(0).shape.empty());
+  const auto empty = parse_header(
+      R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"F64","shape":[3,0],"data_offsets":[0,0]}})",
+      2);
+  EXPECT_EQ(empty.tensors.at(0).name, "a");
+}
+
+TEST(SafetensorsHeader, RefusesEveryBrokenRuleByName) {
+  struct Case {
+    const char* json;
+    uint64_t data_bytes;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"", 0, "does not begin with '{'"},
+      {" {}", 0, "does not begin with '{'"},
+      {"[]", 0, "does not begin with '{'"},
+      {"{", 0, "not valid JSON"},
+      {"{}x", 0, "not valid JSON"},
+      {"{}{}", 0, "not valid JSON"},
+      {"{\"a\":{\"dtype\":\"\xff\"}}", 0, "not valid JSON"},
+      {R"({"a":1})", 0, "'a' in the header must be an object, but is a number"},
+      {R"({"a":[]})", 0, "must be an object, but is an array"},
+      {R"({"a":{}})", 0, "tensor 'a' must have dtype, shape and data_offsets"},
+      {R"({"a":{"dtype":"U8","shape":[1]}})", 0, "must have dtype, shape and data_offsets"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "exactly two data_offsets"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1, "exactly two data_offsets"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[]}})", 1, "exactly two data_offsets"},
+      {R"({"a":{"dtype":"C128","shape":[1],"data_offsets":[0,16]}})", 16, "dtype 'C128', which is not supported"},
+      {R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", 1, "dtype cannot be or hold a number"},
+      {R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1, "shape cannot be or hold a number"},
+      {R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, "shape cannot be or hold a negative number"},
+      {R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1, "no whole number below 2^64"},
+      {R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,1]}})", 1, "no whole number below 2^64"},
+      {R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1, "shape cannot be or hold an array"},
+      {R"({"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", 1, "shape cannot be or hold a string"},
+      {R"({"a":{"dtype":"U8","shape":[true],"data_offsets":[0,1]}})", 1, "shape cannot be or hold a boolean"},
+      {R"({"a":{"dtype":"U8","shape":[null],"data_offsets":[0,1]}})", 1, "shape cannot be or hold null"},
+      {R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]}})", 1,
+       "a size of 9223372036854775808"},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0,
+       "needs more than 2^63 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4,0],"data_offsets":[0,0]}})", 0, "more than 2^63 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}})", 7, "shape [2] needs 8 bytes, but has 7"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[2,0]}})", 2, "ends before it begins"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3, "must begin at 0: the data has a hole"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "a hole or an overlap"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+       2, "a hole or an overlap"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3, "need 2 bytes of data, but the file has 3"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, "the file has 1: it was cut short"},
+      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       0, "tensor 'a' appears twice"},
+      {R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, "two fields named dtype"},
+      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"more":1}})", 0, "an unknown field 'more'"},
+      {R"({"__metadata__":{"a":1}})", 0, "__metadata__ must map strings to strings, but 'a' is a number"},
+      {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ must map strings to strings, but 'a' is an object"},
+      {R"({"__metadata__":{"a":[]}})", 0, "__metadata__ must map strings to strings, but 'a' is an array"},
+      {R"({"__metadata__":"x"})", 0, "must be an object, but is a string"},
+      {R"({"__metadata__":{"a":"","a":""}})", 0, "metadata 'a' appears twice"},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ appears twice"},
+      {R"({"a\nb":1})", 0, "'a\\x0ab'"},
+  };
+  for (const auto& test : cases) {
+    EXPECT_THAT(refusal(test.json, test.data_bytes), HasSubstr(test.message)) << test.json;
+  }
+  EXPECT_THAT(refusal(std::string("{}\0{", 4), 0), HasSubstr("null byte"));
+  std::string deep = R"({"a":{"dtype":"U8","data_offsets":[0,1],"shape":[1)";
+  for (int i = 0; i < 64; ++i) deep += ",1";
+  EXPECT_THAT(refusal(deep + "]}}", 1), HasSubstr("more than 64 dimensions"));
+  EXPECT_THAT(refusal("{\"a\":" + std::string(1'000'000, '['), 0), HasSubstr("but is an array"));
+}
+
+TEST(SafetensorsHeader, ChecksTheLengthBeforeAnythingIsRead) {
+  const auto length_bytes = [](uint64_t length) {
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &length, 8);
+    return bytes;
+  };
+  EXPECT_EQ(parse_header_length(length_bytes(10), 18), 10);
+  EXPECT_THAT(message_of([&] { parse_header_length("1234567", 7); }), HasSubstr("7 bytes, too few"));
+  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(11), 18); }), HasSubstr("only 10 follow"));
+  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(100'000'001), uint64_t{1} << 40); }),
+              HasSubstr("more than the allowed 100000000"));
+  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(~uint64_t{0}), 18); }), HasSubstr("more than"));
+}
+
+TEST(SafetensorsHeader, RefusesToWriteWhatNoReaderTakes) {
+  const auto refuses = [](TensorEntry tensor, Metadata metadata = {}) {
+    Header header{.tensors = {std::move(tensor)}, .metadata = std::move(metadata)};
+    return message_of([&] {
+      assign_ranges(header.tensors);
+      format_header(header);
+    });
+  };
+  EXPECT_THAT(refuses({.name = "__metadata__"}), HasSubstr("cannot be named __metadata__"));
+  EXPECT_THAT(refuses({.name = "\xff"}), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(refuses({.name = "a"}, {{"k", "\xc3"}}), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(refuses({.name = "a", .shape = {int64_t{1} << 62}}), HasSubstr("too large"));
+  EXPECT_THAT(refuses({.name = "a"}, {{"k", std::string(100'000'000, 'x')}}), HasSubstr("more than the format's"));
+}
+
+TEST(SafetensorsHeader, NamesInMessagesAreHarmless) {
+  EXPECT_EQ(quote_name("a\x1b[2J\x7f"), "'a\\x1b[2J\\x7f'");
+  EXPECT_LT(quote_name(std::string(1'000'000, 'x')).size(), 200);
+}
+
+}  // namespace
+}  // namespace ddp::safetensors

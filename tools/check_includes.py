@@ -1,0 +1,78 @@
+"""Checks that folders include only what docs/design.md allows: `check_includes.py [project root]`.
+
+The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
+  - only comm/ includes c10d, gloo, CUDA and NCCL headers;
+  - ddp/ddp.h, the umbrella header, may include any folder's public headers.
+Prints one line per violation; the exit status is 1 if there is any.
+"""
+
+import pathlib
+import re
+import sys
+
+UMBRELLA = pathlib.PurePath("ddp/ddp.h")
+COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
+LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
+INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def read_arrows(design: str) -> dict[str, set[str]]:
+    """{folder: everything that it may include}, following arrows to their end."""
+    direct: dict[str, set[str]] = {}
+    for line in design.splitlines():
+        if not line.startswith("    ") or "→" not in line:
+            continue
+        for chain in re.split(r"\s{2,}", line.strip()):
+            groups = [[name.strip() for name in group.split(",")] for group in chain.split("→")]
+            for sources, targets in zip(groups, groups[1:]):
+                for source in sources:
+                    direct.setdefault(source, set()).update(targets)
+    allowed = {}
+    for folder in direct:
+        reached, pending = set(), [folder]
+        while pending:
+            for target in direct.get(pending.pop(), ()):
+                if target not in reached:
+                    reached.add(target)
+                    pending.append(target)
+        allowed[folder] = reached
+    return allowed
+
+
+def violations(root: pathlib.Path):
+    arrows = read_arrows((root / "docs/design.md").read_text())
+    if not arrows:
+        yield "docs/design.md: no arrows found"
+    for folder, allowed in sorted(arrows.items()):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in {".h", ".cpp"}:
+                continue
+            name = path.relative_to(root)
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = INCLUDE.match(line)
+                if match and (reason := objection(folder, allowed, name, match[1], arrows)):
+                    yield f"{name}:{number}: includes {match[1]}, but {reason}"
+
+
+def objection(folder, allowed, name, header, arrows) -> str | None:
+    target = header.split("/")[0]
+    if target in arrows and "/" in header:
+        if target == folder or target in allowed or name == UMBRELLA:
+            return None
+        return f"docs/design.md draws no arrow from {folder} to {target}"
+    if folder != "comm" and COMM_ONLY.match(header):
+        return "only comm/ touches c10d, gloo, CUDA and NCCL headers"
+    if LIBTORCH.match(header) and "LibTorch" not in allowed:
+        return f"{folder} is built without LibTorch"
+    return None
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(violations(root))
+    print("\n".join(found) if found else "includes follow docs/design.md")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

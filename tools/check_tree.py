@@ -1,0 +1,54 @@
+"""Checks rules that concern every file of the project: `check_tree.py [project root]`.
+
+  - no file names a path of one particular machine: the project depends on nothing outside itself. The one exception is the
+    data folder that .ci/run looks for beside the checkout;
+  - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc.
+Prints one line per violation; the exit status is 1 if there is any.
+"""
+
+import pathlib
+import re
+import sys
+
+NOT_OURS = {".git", "build", "runs", ".cache", "__pycache__", ".ccache", ".vscode", ".idea"}
+# Written so that this file does not match itself.
+SHARED = "shared" + "/"
+OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHARED}|(?<![\w/]){SHARED}(?:data|conformance|hooks)")
+EXCEPTION = (pathlib.PurePath(".ci/run"), f"../{SHARED}data/cifar10")
+
+
+def files(folder: pathlib.Path):
+    for path in sorted(folder.iterdir()):
+        if path.name in NOT_OURS:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from files(path)
+        elif path.is_file():
+            yield path
+
+
+def violations(root: pathlib.Path):
+    for path in files(root):
+        name = path.relative_to(root)
+        if path.suffix == ".cu":
+            yield f"{name}: CUDA sources need nvcc; use LibTorch's kernels"
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        if name == EXCEPTION[0]:
+            text = text.replace(EXCEPTION[1], "")
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := OUTSIDE.search(line):
+                yield f"{name}:{number}: names a path outside the project ({match[0]}...)"
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(violations(root))
+    print("\n".join(found) if found else "no path outside the project, no .cu files")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "examples/models/lenet.h"
+#include "examples/models/resnet.h"
+
+namespace models {
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Shapes = std::map<std::string, Shape>;
+
+Shapes shapes_of(const torch::nn::Module& module) {
+  Shapes shapes;
+  for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
+  for (const auto& item : module.named_buffers()) shapes[item.key()] = item.value().sizes().vec();
+  return shapes;
+}
+
+int64_t parameter_count(const torch::nn::Module& module) {
+  int64_t count = 0;
+  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+void add_norm(Shapes& shapes, const std::string& name, int64_t channels) {
+  for (const char* field : {"weight", "bias", "running_mean", "running_var"}) shapes[name + "." + field] = {channels};
+  shapes[name + ".num_batches_tracked"] = {};
+}
+
+// torchvision's names and shapes, from the paper's table 1: blocks per layer, widths 64 to 512, a projection where the
+// shape changes.
+Shapes expected_resnet(const std::vector<int>& blocks, bool bottleneck, int64_t classes) {
+  Shapes shapes;
+  shapes["conv1.weight"] = {64, 3, 7, 7};
+  add_norm(shapes, "bn1", 64);
+  int64_t in = 64;
+  for (int layer = 0; layer < 4; ++layer) {
+    const int64_t width = int64_t{64} << layer;
+    const int64_t out = bottleneck ? 4 * width : width;
+    for (int block = 0; block < blocks[layer]; ++block) {
+      const auto name = "layer" + std::to_string(layer + 1) + "." + std::to_string(block) + ".";
+      const auto add = [&](int index, int64_t from, int64_t to, int64_t kernel) {
+        shapes[name + "conv" + std::to_string(index) + ".weight"] = {to, from, kernel, kernel};
+        add_norm(shapes, name + "bn" + std::to_string(index), to);
+      };
+      if (bottleneck) {
+        add(1, in, width, 1);
+        add(2, width, width, 3);
+        add(3, width, out, 1);
+      } else {
+        add(1, in, width, 3);
+        add(2, width, out, 3);
+      }
+      if (block == 0 && (in != out || layer > 0)) {
+        shapes[name + "downsample.0.weight"] = {out, in, 1, 1};
+        add_norm(shapes, name + "downsample.1", out);
+      }
+      in = out;
+    }
+  }
+  shapes["fc.weight"] = {classes, in};
+  shapes["fc.bias"] = {classes};
+  return shapes;
+}
+
+TEST(Models, LeNetHasTheTutorialsNamesAndShapes) {
+  const Shapes expected = {
+      {"conv1.weight", {6, 3, 5, 5}}, {"conv1.bias", {6}}, {"conv2.weight", {16, 6, 5, 5}}, {"conv2.bias", {16}},
+      {"fc1.weight", {120, 400}},     {"fc1.bias", {120}}, {"fc2.weight", {84, 120}},       {"fc2.bias", {84}},
+      {"fc3.weight", {10, 84}},       {"fc3.bias", {10}}};
+  LeNet net;
+  EXPECT_EQ(shapes_of(*net), expected);
+  EXPECT_EQ(net(torch::zeros({2, 3, 32, 32})).sizes(), (Shape{2, 10}));
+}
+
+TEST(Models, ResNetsHaveTorchvisionsNamesAndShapes) {
+  EXPECT_EQ(shapes_of(*ResNet18()), expected_resnet({2, 2, 2, 2}, false, 1000));
+  EXPECT_EQ(shapes_of(*ResNet34()), expected_resnet({3, 4, 6, 3}, false, 1000));
+  EXPECT_EQ(shapes_of(*ResNet50(ResNetOptions{.num_classes = 7})), expected_resnet({3, 4, 6, 3}, true, 7));
+}
+
+TEST(Models, ResNetsHaveThePublishedNumberOfParameters) {
+  EXPECT_EQ(parameter_count(*ResNet18()), 11'689'512);
+  EXPECT_EQ(parameter_count(*ResNet34()), 21'797'672);
+  EXPECT_EQ(parameter_count(*ResNet50()), 25'557'032);
+}
+
+TEST(Models, ResNetsMapImagesToLogits) {
+  const torch::NoGradGuard no_grad;
+  const auto image = torch::rand({2, 3, 64, 64});
+  EXPECT_EQ(ResNet18()->forward(image).sizes(), (Shape{2, 1000}));
+  EXPECT_EQ(ResNet50(ResNetOptions{.num_classes = 10})->forward(image).sizes(), (Shape{2, 10}));
+}
+
+TEST(Models, ResNetConvolutionsStartWithKaimingNormalOverFanOut) {
+  torch::manual_seed(0);
+  ResNet18 net;
+  const auto& weight = net->layer4->named_parameters()["1.conv2.weight"];
+  EXPECT_NEAR(weight.std().item<double>(), std::sqrt(2.0 / (512 * 3 * 3)), 1e-4);
+  EXPECT_NEAR(weight.mean().item<double>(), 0.0, 1e-4);
+  EXPECT_EQ(net->bn1->weight.min().item<double>(), 1.0);
+}
+
+TEST(Models, ZeroInitResidualMakesEveryBlockAShortcut) {
+  ResNet50 net(ResNetOptions{.zero_init_residual = true});
+  int zeroed = 0;
+  for (const auto& item : net->named_parameters()) {
+    const bool is_zero = item.value().eq(0).all().item<bool>();
+    const bool is_last_norm = item.key().find("bn3.weight") != std::string::npos;
+    zeroed += is_last_norm && is_zero ? 1 : 0;
+  }
+  EXPECT_EQ(zeroed, 16);
+}
+
+}  // namespace
+}  // namespace models

@@ -1,0 +1,22 @@
+"""A project that has ddprun's sources as a subdirectory."""
+
+import unittest
+
+import support
+from consumer import check_consumer
+
+
+class AddSubdirectory(unittest.TestCase):
+    def test_builds_and_runs_alone_and_under_the_launcher_it_built(self):
+        build = support.WORK / "build"
+        support.configure(
+            support.HERE / "consumer", build,
+            "-D", f"DDPRUN_SOURCE={support.SOURCE}", "-D", f"CMAKE_PREFIX_PATH={support.LIBTORCH}",
+            # As in the project's own build, so that ccache has these objects already.
+            "-D", "CMAKE_BUILD_TYPE=Release",
+        )  # fmt: skip
+        support.run("cmake", "--build", build, "--target", "consumer", "ddprun")
+        check_consumer(self, build, build / "ddprun/launcher/ddprun")
+
+
+support.main()

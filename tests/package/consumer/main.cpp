@@ -1,0 +1,27 @@
+// Trains a small model for a few steps and prints its weights' sum: equal on every rank, and no rank has all the data.
+#include <ddp/ddp.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdio>
+
+int main() try {
+  auto group = ddp::init_process_group();
+  ddp::manual_seed(0, group);
+  torch::nn::Linear net(4, 1);
+  ddp::DistributedDataParallel<torch::nn::Linear> model(net, group);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  for (int step = 0; step < 50; ++step) {
+    const torch::Tensor x = torch::randn({8, 4});
+    optimizer.zero_grad();
+    torch::nn::functional::mse_loss(model(x), x.sum(1, true)).backward();
+    optimizer.step();
+  }
+  torch::Tensor sum = net->weight.detach().sum();
+  std::printf("rank %d of %d: %.6f\n", group.rank(), group.size(), sum.item<double>());
+  group.close();
+  return 0;
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

@@ -1,0 +1,31 @@
+"""A project that finds the installed package, and the README's program."""
+
+import unittest
+
+import support
+from consumer import check_consumer
+
+
+class FindPackage(unittest.TestCase):
+    def test_builds_and_runs_alone_and_under_the_installed_launcher(self):
+        program = support.WORK / "readme.cpp"
+        program.write_text(support.readme_program())
+        build = support.WORK / "build"
+        support.configure(
+            support.HERE / "consumer", build,
+            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"README_PROGRAM={program}",
+        )  # fmt: skip
+        support.run("cmake", "--build", build)
+        launcher = support.PREFIX / "bin/ddprun"
+        check_consumer(self, build, launcher)
+
+        with self.subTest("the README's program prints what the README shows"):
+            result = support.run(launcher, "--nproc_per_node=2", build / "readme_program")
+            readme = (support.SOURCE / "README.md").read_text()
+            lines = [line for line in result.stdout.splitlines() if line.strip()]
+            self.assertEqual(len(lines), 2, result.stdout)
+            for line in lines:
+                self.assertIn(line.split("] ", 1)[-1].strip(), readme)
+
+
+support.main()

@@ -1,0 +1,45 @@
+"""`cmake --install` into a folder that the other package tests use, and what must and must not be in there."""
+
+import re
+import shutil
+import unittest
+
+import support
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(support.PREFIX, ignore_errors=True)
+        support.run("cmake", "--install", support.path("PROJECT_BINARY"), "--prefix", support.PREFIX)
+
+    def test_installs_launcher_library_headers_and_licence(self):
+        for name in ["bin/ddprun", "include/ddprun/ddp/ddp.h", "lib*/**/libddprun_comm.a", "share/doc/ddprun/LICENSE"]:
+            self.assertEqual(len(list(support.PREFIX.glob(name))), 1, name)
+
+    def test_the_cuda_part_is_a_library_of_its_own(self):
+        found = list(support.PREFIX.glob("lib*/**/libddprun_comm_cuda.so"))
+        self.assertEqual(len(found), 1 if support.flag("LIBTORCH_HAS_CUDA") else 0)
+
+    def test_exported_files_name_no_folder_of_this_machine(self):
+        folders = [support.SOURCE, support.path("PROJECT_BINARY"), support.LIBTORCH, support.PREFIX]
+        files = list(support.PREFIX.glob("lib*/**/*.cmake"))
+        self.assertGreater(len(files), 3)
+        for file in files:
+            for folder in folders:
+                self.assertNotIn(str(folder), file.read_text(), file.name)
+
+    def test_exported_targets_need_only_libtorch_and_threads(self):
+        text = "".join(file.read_text() for file in support.PREFIX.glob("lib*/**/ddprunTargets*.cmake"))
+        targets = set(re.findall(r"\b([A-Za-z]\w*)::", text))
+        self.assertEqual(targets - {"ddprun"}, {"LibTorch", "Threads"})
+
+    def test_no_installed_header_includes_a_backend(self):
+        headers = list(support.PREFIX.glob("include/ddprun/**/*.h"))
+        self.assertGreater(len(headers), 5)
+        for header in headers:
+            for include in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', header.read_text(), re.MULTILINE):
+                self.assertNotRegex(include, r"c10d|csrc/distributed|gloo|nccl|cuda", header.name)
+
+
+support.main()

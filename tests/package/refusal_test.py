@@ -1,0 +1,90 @@
+"""What cannot work is refused while configuring, with a sentence that says what to do."""
+
+import os
+import re
+import shutil
+import unittest
+
+import support
+
+
+def refusal(test: unittest.TestCase, source, name, *arguments, **options) -> str:
+    """The message of a configuration that must fail, on one line: CMake breaks lines where it likes."""
+    result = support.configure(source, support.WORK / name, *arguments, check=False, **options)
+    test.assertNotEqual(result.returncode, 0, result.stdout)
+    return re.sub(r"\s+", " ", result.stdout)
+
+
+def fake_libtorch(name: str, version: str, cuda: bool):
+    """As much of a LibTorch as the configuration looks at."""
+    root = support.WORK / name
+    shutil.rmtree(root, ignore_errors=True)
+    header = root / "include/torch/headeronly/version.h"
+    torch_h = root / "include/torch/csrc/api/include/torch/torch.h"
+    for file in [header, torch_h, root / "lib/libtorch_cpu.so"] + [root / "lib/libtorch_cuda.so"] * cuda:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    names = ["MAJOR", "MINOR", "PATCH"]
+    header.write_text("".join(f"#define TORCH_VERSION_{n} {v}\n" for n, v in zip(names, version.split("."))))
+    return root
+
+
+PROJECT_ONLY = [
+    word for part in ["EXAMPLES", "TESTS", "BENCH"] for word in ["-D", f"DDPRUN_BUILD_{part}=OFF"]
+]  # fmt: skip
+
+
+class Project(unittest.TestCase):
+    @unittest.skipUnless(support.flag("LIBTORCH_HAS_CUDA"), "this LibTorch has no CUDA")
+    def test_another_nccl_header_than_libtorch_was_built_with(self):
+        real = next(support.LIBTORCH.parent.glob("nvidia/nccl/include/nccl.h"), None)
+        if real is None:
+            self.skipTest("this LibTorch has no NCCL headers beside it")
+        text, count = re.subn(r"(define NCCL_PATCH) \d+", r"\1 99", real.read_text())
+        self.assertEqual(count, 1)
+        doctored = support.WORK / "nccl/include/nccl.h"
+        doctored.parent.mkdir(parents=True, exist_ok=True)
+        doctored.write_text(text)
+        message = refusal(
+            self, support.SOURCE, "nccl-build", *PROJECT_ONLY,
+            "-D", f"DDPRUN_LIBTORCH={support.LIBTORCH}", "-D", f"NCCL_ROOT={support.WORK / 'nccl'}",
+        )  # fmt: skip
+        self.assertRegex(message, r"nccl\.h is NCCL \d+\.\d+\.99, but this LibTorch was built with \d+\.\d+\.\d+")
+        self.assertIn("Set NCCL_ROOT to NCCL", message)
+
+    def test_no_libtorch_names_the_choices(self):
+        names = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV"}
+        environment = {name: value for name, value in os.environ.items() if name not in names}
+        environment["DDPRUN_CACHE"] = str(support.WORK / "no-such-cache")
+        message = refusal(self, support.SOURCE, "none-build", *PROJECT_ONLY, env=environment)
+        self.assertIn("LibTorch was not found", message)
+        for choice in ["scripts/setup", "CMAKE_PREFIX_PATH=/path/to/libtorch", "Torch_DIR=", "DDPRUN_BUILD_LIBRARY=OFF"]:
+            self.assertIn(choice, message)
+
+    def test_another_version_of_libtorch(self):
+        root = fake_libtorch("torch-2.10", "2.10.1", cuda=False)
+        message = refusal(self, support.SOURCE, "version-build", *PROJECT_ONLY, "-D", f"CMAKE_PREFIX_PATH={root}")
+        self.assertIn("LibTorch 2.10.1", message)
+        self.assertIn("Install torch 2.11", message)
+
+
+class Consumer(unittest.TestCase):
+    def refusal(self, root) -> str:
+        return refusal(
+            self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{root}"
+        )
+
+    def test_another_version_of_libtorch(self):
+        message = self.refusal(fake_libtorch("torch-2.12", "2.12.0", cuda=support.flag("LIBTORCH_IS_CUDA")))
+        self.assertIn("LibTorch 2.12.0", message)
+        self.assertIn("point CMAKE_PREFIX_PATH at", message)
+
+    def test_a_libtorch_that_differs_in_cuda(self):
+        has_cuda = support.flag("LIBTORCH_IS_CUDA")
+        message = self.refusal(fake_libtorch("torch-other", "2.11.0", cuda=not has_cuda))
+        expected = "with CUDA, but" if has_cuda else "without CUDA, but"
+        self.assertIn(f"was built with a LibTorch {expected}", message)
+        self.assertIn("or build ddprun with this one", message)
+
+
+support.main()

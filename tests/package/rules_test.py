@@ -1,0 +1,75 @@
+"""Rules that concern every file: who includes whom, no path outside the project, no .cu files. And that the checks work."""
+
+import pathlib
+import tempfile
+import unittest
+
+import support
+
+
+def check(tool: str, root):
+    return support.run("python3", support.SOURCE / "tools" / tool, root, check=False)
+
+
+class Rules(unittest.TestCase):
+    def test_includes_follow_the_design(self):
+        result = check("check_includes.py", support.SOURCE)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_no_file_depends_on_one_machine(self):
+        result = check("check_tree.py", support.SOURCE)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_a_cpu_example_does_not_load_cudas_half_of_libtorch(self):
+        program = support.path("PROGRAMS") / "cifar10"
+        if not program.exists():
+            self.skipTest("the examples are not built")
+        dynamic = support.run("readelf", "-d", program).stdout
+        self.assertIn("libtorch_cpu", dynamic)
+        self.assertNotIn("torch_cuda", dynamic)
+
+
+class ChecksFindViolations(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.write("docs/design.md", "# Design\n\n    ddp, checkpoint → comm → LibTorch      launcher → std, POSIX\n")
+
+    def write(self, name: str, text: str):
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def assert_reports(self, tool: str, *expected: str):
+        result = check(tool, self.root)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        for text in expected:
+            self.assertIn(text, result.stdout)
+        self.assertEqual(len(result.stdout.splitlines()), len(expected), result.stdout)
+
+    def test_allowed_includes_pass(self):
+        self.write("ddp/core.h", '#include "ddp/options.h"\n#include "comm/group.h"\n#include <ATen/Tensor.h>\n')
+        self.write("ddp/ddp.h", '#include "checkpoint/checkpoint.h"\n')
+        self.write("comm/nccl.cpp", "#include <c10/cuda/CUDAGuard.h>\n#include <torch/csrc/distributed/c10d/Store.hpp>\n")
+        result = check("check_includes.py", self.root)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_an_arrow_that_the_design_does_not_draw(self):
+        self.write("comm/group.h", '// a comment\n#include "ddp/core.h"\n')
+        self.write("checkpoint/file.cpp", '#  include <ddp/core.h>\n')
+        self.assert_reports("check_includes.py", "comm/group.h:2", "checkpoint/file.cpp:1")
+
+    def test_a_backend_outside_comm_and_libtorch_in_the_launcher(self):
+        self.write("ddp/core.cpp", "#include <torch/csrc/distributed/c10d/reducer.hpp>\n")
+        self.write("launcher/launch.h", "#include <ATen/Tensor.h>\n")
+        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "launcher/launch.h:1")
+
+    def test_paths_of_one_machine_and_cuda_sources(self):
+        self.write("scripts/run", "echo\ncat /" + "home/somebody/data\n")
+        self.write("ddp/kernel.cu", "")
+        self.write("build/out", "/" + "root/x\n")
+        self.assert_reports("check_tree.py", "scripts/run:2", "ddp/kernel.cu")
+
+
+support.main()

@@ -1,0 +1,265 @@
+// Trains a LeNet-like network on CIFAR-10 images with one process per device: sharded data, averaged gradients, exact
+// validation over all ranks, a checkpoint per epoch, resume.
+//
+//   ddprun --nproc_per_node=2 build/release/bin/cifar10 --lr 0.01 --momentum 0.9
+//   ddprun --nproc_per_node=2 build/release/bin/cifar10 --lr 0.01 --momentum 0.9 --epochs 10 --resume
+//   build/release/bin/cifar10 --data-dir cifar-10-batches-bin                     one process, no launcher
+//   torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
+//
+// The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
+#include <ddp/ddp.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "examples/launch_options.h"
+#include "examples/models/lenet.h"
+#include "examples/progress.h"
+#include "examples/run_folder.h"
+
+namespace {
+
+struct Options {
+  std::string data_dir = CIFAR10_SAMPLE_DIR;
+  int64_t epochs = 5;
+  int64_t batch_size = 16;
+  int64_t accumulate = 1;
+  double lr = 0.001;
+  double momentum = 0.0;
+  uint64_t seed = 0;
+  std::string checkpoint_dir = "checkpoints/cifar10";
+  std::optional<std::string> resume;  // a file; empty for the newest one in checkpoint_dir
+  std::string pretrained;
+  bool lr_given = false;
+  bool momentum_given = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--data-dir", options.data_dir, "Folder with data_batch_*.bin and test_batch.bin")
+      ->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Train up to this many epochs, resumed ones included")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--accumulate", options.accumulate, "Backward passes per optimizer step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--lr", options.lr, "Learning rate of SGD (resumed: default is the checkpoint's)")
+      ->capture_default_str();
+  app.add_option("--momentum", options.momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "For the initial weights and the order of samples")->capture_default_str();
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
+      ->capture_default_str();
+  auto* resume =
+      app.add_option("--resume", options.resume, "Continue from FILE, or from the newest in --checkpoint-dir")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
+  app.add_option("--pretrained", options.pretrained, "Start from the weights in this safetensors file")
+      ->type_name("FILE")
+      ->excludes(resume);
+}
+
+using Model = ddp::DistributedDataParallel<models::LeNet>;
+
+class Trainer {
+ public:
+  Trainer(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train, models::LeNet net,
+          torch::optim::SGD& optimizer)
+      : options_(options),
+        group_(group),
+        train_(train),
+        sampler_(train.size(), {.num_replicas = group.size(), .rank = group.rank(), .seed = options.seed}),
+        model_(std::move(net), group),
+        optimizer_(optimizer) {}
+
+  /// Trains for one epoch and returns the mean loss over all ranks' samples. Every rank throws when it is not finite.
+  double train_epoch(int64_t epoch) {
+    model_->train();
+    sampler_.set_epoch(epoch);
+    const auto batches = ddp::batches(train_, sampler_.indices(), options_.batch_size);
+    const auto report_every = std::max<int64_t>(1, batches.size() / 20);
+    // Loss and samples so far. They stay on the device: reading them at every step would make the host wait for it.
+    auto totals = torch::zeros({2}, torch::TensorOptions(group_.device()).dtype(torch::kDouble));
+    double mean_loss = 0;
+    int64_t step = 0;
+    for (const auto& batch : batches) {
+      const auto begin_of_update = step - step % options_.accumulate;
+      const auto end_of_update = std::min(begin_of_update + options_.accumulate, batches.size());
+      const bool is_last = step + 1 == end_of_update;
+      if (step == begin_of_update) optimizer_.zero_grad();
+
+      // Gradients are exchanged once per update, in its last backward pass.
+      std::optional<ddp::NoSyncGuard> local_only;
+      if (!is_last) local_only.emplace(model_->no_sync());
+      const auto target = batch.target.to(group_.device());
+      const auto loss = torch::nn::functional::cross_entropy(model_(batch.data.to(group_.device())), target);
+      (loss / (end_of_update - begin_of_update)).backward();
+      if (is_last) optimizer_.step();
+
+      const auto samples = static_cast<double>(target.size(0));
+      totals[0].add_(loss.detach(), samples);
+      totals[1].add_(samples);
+      if (++step % report_every == 0 || step == batches.size()) {
+        mean_loss = mean_over_ranks(totals, epoch, step);
+        if (group_.rank() == 0) show(epoch, step, batches.size(), mean_loss);
+      }
+    }
+    progress_.clear();
+    return mean_loss;
+  }
+
+ private:
+  double mean_over_ranks(const torch::Tensor& totals, int64_t epoch, int64_t step) {
+    auto sum = totals.clone();
+    ddp::all_reduce(sum, group_);
+    const auto mean = (sum[0] / sum[1]).item<double>();
+    if (std::isfinite(mean)) return mean;
+    progress_.clear();
+    std::ostringstream message;
+    message << "the loss is " << mean << " at step " << step << " of epoch " << epoch
+            << ", so training stops without saving this epoch; try a learning rate below "
+            << optimizer_.param_groups().front().options().get_lr();
+    throw std::runtime_error(message.str());
+  }
+
+  void show(int64_t epoch, int64_t step, int64_t steps, double loss) {
+    std::ostringstream text;
+    text.setf(std::ios::fixed);
+    text.precision(4);
+    text << "epoch " << epoch << ": step " << step << "/" << steps << ", running loss " << loss;
+    progress_.show(text.str());
+  }
+
+  const Options& options_;
+  ddp::GroupHandle group_;
+  const ddp::Cifar10& train_;
+  ddp::DistributedSampler sampler_;
+  Model model_;
+  torch::optim::SGD& optimizer_;
+  examples::Progress progress_;
+};
+
+/// Number of test images that `net` classifies correctly, exact over all ranks: each image belongs to one rank, whether
+/// or not the ranks divide the set. (A DistributedSampler would repeat images to make the shares equal.)
+int64_t count_correct(models::LeNet& net, const ddp::Cifar10& test, const ddp::GroupHandle& group) {
+  const torch::NoGradGuard no_grad;
+  net->eval();
+  std::vector<int64_t> share;
+  for (int64_t i = group.rank(); i < test.size(); i += group.size()) share.push_back(i);
+  auto correct = torch::zeros({1}, torch::TensorOptions(group.device()).dtype(torch::kLong));
+  for (const auto& batch : ddp::batches(test, share, 256)) {
+    const auto prediction = net(batch.data.to(group.device())).argmax(1);
+    correct += prediction.eq(batch.target.to(group.device())).sum();
+  }
+  ddp::all_reduce(correct, group);
+  return correct.item<int64_t>();
+}
+
+/// The file to resume from, chosen by rank 0 for all; empty to start from the beginning.
+std::string checkpoint_to_resume(const Options& options, const ddp::GroupHandle& group) {
+  const auto newest = group.rank() == 0 ? examples::newest_checkpoint(options.checkpoint_dir) : std::nullopt;
+  const auto found = ddp::broadcast_string(newest ? newest->string() : "", 0, group);
+  if (!options.resume && !found.empty()) {
+    throw std::runtime_error("the run in " + options.checkpoint_dir +
+                             " would be overwritten: continue it with --resume, " +
+                             "or choose another --checkpoint-dir");
+  }
+  if (options.resume && !options.resume->empty()) return *options.resume;
+  if (options.resume && found.empty() && group.rank() == 0) {
+    std::printf("no checkpoint in %s yet: starting from the beginning\n", options.checkpoint_dir.c_str());
+  }
+  return found;
+}
+
+/// Restores network and optimizer; returns the epoch to go on with.
+int64_t resume(const std::string& file, const Options& options, models::LeNet& net, torch::optim::SGD& optimizer,
+               const ddp::GroupHandle& group) {
+  const auto metadata = ddp::load_checkpoint(file, {.model = net, .optimizer = optimizer}, group);
+  const auto found = metadata.find("epoch");
+  const std::string text = found == metadata.end() ? "" : found->second;
+  int64_t epoch = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), epoch);
+  if (error != std::errc() || end != text.data() + text.size() || epoch < 0) {
+    throw std::runtime_error(file + " does not say which epoch it belongs to; was it saved by this program?");
+  }
+  for (auto& parameters : optimizer.param_groups()) {
+    auto& sgd = static_cast<torch::optim::SGDOptions&>(parameters.options());
+    if (options.lr_given) sgd.lr(options.lr);
+    if (options.momentum_given) sgd.momentum(options.momentum);
+  }
+  if (group.rank() == 0) {
+    std::printf("resumed from %s: continuing with epoch %lld\n", file.c_str(), static_cast<long long>(epoch + 1));
+  }
+  return epoch + 1;
+}
+
+void print_banner(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train,
+                  const ddp::Cifar10& test) {
+  const auto count = [](int64_t value) { return static_cast<long long>(value); };
+  std::printf("%d %s × batch %lld × accumulation %lld = global batch %lld, device %s, backend %s\n", group.size(),
+              group.size() == 1 ? "rank" : "ranks", count(options.batch_size), count(options.accumulate),
+              count(group.size() * options.batch_size * options.accumulate), group.device().str().c_str(),
+              group.backend().c_str());
+  std::printf("dataset %s: %lld training and %lld validation images\n", options.data_dir.c_str(), count(train.size()),
+              count(test.size()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Trains a LeNet-like network on CIFAR-10 images with data parallel training.");
+  Options options;
+  add_options(app, options);
+  const examples::LocalRankOption local_rank(app);
+  CLI11_PARSE(app, argc, argv);
+  options.lr_given = app.count("--lr") > 0;
+  options.momentum_given = app.count("--momentum") > 0;
+
+  const ddp::Normalization normalization{.mean = {0.5F, 0.5F, 0.5F}, .stddev = {0.5F, 0.5F, 0.5F}};
+  const ddp::Cifar10 train(options.data_dir, ddp::Cifar10::Split::kTrain, normalization);
+  const ddp::Cifar10 test(options.data_dir, ddp::Cifar10::Split::kTest, normalization);
+
+  auto group = ddp::init_process_group({.rank_info = local_rank.rank_info()});
+  const bool is_first = group.rank() == 0;
+  if (is_first) print_banner(options, group, train, test);
+
+  ddp::manual_seed(options.seed, group);
+  models::LeNet net;
+  net->to(group.device());
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(options.momentum));
+
+  const auto checkpoint = checkpoint_to_resume(options, group);
+  const auto first_epoch = checkpoint.empty() ? 0 : resume(checkpoint, options, net, optimizer, group);
+  // Wrapping copies rank 0's weights to the other ranks.
+  if (is_first && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net);
+  Trainer trainer(options, group, train, net, optimizer);
+
+  for (auto epoch = first_epoch; epoch < options.epochs; ++epoch) {
+    const auto loss = trainer.train_epoch(epoch);
+    const auto correct = count_correct(net, test, group);
+    ddp::save_checkpoint(examples::epoch_file(options.checkpoint_dir, epoch), {.model = net, .optimizer = optimizer},
+                         group, {{"epoch", std::to_string(epoch)}});
+    if (!is_first) continue;
+    std::printf("epoch %lld: loss %.4f, validation accuracy %.1f %% (%lld/%lld)\n", static_cast<long long>(epoch), loss,
+                100.0 * static_cast<double>(correct) / static_cast<double>(test.size()),
+                static_cast<long long>(correct), static_cast<long long>(test.size()));
+    std::fflush(stdout);
+  }
+  return 0;
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

@@ -69,7 +69,7 @@ std::string trimmed(std::string line) {
 std::vector<fs::path> cifar10_files(const fs::path& dir, Cifar10Split split) {
   if (!is_there(dir)) throw DataError(dir, "data folder not found; expected a folder with CIFAR-10's binary files");
   std::error_code error;
-  fs::directory_iterator(dir, error);
+  const fs::directory_iterator listing(dir, error);
   if (error) {
     throw DataError(dir, "expected the folder that holds CIFAR-10's binary files: " + error.message());
   }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
@@ -29,10 +30,12 @@ std::vector<at::Tensor> buffers_of(const torch::nn::Module& module) {
   return buffers;
 }
 
-std::vector<at::Tensor> all_state_of(const torch::nn::Module& module) {
+// What Python's DDP broadcasts at its construction, in its order.
+std::vector<at::Tensor> state_of(const torch::nn::Module& module, bool with_buffers) {
   std::vector<at::Tensor> state;
   each_once(module.named_parameters(),
             [&](const std::string&, const at::Tensor& value) { state.push_back(value.detach()); });
+  if (!with_buffers) return state;
   for (at::Tensor& buffer : buffers_of(module)) state.push_back(std::move(buffer));
   return state;
 }
@@ -71,12 +74,14 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   first_options_ = parameters_.front().options();
   last_options_ = parameters_.back().options();
 
-  verify_parameters(parameters_, group_);
-  if (options_.init_sync) broadcast_coalesced(all_state_of(*module_), 0, group_);
+  if (options_.init_sync) {
+    verify_parameters(parameters_, group_);
+    broadcast_coalesced(state_of(*module_, options_.broadcast_buffers), 0, group_);
+  }
   reducer_ = std::make_unique<GradientReducer>(
       parameters_, names_, group_,
       GradientReducerOptions{.bucket_cap_bytes = options_.bucket_cap_bytes,
-                             .first_bucket_bytes = options_.first_bucket_bytes,
+                             .first_bucket_bytes = std::min(options_.first_bucket_bytes, options_.bucket_cap_bytes),
                              .gradient_as_bucket_view = options_.gradient_as_bucket_view});
   take_rank_stream(group_);
 }
@@ -94,7 +99,7 @@ void DdpCore::check_not_moved() const {
 
 void DdpCore::before_forward() {
   check_not_moved();
-  reducer_->before_forward(will_reduce());
+  if (at::GradMode::is_enabled()) reducer_->before_forward(will_reduce());
   if (!buffers_stale_ || !options_.broadcast_buffers) return;
   // Collected anew each time: modules may replace their buffers.
   const std::vector<at::Tensor> buffers = buffers_of(*module_);

@@ -39,7 +39,7 @@ class DistributedDataParallelImpl : public torch::nn::Module {
     } else {
       decltype(auto) output = module_->forward(std::forward<Arguments>(arguments)...);
       core_->after_forward();
-      return static_cast<decltype(output)>(output);
+      return std::forward<decltype(output)>(output);  // move-only outputs pass
     }
   }
 
@@ -59,7 +59,7 @@ class DistributedDataParallelImpl : public torch::nn::Module {
  private:
   template <typename Contained>
   static std::shared_ptr<torch::nn::Module> as_module(const torch::nn::ModuleHolder<Contained>& holder) {
-    return holder.ptr();
+    return holder.is_empty() ? nullptr : holder.ptr();
   }
   template <typename Contained>
   static std::shared_ptr<torch::nn::Module> as_module(const std::shared_ptr<Contained>& pointer) {
@@ -90,6 +90,12 @@ class DistributedDataParallel : public torch::nn::ModuleHolder<DistributedDataPa
 
   DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
+
+  /// The same as `->forward(…)`.
+  template <typename... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return (*this)->forward(std::forward<Arguments>(arguments)...);
+  }
 };
 
 }  // namespace ddp

@@ -1,0 +1,462 @@
+#include "ddp/distributed_data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <mutex>
+#include <stdexcept>
+#include <tuple>
+
+#include "comm/collectives.h"
+#include "comm/manual_seed.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::run_ranks;
+using test::Wire;
+using testing::HasSubstr;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("second", second);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(norm(first(x)))); }
+
+  torch::nn::Linear first{6, 8};
+  torch::nn::BatchNorm1d norm{8};
+  torch::nn::Linear second{8, 3};
+};
+TORCH_MODULE(Net);
+
+struct PlainImpl : torch::nn::Module {
+  PlainImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
+
+  torch::nn::Linear first{6, 8};
+  torch::nn::Linear second{8, 3};
+};
+TORCH_MODULE(Plain);
+
+// Random numbers of a rank, without the generator that all threads of the process share.
+torch::Tensor numbers(torch::IntArrayRef shape, int64_t salt) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + salt));
+  return torch::randn(shape, generator);
+}
+
+template <typename Model>
+void fill(const Model& model, int64_t salt) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : model->named_parameters()) item.value().copy_(numbers(item.value().sizes(), salt++));
+}
+
+// The network's own constructor draws from the shared generator: constructed one at a time, then filled.
+template <typename Model>
+Model make(int64_t salt) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  Model model;
+  fill(model, salt);
+  return model;
+}
+
+void expect_equal(const torch::Tensor& actual, const torch::Tensor& expected) {
+  EXPECT_TRUE(torch::equal(actual, expected)) << actual << "\nexpected\n" << expected;
+}
+
+void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
+  EXPECT_TRUE(torch::allclose(actual, expected, relative, 1e-7)) << actual << "\nexpected\n" << expected;
+}
+
+template <typename Body>
+std::string message_of(Body body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Reduction : public testing::TestWithParam<std::tuple<Wire, bool>> {
+ protected:
+  Wire wire() const { return std::get<0>(GetParam()); }
+  DdpOptions options() const {
+    // Small buckets, so that there are several and the order is rebuilt after the first backward.
+    return {.bucket_cap_bytes = 200, .first_bucket_bytes = 100, .gradient_as_bucket_view = std::get<1>(GetParam())};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, Reduction,
+                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Bool()));
+
+TEST_P(Reduction, leaves_the_mean_of_all_ranks_gradients) {
+  for (const int size : {1, 2, 3}) {
+    run_ranks(size,
+              [&](const GroupHandle& group) {
+                auto net = make<Plain>(1);
+                DistributedDataParallel<Plain> model(net, group, options());
+                for (int step = 0; step < 3; ++step) {
+                  model->zero_grad();
+                  model(numbers({4, 6}, group.rank() + 10 * step)).square().sum().backward();
+
+                  std::vector<torch::Tensor> expected;
+                  for (int rank = 0; rank < size; ++rank) {
+                    auto alone = make<Plain>(1);
+                    alone(numbers({4, 6}, rank + 10 * step)).square().sum().backward();
+                    const auto parameters = alone->parameters();
+                    for (size_t i = 0; i < parameters.size(); ++i) {
+                      if (rank == 0) {
+                        expected.push_back(parameters[i].grad() / size);
+                      } else {
+                        expected[i] += parameters[i].grad() / size;
+                      }
+                    }
+                  }
+                  const auto parameters = net->parameters();
+                  for (size_t i = 0; i < parameters.size(); ++i) expect_close(parameters[i].grad(), expected[i]);
+                }
+              },
+              {.wire = wire()});
+  }
+}
+
+TEST_P(Reduction, training_follows_one_process_with_the_whole_batch) {
+  auto alone = make<Plain>(5);
+  torch::optim::SGD alone_optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < 10; ++step) {
+    alone_optimizer.zero_grad();
+    alone(numbers({8, 6}, step)).square().mean().backward();
+    alone_optimizer.step();
+  }
+  run_ranks(2,
+            [&](const GroupHandle& group) {
+              auto net = make<Plain>(5 + group.rank());  // rank 1 starts elsewhere: it has to take rank 0's weights
+              DistributedDataParallel<Plain> model(net, group, options());
+              torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+              for (int step = 0; step < 10; ++step) {
+                optimizer.zero_grad();
+                model(numbers({8, 6}, step).chunk(2)[group.rank()]).square().mean().backward();
+                optimizer.step();
+              }
+              for (size_t i = 0; i < net->parameters().size(); ++i)
+                expect_close(net->parameters()[i], alone->parameters()[i]);
+            },
+            {.wire = wire()});
+}
+
+TEST_P(Reduction, both_kinds_of_zero_grad_work_and_give_the_same_bits) {
+  std::vector<torch::Tensor> results[2];
+  for (const bool set_to_none : {false, true}) {
+    run_ranks(2,
+              [&](const GroupHandle& group) {
+                auto net = make<Plain>(2);
+                DistributedDataParallel<Plain> model(net, group, options());
+                torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+                for (int step = 0; step < 6; ++step) {
+                  optimizer.zero_grad(set_to_none);
+                  model(numbers({4, 6}, group.rank() + 10 * step)).square().mean().backward();
+                  for (const auto& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().is_view());
+                  optimizer.step();
+                }
+                if (group.rank() == 0) {
+                  for (const auto& parameter : net->parameters())
+                    results[set_to_none].push_back(parameter.detach().clone());
+                }
+              },
+              {.wire = wire()});
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) expect_equal(results[0][i], results[1][i]);
+}
+
+TEST_P(Reduction, no_sync_accumulates_locally_and_the_next_backward_reduces_the_sum) {
+  run_ranks(2,
+            [&](const GroupHandle& group) {
+              auto net = make<Plain>(3);
+              DistributedDataParallel<Plain> model(net, group, options());
+              for (int step = 0; step < 3; ++step) {
+                model->zero_grad();
+                torch::Tensor local;
+                {
+                  const auto guard = model->no_sync();
+                  for (int part = 0; part < 2; ++part)
+                    model(numbers({2, 6}, group.rank() + 10 * part)).sum().backward();
+                  local = net->first->weight.grad().clone();
+                }
+                auto alone = make<Plain>(3);
+                for (int part = 0; part < 2; ++part) alone(numbers({2, 6}, group.rank() + 10 * part)).sum().backward();
+                expect_equal(local, alone->first->weight.grad());
+
+                model(numbers({2, 6}, group.rank() + 20)).sum().backward();
+                alone(numbers({2, 6}, group.rank() + 20)).sum().backward();
+                auto expected = alone->first->weight.grad() / 2;
+                all_reduce(expected, group);
+                expect_close(net->first->weight.grad(), expected);
+              }
+            },
+            {.wire = wire()});
+}
+
+TEST(DistributedDataParallelTest, takes_parameters_and_buffers_from_rank_0) {
+  run_ranks(3, [](const GroupHandle& group) {
+    auto net = make<Net>(group.rank());
+    net->norm->running_mean.fill_(group.rank() + 1);
+    const DistributedDataParallel<Net> model(net, group);
+    const auto expected = make<Net>(0);
+    for (size_t i = 0; i < net->parameters().size(); ++i) expect_equal(net->parameters()[i], expected->parameters()[i]);
+    expect_equal(net->norm->running_mean, torch::ones({8}));
+  });
+}
+
+TEST(DistributedDataParallelTest, broadcasts_buffers_before_the_forward_after_a_synchronised_backward) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>(0);
+    DistributedDataParallel<Net> model(net, group);
+    for (int step = 0; step < 3; ++step) model(numbers({4, 6}, group.rank() + 10 * step)).sum().backward();
+    const auto own = net->norm->running_mean.clone();
+    const auto all = all_gather(own, group);
+    EXPECT_FALSE(torch::equal(all[0], all[1])) << "each rank's last forward has its own batch";
+
+    net->eval();
+    const torch::NoGradGuard no_grad;
+    model(numbers({4, 6}, 1));
+    expect_equal(net->norm->running_mean, all[0]);
+    expect_equal(net->norm->num_batches_tracked, torch::tensor(3, torch::kLong));
+
+    net->norm->running_mean.fill_(group.rank());
+    model(numbers({4, 6}, 1));  // no synchronised forward in between
+    expect_equal(net->norm->running_mean, torch::full({8}, static_cast<float>(group.rank())));
+  });
+}
+
+TEST(DistributedDataParallelTest, broadcast_buffers_can_be_turned_off) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>(0);
+    DistributedDataParallel<Net> model(net, group, {.broadcast_buffers = false});
+    model(numbers({4, 6}, group.rank())).sum().backward();
+    net->eval();
+    const auto own = net->norm->running_mean.clone();
+    const torch::NoGradGuard no_grad;
+    model(numbers({4, 6}, 1));
+    expect_equal(net->norm->running_mean, own);
+  });
+}
+
+TEST(DistributedDataParallelTest, gradients_stay_in_the_bucket_when_they_are_zeroed_in_place) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Plain>(0);
+    DistributedDataParallel<Plain> model(net, group);
+    std::vector<const void*> places;
+    for (int step = 0; step < 5; ++step) {
+      net->zero_grad(/*set_to_none=*/false);
+      model(numbers({4, 6}, step)).sum().backward();
+      std::vector<const void*> now;
+      for (const auto& parameter : net->parameters()) now.push_back(parameter.grad().data_ptr());
+      if (step > 2) {
+        EXPECT_EQ(now, places);  // the buckets are rebuilt once, after the first step
+      }
+      places = now;
+    }
+    EXPECT_TRUE(net->first->weight.grad().storage().is_alias_of(net->second->bias.grad().storage()));
+  });
+}
+
+struct SharedImpl : torch::nn::Module {
+  SharedImpl() {
+    register_module("in", in);
+    register_module("out", in);  // tied
+    register_module("frozen", frozen);
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return in(frozen(in(x))); }
+  torch::nn::Linear in{6, 6};
+  torch::nn::Linear frozen{6, 6};
+};
+TORCH_MODULE(Shared);
+
+TEST(DistributedDataParallelTest, counts_tied_parameters_once_and_leaves_frozen_ones_alone) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Shared>(4);
+    DistributedDataParallel<Shared> model(net, group);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(numbers({2, 6}, group.rank())).sum().backward();
+    }
+    auto alone = make<Shared>(4);
+    alone(numbers({2, 6}, group.rank())).sum().backward();
+    auto expected = alone->in->weight.grad() / 2;
+    all_reduce(expected, group);
+    expect_close(net->in->weight.grad(), expected);
+    EXPECT_FALSE(net->frozen->weight.grad().defined());
+  });
+}
+
+TEST(DistributedDataParallelTest, two_models_train_side_by_side) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto one = make<Plain>(1);
+    auto two = make<Plain>(2);
+    DistributedDataParallel<Plain> first(one, group);
+    DistributedDataParallel<Plain> second(two, group);
+    for (int step = 0; step < 4; ++step) {
+      one->zero_grad();
+      two->zero_grad();
+      const auto x = numbers({4, 6}, group.rank());
+      (first(x).sum() + second(x).square().sum()).backward();
+    }
+    for (const auto& parameter : {one->first->weight, two->first->weight}) {
+      const auto all = all_gather(parameter.grad().contiguous(), group);
+      expect_equal(all[0], all[1]);
+      EXPECT_FALSE(parameter.grad().is_view());
+    }
+  });
+}
+
+struct PairNet : torch::nn::Module {
+  PairNet() { register_module("linear", linear); }
+  std::tuple<torch::Tensor, int> forward(const torch::Tensor& x, int tag = 7) { return {linear(x), tag}; }
+  torch::nn::Linear linear{6, 2};
+};
+
+struct VoidNet : torch::nn::Module {
+  VoidNet() { register_module("linear", linear); }
+  void forward(torch::Tensor& loss) { loss = linear(loss).sum(); }
+  torch::nn::Linear linear{6, 2};
+};
+
+TEST(DistributedDataParallelTest, wraps_shared_pointers_and_forwards_of_any_type) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto pair = std::make_shared<PairNet>();
+    DistributedDataParallel<std::shared_ptr<PairNet>> pair_model(pair, group);
+    auto [output, tag] = pair_model->forward(numbers({2, 6}, group.rank()));
+    EXPECT_EQ(tag, 7);
+    EXPECT_EQ(std::get<1>(pair_model->forward(numbers({2, 6}, 0), 9)), 9);
+    EXPECT_EQ(pair_model->named_parameters().keys(),
+              (std::vector<std::string>{"module.linear.weight", "module.linear.bias"}));
+    EXPECT_EQ(pair_model->module(), pair);
+
+    DistributedDataParallel<std::shared_ptr<VoidNet>> void_model(std::make_shared<VoidNet>(), group);
+    auto loss = numbers({2, 6}, group.rank());
+    void_model->forward(loss);
+    loss.backward();
+    const auto all = all_gather(void_model->module()->linear->weight.grad(), group);
+    expect_equal(all[0], all[1]);
+  });
+}
+
+TEST(DistributedDataParallelTest, manual_seed_gives_equal_weights_and_then_a_stream_per_rank) {
+  // In sequence: the default generator belongs to the process, and here both ranks are in one.
+  torch::Tensor weights[2];
+  torch::Tensor noise[2];
+  std::mutex turn;
+  run_ranks(2, [&](const GroupHandle& group) {
+    const std::lock_guard lock(turn);
+    manual_seed(5, group);
+    const Plain net;
+    take_rank_stream(group);
+    weights[group.rank()] = net->first->weight.detach().clone();
+    noise[group.rank()] = torch::rand({4});
+  });
+  expect_equal(weights[0], weights[1]);
+  EXPECT_FALSE(torch::equal(noise[0], noise[1]));
+}
+
+TEST(DistributedDataParallelTest, a_rank_whose_model_differs_from_rank_0s_says_how) {
+  run_ranks(2, [&](const GroupHandle& group) {
+    const std::string message = message_of([&] {
+      torch::nn::Linear layer(6, group.rank() == 0 ? 2 : 3);
+      const DistributedDataParallel<torch::nn::Linear> model(layer, group);
+    });
+    if (group.rank() == 0) return;  // it cannot know: it goes on, or sees the other leave
+    EXPECT_THAT(message, HasSubstr("rank 1 of 2: "));
+    EXPECT_THAT(message, HasSubstr("shape"));
+  });
+}
+
+TEST(DistributedDataParallelTest, refuses_what_it_cannot_wrap) {
+  run_ranks(1, [](const GroupHandle& group) {
+    auto frozen = make<Plain>(0);
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(frozen, group); }),
+                HasSubstr("DistributedDataParallel is not needed when a module doesn't have any parameter"));
+    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(Plain(nullptr), group); }),
+                HasSubstr("empty module holder"));
+    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(make<Plain>(0), group, {.bucket_cap_bytes = 0}); }),
+                HasSubstr("bucket_cap_bytes=0"));
+  });
+}
+
+TEST(DistributedDataParallelTest, refuses_to_be_moved_after_wrapping) {
+  run_ranks(1, [](const GroupHandle& group) {
+    auto net = make<Plain>(0);
+    DistributedDataParallel<Plain> model(net, group);
+    EXPECT_THAT(message_of([&] { model->to(torch::kDouble, false); }), HasSubstr("before wrapping"));
+    net->to(torch::kDouble);  // cannot be refused, so the next forward says it
+    EXPECT_THAT(message_of([&] { model(numbers({1, 6}, 0).to(torch::kDouble)); }), HasSubstr("before wrapping"));
+  });
+}
+
+struct HalfUsedImpl : torch::nn::Module {
+  HalfUsedImpl() {
+    register_module("used", used);
+    register_module("unused", unused);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return used(x); }
+  torch::nn::Linear used{6, 2};
+  torch::nn::Linear unused{6, 2};
+};
+TORCH_MODULE(HalfUsed);
+
+TEST(DistributedDataParallelTest, names_parameters_that_got_no_gradient) {
+  run_ranks(2, [](const GroupHandle& group) {
+    DistributedDataParallel<HalfUsed> model(make<HalfUsed>(0), group);
+    model(numbers({1, 6}, 0)).sum().backward();
+    const std::string message = message_of([&] { model(numbers({1, 6}, 0)); });
+    EXPECT_THAT(message, HasSubstr("Expected to have finished reduction in the prior iteration"));
+    EXPECT_THAT(message, HasSubstr("did not receive grad for rank " + std::to_string(group.rank()) + ": 2 3"));
+  });
+}
+
+TEST(DistributedDataParallelTest, a_loss_that_outlives_the_wrapper_can_still_be_differentiated) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Plain>(0);
+    torch::Tensor loss;
+    {
+      DistributedDataParallel<Plain> model(net, group);
+      model(numbers({2, 6}, 0)).sum().backward();
+      loss = model(numbers({2, 6}, 0)).sum();
+    }
+    loss.backward();
+    EXPECT_TRUE(net->first->weight.grad().defined());
+  });
+}
+
+TEST(DistributedDataParallelTest, forward_on_a_closed_group_says_so) {
+  run_ranks(1, [](const GroupHandle& group) {
+    DistributedDataParallel<Plain> model(make<Plain>(0), group);
+    auto owner = init_process_group({.rank_info = RankInfo{}});
+    DistributedDataParallel<Plain> other(make<Plain>(0), owner);
+    owner.close();
+    EXPECT_THAT(message_of([&] { other(numbers({1, 6}, 0)); }), HasSubstr("closed"));
+    EXPECT_THAT(message_of([&] { model(numbers({1, 6}, 0)); }), "");
+  });
+}
+
+TEST(DistributedDataParallelTest, a_throwing_forward_leaves_the_wrapper_usable) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Plain>(0);
+    DistributedDataParallel<Plain> model(net, group);
+    EXPECT_THROW(model(numbers({1, 5}, 0)), c10::Error);
+    for (int step = 0; step < 2; ++step) model(numbers({1, 6}, group.rank())).sum().backward();
+    const auto all = all_gather(net->first->weight.grad().contiguous(), group);
+    expect_equal(all[0], all[1]);
+  });
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,74 @@
+#include "tests/support/ranks.h"
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+#include "comm/group_state.h"
+#include "comm/store_keys.h"
+#include "tests/support/late_backend.h"
+
+namespace ddp::test {
+namespace {
+
+// LibTorch 2.11's flight recorder is one object a process and writes to one of its maps without a lock, so groups in
+// several threads crash now and then. It reads this variable at its first use.
+[[gnu::constructor]] void turn_flight_recorder_off() {
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+}
+
+ProcessGroup make_rank(int rank, int size, const c10::intrusive_ptr<c10d::Store>& root, const RankOptions& options) {
+  RankInfo info{.rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size};
+  auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
+  gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  c10::intrusive_ptr<c10d::Backend> backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
+      c10::make_intrusive<c10d::PrefixStore>("gloo", root), rank, size, gloo_options);
+  auto type = c10d::ProcessGroup::GLOO;
+  if (options.wire == Wire::kLate) {
+    backend = make_late_backend(backend);
+    type = c10d::ProcessGroup::CUSTOM;
+  }
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(root, rank, size);
+  group->setDefaultBackend(type);
+  group->setBackend(c10::kCPU, type, backend);
+  group->setGroupName("0");
+  auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), root);
+  own->set(keys::present(rank), std::string("thread"));
+  return ProcessGroup(
+      std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info,
+                                                                     .backends = {.cpu = "gloo", .cuda = ""},
+                                                                     .device = c10::Device(c10::kCPU),
+                                                                     .timeout = options.timeout,
+                                                                     .store = own,
+                                                                     .group = group,
+                                                                     .hosts_store = false}));
+}
+
+}  // namespace
+
+void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  store->setTimeout(options.timeout);
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const ProcessGroup group = make_rank(rank, size, store, options);
+        body(group);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first_error) first_error = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,25 @@
+// Ranks as threads of the test program: each has a process group of its own, so whole jobs run in one process.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "comm/process_group.h"
+
+namespace ddp::test {
+
+/// What carries the collectives.
+enum class Wire {
+  kGloo,  ///< LibTorch's gloo backend on loopback
+  kLate,  ///< results arrive late and are NaN until then; synchronous calls return no Work, as with NCCL
+};
+
+struct RankOptions {
+  Wire wire = Wire::kGloo;
+  std::chrono::milliseconds timeout = std::chrono::seconds(20);
+};
+
+/// Runs `body` on `size` ranks at once and waits for all of them. The first exception in time is rethrown.
+void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options = {});
+
+}  // namespace ddp::test

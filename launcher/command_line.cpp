@@ -61,7 +61,6 @@ void declare_options(CLI::App& app, RawValues& values) {
 
   const std::string end = "How it ends";
   app.add_option("--grace", values.grace_seconds, "Seconds between asking a process to stop and killing it (30)")
-      ->check(CLI::Range(0.0, 1e9))
       ->type_name("SECONDS")
       ->group(end);
   app.add_flag("--version", values.version, "Print the version and exit")->group("Information");
@@ -82,17 +81,25 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// How far `name` is from `option`, also when only the beginning of the option was meant.
+std::size_t misspelling(std::string_view name, std::string_view option) {
+  std::size_t distance = edit_distance(name, option);
+  if (name.size() < 4) return distance;
+  for (std::size_t length = name.size() - 1; length <= name.size() + 1 && length < option.size(); ++length) {
+    distance = std::min(distance, edit_distance(name, option.substr(0, length)) + 1);
+  }
+  return distance;
+}
+
 std::string suggestion_for(const CLI::App& app, const std::string& name) {
   std::string best;
   std::size_t best_distance = 3;  // more than two typing errors are no typing error
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& candidate : option->get_lnames()) {
-      const std::size_t distance = edit_distance(name, candidate);
-      const bool is_prefix = name.size() >= 3 && candidate.compare(0, name.size(), name) == 0;
-      if (distance < best_distance || (best.empty() && is_prefix)) {
-        best_distance = std::min(distance, best_distance);
-        best = candidate;
-      }
+      const std::size_t distance = misspelling(name, candidate);
+      if (distance >= best_distance) continue;
+      best_distance = distance;
+      best = candidate;
     }
   }
   return best.empty() ? "see ddprun --help" : "did you mean --" + best + "?";
@@ -167,6 +174,7 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
       "Everything after PROGRAM belongs to the program and is passed on untouched.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]\nUsage: ddprun");
   RawValues values;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_options(app, values);
 
   auto split_or_exit = split_arguments(app, arguments);
@@ -182,6 +190,10 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     return usage_error(error.what());
   }
   if (values.version) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+
+  if (!(values.grace_seconds >= 0 && values.grace_seconds <= 1e9)) {  // also refuses what is not a number
+    return usage_error("--grace: expected seconds from 0 to 1000000000");
+  }
 
   Options options{.nnodes = values.nnodes,
                   .node_rank = values.node_rank,

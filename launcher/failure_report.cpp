@@ -1,5 +1,6 @@
 #include "launcher/failure_report.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -49,7 +50,8 @@ std::string clock_time(SystemTime time) {
   return std::string(text.data()) + fraction.data();
 }
 
-std::string rank_list(const std::vector<int>& ranks) {
+std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {

@@ -3,14 +3,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <random>
 
 #include "launcher/command_line.h"
 #include "launcher/event_loop.h"
 #include "launcher/failure_report.h"
+#include "launcher/guardian.h"
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
 #include "launcher/program.h"
@@ -54,18 +55,28 @@ std::vector<RankPlan> plan_ranks(const Options& options, const JobEnvironment& j
   return plans;
 }
 
-int run_job(Options options) {
-  if (options.nnodes > 1) {
-    throw LaunchError("--nnodes " + std::to_string(options.nnodes) + ": more than one node is not supported yet");
-  }
-  const int cpus = usable_cpus();
-  if (options.nproc_per_node == Options::kOnePerCpu) options.nproc_per_node = cpus;
-  const Program program = resolve_program(options);
+// The open-file limit that workers get back, after raising our own: a descriptor or more per rank and connection.
+rlimit raise_open_files() {
+  rlimit original{};
+  ::getrlimit(RLIMIT_NOFILE, &original);
+  rlimit raised = original;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return original;
+}
 
-  SignalSource signals;
+struct Job {
+  Options options;
+  Program program;
+  std::string error_folder;
+};
+
+int supervise(const Job& request, Guarded guarded) {
+  const Options& options = request.options;
+  const int cpus = usable_cpus();
+  const rlimit open_files = raise_open_files();
   EventLoop loop;
   const store::StoreServer store(loop, {.port = options.master_port.value_or(0), .loopback_only = true});
-  const TemporaryFolder error_files;
 
   const std::vector<std::string> inherited = current_environment();
   const JobEnvironment job{.role = options.role,
@@ -78,27 +89,22 @@ int run_job(Options options) {
                std::to_string(cpus) + " CPUs");
   }
 
-  Supervisor supervisor(loop, signals,
-                        {.file = program.file,
-                         .arguments = program.arguments,
+  Supervisor supervisor(loop, guarded,
+                        {.program = request.program,
                          .environment = inherited_entries(inherited, job),
-                         .grace = options.grace});
-  supervisor.start(plan_ranks(options, job, inherited, error_files.path()));
+                         .grace = options.grace,
+                         .worker_start = {.mask = guarded.signals.original_mask(), .open_files = open_files}});
+  supervisor.start(plan_ranks(options, job, inherited, request.error_folder));
   const JobEnd end = supervisor.wait();
   print_block(failure_report(end));
   return exit_status(end);
 }
 
-}  // namespace
-
-int launch(std::span<const std::string> arguments) noexcept {
+// Runs `body`; what it throws becomes one line and an exit status.
+template <typename Body>
+int guard_errors(const Body& body) noexcept {
   try {
-    auto parsed = parse_command_line(arguments);
-    if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
-      std::fputs(exit->text.c_str(), exit->status == 0 ? stdout : stderr);
-      return exit->status;
-    }
-    return run_job(std::get<Options>(std::move(parsed)));
+    return body();
   } catch (const LaunchError& error) {
     print_line(error.what());
     return to_int(error.status());
@@ -106,6 +112,33 @@ int launch(std::span<const std::string> arguments) noexcept {
     print_line(std::string("internal error: ") + error.what());
     return to_int(ExitStatus::kLauncherError);
   }
+}
+
+int run_job(Options options) {
+  if (options.nnodes > 1) {
+    throw LaunchError("--nnodes " + std::to_string(options.nnodes) + ": more than one node is not supported yet");
+  }
+  if (options.nproc_per_node == Options::kOnePerCpu) options.nproc_per_node = usable_cpus();
+  Program program = resolve_program(options);
+  const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
+  const Job job{std::move(options), std::move(program), error_files.path()};
+
+  SignalSource signals;
+  return run_guarded(signals,
+                     [&](Guarded guarded) { return guard_errors([&] { return supervise(job, std::move(guarded)); }); });
+}
+
+}  // namespace
+
+int launch(std::span<const std::string> arguments) noexcept {
+  return guard_errors([&] {
+    auto parsed = parse_command_line(arguments);
+    if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
+      std::fputs(exit->text.c_str(), exit->status == 0 ? stdout : stderr);
+      return exit->status;
+    }
+    return run_job(std::get<Options>(std::move(parsed)));
+  });
 }
 
 }  // namespace launcher

@@ -18,13 +18,14 @@ struct Options {
   int nproc_per_node = 1;
   bool standalone = false;
   std::string master_addr = "127.0.0.1";
-  std::optional<std::uint16_t> master_port = std::nullopt;  // unset: one node binds a free port, several nodes use 29500
-  std::string rdzv_id{};                       // unset: random on one node, "none" on several, as torchrun has it
+  std::optional<std::uint16_t> master_port =
+      std::nullopt;       // unset: one node binds a free port, several nodes use 29500
+  std::string rdzv_id{};  // unset: random on one node, "none" on several, as torchrun has it
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
 
-  bool module = false;               // -m: the program is a Python module
-  bool no_python = false;            // --no_python: execute a .py file directly
+  bool module = false;                 // -m: the program is a Python module
+  bool no_python = false;              // --no_python: execute a .py file directly
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 };
 

@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "launcher/launch_error.h"
 
@@ -23,6 +25,16 @@ int executable_error(const std::string& file) {
   if (::stat(file.c_str(), &status) != 0) return errno;
   if (!S_ISREG(status.st_mode)) return EACCES;
   return ::access(file.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+bool is_text(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::array<char, 256> start{};
+  stream.read(start.data(), start.size());
+  const std::string_view bytes(start.data(), static_cast<std::size_t>(stream.gcount()));
+  return bytes.find('\0') == std::string_view::npos && !bytes.starts_with(
+                                                           "\x7f"
+                                                           "ELF");
 }
 
 [[noreturn]] void throw_not_executable(const std::string& file, int error) {
@@ -87,6 +99,11 @@ Program resolve_program(const Options& options) {
     throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") +
                           options.program.front() + (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
                       error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
+  }
+  if (is_text(program.file)) {
+    program.shell_arguments = {"/bin/sh", program.file};
+    program.shell_arguments.insert(program.shell_arguments.end(), program.arguments.begin() + 1,
+                                   program.arguments.end());
   }
   return program;
 }

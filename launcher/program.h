@@ -22,6 +22,9 @@ std::string find_executable(const std::string& name, std::string_view path);
 struct Program {
   std::string file;
   std::vector<std::string> arguments;  // argv[0] is the name as the user wrote it
+  // Text without a `#!` line, which the kernel refuses: these arguments run it with the shell, as execvp would. Empty
+  // for binaries: one that the kernel refuses was built for another machine, and a shell makes no sense of it.
+  std::vector<std::string> shell_arguments;
 };
 Program resolve_program(const Options& options);
 

@@ -13,6 +13,10 @@ namespace {
 
 constexpr std::array kHandled = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
+// Blocked but not handled. SIGPIPE: writing to a reader that is gone must be an error, not the end. SIGTTOU, SIGTTIN:
+// the supervisor is not in the terminal's foreground group, and blocked they let it write nevertheless.
+constexpr std::array kOnlyBlocked = {SIGPIPE, SIGTTOU, SIGTTIN};
+
 bool is_ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -33,15 +37,13 @@ SignalSource::SignalSource() {
   for (int number : kHandled) {
     if (!is_ignored(number)) ::sigaddset(&handled, number);
   }
-  ::sigprocmask(SIG_BLOCK, &handled, &original_mask_);
+  sigset_t blocked = handled;
+  for (int number : kOnlyBlocked) ::sigaddset(&blocked, number);
+  ::sigprocmask(SIG_BLOCK, &blocked, &original_mask_);
   // An ignored SIGCHLD would make the kernel reap the ranks before their status is read.
   if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);
   fd_.reset(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw LaunchError(std::string("cannot create a signal descriptor: ") + std::strerror(errno));
-}
-
-SignalSource::~SignalSource() {
-  ::sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
 std::optional<signalfd_siginfo> SignalSource::next() {

@@ -14,12 +14,11 @@ namespace launcher {
 // "SIGTERM"; "signal 77" for a number without a name.
 std::string signal_name(int signal_number);
 
-// Blocks the signals that ddprun handles and makes them readable; the destructor restores the mask. Signals that were
-// ignored when ddprun started (nohup) stay ignored.
+// Blocks the signals that ddprun handles and makes them readable. Signals that were ignored when ddprun started (nohup)
+// stay ignored. The mask stays until the process ends: an impatient Ctrl-C at the end must not replace the exit status.
 class SignalSource {
  public:
   SignalSource();
-  ~SignalSource();
   SignalSource(const SignalSource&) = delete;
   SignalSource& operator=(const SignalSource&) = delete;
 

@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -14,15 +14,6 @@
 
 namespace launcher {
 namespace {
-
-void make_pipe(UniqueFd& reader, UniqueFd& writer, int flags) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {
-    throw LaunchError(std::string("cannot create a pipe: ") + std::strerror(errno));
-  }
-  reader.reset(ends[0]);
-  writer.reset(ends[1]);
-}
 
 int open_pidfd(pid_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
@@ -37,10 +28,7 @@ bool move_to(int fd, int target) {
 
 }  // namespace
 
-Spawner::Spawner(const sigset_t& mask) : mask_(mask) {
-  make_pipe(gate_reader_, gate_writer_, 0);
-  make_pipe(failure_reader_, failure_writer_, O_NONBLOCK);
-}
+Spawner::Spawner(const WorkerStart& start) : start_(start), gate_(make_pipe()), failures_(make_pipe(O_NONBLOCK)) {}
 
 SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
   const pid_t launcher = ::getpid();
@@ -65,13 +53,12 @@ SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
 }
 
 void Spawner::open_gate() {
-  gate_writer_.reset();  // every worker reads the end of the file
-  make_pipe(gate_reader_, gate_writer_, 0);
+  gate_ = make_pipe();  // every worker reads the end of the old pipe
 }
 
 std::optional<ExecFailure> Spawner::next_exec_failure() {
   ExecFailure failure;
-  if (::read(failure_reader_.get(), &failure, sizeof failure) != sizeof failure) return std::nullopt;
+  if (::read(failures_.reader.get(), &failure, sizeof failure) != sizeof failure) return std::nullopt;
   return failure;
 }
 
@@ -81,18 +68,22 @@ void Spawner::run_child(const SpawnRequest& request, pid_t launcher) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(to_int(ExitStatus::kLauncherError));  // it died before the line above
 
-  ::close(gate_writer_.get());
+  ::close(gate_.writer.get());
   char byte = 0;
-  while (::read(gate_reader_.get(), &byte, 1) < 0 && errno == EINTR) {
+  while (::read(gate_.reader.get(), &byte, 1) < 0 && errno == EINTR) {
   }
 
   if (move_to(request.stdin_fd, STDIN_FILENO) && move_to(request.stdout_fd, STDOUT_FILENO) &&
       move_to(request.stderr_fd, STDERR_FILENO)) {
-    ::sigprocmask(SIG_SETMASK, &mask_, nullptr);
+    ::setrlimit(RLIMIT_NOFILE, &start_.open_files);
+    ::sigprocmask(SIG_SETMASK, &start_.mask, nullptr);
     ::execve(request.file, request.arguments, request.environment);
+    if (errno == ENOEXEC && request.shell_arguments != nullptr) {
+      ::execve("/bin/sh", request.shell_arguments, request.environment);
+    }
   }
   const ExecFailure failure{::getpid(), errno};
-  [[maybe_unused]] const ssize_t written = ::write(failure_writer_.get(), &failure, sizeof failure);
+  [[maybe_unused]] const ssize_t written = ::write(failures_.writer.get(), &failure, sizeof failure);
   ::_exit(
       to_int(failure.error == ENOENT || failure.error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable));
 }

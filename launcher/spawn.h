@@ -3,21 +3,24 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/pipe.h"
 #include "launcher/unique_fd.h"
 
 namespace launcher {
 
 struct SpawnRequest {
   const char* file = nullptr;
-  char* const* arguments = nullptr;    // null-terminated
-  char* const* environment = nullptr;  // null-terminated
-  int stdin_fd = -1;                   // -1: inherited
+  char* const* arguments = nullptr;        // null-terminated
+  char* const* shell_arguments = nullptr;  // for /bin/sh when the kernel knows no such format; null: no shell
+  char* const* environment = nullptr;      // null-terminated
+  int stdin_fd = -1;                       // -1: inherited
   int stdout_fd = -1;
   int stderr_fd = -1;
 };
@@ -34,10 +37,15 @@ struct ExecFailure {
   int error = 0;
 };
 
+// What ddprun changed for itself and workers get back.
+struct WorkerStart {
+  sigset_t mask{};
+  rlimit open_files{};
+};
+
 class Spawner {
  public:
-  // `mask`: the signal mask that workers start with.
-  explicit Spawner(const sigset_t& mask);
+  explicit Spawner(const WorkerStart& start);
 
   // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
   SpawnedProcess spawn(const SpawnRequest& request);
@@ -49,11 +57,9 @@ class Spawner {
  private:
   [[noreturn]] void run_child(const SpawnRequest& request, pid_t launcher) const;
 
-  sigset_t mask_;
-  UniqueFd gate_reader_;
-  UniqueFd gate_writer_;
-  UniqueFd failure_reader_;
-  UniqueFd failure_writer_;
+  WorkerStart start_;
+  Pipe gate_;
+  Pipe failures_;
 };
 
 }  // namespace launcher

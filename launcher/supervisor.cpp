@@ -45,16 +45,18 @@ std::string host_name() {
 
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, SignalSource& signals, SupervisorOptions options)
-    : loop_(loop), signals_(signals), options_(std::move(options)), spawner_(signals.original_mask()) {
+Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, SupervisorOptions options)
+    : loop_(loop), guarded_(guarded), options_(std::move(options)), spawner_(options_.worker_start) {
   // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
-  loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  loop_.add(guarded_.lifeline.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
 }
 
 Supervisor::~Supervisor() {
-  loop_.remove(signals_.fd());
+  loop_.remove(guarded_.signals.fd());
+  loop_.remove(guarded_.lifeline.get());
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   for (const Rank& rank : ranks_) {
     if (rank.process.pidfd) loop_.remove(rank.process.pidfd.get());
@@ -63,28 +65,32 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::start(const std::vector<RankPlan>& plans) {
-  const std::vector<char*> arguments = pointers_to(options_.arguments);
+  const std::vector<char*> arguments = pointers_to(options_.program.arguments);
+  const std::vector<char*> shell_arguments = pointers_to(options_.program.shell_arguments);
   const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ranks_.reserve(plans.size());
-  for (const RankPlan& plan : plans) spawn_rank(spawner_, plan, arguments.data(), null_fd.get());
+  const SpawnRequest common{.file = options_.program.file.c_str(),
+                            .arguments = arguments.data(),
+                            .shell_arguments = shell_arguments.size() > 1 ? shell_arguments.data() : nullptr,
+                            .stdin_fd = null_fd.get()};
+  for (const RankPlan& plan : plans) spawn_rank(plan, common);
+  guarded_.terminal_input.reset();  // rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end
   end_.start = std::chrono::system_clock::now();
   spawner_.open_gate();
 }
 
-void Supervisor::spawn_rank(Spawner& spawner, const RankPlan& plan, char* const* arguments, int null_fd) {
+void Supervisor::spawn_rank(const RankPlan& plan, const SpawnRequest& common) {
   std::vector<char*> environment;
   environment.reserve(options_.environment.size() + plan.variables.size() + 1);
   for (std::string& entry : options_.environment) environment.push_back(entry.data());
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
+  SpawnRequest request = common;
+  request.environment = environment.data();
+  if (plan.place.local_rank == 0) request.stdin_fd = guarded_.terminal_input.get();
 
   const std::size_t index = ranks_.size();
-  ranks_.push_back({.plan = plan,
-                    .process = spawner.spawn({.file = options_.file.c_str(),
-                                              .arguments = arguments,
-                                              .environment = environment.data(),
-                                              .stdin_fd = plan.place.local_rank == 0 ? -1 : null_fd}),
-                    .running = true});
+  ranks_.push_back({.plan = plan, .process = spawner_.spawn(request), .running = true});
   ++running_;
   const Rank& rank = ranks_.back();
   rank_of_pid_[rank.process.pid] = index;
@@ -96,13 +102,14 @@ void Supervisor::spawn_rank(Spawner& spawner, const RankPlan& plan, char* const*
 JobEnd Supervisor::wait() {
   while (!done_) loop_.run_once();
   for (RankEnd& rank : end_.ranks) {
-    if (rank.failed()) rank.error = read_error_file(ranks_[static_cast<std::size_t>(rank.local_rank)].plan.error_file);
+    if (rank.failed() && !rank.error)
+      rank.error = read_error_file(ranks_[static_cast<std::size_t>(rank.local_rank)].plan.error_file);
   }
   return end_;
 }
 
 void Supervisor::on_signals() {
-  while (const auto info = signals_.next()) on_signal(*info);
+  while (const auto info = guarded_.signals.next()) on_signal(*info);
 }
 
 void Supervisor::on_signal(const signalfd_siginfo& info) {
@@ -115,11 +122,9 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
       }
       reap_children();
       return;
-    case SIGTSTP:
-      suspend();
-      return;
+    case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
     case SIGCONT:
-      for (const Rank& rank : ranks_) signal_group(rank, SIGCONT);
+      for (const Rank& rank : ranks_) signal_group(rank, number);
       return;
     case SIGUSR1:
     case SIGUSR2:
@@ -141,13 +146,14 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     }
     if (!first_interrupt_) first_interrupt_ = now;
   }
-  stop_ranks(number);
+  // Once: a handler that takes a second signal for impatience must not see one that the user did not send.
+  if (forwarded_.insert(number).second) stop_ranks(number);
 }
 
-// Ctrl-Z: the ranks are in groups of their own, so the terminal reached only ddprun.
-void Supervisor::suspend() {
-  for (const Rank& rank : ranks_) signal_group(rank, SIGTSTP);
-  ::kill(::getpid(), SIGSTOP);
+void Supervisor::on_guardian_gone() {
+  loop_.remove(guarded_.lifeline.get());
+  print_line("was killed; killing all ranks");
+  kill_everything();
 }
 
 void Supervisor::on_rank_event(std::size_t index) {
@@ -195,8 +201,9 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
     while (const auto failure = spawner_.next_exec_failure()) {
       if (failure->pid != rank.process.pid) continue;
       const bool is_missing_interpreter = failure->error == ENOENT;
-      end.error = ErrorRecord{.message = "cannot execute " + options_.file + ": " + std::strerror(failure->error) +
-                                         (is_missing_interpreter ? " (the interpreter that it names?)" : "")};
+      end.error =
+          ErrorRecord{.message = "cannot execute " + options_.program.file + ": " + std::strerror(failure->error) +
+                                 (is_missing_interpreter ? " (the interpreter that it names?)" : "")};
     }
   }
   end_.ranks.push_back(std::move(end));
@@ -298,7 +305,8 @@ void Supervisor::sweep() {
 void Supervisor::give_up() {
   if (done_) return;
   std::string pids;
-  for (const ProcessIdentity& process : descendants_of(::getpid())) pids.append(" ").append(std::to_string(process.pid));
+  for (const ProcessIdentity& process : descendants_of(::getpid()))
+    pids.append(" ").append(std::to_string(process.pid));
   print_line("these processes do not end although they were killed, the kernel may be holding them:" + pids);
   done_ = true;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "launcher/descendants.h"
 #include "launcher/event_loop.h"
 #include "launcher/failure_report.h"
+#include "launcher/guardian.h"
+#include "launcher/program.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "launcher/worker_environment.h"
@@ -25,16 +28,16 @@ struct RankPlan {
 };
 
 struct SupervisorOptions {
-  std::string file{};
-  std::vector<std::string> arguments{};
+  Program program{};
   std::vector<std::string> environment{};
   std::chrono::milliseconds grace{30'000};
+  WorkerStart worker_start{};
 };
 
 class Supervisor {
  public:
-  // All references must outlive the supervisor.
-  Supervisor(EventLoop& loop, SignalSource& signals, SupervisorOptions options);
+  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed.
+  Supervisor(EventLoop& loop, Guarded& guarded, SupervisorOptions options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -54,13 +57,13 @@ class Supervisor {
     bool told_to_stop = false;
   };
 
-  void spawn_rank(Spawner& spawner, const RankPlan& plan, char* const* arguments, int null_fd);
+  void spawn_rank(const RankPlan& plan, const SpawnRequest& common);
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_rank_event(std::size_t index);
   void record_end(Rank& rank, const siginfo_t& info);
   void reap_children();
-  void suspend();
+  void on_guardian_gone();
 
   void stop_ranks(int signal_number);
   void kill_everything();
@@ -72,7 +75,7 @@ class Supervisor {
   void say_what_we_wait_for();
 
   EventLoop& loop_;
-  SignalSource& signals_;
+  Guarded& guarded_;
   SupervisorOptions options_;
   Spawner spawner_;
   std::vector<Rank> ranks_;
@@ -81,6 +84,7 @@ class Supervisor {
   bool done_ = false;
 
   JobEnd end_;
+  std::set<int> forwarded_;  // stop signals that the ranks got
   bool stopping_ = false;
   bool killing_ = false;
   bool sweeping_ = false;

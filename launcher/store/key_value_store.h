@@ -41,8 +41,8 @@ class KeyValueStore {
 
  private:
   struct Waiter {
-    std::uint64_t arrival = 0;      // its place in the order of waiting
-    std::size_t missing = 0;        // keys not seen yet
+    std::uint64_t arrival = 0;        // its place in the order of waiting
+    std::size_t missing = 0;          // keys not seen yet
     std::vector<std::string> keys{};  // those it was registered for
   };
 

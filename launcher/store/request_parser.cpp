@@ -68,12 +68,11 @@ RequestParser::Field RequestParser::field_at(std::size_t index) const {
 bool RequestParser::begin_request() {
   if (unread().empty()) return false;
   const auto opcode = static_cast<std::uint8_t>(buffer_[position_]);
-  if (opcode > static_cast<std::uint8_t>(Opcode::kBarrier)) {
-    return fail("unknown operation " + std::to_string(opcode) +
-                " (a torch newer than this ddprun, or no torch at all)");
-  }
   if (!validated_ && opcode != static_cast<std::uint8_t>(Opcode::kValidate)) {
     return fail("it does not begin as a torch store client does");
+  }
+  if (opcode > static_cast<std::uint8_t>(Opcode::kBarrier)) {
+    return fail("unknown operation " + std::to_string(opcode) + " (is its torch newer than this ddprun?)");
   }
   ++position_;
   request_ = Request{};

@@ -1,0 +1,129 @@
+#include "launcher/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace launcher {
+namespace {
+
+Options parse(const std::vector<std::string>& arguments) {
+  auto result = parse_command_line(arguments);
+  if (const auto* exit = std::get_if<ExitRequest>(&result)) {
+    ADD_FAILURE() << "refused: " << exit->text;
+    return {};
+  }
+  return std::get<Options>(result);
+}
+
+ExitRequest refused(const std::vector<std::string>& arguments) {
+  auto result = parse_command_line(arguments);
+  if (std::holds_alternative<Options>(result)) {
+    ADD_FAILURE() << "accepted";
+    return {};
+  }
+  return std::get<ExitRequest>(result);
+}
+
+using Words = std::vector<std::string>;
+
+TEST(CommandLine, DefaultsAreTorchruns) {
+  const Options options = parse({"prog"});
+  EXPECT_EQ(options.nnodes, 1);
+  EXPECT_EQ(options.node_rank, 0);
+  EXPECT_EQ(options.nproc_per_node, 1);
+  EXPECT_FALSE(options.standalone);
+  EXPECT_EQ(options.master_addr, "127.0.0.1");
+  EXPECT_FALSE(options.master_port.has_value());
+  EXPECT_EQ(options.role, "default");
+  EXPECT_EQ(options.grace, std::chrono::seconds(30));
+  EXPECT_EQ(options.program, Words{"prog"});
+}
+
+TEST(CommandLine, BothSpellingsAndBothFormsOfAValue) {
+  for (const Words& words : std::vector<Words>{{"--nproc_per_node", "4"},
+                                               {"--nproc-per-node", "4"},
+                                               {"--nproc-per_node=4"},
+                                               {"--nproc_per_node=4"},
+                                               {"-n", "4"},
+                                               {"-n4"},
+                                               {"-n=4"},
+                                               {"-np", "4"},
+                                               {"-np=4"}}) {
+    Words all = words;
+    all.push_back("prog");
+    EXPECT_EQ(parse(all).nproc_per_node, 4) << words.front();
+  }
+  EXPECT_EQ(parse({"--master-port", "29501", "prog"}).master_port, 29501);
+  EXPECT_EQ(parse({"--master-addr=host7", "prog"}).master_addr, "host7");
+  EXPECT_EQ(parse({"--nproc_per_node=cpu", "prog"}).nproc_per_node, Options::kOnePerCpu);
+}
+
+TEST(CommandLine, ProgramAndArgumentsAreVerbatim) {
+  const Words program = {"prog", "--nproc_per_node", "9", "", "--", "-n", "$$x", "a b", "--help", "\xff\xfe", "%1"};
+  Words all = {"-n", "2"};
+  all.insert(all.end(), program.begin(), program.end());
+  EXPECT_EQ(parse(all).program, program);
+  EXPECT_EQ(parse(all).nproc_per_node, 2);
+}
+
+TEST(CommandLine, DoubleDashBeginsTheProgram) {
+  EXPECT_EQ(parse({"--", "prog", "--x"}).program, (Words{"prog", "--x"}));
+  EXPECT_EQ(parse({"-n", "2", "--", "--odd-name"}).program, Words{"--odd-name"});
+  EXPECT_EQ(parse({"--", "--"}).program, Words{"--"});
+}
+
+TEST(CommandLine, AValueMayLookLikeAnOption) {
+  EXPECT_EQ(parse({"--role", "--trainer", "prog"}).role, "--trainer");
+  EXPECT_EQ(parse({"--role=a=b", "prog"}).role, "a=b");
+}
+
+TEST(CommandLine, TheLastOfSeveralEqualOptionsCounts) {
+  EXPECT_EQ(parse({"-n", "2", "-n", "3", "prog"}).nproc_per_node, 3);
+}
+
+TEST(CommandLine, HelpAndVersionAreAnswersNotErrors) {
+  EXPECT_EQ(refused({"--help"}).status, 0);
+  EXPECT_EQ(refused({"-h"}).status, 0);
+  EXPECT_EQ(refused({"--version"}).status, 0);
+  EXPECT_NE(refused({"--help"}).text.find("--grace"), std::string::npos);
+}
+
+TEST(CommandLine, MistypedOptionsGetASuggestion) {
+  EXPECT_NE(refused({"--nproc_per_nodes", "2", "x"}).text.find("did you mean --nproc_per_node?"), std::string::npos);
+  EXPECT_NE(refused({"--master-prot", "2", "x"}).text.find("did you mean --master_port?"), std::string::npos);
+  EXPECT_NE(refused({"--nprc", "2", "x"}).text.find("did you mean --nproc_per_node?"), std::string::npos);
+  EXPECT_NE(refused({"--zebra", "x"}).text.find("see ddprun --help"), std::string::npos);
+}
+
+TEST(CommandLine, BadValuesAreOneLineAndStatus125) {
+  for (const Words& words : std::vector<Words>{{"-n", "0", "x"},
+                                               {"-n", "-3", "x"},
+                                               {"-n", "2x", "x"},
+                                               {"-n", "999999999999", "x"},
+                                               {"-n", "", "x"},
+                                               {"-n=", "x"},
+                                               {"--nnodes", "0", "x"},
+                                               {"--nnodes", "two", "x"},
+                                               {"--node_rank", "1", "x"},
+                                               {"--master_port", "65536", "x"},
+                                               {"--master_port", "-1", "x"},
+                                               {"--grace", "-1", "x"},
+                                               {"--grace", "nan", "x"},
+                                               {"--standalone", "--nnodes", "2", "x"},
+                                               {"-m", "--no_python", "x"},
+                                               {"--no_python=1", "x"},
+                                               {"-n"},
+                                               {"-n", "2"},
+                                               {""},
+                                               {}}) {
+    const ExitRequest exit = refused(words);
+    EXPECT_EQ(exit.status, 125);
+    EXPECT_EQ(exit.text.find('\n'), exit.text.size() - 1) << exit.text;
+    EXPECT_EQ(exit.text.substr(0, 8), "ddprun: ");
+  }
+}
+
+}  // namespace
+}  // namespace launcher

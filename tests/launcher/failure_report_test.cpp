@@ -1,0 +1,135 @@
+#include "launcher/failure_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::Not;
+
+const auto kStart = std::chrono::system_clock::from_time_t(1'700'000'000);
+
+RankEnd exited(int rank, int code, int ms, bool told = false) {
+  return {.rank = rank,
+          .local_rank = rank,
+          .pid = 100 + rank,
+          .exit_code = code,
+          .told_to_stop = told,
+          .time = kStart + milliseconds(ms)};
+}
+RankEnd killed(int rank, int signal, int ms, bool told = false) {
+  RankEnd end = exited(rank, 0, ms, told);
+  end.signal = signal;
+  return end;
+}
+JobEnd job(std::vector<RankEnd> ranks, int stop_signal = 0) {
+  return {.ranks = std::move(ranks), .start = kStart, .stop_signal = stop_signal, .host = "node7"};
+}
+double at(double seconds_after_start) {
+  return 1'700'000'000 + seconds_after_start;
+}
+
+TEST(ExitStatusOf, SuccessIsZeroAndSilent) {
+  const JobEnd end = job({exited(0, 0, 10), exited(1, 0, 20)});
+  EXPECT_EQ(exit_status(end), 0);
+  EXPECT_EQ(failure_report(end), "");
+}
+
+TEST(ExitStatusOf, TheFirstFailureNotTheLowestRank) {
+  const JobEnd end = job({exited(2, 0, 5), exited(3, 33, 10), exited(0, 1, 11), killed(1, SIGTERM, 12, true)});
+  EXPECT_EQ(first_failure(end), 1U);
+  EXPECT_EQ(exit_status(end), 33);
+}
+
+TEST(ExitStatusOf, ASignalIs128PlusItsNumber) {
+  EXPECT_EQ(exit_status(job({killed(0, SIGSEGV, 1)})), 139);
+  EXPECT_EQ(exit_status(job({killed(0, SIGKILL, 1)})), 137);
+}
+
+TEST(ExitStatusOf, ToldToStop) {
+  EXPECT_EQ(exit_status(job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)), 0);
+  EXPECT_EQ(exit_status(job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)), 85);
+  EXPECT_EQ(exit_status(job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)), 143);
+  EXPECT_EQ(exit_status(job({exited(0, 1, 1, true)}, SIGINT)), 130);
+  EXPECT_EQ(failure_report(job({exited(0, 1, 1, true)}, SIGINT)), "");
+}
+
+TEST(ExitStatusOf, AFailureBeforeBeingToldToStopCounts) {
+  EXPECT_EQ(exit_status(job({exited(0, 7, 1), killed(1, SIGTERM, 2, true)}, SIGTERM)), 7);
+}
+
+TEST(FirstFailure, AnEarlierErrorFileOutranksAnEarlierExit) {
+  RankEnd slow = exited(1, 51, 3000, true);  // took 2.5 s to end, and was asked to stop meanwhile
+  slow.error = ErrorRecord{"culprit", at(0.5)};
+  RankEnd victim = exited(0, 50, 1000);
+  victim.error = ErrorRecord{"connection closed by peer", at(0.9)};
+  EXPECT_EQ(exit_status(job({victim, slow})), 51);
+}
+
+TEST(FirstFailure, AWholeSecondIsNoEvidenceWithinThatSecond) {
+  RankEnd victim = exited(1, 51, 800);
+  victim.error = ErrorRecord{"written at some time in second 0", at(0)};
+  EXPECT_EQ(exit_status(job({exited(0, 50, 500), victim})), 50);
+
+  victim.time = kStart + milliseconds(2500);
+  EXPECT_EQ(exit_status(job({exited(0, 50, 500), victim})), 50);
+  EXPECT_EQ(exit_status(job({exited(0, 50, 1500), victim})), 51);  // in second 0, and the other ended later
+}
+
+TEST(FirstFailure, UnbelievableTimesAreIgnored) {
+  for (const double time : {at(-100.5), at(1e6), 0.0, -1.0}) {
+    RankEnd odd = exited(1, 51, 900);
+    odd.error = ErrorRecord{"odd", time};
+    EXPECT_EQ(exit_status(job({exited(0, 50, 500), odd})), 50) << time;
+  }
+}
+
+TEST(FirstFailure, AnErrorFileOfARankThatEndedWellIsNothing) {
+  RankEnd fine = exited(1, 0, 900);
+  fine.error = ErrorRecord{"recovered", at(0.1)};
+  EXPECT_EQ(first_failure(job({fine, exited(0, 0, 950)})), std::nullopt);
+}
+
+TEST(FailureReport, SaysRankHowWhenWhereAndWhatBecameOfTheOthers) {
+  RankEnd culprit = killed(3, SIGSEGV, 1204);
+  culprit.core_dumped = true;
+  culprit.error = ErrorRecord{"line one\nline two", std::nullopt};
+  const std::string text = failure_report(job(
+      {exited(5, 0, 10), culprit, exited(4, 1, 1210), killed(0, SIGTERM, 1220, true), killed(1, SIGKILL, 1230, true)}));
+  EXPECT_THAT(text, HasSubstr("rank 3 failed first: it was killed by SIGSEGV (core dumped)"));
+  EXPECT_THAT(text, HasSubstr("1.204 s after the start"));
+  EXPECT_THAT(text, HasSubstr("host node7, local rank 3, process 103"));
+  EXPECT_THAT(text, HasSubstr("    line one\n    line two\n"));
+  EXPECT_THAT(text, HasSubstr("rank 4 exited with status 1, 0.006 s after it"));
+  EXPECT_THAT(text, HasSubstr("ranks 0, 1 were stopped by ddprun"));
+  EXPECT_THAT(text, HasSubstr("rank 5 had ended normally"));
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 10);
+}
+
+TEST(FailureReport, StaysShortWithManyRanksAndALongMessage) {
+  std::vector<RankEnd> ranks;
+  for (int rank = 0; rank < 1000; ++rank) ranks.push_back(exited(rank, 1, rank));
+  std::string message;
+  for (int line = 0; line < 1000; ++line) message += "line " + std::to_string(line) + std::string(2000, 'x') + "\n";
+  ranks.front().error = ErrorRecord{message + "the last line", std::nullopt};
+  const std::string text = failure_report(job(ranks));
+  EXPECT_LT(text.size(), 8000U);
+  EXPECT_THAT(text, HasSubstr("the last line"));
+  EXPECT_THAT(text, HasSubstr("991 more failed as well"));
+}
+
+TEST(FailureReport, TheMessageCannotControlTheTerminal) {
+  RankEnd culprit = exited(0, 1, 1);
+  culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};
+  const std::string text = failure_report(job({culprit}));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+}
+
+}  // namespace
+}  // namespace launcher

@@ -1,0 +1,119 @@
+"""Nothing that the ranks started is left behind, however the job ends."""
+
+import os
+import signal
+import subprocess
+
+from harness import DDPRUN, PATIENCE, LauncherTest, is_running, main, process_state, shell, wait_until
+
+# Each rank has a child in its group, one in a session of its own, and a daemon: double fork in a session of its own.
+FAMILY = """
+    sh -c ': > child.$RANK; exec sleep 1000' &
+    setsid sh -c ': > setsid.$RANK; exec sleep 1000' &
+    (setsid sh -c 'sh -c ": > daemon.$RANK; exec sleep 1000" &' &)
+    while [ ! -e child.$RANK ] || [ ! -e setsid.$RANK ] || [ ! -e daemon.$RANK ]; do sleep 0.01; done
+    : > ready.$RANK
+    while [ ! -e ready.0 ] || [ ! -e ready.1 ]; do sleep 0.01; done
+"""
+STUBBORN_FAMILY = "trap '' INT TERM QUIT HUP\n" + FAMILY
+
+
+class Leftovers(LauncherTest):
+    def family(self, end, *options, family=FAMILY):
+        job = self.start("-n", "2", *options, *shell(family + end))
+        self.wait_for_files("ready.0", "ready.1")
+        return job
+
+    def test_after_a_success(self):
+        job = self.family("exit 0")
+        self.assertEqual(job.finish()[0], 0)
+        self.assert_nothing_left(job)
+
+    def test_after_a_failure(self):
+        job = self.family("[ $RANK = 0 ] && exit 5\nsleep 1000")
+        self.assertEqual(job.finish()[0], 5)
+        self.assert_nothing_left(job)
+
+    def test_after_a_crash(self):
+        job = self.family("[ $RANK = 0 ] && kill -SEGV $$\nsleep 1000")
+        self.assertEqual(job.finish()[0], 128 + signal.SIGSEGV)
+        self.assert_nothing_left(job)
+
+    def test_after_term(self):
+        job = self.family("sleep 1000")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.finish()[0], 128 + signal.SIGTERM)
+        self.assert_nothing_left(job)
+
+    def test_after_term_when_all_ignore_it(self):
+        job = self.family("sleep 1000", "--grace", "0.3", family=STUBBORN_FAMILY)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.finish()[0], 128 + signal.SIGTERM)
+        self.assert_nothing_left(job)
+
+    def test_after_a_failure_when_all_ignore_term(self):
+        job = self.family("[ $RANK = 0 ] && exit 5\nsleep 1000", "--grace", "0.3", family=STUBBORN_FAMILY)
+        self.assertEqual(job.finish()[0], 5)
+        self.assert_nothing_left(job)
+
+    def test_after_kill_9_of_ddprun(self):
+        job = self.family("sleep 1000", family=STUBBORN_FAMILY)
+        job.signal(signal.SIGKILL)
+        job.process.wait()
+        wait_until(lambda: not job.members(), "the end of all processes")
+
+    def test_after_kill_9_of_the_supervising_process(self):
+        job = self.family("sleep 1000", family=STUBBORN_FAMILY)
+        os.kill(job.supervisor(), signal.SIGKILL)
+        status, _, err = job.finish()
+        self.assertEqual(status, 125)
+        self.assertIn("killed by SIGKILL", err)
+        self.assert_nothing_left(job)
+
+    def test_ranks_die_even_when_both_processes_of_ddprun_are_killed(self):
+        job = self.start("-n", "2", *shell("trap '' TERM; : > ready.$RANK; while :; do sleep 0.01; done"))
+        self.wait_for_files("ready.0", "ready.1")
+        supervisor = job.supervisor()
+        os.kill(job.process.pid, signal.SIGSTOP)  # so that it cannot clean up
+        ranks = job.children_of(supervisor)
+        self.assertEqual(len(ranks), 2)
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda: not any(is_running(rank) for rank in ranks), "the ranks' end")
+        job.signal(signal.SIGKILL)
+
+    def test_processes_from_before_ddprun_are_not_touched(self):
+        # A shell's background job is a child of the process that becomes ddprun.
+        script = 'sleep 1000 2>/dev/null & echo $! > bystander; exec "$DDPRUN_PROGRAM" -n 2 sh -c "exit 3"'
+        process = subprocess.Popen(["sh", "-c", script], cwd=self.folder, stderr=subprocess.PIPE,
+                                   env={**os.environ, "DDPRUN_PROGRAM": DDPRUN})
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 3)
+        bystander = int(self.read("bystander"))
+        self.assertTrue(is_running(bystander))
+        os.kill(bystander, signal.SIGKILL)
+
+    def test_orphans_are_reaped_while_the_job_runs(self):
+        script = """
+            [ $RANK = 0 ] && { sh -c 'sh -c "echo \\$\\$ > orphan.tmp; mv orphan.tmp orphan" &'; }
+            while [ ! -e finish ]; do sleep 0.01; done"""
+        job = self.start("-n", "2", *shell(script))
+        self.wait_for_files("orphan")
+        orphan = int(self.read("orphan"))
+        wait_until(lambda: process_state(orphan) is None, "the orphan to be reaped")
+        self.write("finish", "")
+        self.assertEqual(job.finish()[0], 0)
+
+    def test_no_error_folder_is_left(self):
+        scratch = self.path("scratch")
+        os.mkdir(scratch)
+        for arguments in (("true",), ("false",)):
+            self.run_job("-n", "2", *arguments, environment={"TMPDIR": scratch})
+            self.assertEqual(os.listdir(scratch), [])
+        job = self.start("-n", "2", *shell(": > ready.$RANK; exec sleep 1000"), environment={"TMPDIR": scratch})
+        self.wait_for_files("ready.0", "ready.1")
+        job.signal(signal.SIGKILL)
+        wait_until(lambda: not job.members() and os.listdir(scratch) == [], "an empty scratch folder")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+#include "launcher/store/request_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/wire.h"
+
+namespace launcher::store {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// One request of every kind.
+std::string every_request() {
+  using namespace wire;
+  return hello() + opcode(Opcode::kPing) + integer(std::uint32_t{0xfffffff0}) + set("k", "v") +
+         with_key(Opcode::kCompareSet, "k") + text("old") + text("new") + with_key(Opcode::kGet, "k") + add("k", -5) +
+         with_keys(Opcode::kCheck, {"a", "b"}) + with_keys(Opcode::kWait, {}) + opcode(Opcode::kNumKeys) +
+         with_key(Opcode::kDelete, "") + with_key(Opcode::kAppend, "k") + text(std::string("\0\xff", 2)) +
+         with_keys(Opcode::kMultiGet, {"a"}) + opcode(Opcode::kMultiSet) + u64(2) + text("a") + text("1") + text("b") +
+         text("2") + opcode(Opcode::kCancelWait) + with_key(Opcode::kQueuePush, "q") + text("e") +
+         with_key(Opcode::kQueuePop, "q") + with_key(Opcode::kQueueLen, "q") + opcode(Opcode::kListKeys) +
+         with_key(Opcode::kBarrier, "b") + integer(std::int64_t{4});
+}
+
+std::vector<Request> parse_all(RequestParser& parser, const std::string& bytes, std::size_t chunk) {
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < bytes.size(); i += chunk) {
+    parser.feed(std::string_view(bytes).substr(i, chunk));
+    while (auto request = parser.next()) requests.push_back(std::move(*request));
+  }
+  return requests;
+}
+
+TEST(RequestParser, ReadsEveryRequestHoweverTheBytesAreCut) {
+  for (const std::size_t chunk :
+       {std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{64}, std::size_t{1} << 20}) {
+    RequestParser parser;
+    const auto requests = parse_all(parser, every_request(), chunk);
+    EXPECT_EQ(parser.error(), "");
+    ASSERT_EQ(requests.size(), 19U) << chunk;
+    EXPECT_EQ(requests[1].number, 0xfffffff0);
+    EXPECT_THAT(requests[2].keys, ElementsAre("k"));
+    EXPECT_THAT(requests[2].values, ElementsAre("v"));
+    EXPECT_THAT(requests[3].values, ElementsAre("old", "new"));
+    EXPECT_EQ(requests[5].number, -5);
+    EXPECT_THAT(requests[6].keys, ElementsAre("a", "b"));
+    EXPECT_THAT(requests[7].keys, IsEmpty());
+    EXPECT_THAT(requests[9].keys, ElementsAre(""));
+    EXPECT_THAT(requests[10].values, ElementsAre(std::string("\0\xff", 2)));
+    EXPECT_THAT(requests[12].keys, ElementsAre("a", "b"));
+    EXPECT_THAT(requests[12].values, ElementsAre("1", "2"));
+    EXPECT_EQ(requests[18].number, 4);
+    const Opcode order[] = {Opcode::kValidate, Opcode::kPing,       Opcode::kSet,       Opcode::kCompareSet,
+                            Opcode::kGet,      Opcode::kAdd,        Opcode::kCheck,     Opcode::kWait,
+                            Opcode::kNumKeys,  Opcode::kDelete,     Opcode::kAppend,    Opcode::kMultiGet,
+                            Opcode::kMultiSet, Opcode::kCancelWait, Opcode::kQueuePush, Opcode::kQueuePop,
+                            Opcode::kQueueLen, Opcode::kListKeys,   Opcode::kBarrier};
+    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(requests[i].opcode, order[i]);
+  }
+}
+
+TEST(RequestParser, NothingIsReadBeforeTheValidation) {
+  for (const std::string& first :
+       {wire::set("k", "v"), std::string("GET / HTTP/1.1\r\n"), wire::opcode(Opcode::kNumKeys),
+        wire::opcode(Opcode::kValidate) + wire::integer(std::uint32_t{1})}) {
+    RequestParser parser;
+    parser.feed(first);
+    EXPECT_FALSE(parser.next());
+    EXPECT_THAT(parser.error(), HasSubstr("does not begin as a torch store client"));
+  }
+}
+
+TEST(RequestParser, UnknownOperationsAreRefused) {
+  for (const int code : {19, 64, 255}) {
+    RequestParser parser;
+    parser.feed(wire::hello() + std::string(1, static_cast<char>(code)));
+    EXPECT_TRUE(parser.next());
+    EXPECT_FALSE(parser.next());
+    EXPECT_THAT(parser.error(), HasSubstr("unknown operation " + std::to_string(code)));
+  }
+}
+
+TEST(RequestParser, AnnouncedLengthsAboveTheLimitsAreRefusedAtOnce) {
+  using namespace wire;
+  const ParserLimits limits{.max_key_bytes = 10, .max_value_bytes = 20, .max_request_bytes = 50, .max_items = 3};
+  for (const std::string& bytes :
+       {opcode(Opcode::kGet) + u64(11), opcode(Opcode::kGet) + u64(~0ULL), opcode(Opcode::kGet) + u64(1ULL << 63),
+        with_key(Opcode::kSet, "k") + u64(21), opcode(Opcode::kWait) + u64(4), opcode(Opcode::kMultiSet) + u64(~0ULL),
+        opcode(Opcode::kMultiSet) + u64(3) + text("a") + text(std::string(20, 'x')) + text("b") +
+            text(std::string(20, 'x')) + text("c") + u64(20)}) {
+    RequestParser parser(limits);
+    parser.feed(hello() + bytes);
+    EXPECT_TRUE(parser.next());
+    EXPECT_FALSE(parser.next());
+    EXPECT_NE(parser.error(), "");
+    parser.feed(hello());
+    EXPECT_FALSE(parser.next()) << "a refused connection stays refused";
+  }
+}
+
+TEST(RequestParser, AtTheLimitsRequestsAreRead) {
+  using namespace wire;
+  RequestParser parser({.max_key_bytes = 10, .max_value_bytes = 20, .max_request_bytes = 30, .max_items = 3});
+  parser.feed(hello() + set(std::string(10, 'k'), std::string(20, 'v')) + with_keys(Opcode::kWait, {"a", "b", "c"}));
+  EXPECT_TRUE(parser.next());
+  EXPECT_TRUE(parser.next());
+  EXPECT_TRUE(parser.next());
+  EXPECT_EQ(parser.error(), "");
+}
+
+// A list of the greatest count, sent byte by byte, must not be read again from its beginning for every byte.
+TEST(RequestParser, SlowSendersCostNoMoreThanFastOnes) {
+  RequestParser parser;
+  parser.feed(wire::hello());
+  ASSERT_TRUE(parser.next());
+  const std::string bytes = wire::with_keys(Opcode::kWait, std::vector<std::string>(100'000, "key"));
+  std::size_t requests = 0;
+  for (const char byte : bytes) {
+    parser.feed(std::string_view(&byte, 1));
+    if (parser.next()) ++requests;
+  }
+  EXPECT_EQ(requests, 1U);
+}
+
+}  // namespace
+}  // namespace launcher::store

@@ -1,0 +1,71 @@
+#include "launcher/worker_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace launcher {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+const JobEnvironment kJob{.role = "trainer",
+                          .run_id = "job7",
+                          .master_addr = "10.0.0.1",
+                          .master_port = 29501,
+                          .restart_count = 1,
+                          .max_restarts = 3,
+                          .default_omp_threads = 4};
+const RankPlace kPlace{.rank = 5,
+                       .local_rank = 1,
+                       .world_size = 8,
+                       .local_world_size = 4,
+                       .group_rank = 1,
+                       .group_world_size = 2,
+                       .role_rank = 5,
+                       .role_world_size = 8};
+
+TEST(WorkerEnvironment, HoldsEveryVariableOfTorchrun) {
+  EXPECT_THAT(worker_variables({}, kJob, kPlace, "/tmp/error.json"),
+              UnorderedElementsAre(
+                  "RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2",
+                  "ROLE_NAME=trainer", "ROLE_RANK=5", "ROLE_WORLD_SIZE=8", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29501",
+                  "TORCHELASTIC_RESTART_COUNT=1", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=job7",
+                  "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                  "TORCHELASTIC_ERROR_FILE=/tmp/error.json", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "OMP_NUM_THREADS=4"));
+}
+
+TEST(WorkerEnvironment, KeepsTheUsersThreadsAndNcclSettings) {
+  const std::vector<std::string> inherited = {"OMP_NUM_THREADS=7", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  const auto variables = worker_variables(inherited, kJob, kPlace, "");
+  EXPECT_THAT(variables, Not(Contains(StartsWith("OMP_NUM_THREADS="))));
+  EXPECT_THAT(variables, Not(Contains(StartsWith("TORCH_NCCL_ASYNC_ERROR_HANDLING="))));
+  EXPECT_THAT(inherited_entries(inherited, kJob), ElementsAre(inherited[0], inherited[1]));
+}
+
+TEST(WorkerEnvironment, ReplacesWhatWasInheritedFromAnOuterJob) {
+  const std::vector<std::string> inherited = {
+      "RANK=3",         "HOME=/root", "MASTER_PORT=1", "RANKS=x",
+      "no-equals-sign", "EMPTY=",     "=C:=odd",       "TORCHELASTIC_RUN_ID=outer"};
+  EXPECT_THAT(inherited_entries(inherited, kJob),
+              ElementsAre("HOME=/root", "RANKS=x", "no-equals-sign", "EMPTY=", "=C:=odd"));
+}
+
+TEST(WorkerEnvironment, WithoutTheAgentStorePythonSeesNoTrue) {
+  JobEnvironment job = kJob;
+  job.agent_store = false;
+  EXPECT_THAT(worker_variables({}, job, kPlace, ""), Not(Contains("TORCHELASTIC_USE_AGENT_STORE=True")));
+}
+
+TEST(WorkerEnvironment, AVariableIsFoundByItsWholeName) {
+  const std::vector<std::string> environment = {"OMP_NUM_THREADS_X=1", "A=", "B"};
+  EXPECT_FALSE(has_variable(environment, "OMP_NUM_THREADS"));
+  EXPECT_TRUE(has_variable(environment, "A"));
+  EXPECT_FALSE(has_variable(environment, "B"));
+}
+
+}  // namespace
+}  // namespace launcher

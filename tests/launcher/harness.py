@@ -114,8 +114,8 @@ class LauncherTest(unittest.TestCase):
         self.addCleanup(job.clean_up)
         return job
 
-    def run_job(self, *arguments, **options):
-        return self.start(*arguments, **options).finish()
+    def run_job(self, *arguments, patience=PATIENCE, **options):
+        return self.start(*arguments, **options).finish(patience)
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -7,8 +7,8 @@ namespace ddp {
 
 /// A backend per device; an empty name means that tensors on that device cannot be communicated.
 struct BackendMap {
-  std::string cpu;   ///< "", "gloo" or "local"
-  std::string cuda;  ///< "", "gloo", "nccl" or "local"
+  std::string cpu{};   ///< "", "gloo" or "local"
+  std::string cuda{};  ///< "", "gloo", "nccl" or "local"
 
   bool operator==(const BackendMap&) const = default;
 

@@ -55,7 +55,7 @@ std::string absent_ranks(const GroupState& state, uint64_t operation) {
       if (!reported) absent += (absent.empty() ? "" : ", ") + std::to_string(rank);
     }
   } catch (const std::exception&) {
-    return "";  // the store went away with the peer that failed
+    return info.agent_store ? "" : "; the job's store, which rank 0 hosts, is gone too";
   }
   return absent.empty() ? "" : "; did not take part in it: rank " + absent;
 }
@@ -162,6 +162,9 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const
                          int64_t buffer_bytes) {
   check_root(root, group, "broadcast_coalesced");
   if (tensors.empty()) return;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) refuse(group, "broadcast_coalesced", "a tensor is undefined");
+  }
   GroupState& state = group.state();
   run("broadcast", group, "list of " + std::to_string(tensors.size()) + " tensors", [&](c10d::ProcessGroup&) {
     c10d::broadcast_coalesced(state.group("broadcast"), tensors, static_cast<size_t>(buffer_bytes), root);

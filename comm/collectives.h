@@ -21,7 +21,7 @@ enum class ReduceOp { kSum, kAvg, kProduct, kMin, kMax };
 struct CollectiveOptions {
   /// Longest wait for the other ranks; default: the group's timeout. On NCCL the call does not block, and the group's
   /// watchdog enforces the group's timeout instead.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout{};
 };
 
 // All of these: `tensor` is dense, contiguous, on a device that the group has a backend for, and owned by the caller,

@@ -1,23 +1,12 @@
-#include "comm/cuda_loader.h"
-
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "comm/cuda_plugin.h"
+#include "comm/cuda_presence.h"
 
 namespace ddp::detail {
-
-std::string why_no_cuda(const EnvironmentLookup& lookup, const std::function<bool(const char*)>& path_exists) {
-  if (lookup("DDPRUN_CUDA") == "0") return "DDPRUN_CUDA=0";
-  const auto visible = lookup("CUDA_VISIBLE_DEVICES");
-  if (visible && (visible->empty() || *visible == "-1"))
-    return "CUDA_VISIBLE_DEVICES='" + *visible + "' hides every GPU";
-  // Device nodes of the Linux driver, of WSL and of Jetson boards.
-  for (const char* node : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-gpu"}) {
-    if (path_exists(node)) return "";
-  }
-  return "no NVIDIA device node under /dev";
-}
 
 namespace {
 

@@ -15,12 +15,12 @@ namespace ddp::detail {
 class GroupState {
  public:
   struct Parts {
-    RankInfo info;
-    BackendMap backends;
+    RankInfo info{};
+    BackendMap backends{};
     c10::Device device{c10::kCPU};
     std::chrono::milliseconds timeout{};
-    c10::intrusive_ptr<c10d::Store> store;  ///< with every prefix but the ones below it; null for a single process
-    c10::intrusive_ptr<c10d::ProcessGroup> group;
+    c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
+    c10::intrusive_ptr<c10d::ProcessGroup> group{};
     bool hosts_store = false;  ///< this process runs the store's server: it must leave last
   };
 

@@ -49,10 +49,14 @@ c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& 
   const bool wants_cuda = options.device
                               ? options.device->is_cuda()
                               : backends.cuda == "nccl" || (backends.cuda == "local" && cuda_device_count() > 0);
-  if (options.device && (!wants_cuda || options.device->has_index())) return *options.device;
-  if (!wants_cuda) return c10::Device(c10::kCPU);
+  if (!wants_cuda && backends.cuda == "nccl") {
+    throw std::invalid_argument(detail::who(info) + ": backend '" + backends.text() + "' needs a CUDA device, not '" +
+                                options.device->str() + "'");
+  }
+  if (!wants_cuda) return options.device.value_or(c10::Device(c10::kCPU));
+  require_cuda(info, options.device ? "device '" + options.device->str() + "'" : "backend '" + backends.text() + "'");
+  if (options.device && options.device->has_index()) return *options.device;
 
-  require_cuda(info, options.device ? "device 'cuda'" : "backend '" + backends.text() + "'");
   const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
   const DeviceChoice choice = choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
                                                  backends.cuda == "nccl", visible ? "'" + *visible + "'" : "unset");
@@ -89,8 +93,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d:
                                                   const BackendMap& backends, const RankInfo& info, c10::Device device,
                                                   std::chrono::milliseconds timeout) {
   const std::string group_name = "0";
-  const std::string group_prefix = generation == 0 ? "default_pg" : "default_pg#" + std::to_string(generation);
-  const auto default_store = c10::make_intrusive<c10d::PrefixStore>(group_prefix, root);
+  const auto default_store = c10::make_intrusive<c10d::PrefixStore>(detail::group_prefix(generation), root);
   const auto store = c10::make_intrusive<c10d::PrefixStore>(group_name + "/", default_store);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, info.rank, info.world_size);
   group->setDefaultBackend(backends.uses("nccl") ? c10d::ProcessGroup::NCCL
@@ -133,8 +136,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   bind_device(device);
   if (backends.uses("nccl")) require_cuda(info, "NCCL").check_nccl_version();
 
-  const detail::JobStore store = detail::connect_store(info, timeout);
-  const int64_t generation = detail::register_rank(store, info, backends);
+  const detail::JobStore store = detail::join_store(info, backends, timeout);
   if (backends.uses("nccl")) {
     detail::claim_gpu(store, info, require_cuda(info, "NCCL").device_uuid(device.index()));
   }
@@ -146,7 +148,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
                           .group = nullptr,
                           .hosts_store = store.hosted_here};
   try {
-    parts.group = make_group(store.root, generation, backends, info, device, timeout);
+    parts.group = make_group(store.root, store.generation, backends, info, device, timeout);
   } catch (const std::exception& error) {
     throw std::runtime_error(detail::who(info) + ": could not connect the ranks (backend " + backends.text() +
                              "): " + detail::brief(error) + detail::missing_ranks(store, info));

@@ -22,15 +22,15 @@ class GroupState;
 struct ProcessGroupOptions {
   /// Which backend serves which device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty chooses
   /// "cpu:gloo,cuda:nccl" where a CUDA device is usable and "gloo" elsewhere. All ranks must name the same.
-  std::string backend;
+  std::string backend{};
   /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when
   /// NCCL is the only backend, else 30 minutes.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout{};
   /// This rank's device. Default: CUDA device LOCAL_RANK (0 when exactly one is visible) with a CUDA backend, else the
   /// CPU.
-  std::optional<c10::Device> device;
+  std::optional<c10::Device> device{};
   /// This rank's place in the job. Default: rank_info_from_environment().
-  std::optional<RankInfo> rank_info;
+  std::optional<RankInfo> rank_info{};
 };
 
 /// A reference to a process group that can be copied freely and kept as a member. It does not keep the connections

@@ -22,6 +22,8 @@ constexpr Family kOthers[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    // srun sets the step's number of tasks; batch scripts and interactive shells have only the allocation's.
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
 };
 
@@ -92,12 +94,37 @@ void read_family(const EnvironmentLookup& lookup, const Family& family, RankInfo
   // torch.distributed's env:// asks only for RANK and WORLD_SIZE: without a local rank, one rank a node is assumed.
   info.local_rank = local_rank.value_or(0);
   info.local_world_size = local_world.value_or(local_rank ? *local_rank + 1 : 1);
-  check_below(family.local_rank, info.local_rank,
-              *family.local_world_size ? family.local_world_size : "the number of local ranks", info.local_world_size);
+  if (!local_world) {
+    check_below(family.local_rank, info.local_rank, world_name, info.world_size);
+    return;
+  }
+  check_below(family.local_rank, info.local_rank, family.local_world_size, info.local_world_size);
   if (info.local_world_size > info.world_size) {
     fail(std::string(family.local_world_size) + "=" + std::to_string(info.local_world_size) + " is larger than " +
          world_name + "=" + std::to_string(info.world_size));
   }
+}
+
+// A shell that salloc or `srun --pty` opened carries the variables of a task, but what is typed there is a program of
+// its own, unless srun starts it.
+bool is_interactive_shell(const EnvironmentLookup& lookup, const Family& family) {
+  if (std::string_view(family.world_size) != "SLURM_NTASKS") return false;
+  const auto job = lookup("SLURM_JOB_NAME");
+  return job == "bash" || job == "interactive";
+}
+
+// Null for a single process. Families that tell the local rank come first: under `srun --mpi=pmi2` MPICH's variables
+// are there as well, but only Slurm's say which GPU is whose.
+const Family* find_family(const EnvironmentLookup& lookup) {
+  if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;
+  for (const bool needs_local_rank : {true, false}) {
+    for (const Family& family : kOthers) {
+      // A scheduler sets some of its variables in batch scripts too: both must be there.
+      if (!lookup(family.rank) || !lookup(family.world_size) || is_interactive_shell(lookup, family)) continue;
+      if (!needs_local_rank || lookup(family.local_rank)) return &family;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -112,18 +139,10 @@ EnvironmentLookup process_environment() {
 
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup) {
   RankInfo info;
-  if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) {
-    read_family(lookup, kTorchrun, info);
-  } else {
-    for (const Family& family : kOthers) {
-      // A scheduler sets some of its variables in interactive shells too: both must be there.
-      if (lookup(family.rank) && lookup(family.world_size)) {
-        read_family(lookup, family, info);
-        break;
-      }
-    }
+  if (const Family* family = find_family(lookup)) {
+    read_family(lookup, *family, info);
+    read_master(lookup, info);
   }
-  if (info.source != RankInfo{}.source) read_master(lookup, info);
   info.agent_store = lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
   info.restart_count = read_int(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
   return info;

@@ -13,12 +13,12 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 
 /// One process's place in the job, in the terms of torchrun's environment.
 struct RankInfo {
-  int rank = 0;              ///< RANK: 0 … world_size-1 over all nodes
-  int world_size = 1;        ///< WORLD_SIZE: number of processes in the job
-  int local_rank = 0;        ///< LOCAL_RANK: 0 … local_world_size-1 on this node
-  int local_world_size = 1;  ///< LOCAL_WORLD_SIZE: number of processes on this node
-  std::string master_addr;   ///< MASTER_ADDR: host of the store; empty for a single process
-  uint16_t master_port = 0;  ///< MASTER_PORT: TCP port of the store
+  int rank = 0;               ///< RANK: 0 … world_size-1 over all nodes
+  int world_size = 1;         ///< WORLD_SIZE: number of processes in the job
+  int local_rank = 0;         ///< LOCAL_RANK: 0 … local_world_size-1 on this node
+  int local_world_size = 1;   ///< LOCAL_WORLD_SIZE: number of processes on this node
+  std::string master_addr{};  ///< MASTER_ADDR: host of the store; empty for a single process
+  uint16_t master_port = 0;   ///< MASTER_PORT: TCP port of the store
   /// TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher hosts the store, so rank 0 connects to it like any
   /// other.
   bool agent_store = false;

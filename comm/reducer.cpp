@@ -81,8 +81,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   void before_forward(bool will_reduce) {
     group_.state().group("DistributedDataParallel forward");  // throws when closed
     swap_queued_.store(false, std::memory_order_relaxed);
-    if (!will_reduce) return;
-    reducer_->prepare_for_forward();
+    if (will_reduce) reducer_->prepare_for_forward();
     reducer_->rebuild_buckets();
   }
 

@@ -34,8 +34,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Call before each forward whose backward will reduce. After the first backward it regroups the buckets in the order
-  /// in which gradients became ready, which is a broadcast from rank 0, on all ranks.
+  /// Call before each forward that records gradients. After the first reducing backward it regroups the buckets in the
+  /// order in which gradients became ready, which is a broadcast from rank 0, on all ranks; as in Python's DDP also
+  /// when this forward's backward will not reduce.
   void before_forward(bool will_reduce);
   /// Call after each forward whose backward shall reduce; leave it out to accumulate gradients locally. Throws
   /// std::runtime_error (with c10d's text) when the previous backward did not reach every parameter.

@@ -1,6 +1,5 @@
 #include "comm/report.h"
 
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,13 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "comm/store.h"
+
 namespace ddp {
 namespace {
-
-std::string message_of(const std::exception& error) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  return c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
-}
 
 // torchrun and ddprun read this file after the process has ended. A half-written one would hide the failure, so it
 // appears under its name only when it is complete.
@@ -45,7 +41,7 @@ void write_error_file(const std::string& path, const std::string& message) {
 
 int report(const std::exception& error) noexcept {
   try {
-    const std::string message = message_of(error);
+    const std::string message = detail::brief(error);
     const char* rank = std::getenv("RANK");
     const std::string prefix = rank != nullptr ? std::string("rank ") + rank + ": " : "";
     // Most of our messages begin with the rank already.

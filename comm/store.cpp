@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -30,7 +31,68 @@ std::string set_once(c10d::Store& store, const std::string& key, const std::stri
   return {held.begin(), held.end()};
 }
 
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = info.master_port;
+  options.isServer = hosted_here;
+  options.numWorkers = static_cast<size_t>(info.world_size);
+  // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the backends
+  // do, after the ranks were compared, and can say who is missing.
+  options.waitWorkers = !hosted_here;
+  options.timeout = timeout;
+  options.multiTenant = hosted_here;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
+    const std::string what =
+        hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
+                    : "cannot reach the job's store at " + address + " (is rank 0 or the launcher running there?)";
+    throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
+  }
+}
+
+// Where rank 0 hosts the store and closes its group, a rank that forms the next group may still reach the old server.
+// Rank 0 settles it: either it begins its next group on this server too, or the server goes away, which is false here.
+bool is_current_server(c10d::Store& space, int64_t generation, std::chrono::milliseconds timeout) {
+  constexpr auto kPollInterval = std::chrono::milliseconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  try {
+    while (space.add(keys::generation(0), 0) <= generation && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void take_rank(c10d::Store& space, const RankInfo& info) {
+  const std::string me = host_name() + ", process " + std::to_string(getpid());
+  const std::string holder = set_once(space, keys::holder(info.rank), me);
+  if (holder != me) {
+    throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
+                             ". Every process of the job needs a RANK of its own.");
+  }
+}
+
+void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& backends) {
+  own.set(keys::present(info.rank), std::string("1"));
+  const std::string expected = "WORLD_SIZE=" + std::to_string(info.world_size) + ", backend " + backends.text();
+  const std::string agreed = set_once(own, keys::agreement(), expected);
+  if (agreed != expected) {
+    throw std::runtime_error(who(info) + ": the ranks disagree: this one was started with " + expected +
+                             ", the first one to arrive with " + agreed + ". Give all ranks the same settings.");
+  }
+}
+
 }  // namespace
+
+std::string group_prefix(int64_t generation) {
+  return generation == 0 ? "default_pg" : "default_pg#" + std::to_string(generation);
+}
 
 std::string brief(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
@@ -41,49 +103,24 @@ std::string brief(const std::exception& error) {
   return text;
 }
 
-JobStore connect_store(const RankInfo& info, std::chrono::milliseconds timeout) {
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
   JobStore store;
   if (info.world_size == 1) {
     store.root = c10::make_intrusive<c10d::HashStore>();
     return store;
   }
   store.hosted_here = !info.agent_store && info.rank == 0;
-  c10d::TCPStoreOptions options;
-  options.port = info.master_port;
-  options.isServer = store.hosted_here;
-  options.numWorkers = static_cast<size_t>(info.world_size);
-  options.timeout = timeout;
-  options.multiTenant = store.hosted_here;
-  const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
-  try {
-    store.root = c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
-  } catch (const std::exception& error) {
-    const std::string what = store.hosted_here ? "cannot run the job's store at " + address +
-                                                     " (the address and port must be free on this host, "
-                                                     "and every rank must arrive in time)"
-                                               : "cannot reach the job's store at " + address +
-                                                     " (is rank 0 or the launcher running there?)";
-    throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
-  }
-  store.own = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), store.root);
+  Store space;
+  do {
+    store.root = connect(info, store.hosted_here, timeout);
+    space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), store.root);
+    take_rank(*space, info);
+    store.generation = space->add(keys::generation(info.rank), 1) - 1;
+  } while (!info.agent_store && info.rank != 0 && store.generation > 0 &&
+           !is_current_server(*space, store.generation, timeout));
+  store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
+  compare_settings(*store.own, info, backends);
   return store;
-}
-
-int64_t register_rank(const JobStore& store, const RankInfo& info, const BackendMap& backends) {
-  if (!store.own) return 0;
-  const std::string me = host_name() + ", process " + std::to_string(getpid());
-  const std::string holder = set_once(*store.own, keys::present(info.rank), me);
-  if (holder != me) {
-    throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
-                             ". Every process of the job needs a RANK of its own.");
-  }
-  const std::string expected = "WORLD_SIZE=" + std::to_string(info.world_size) + ", backend " + backends.text();
-  const std::string agreed = set_once(*store.own, keys::agreement(), expected);
-  if (agreed != expected) {
-    throw std::runtime_error(who(info) + ": the ranks disagree: this one was started with " + expected +
-                             ", the first one to arrive with " + agreed + ". Give all ranks the same settings.");
-  }
-  return store.own->add(keys::generation(info.rank), 1) - 1;
 }
 
 void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid) {
@@ -103,7 +140,10 @@ std::string missing_ranks(const JobStore& store, const RankInfo& info) {
   std::string missing;
   try {
     for (int rank = 0; rank < info.world_size; ++rank) {
-      if (!store.own->check({keys::present(rank)})) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      // The second key is gloo's address of the rank: ranks that run Python have only that.
+      const bool arrived = store.own->check({keys::present(rank)}) ||
+                           store.root->check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
+      if (!arrived) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
   } catch (const std::exception&) {
     return "";

@@ -11,26 +11,27 @@
 namespace ddp::detail {
 
 struct JobStore {
-  c10::intrusive_ptr<c10d::Store> root;  ///< torch.distributed's keys are made under this one
-  c10::intrusive_ptr<c10d::Store> own;   ///< our own key space; null for a single process
-  bool hosted_here = false;              ///< this process runs the server
+  c10::intrusive_ptr<c10d::Store> root{};  ///< torch.distributed's keys are made under this one
+  c10::intrusive_ptr<c10d::Store> own{};   ///< our own keys of this group; null for a single process
+  bool hosted_here = false;                ///< this process runs the server
+  int64_t generation = 0;                  ///< how many groups this process has formed on this store before
 };
 
 /// Reaches MASTER_ADDR:MASTER_PORT as torch.distributed's env:// does: a client where the launcher hosts the store,
-/// else rank 0 runs the server. A single process gets a store in its own memory. Throws std::runtime_error with rank,
-/// address and advice.
-JobStore connect_store(const RankInfo& info, std::chrono::milliseconds timeout);
-
-/// Registers this rank and compares with the ranks that came before: same world size, same backends, rank not taken.
-/// Never waits. Returns how many groups this process has formed on this store before. Throws std::runtime_error on a
-/// disagreement.
-int64_t register_rank(const JobStore& store, const RankInfo& info, const BackendMap& backends);
+/// else rank 0 runs the server. A single process gets a store in its own memory. Then registers this rank and compares
+/// with the ranks that came before: same world size, same backends, rank not taken. Does not wait for other ranks, but
+/// for the server. Throws std::runtime_error with rank, address and advice.
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
 
 /// Refuses a GPU that another rank of this host has claimed, which NCCL would only notice in the middle of its start.
 void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid);
 
-/// "; missing: rank 1, 3" for the ranks that never registered, or "" when all did or the store cannot tell.
+/// "; never arrived: rank 1, 3" for the ranks that are not there, or "" when all are or the store cannot tell.
 std::string missing_ranks(const JobStore& store, const RankInfo& info);
+
+/// Prefix of torch.distributed's keys in the store. The first group's is torch.distributed's own, so that ranks that
+/// run Python meet ours.
+std::string group_prefix(int64_t generation);
 
 /// The message of a c10 exception without its C++ backtrace, in one line.
 std::string brief(const std::exception& error);

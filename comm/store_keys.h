@@ -12,7 +12,21 @@ inline std::string space(int restart_count) {
   return "ddprun/attempt" + std::to_string(restart_count);
 }
 
-/// Who holds this rank: "host:pid".
+/// Who holds this rank: host and process.
+inline std::string holder(int rank) {
+  return "holder/" + std::to_string(rank);
+}
+/// How many groups this rank has begun to form, for programs that close their group and form another.
+inline std::string generation(int rank) {
+  return "generation/" + std::to_string(rank);
+}
+
+/// Prefix of the keys of one group, below space().
+inline std::string group(int64_t generation) {
+  return "group" + std::to_string(generation);
+}
+
+/// Set when this rank has arrived.
 inline std::string present(int rank) {
   return "present/" + std::to_string(rank);
 }
@@ -27,10 +41,6 @@ inline std::string agreement() {
 /// Which rank uses a GPU, by its UUID.
 inline std::string gpu(const std::string& uuid) {
   return "gpu/" + uuid;
-}
-/// How many groups this rank has formed, for programs that close their group and form another.
-inline std::string generation(int rank) {
-  return "generation/" + std::to_string(rank);
 }
 /// Set by a rank whose collective number `operation` failed.
 inline std::string failed(uint64_t operation, int rank) {

@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,7 +106,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 
 Outcome ChildProcess::wait(std::chrono::milliseconds limit) {
   Outcome outcome;
-  const int handle = pidfd_open(pid_, 0);
+  const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   check(handle >= 0, "pidfd_open");
   pollfd ended{.fd = handle, .events = POLLIN, .revents = 0};
   outcome.timed_out = poll(&ended, 1, static_cast<int>(limit.count())) == 0;

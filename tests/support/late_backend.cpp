@@ -36,7 +36,7 @@ bool is_untouched(const Buffer& buffer) {
   return std::memcmp(buffer.visible.data_ptr(), buffer.real.data_ptr(), buffer.visible.nbytes()) == 0;
 }
 
-void finish(const Buffer& buffer) {
+void deliver(const Buffer& buffer) {
   if (buffer.visible.numel() == 0) return;
   if (!is_untouched(buffer)) {
     throw std::runtime_error("a buffer was written to while its collective was in flight");
@@ -53,7 +53,7 @@ class LateWork final : public c10d::Work {
       try {
         inner->wait();
         std::this_thread::sleep_for(kDelay);
-        for (const Buffer& buffer : buffers) finish(buffer);
+        for (const Buffer& buffer : buffers) deliver(buffer);
         future->markCompleted(c10::IValue(outputs));
       } catch (...) {
         future->setError(std::current_exception());

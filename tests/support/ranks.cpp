@@ -21,8 +21,11 @@ namespace {
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
 }
 
+RankInfo info_of(int rank, int size) {
+  return {.rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size};
+}
+
 ProcessGroup make_rank(int rank, int size, const c10::intrusive_ptr<c10d::Store>& root, const RankOptions& options) {
-  RankInfo info{.rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size};
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   c10::intrusive_ptr<c10d::Backend> backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -39,7 +42,7 @@ ProcessGroup make_rank(int rank, int size, const c10::intrusive_ptr<c10d::Store>
   auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), root);
   own->set(keys::present(rank), std::string("thread"));
   return ProcessGroup(
-      std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info,
+      std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info_of(rank, size),
                                                                      .backends = {.cpu = "gloo", .cuda = ""},
                                                                      .device = c10::Device(c10::kCPU),
                                                                      .timeout = options.timeout,
@@ -69,6 +72,10 @@ void run_ranks(int size, const std::function<void(const GroupHandle& group)>& bo
   }
   for (std::thread& thread : threads) thread.join();
   if (first_error) std::rethrow_exception(first_error);
+}
+
+GroupHandle unconnected_rank(int rank, int size) {
+  return GroupHandle(std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info_of(rank, size)}));
 }
 
 }  // namespace ddp::test

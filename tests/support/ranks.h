@@ -22,4 +22,7 @@ struct RankOptions {
 /// Runs `body` on `size` ranks at once and waits for all of them. The first exception in time is rethrown.
 void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options = {});
 
+/// A rank that knows who it is but has no connections: collectives throw.
+GroupHandle unconnected_rank(int rank, int size);
+
 }  // namespace ddp::test

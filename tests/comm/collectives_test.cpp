@@ -1,0 +1,493 @@
+#include "comm/collectives.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+#include <tuple>
+
+#include "comm/manual_seed.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::RankOptions;
+using test::run_ranks;
+using test::Wire;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+template <typename Error, typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
+  EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << what;
+  EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
+  EXPECT_TRUE(at::equal(actual, expected)) << what << "\n" << actual << "\nexpected\n" << expected;
+}
+
+// Small whole numbers, different on every rank, whose sums and products every dtype holds.
+at::Tensor values(int rank, at::ScalarType dtype) {
+  return (at::arange(7, at::kLong) + rank).remainder(3).add(1).to(dtype);
+}
+
+at::Tensor combine(ReduceOp op, int size, at::ScalarType dtype) {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < size; ++rank) all.push_back(values(rank, at::kLong));
+  const at::Tensor stacked = at::stack(all);
+  switch (op) {
+    case ReduceOp::kSum:
+      return stacked.sum(0).to(dtype);
+    case ReduceOp::kAvg:
+      return stacked.sum(0).to(dtype).div(size);
+    case ReduceOp::kProduct:
+      return stacked.prod(0).to(dtype);
+    case ReduceOp::kMin:
+      return stacked.amin(0).to(dtype);
+    case ReduceOp::kMax:
+      return stacked.amax(0).to(dtype);
+  }
+  throw std::logic_error("unknown ReduceOp");
+}
+
+const char* name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  return "?";
+}
+
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax};
+constexpr at::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+constexpr at::ScalarType kIntegers[] = {at::kChar, at::kByte, at::kInt, at::kLong};
+
+class Collectives : public testing::TestWithParam<std::tuple<Wire, int>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  void run(const std::function<void(const GroupHandle&)>& body) const {
+    run_ranks(size(), body, {.wire = std::get<0>(GetParam())});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Collectives,
+                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Range(1, 5)),
+                         [](const auto& parameters) {
+                           return (std::get<0>(parameters.param) == Wire::kGloo ? "gloo" : "late") +
+                                  std::to_string(std::get<1>(parameters.param));
+                         });
+
+TEST_P(Collectives, AllReduceCombinesEveryDtypeWithEveryOperation) {
+  run([](const GroupHandle& group) {
+    const auto check = [&](ReduceOp op, at::ScalarType dtype) {
+      at::Tensor tensor = values(group.rank(), dtype);
+      all_reduce(tensor, group, op);
+      expect_equal(tensor, combine(op, group.size(), dtype), std::string(name(op)) + " of " + toString(dtype));
+    };
+    for (const ReduceOp op : kOps) {
+      for (const at::ScalarType dtype : kFloats) check(op, dtype);
+      if (op == ReduceOp::kAvg) continue;  // not defined for integers
+      for (const at::ScalarType dtype : kIntegers) check(op, dtype);
+    }
+    check(ReduceOp::kSum, at::kComplexFloat);
+    check(ReduceOp::kSum, at::kComplexDouble);
+  });
+}
+
+TEST_P(Collectives, ReduceGivesTheRootTheResult) {
+  run([](const GroupHandle& group) {
+    for (int root = 0; root < group.size(); ++root) {
+      for (const ReduceOp op : kOps) {
+        at::Tensor tensor = values(group.rank(), at::kFloat);
+        reduce(tensor, root, group, op);
+        if (group.rank() == root) expect_equal(tensor, combine(op, group.size(), at::kFloat), name(op));
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, BroadcastOverwritesWithTheRootsValues) {
+  run([](const GroupHandle& group) {
+    for (int root = 0; root < group.size(); ++root) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kLong, at::kByte, at::kBool, at::kComplexFloat}) {
+        at::Tensor tensor = values(group.rank(), dtype);
+        broadcast(tensor, root, group);
+        expect_equal(tensor, values(root, dtype));
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, AllGatherStacksInRankOrderWhateverTheShape) {
+  run([](const GroupHandle& group) {
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {3}, {2, 3}, {2, 1, 4}, {0}, {3, 0, 2}}) {
+      const at::Tensor mine = at::full(shape, group.rank() + 1.5F);
+      std::vector<at::Tensor> expected;
+      for (int rank = 0; rank < group.size(); ++rank) expected.push_back(at::full(shape, rank + 1.5F));
+      const at::Tensor all = all_gather(mine, group);
+      expect_equal(all, at::stack(expected));
+      expect_equal(mine, at::full(shape, group.rank() + 1.5F), "the input is left alone");
+    }
+    const at::Tensor flags = all_gather(at::full({2}, group.rank() % 2 == 0, at::kBool), group);
+    for (int rank = 0; rank < group.size(); ++rank) expect_equal(flags[rank], at::full({2}, rank % 2 == 0, at::kBool));
+  });
+}
+
+TEST_P(Collectives, AllGatherTakesLeavesThatRequireGradients) {
+  run([](const GroupHandle& group) {
+    const at::Tensor parameter = at::ones({2}).requires_grad_(true);
+    const at::Tensor all = all_gather(parameter, group);
+    EXPECT_FALSE(all.requires_grad());
+    at::Tensor also = at::ones({2}).requires_grad_(true);
+    all_reduce(also, group);
+    expect_equal(also, at::full({2}, static_cast<float>(group.size())));
+  });
+}
+
+TEST_P(Collectives, StringsArriveWithEveryByte) {
+  run([](const GroupHandle& group) {
+    const std::vector<std::string> texts = {"", std::string("nul\0inside\0", 11), std::string(300'000, 'x') + "end",
+                                            "\xff\xfe grüße"};
+    for (int root = 0; root < group.size(); ++root) {
+      for (const std::string& text : texts) {
+        EXPECT_EQ(broadcast_string(group.rank() == root ? text : "ignored", root, group), text);
+      }
+    }
+    for (size_t shift = 0; shift < texts.size(); ++shift) {
+      const auto text_of = [&](int rank) { return texts[(static_cast<size_t>(rank) + shift) % texts.size()]; };
+      const auto all = all_gather_strings(text_of(group.rank()), group);
+      ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
+      for (int rank = 0; rank < group.size(); ++rank) EXPECT_EQ(all[static_cast<size_t>(rank)], text_of(rank));
+    }
+    EXPECT_EQ(all_gather_strings("", group), std::vector<std::string>(static_cast<size_t>(group.size())));
+  });
+}
+
+TEST_P(Collectives, NoRankLeavesTheBarrierBeforeTheLastHasReachedIt) {
+  std::atomic<int> arrived{0};
+  constexpr int kRounds = 20;
+  run([&](const GroupHandle& group) {
+    for (int round = 1; round <= kRounds; ++round) {
+      ++arrived;
+      barrier(group);
+      EXPECT_GE(arrived.load(), round * group.size());
+      barrier(group);
+    }
+  });
+}
+
+TEST_P(Collectives, BroadcastCoalescedTakesMixedDtypesAndStrides) {
+  for (const int64_t buffer_bytes : {int64_t{1}, int64_t{64}, int64_t{250} << 20}) {
+    run([&](const GroupHandle& group) {
+      const auto make = [](int rank) {
+        std::vector<at::Tensor> tensors;
+        tensors.push_back(at::full({3, 2}, rank + 0.5F));
+        tensors.push_back(at::full({}, rank + 7, at::kLong));
+        tensors.push_back((at::arange(24, at::kFloat) + rank).view({2, 3, 4}).transpose(0, 2));
+        tensors.push_back((at::arange(40, at::kDouble) * (rank + 1)).view({10, 4}).slice(1, 1, 3));
+        tensors.push_back(
+            (at::arange(120, at::kFloat) - rank).view({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast));
+        tensors.push_back(at::full({5}, rank % 2 == 0, at::kBool));
+        tensors.push_back(at::zeros({0}));
+        tensors.push_back(at::full({2}, static_cast<double>(rank), at::kHalf));
+        return tensors;
+      };
+      const int root = group.size() - 1;
+      const std::vector<at::Tensor> tensors = make(group.rank());
+      broadcast_coalesced(tensors, root, group, buffer_bytes);
+      const std::vector<at::Tensor> expected = make(root);
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        expect_equal(tensors[i], expected[i], "tensor " + std::to_string(i));
+        EXPECT_EQ(tensors[i].strides(), expected[i].strides());
+      }
+    });
+  }
+}
+
+TEST_P(Collectives, AListOfNoTensorsIsNothingToBroadcast) {
+  run([](const GroupHandle& group) { broadcast_coalesced({}, 0, group); });
+}
+
+TEST_P(Collectives, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable) {
+  run([](const GroupHandle& group) {
+    const std::string who = "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": ";
+    const auto refuses = [&](const auto& body, const std::string& operation, const std::string& why) {
+      EXPECT_THAT(error_of<std::invalid_argument>(body), AllOf(HasSubstr(who + operation + ": "), HasSubstr(why)));
+    };
+    const at::Tensor good = at::ones({2, 2});
+    refuses([&] { all_reduce(at::Tensor(), group); }, "all_reduce", "the tensor is undefined");
+    refuses([&] { broadcast(at::Tensor(), 0, group); }, "broadcast", "the tensor is undefined");
+    refuses([&] { reduce(at::Tensor(), 0, group); }, "reduce", "the tensor is undefined");
+    refuses([&] { all_gather(at::Tensor(), group); }, "all_gather", "the tensor is undefined");
+    refuses([&] { broadcast_coalesced({good, at::Tensor()}, 0, group); }, "broadcast_coalesced", "undefined");
+    refuses([&] { all_reduce(at::ones({2, 3}).t(), group); }, "all_reduce", "Float tensor of shape [3, 2] on cpu");
+    refuses([&] { all_gather(at::ones({4}).slice(0, 0, 4, 2), group); }, "all_gather", "pass .contiguous()");
+    refuses([&] { all_reduce(good.to_sparse(), group); }, "all_reduce", "expected a dense tensor");
+    for (const int root : {-1, group.size(), 1000}) {
+      const std::string why =
+          "root " + std::to_string(root) + " is not a rank: expected 0 to " + std::to_string(group.size() - 1);
+      refuses([&] { broadcast(good, root, group); }, "broadcast", why);
+      refuses([&] { reduce(good, root, group); }, "reduce", why);
+      refuses([&] { broadcast_coalesced({good}, root, group); }, "broadcast_coalesced", why);
+      refuses([&] { broadcast_string("text", root, group); }, "broadcast_string", why);
+    }
+    at::Tensor one = at::ones({1});
+    all_reduce(one, group);
+    EXPECT_EQ(one.item<float>(), static_cast<float>(group.size()));
+  });
+}
+
+class LateRank : public testing::TestWithParam<Wire> {};
+INSTANTIATE_TEST_SUITE_P(Wires, LateRank, testing::Values(Wire::kGloo, Wire::kLate),
+                         [](const auto& parameters) { return parameters.param == Wire::kGloo ? "gloo" : "late"; });
+
+TEST_P(LateRank, IsNamedWithOperationAndNumberWithinTheTimeout) {
+  constexpr int kSize = 3;
+  constexpr int kLate = 1;
+  constexpr auto kTimeout = std::chrono::milliseconds(500);
+  std::atomic<int> failed{0};
+  std::atomic<bool> give_up{false};
+  run_ranks(
+      kSize,
+      [&](const GroupHandle& group) {
+        at::Tensor tensor = at::ones({4});
+        all_reduce(tensor, group);
+        if (group.rank() == kLate) {
+          while (failed < kSize - 1 && !give_up) std::this_thread::yield();
+          return;
+        }
+        const auto start = std::chrono::steady_clock::now();
+        const std::string message =
+            error_of<std::runtime_error>([&] { all_reduce(tensor, group, ReduceOp::kSum, {.timeout = kTimeout}); });
+        const auto waited = std::chrono::steady_clock::now() - start;
+        EXPECT_THAT(message,
+                    AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of 3: all_reduce (number 1)"),
+                          HasSubstr("Float tensor of shape [4] on cpu"), HasSubstr("did not take part in it: rank 1"),
+                          Not(HasSubstr("rank 1,")), Not(HasSubstr("\n"))));
+        EXPECT_LT(waited, kTimeout + std::chrono::seconds(3));
+        ++failed;
+      },
+      {.wire = GetParam()});
+  give_up = true;
+  EXPECT_EQ(failed, kSize - 1);
+}
+
+TEST_P(LateRank, IsNamedByTheBarrier) {
+  std::atomic<bool> failed{false};
+  run_ranks(2,
+            [&](const GroupHandle& group) {
+              if (group.rank() == 0) {
+                while (!failed) std::this_thread::yield();
+                return;
+              }
+              EXPECT_THAT(
+                  error_of<std::runtime_error>([&] { barrier(group, {.timeout = std::chrono::milliseconds(300)}); }),
+                  AllOf(HasSubstr("rank 1 of 2: barrier (number 0)"), HasSubstr("did not take part in it: rank 0")));
+              failed = true;
+            },
+            {.wire = GetParam()});
+}
+
+TEST(ClosedGroup, RefusesEveryOperationAndSaysSo) {
+  run_ranks(2, [](const GroupHandle& group) {
+    // run_ranks owns the group; an owner of our own is made from its handle's state.
+    barrier(group);
+    ProcessGroup owner(std::shared_ptr<detail::GroupState>(&group.state(), [](detail::GroupState*) {}));
+    const GroupHandle handle = owner;
+    EXPECT_TRUE(handle.is_open());
+    owner.close();
+    owner.close();
+    EXPECT_FALSE(handle.is_open());
+    EXPECT_EQ(handle.size(), 2) << "what needs no connection still answers";
+    const at::Tensor tensor = at::ones({2});
+    const auto closed = AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of 2: "),
+                              HasSubstr("on a process group that was closed"));
+    EXPECT_THAT(error_of<std::runtime_error>([&] { all_reduce(tensor, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { reduce(tensor, 0, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast(tensor, 0, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast_coalesced({tensor}, 0, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { all_gather(tensor, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { barrier(handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast_string("", 0, handle); }), closed);
+    EXPECT_THAT(error_of<std::runtime_error>([&] { all_gather_strings("", handle); }), closed);
+    owner.abort();
+  });
+}
+
+// ---- One process without a launcher ----
+
+int open_sockets() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own descriptor
+    count += std::filesystem::read_symlink(entry, gone).string().starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+
+ProcessGroup alone() {
+  return init_process_group({.rank_info = RankInfo{}});
+}
+
+TEST(SingleProcess, NeedsNoNetwork) {
+  const int before = open_sockets();
+  const ProcessGroup group = alone();
+  EXPECT_EQ(group.rank(), 0);
+  EXPECT_EQ(group.size(), 1);
+  EXPECT_EQ(group.backend(), "local");
+  at::Tensor tensor = at::arange(5, at::kFloat);
+  for (const ReduceOp op : kOps) {
+    all_reduce(tensor, group, op);
+    reduce(tensor, 0, group, op);
+  }
+  broadcast(tensor, 0, group);
+  broadcast_coalesced({tensor}, 0, group);
+  expect_equal(tensor, at::arange(5, at::kFloat));
+  expect_equal(all_gather(tensor, group), tensor.unsqueeze(0));
+  expect_equal(all_gather(tensor[0], group), at::zeros({1}));
+  barrier(group);
+  EXPECT_EQ(broadcast_string("text", 0, group), "text");
+  EXPECT_EQ(all_gather_strings("text", group), std::vector<std::string>{"text"});
+  EXPECT_EQ(open_sockets(), before);
+}
+
+TEST(SingleProcess, MayNameGloo) {
+  const ProcessGroup group = init_process_group({.backend = "gloo", .rank_info = RankInfo{}});
+  EXPECT_EQ(group.backend(), "gloo");
+  at::Tensor tensor = at::ones({2});
+  all_reduce(tensor, group);
+  expect_equal(tensor, at::ones({2}));
+}
+
+TEST(SingleProcess, BackendLocalIsRefusedForMoreThanOne) {
+  EXPECT_THAT(error_of<std::invalid_argument>(
+                  [] { init_process_group({.backend = "local", .rank_info = RankInfo{.rank = 0, .world_size = 2}}); }),
+              HasSubstr("rank 0 of 2: backend 'local' is for a single process"));
+}
+
+TEST(SingleProcess, SaysWhyThereIsNoCuda) {
+  EXPECT_THAT(error_of<std::invalid_argument>([] {
+                init_process_group({.backend = "nccl", .device = c10::Device(c10::kCPU), .rank_info = RankInfo{}});
+              }),
+              HasSubstr("backend 'nccl' needs a CUDA device, not 'cpu'"));
+}
+
+TEST(OwnerOfAGroup, MovesWithItsGroupAndClosesItOnce) {
+  ProcessGroup first = alone();
+  const GroupHandle handle = first;
+  ProcessGroup second = std::move(first);
+  EXPECT_TRUE(second.is_open());
+  {
+    const ProcessGroup third = std::move(second);
+    EXPECT_TRUE(third.is_open());
+  }
+  EXPECT_FALSE(handle.is_open()) << "the last owner closed it";
+
+  ProcessGroup replaced = alone();
+  const GroupHandle old = replaced;
+  replaced = alone();
+  EXPECT_FALSE(old.is_open()) << "assignment closes what was held before";
+  EXPECT_TRUE(replaced.is_open());
+}
+
+TEST(OwnerOfAGroup, AMovedFromOwnerClosesNothing) {
+  ProcessGroup keeper = alone();
+  {
+    ProcessGroup temporary = alone();
+    keeper = std::move(temporary);
+  }
+  EXPECT_TRUE(keeper.is_open());
+}
+
+TEST(OwnerOfAGroup, AbortsWhenAnExceptionUnwindsIt) {
+  std::optional<GroupHandle> handle;
+  EXPECT_THROW(
+      {
+        const ProcessGroup group = alone();
+        handle = group.handle();
+        throw std::runtime_error("training failed");
+      },
+      std::runtime_error);
+  EXPECT_FALSE(handle->is_open());
+}
+
+// ---- Seeds ----
+
+// Ranks one after the other, since threads share the default generator.
+std::vector<at::Tensor> draws(int size, const std::function<void(const GroupHandle& group)>& seed) {
+  std::vector<at::Tensor> result;
+  for (int rank = 0; rank < size; ++rank) {
+    seed(test::unconnected_rank(rank, size));
+    result.push_back(at::rand({8}));
+  }
+  return result;
+}
+
+TEST(ManualSeed, GivesAllRanksEqualNumbersUntilEachTakesAStreamOfItsOwn) {
+  const auto equal = draws(4, [](const GroupHandle& group) { manual_seed(17, group); });
+  for (const at::Tensor& numbers : equal) expect_equal(numbers, equal[0]);
+
+  const auto own = draws(4, [](const GroupHandle& group) {
+    manual_seed(17, group);
+    take_rank_stream(group);
+  });
+  for (size_t a = 0; a < own.size(); ++a) {
+    EXPECT_FALSE(at::equal(own[a], equal[0]));
+    for (size_t b = 0; b < a; ++b) EXPECT_FALSE(at::equal(own[a], own[b])) << a << " and " << b;
+  }
+  const auto again = draws(4, [](const GroupHandle& group) { seed_per_rank(17, group); });
+  for (size_t rank = 0; rank < own.size(); ++rank) expect_equal(again[rank], own[rank], "same seed and rank");
+}
+
+TEST(ManualSeed, OfNeighbouringSeedsGivesNoRankTheStreamOfAnother) {
+  const auto first = draws(4, [](const GroupHandle& group) { seed_per_rank(0, group); });
+  const auto second = draws(4, [](const GroupHandle& group) { seed_per_rank(1, group); });
+  for (const at::Tensor& a : first) {
+    for (const at::Tensor& b : second) EXPECT_FALSE(at::equal(a, b));
+  }
+}
+
+TEST(ManualSeed, StreamsDoNotDependOnTheWorldSize) {
+  const auto of_two = draws(2, [](const GroupHandle& group) { seed_per_rank(5, group); });
+  const auto of_four = draws(4, [](const GroupHandle& group) { seed_per_rank(5, group); });
+  for (size_t rank = 0; rank < of_two.size(); ++rank) expect_equal(of_two[rank], of_four[rank]);
+}
+
+TEST(ManualSeed, IsUsedUpByTheFirstTaker) {
+  const GroupHandle group = test::unconnected_rank(1, 2);
+  manual_seed(3, group);
+  take_rank_stream(group);
+  const at::Tensor first = at::rand({8});
+  take_rank_stream(group);
+  EXPECT_FALSE(at::equal(at::rand({8}), first));
+}
+
+}  // namespace
+}  // namespace ddp

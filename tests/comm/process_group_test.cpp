@@ -1,0 +1,270 @@
+// init_process_group() in real processes, started as each launcher would, and what goes wrong there. Every job has to
+// end by itself within its bound.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "tests/support/child_process.h"
+
+namespace ddp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::ChildProcess;
+using test::Command;
+using test::free_port;
+using test::Outcome;
+using test::run_all;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr auto kBound = seconds(20);
+constexpr const char* kShortTimeoutMs = "1500";
+
+std::vector<std::string> program(const std::string& what, const std::vector<std::string>& options = {}) {
+  std::vector<std::string> arguments{DDPRUN_TEST_RANK_PROGRAM, what};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+Command rank(int rank, int size, uint16_t port, std::vector<std::string> arguments) {
+  return {.arguments = std::move(arguments),
+          .environment = {{"RANK", std::to_string(rank)},
+                          {"WORLD_SIZE", std::to_string(size)},
+                          {"LOCAL_RANK", std::to_string(rank)},
+                          {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"MASTER_PORT", std::to_string(port)}}};
+}
+
+// All ranks of a job in which rank 0 hosts the store.
+std::vector<Command> job(int size, const std::vector<std::string>& arguments) {
+  const uint16_t port = free_port();
+  std::vector<Command> ranks;
+  for (int i = 0; i < size; ++i) ranks.push_back(rank(i, size, port, arguments));
+  return ranks;
+}
+
+std::string all_of(const Outcome& outcome) {
+  return "status " + std::to_string(outcome.status) + " after " + std::to_string(outcome.duration.count()) +
+         " ms\noutput: " + outcome.output + "errors: " + outcome.errors;
+}
+
+void expect_success(const Outcome& outcome) {
+  EXPECT_FALSE(outcome.timed_out) << all_of(outcome);
+  EXPECT_EQ(outcome.status, 0) << all_of(outcome);
+  EXPECT_THAT(outcome.errors, IsEmpty()) << "nothing to complain about";
+}
+
+// The error that the program reported; the test fails unless it is exactly one line and the exit status 1.
+std::string error_line(const Outcome& outcome) {
+  EXPECT_FALSE(outcome.timed_out) << all_of(outcome);
+  EXPECT_EQ(outcome.status, 1) << all_of(outcome);
+  std::istringstream lines(outcome.errors);
+  std::string found;
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("error: ")) continue;
+    found = line;
+    ++count;
+  }
+  EXPECT_EQ(count, 1) << all_of(outcome);
+  return found;
+}
+
+// A socket that occupies a port of loopback.
+class OccupiedPort {
+ public:
+  OccupiedPort() : socket_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(socket_, 1), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin6_port);
+  }
+  ~OccupiedPort() { close(socket_); }
+  OccupiedPort(const OccupiedPort&) = delete;
+  OccupiedPort& operator=(const OccupiedPort&) = delete;
+  uint16_t port() const { return port_; }
+
+ private:
+  int socket_;
+  uint16_t port_ = 0;
+};
+
+TEST(ProcessGroup, FormsWithoutALauncherWithRank0HostingTheStore) {
+  const auto outcomes = run_all(job(3, program("join")), kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    EXPECT_EQ(outcomes[i].output, "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n");
+  }
+}
+
+TEST(ProcessGroup, OfOneProcessNeedsNoVariables) {
+  const auto outcomes = run_all({{.arguments = program("join")}}, kBound);
+  expect_success(outcomes[0]);
+  EXPECT_EQ(outcomes[0].output, "rank 0 of 1 sum 1 backend local\n");
+}
+
+#ifdef DDPRUN_TEST_LAUNCHER
+TEST(ProcessGroup, FormsUnderDdprunWhoseStoreAllRanksAreClientsOf) {
+  std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=3"};
+  for (const std::string& argument : program("join")) arguments.push_back(argument);
+  const auto outcomes = run_all({{.arguments = arguments}}, kBound);
+  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(outcomes[0].output, HasSubstr("rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n"));
+  }
+}
+
+TEST(ProcessGroup, FormsAgainAndAgainOnTheLaunchersStore) {
+  std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=2"};
+  for (const std::string& argument : program("form_three_groups")) arguments.push_back(argument);
+  const auto outcomes = run_all({{.arguments = arguments}}, kBound);
+  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  size_t lines = 0;
+  for (size_t at = 0; (at = outcomes[0].output.find("of 2 sum 3 backend gloo\n", at)) != std::string::npos; ++at)
+    ++lines;
+  EXPECT_EQ(lines, 6U) << all_of(outcomes[0]);
+}
+#endif
+
+#ifdef DDPRUN_TEST_PYTHON
+TEST(ProcessGroup, FormsUnderTorchrun) {
+  std::vector<std::string> arguments{DDPRUN_TEST_PYTHON,   "-m",         "torch.distributed.run", "--standalone",
+                                     "--nproc_per_node=2", "--no_python"};
+  for (const std::string& argument : program("join")) arguments.push_back(argument);
+  const auto outcomes = run_all({{.arguments = arguments}}, seconds(60));
+  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(outcomes[0].output, HasSubstr("rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n"));
+  }
+}
+#endif
+
+TEST(ProcessGroup, FormsAgainAndAgainOnRank0sStore) {
+  const auto outcomes = run_all(job(3, program("form_three_groups")), kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
+    EXPECT_EQ(outcomes[i].output, line + line + line);
+  }
+}
+
+TEST(ProcessGroup, LetsRank0LeaveFirstWithoutAWarningOnAnyRank) {
+  for (const Outcome& outcome : run_all(job(3, program("rank0_leaves_first")), kBound)) expect_success(outcome);
+}
+
+TEST(ProcessGroup, NamesTheVariableThatIsMissingOrWrong) {
+  Command no_address = rank(0, 2, 29500, program("join"));
+  no_address.environment.erase("MASTER_ADDR");
+  Command high_rank = rank(2, 2, 29500, program("join"));
+  high_rank.environment["LOCAL_RANK"] = "0";
+  const auto outcomes = run_all({no_address, high_rank}, kBound);
+  EXPECT_THAT(error_line(outcomes[0]), HasSubstr("rank 0 of 2: MASTER_ADDR is not set"));
+  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("RANK=2 but WORLD_SIZE=2"));
+  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(5));
+}
+
+TEST(ProcessGroup, RefusesAWorldSizeThatDisagrees) {
+  const uint16_t port = free_port();
+  const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
+  const auto outcomes = run_all({rank(0, 2, port, arguments), rank(1, 3, port, arguments)}, kBound);
+  // Whoever arrives second notices at once; the first one times out at the latest, or loses rank 0's store.
+  EXPECT_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
+              AllOf(HasSubstr("the ranks disagree: this one was started with WORLD_SIZE="), HasSubstr("WORLD_SIZE=2"),
+                    HasSubstr("WORLD_SIZE=3")));
+}
+
+TEST(ProcessGroup, RefusesABackendThatDisagrees) {
+  const uint16_t port = free_port();
+  const auto outcomes =
+      run_all({rank(0, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs, "--backend", "gloo"})),
+               rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs, "--backend", "cpu:gloo"}))},
+              kBound);
+  EXPECT_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
+              AllOf(HasSubstr("the ranks disagree"), HasSubstr("backend gloo"), HasSubstr("backend cpu:gloo")));
+}
+
+TEST(ProcessGroup, RefusesARankThatIsTaken) {
+  const uint16_t port = free_port();
+  const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
+  const auto outcomes =
+      run_all({rank(0, 3, port, arguments), rank(1, 3, port, arguments), rank(1, 3, port, arguments)}, kBound);
+  const std::string first = error_line(outcomes[1]);
+  const std::string second = error_line(outcomes[2]);
+  EXPECT_THAT(first + second, AllOf(HasSubstr("rank 1 of 3"), HasSubstr("this rank is already taken by "),
+                                    HasSubstr("Every process of the job needs a RANK of its own")));
+  EXPECT_THAT(error_line(outcomes[0]), HasSubstr("never arrived: rank 2"));
+}
+
+TEST(ProcessGroup, NamesTheRankThatIsMissingAtTheTimeout) {
+  const uint16_t port = free_port();
+  const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
+  const auto outcomes = run_all({rank(0, 4, port, arguments), rank(2, 4, port, arguments)}, kBound);
+  EXPECT_THAT(error_line(outcomes[0]),
+              AllOf(HasSubstr("rank 0 of 4: could not connect the ranks"), HasSubstr("never arrived: rank 1, 3")));
+  error_line(outcomes[1]);
+  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(8)) << all_of(outcome);
+}
+
+TEST(ProcessGroup, RefusesAPortInUse) {
+  const OccupiedPort occupied;
+  const auto outcomes =
+      run_all({rank(0, 2, occupied.port(), program("join", {"--timeout_ms", kShortTimeoutMs}))}, kBound);
+  EXPECT_THAT(error_line(outcomes[0]), AllOf(HasSubstr("rank 0 of 2: cannot run the job's store at 127.0.0.1:" +
+                                                       std::to_string(occupied.port())),
+                                             HasSubstr("must be free")));
+  EXPECT_LT(outcomes[0].duration, seconds(8)) << all_of(outcomes[0]);
+}
+
+TEST(ProcessGroup, GivesUpOnAStoreThatCannotBeReached) {
+  const uint16_t port = free_port();
+  Command bad_name = rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs}));
+  bad_name.environment["MASTER_ADDR"] = "no-such-host.invalid";
+  const auto outcomes =
+      run_all({rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs})), bad_name}, kBound);
+  EXPECT_THAT(error_line(outcomes[0]),
+              AllOf(HasSubstr("rank 1 of 2: cannot reach the job's store at 127.0.0.1:" + std::to_string(port)),
+                    HasSubstr("is rank 0 or the launcher running there?")));
+  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("cannot reach the job's store at no-such-host.invalid:"));
+  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(10)) << all_of(outcome);
+}
+
+TEST(ProcessGroup, EndsARankThatFailsAtOnceAndTellsThePeersWhoIsGone) {
+  for (const bool rank0_fails : {false, true}) {
+    const auto outcomes = run_all(job(3, program(rank0_fails ? "rank0_fails" : "rank1_fails")), kBound);
+    const size_t failing = rank0_fails ? 0 : 1;
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const std::string line = error_line(outcomes[i]);
+      EXPECT_LT(outcomes[i].duration, seconds(8)) << all_of(outcomes[i]);
+      if (i == failing) {
+        EXPECT_THAT(line, HasSubstr("the data of this rank is bad"));
+      } else {
+        EXPECT_THAT(line, AllOf(HasSubstr("rank " + std::to_string(i) + " of 3: all_reduce (number 1)"),
+                                HasSubstr(rank0_fails ? "rank 0" : "did not take part in it: rank 1"),
+                                Not(HasSubstr("although a rank had failed"))));
+      }
+    }
+  }
+}
+
+TEST(ProcessGroup, EndsARankThatFailsWithACollectiveInFlight) {
+  const auto outcomes = run_all(job(2, program("rank1_fails_in_flight")), kBound);
+  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("the data of this rank is bad"));
+  EXPECT_LT(outcomes[1].duration, seconds(8)) << all_of(outcomes[1]);
+  error_line(outcomes[0]);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,113 @@
+// One rank of a job, for process_group_test.cpp:
+//
+//     rank_program WHAT [--timeout_ms N] [--backend NAME]
+//
+// Prints one line per step to standard output; errors go the way that every program of ours takes, through report().
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "comm/collectives.h"
+#include "comm/process_group.h"
+#include "comm/report.h"
+
+namespace {
+
+using ddp::ProcessGroup;
+using ddp::ProcessGroupOptions;
+
+void print_sum(const ProcessGroup& group) {
+  at::Tensor sum = at::full({3}, static_cast<float>(group.rank() + 1));
+  ddp::all_reduce(sum, group);
+  std::printf("rank %d of %d sum %g backend %s\n", group.rank(), group.size(), sum[2].item<double>(),
+              group.backend().c_str());
+}
+
+void join(const ProcessGroupOptions& options) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  print_sum(group);
+}
+
+// Rank 0 returns at once, while the others still live.
+void rank0_leaves_first(const ProcessGroupOptions& options) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  print_sum(group);
+  if (group.rank() != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+void form_three_groups(const ProcessGroupOptions& options) {
+  for (int round = 0; round < 3; ++round) {
+    ProcessGroup group = ddp::init_process_group(options);
+    print_sum(group);
+    group.close();
+    group.close();
+  }
+}
+
+[[noreturn]] void fail_while_others_wait(const ProcessGroupOptions& options, int failing_rank) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  ddp::barrier(group);
+  if (group.rank() == failing_rank) throw std::runtime_error("the data of this rank is bad");
+  print_sum(group);
+  throw std::logic_error("the collective ended although a rank had failed");
+}
+
+// The rank that fails leaves a collective behind that can never end.
+void fail_with_a_collective_in_flight(const ProcessGroupOptions& options) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  ddp::barrier(group);
+  if (group.rank() == 1) {
+    std::thread([handle = group.handle()] {
+      at::Tensor tensor = at::ones({1});
+      try {
+        ddp::all_reduce(tensor, handle);
+      } catch (const std::exception&) {  // the group goes away under it
+      }
+    }).detach();
+    throw std::runtime_error("the data of this rank is bad");
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ddp::barrier(group);
+}
+
+ProcessGroupOptions read_options(int count, char** arguments) {
+  ProcessGroupOptions options;
+  for (int i = 2; i + 1 < count; i += 2) {
+    const std::string name = arguments[i];
+    if (name == "--timeout_ms") options.timeout = std::chrono::milliseconds(std::atoi(arguments[i + 1]));
+    if (name == "--backend") options.backend = arguments[i + 1];
+  }
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  const std::string what = count > 1 ? arguments[1] : "";
+  const ProcessGroupOptions options = read_options(count, arguments);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (what == "join") {
+    join(options);
+  } else if (what == "rank0_leaves_first") {
+    rank0_leaves_first(options);
+  } else if (what == "form_three_groups") {
+    form_three_groups(options);
+  } else if (what == "rank0_fails") {
+    fail_while_others_wait(options, 0);
+  } else if (what == "rank1_fails") {
+    fail_while_others_wait(options, 1);
+  } else if (what == "rank1_fails_in_flight") {
+    fail_with_a_collective_in_flight(options);
+  } else {
+    throw std::invalid_argument("unknown job '" + what + "'");
+  }
+  return 0;
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

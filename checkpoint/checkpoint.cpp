@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include "checkpoint/module_state.h"
@@ -21,6 +22,8 @@ std::string failure_of(Action&& action) {
   try {
     action();
     return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
   } catch (const std::exception& error) {
     return *error.what() != '\0' ? error.what() : "unknown error";
   }

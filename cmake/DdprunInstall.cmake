@@ -5,7 +5,9 @@ include(CMakePackageConfigHelpers)
 
 set(_ddprun_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddprun")
 
-install(TARGETS ddprun EXPORT ddprunTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+if(DDPRUN_BUILD_LAUNCHER)
+  install(TARGETS ddprun EXPORT ddprunTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 
 if(DDPRUN_BUILD_LIBRARY)
   get_property(_ddprun_installed GLOBAL PROPERTY DDPRUN_LIBRARIES)

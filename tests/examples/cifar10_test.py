@@ -1,0 +1,220 @@
+"""cifar10 from outside: exact numbers over ranks, resume with the same bits, and what it does with bad input."""
+
+import os
+import re
+import unittest
+
+from support import (
+    DDPRUN,
+    PROGRAM,
+    ExampleTest,
+    read_bytes,
+    read_safetensors,
+    write_cifar10,
+    write_safetensors,
+)
+
+EPOCH = re.compile(r"epoch (\d+): loss (\d+\.\d{4}), validation accuracy (\d+\.\d) % \((\d+)/(\d+)\)")
+
+
+class Cifar10Test(ExampleTest):
+    TRAIN, TEST = 203, 101  # neither two nor three ranks divide them
+
+    def setUp(self):
+        super().setUp()
+        self.data = write_cifar10(self.path("data"), self.TRAIN, self.TEST)
+
+    def arguments(self, *more, folder="run"):
+        return ("--data-dir", self.data, "--checkpoint-dir", self.path(folder)) + more
+
+    def epochs(self, lines):
+        """[(epoch, loss, correct, total)]"""
+        found = []
+        for line in lines:
+            match = EPOCH.fullmatch(line)
+            if match:
+                epoch, loss, percent, correct, total = match.groups()
+                self.assertEqual(percent, f"{100 * int(correct) / int(total):.1f}")
+                found.append((int(epoch), float(loss), int(correct), int(total)))
+        return found
+
+    def train(self, ranks, *more, folder="run"):
+        return self.epochs(self.succeed(ranks, *self.arguments(*more, folder=folder)))
+
+    def checkpoint(self, epoch, folder="run"):
+        return self.path(folder, f"epoch-{epoch:04d}.safetensors")
+
+
+class Training(Cifar10Test):
+    def test_two_ranks_print_a_banner_and_a_line_per_epoch(self):
+        lines = self.succeed(2, *self.arguments("--epochs", "3", "--batch-size", "4", "--lr", "0.02", "--momentum", "0.9"))
+        self.assertEqual(
+            lines[:2],
+            [
+                "2 ranks × batch 4 × accumulation 1 = global batch 8, device cpu, backend gloo",
+                f"dataset {self.data}: {self.TRAIN} training and {self.TEST} validation images",
+            ],
+        )
+        self.assertEqual(len(lines), 5)
+        epochs = self.epochs(lines)
+        self.assertEqual([epoch[0] for epoch in epochs], [0, 1, 2])
+        self.assertLess(epochs[2][1], epochs[0][1], "the loss falls")
+        self.assertGreater(epochs[2][2], self.TEST // 5, "better than chance")
+        self.assertEqual(sorted(os.listdir(self.path("run"))), [f"epoch-000{e}.safetensors" for e in range(3)])
+
+    def test_validation_counts_every_image_once_whatever_the_number_of_ranks(self):
+        # A learning rate of 0 leaves the initial weights, so every run validates the same network.
+        results = [self.train(ranks, "--epochs", "1", "--lr", "0", folder=f"run{ranks}") for ranks in (0, 2, 3)]
+        self.assertEqual({(correct, total) for [(_, _, correct, total)] in results}, {(results[0][0][2], self.TEST)})
+
+    def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(self):
+        options = ("--lr", "0.02", "--momentum", "0.9", "--batch-size", "8")
+        whole = self.train(2, *options, "--epochs", "3", folder="whole")
+        first = self.train(2, *options, "--epochs", "2", folder="parts")
+        # Neither --lr nor --momentum: they are the checkpoint's.
+        lines = self.succeed(2, *self.arguments("--batch-size", "8", "--epochs", "3", "--resume", folder="parts"))
+        self.assertIn(f"resumed from {self.checkpoint(1, 'parts')}: continuing with epoch 2", lines)
+        self.assertEqual(first + self.epochs(lines), whole)
+        self.assertEqual(read_bytes(self.checkpoint(2, "parts")), read_bytes(self.checkpoint(2, "whole")))
+
+    def test_resume_takes_a_file_and_new_hyperparameters(self):
+        self.train(0, "--epochs", "2")
+        lines = self.succeed(
+            0, *self.arguments("--epochs", "2", "--resume", self.checkpoint(0), "--lr", "0", folder="other")
+        )
+        self.assertEqual([epoch[0] for epoch in self.epochs(lines)], [1])
+        weights = lambda path: {k: v for k, v in read_safetensors(path).items() if not k.startswith("state.")}
+        self.assertEqual(weights(self.checkpoint(1, "other")), weights(self.checkpoint(0)))
+
+    def test_resume_before_the_first_checkpoint_starts_from_the_beginning_and_says_so(self):
+        lines = self.succeed(2, *self.arguments("--epochs", "1", "--resume"))
+        self.assertIn(f"no checkpoint in {self.path('run')} yet: starting from the beginning", lines)
+        self.assertEqual(len(self.epochs(lines)), 1)
+
+    def test_a_finished_run_is_not_trained_further(self):
+        self.train(0, "--epochs", "1")
+        before = read_bytes(self.checkpoint(0))
+        self.assertEqual(self.train(0, "--epochs", "1", "--resume"), [])
+        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+
+    def test_accumulation_follows_one_process_with_the_whole_batch(self):
+        self.data = write_cifar10(self.path("even"), 200, 50)
+        options = ("--epochs", "2", "--lr", "0.02", "--momentum", "0.9")
+        [*whole] = self.train(0, *options, "--batch-size", "20", folder="whole")
+        [*parts] = self.train(2, *options, "--batch-size", "5", "--accumulate", "2", folder="parts")
+        for (_, loss, _, _), (_, expected, _, _) in zip(parts, whole):
+            self.assertAlmostEqual(loss, expected, delta=1e-3 * expected)
+        ours, expected = (read_safetensors(self.checkpoint(1, folder)) for folder in ("parts", "whole"))
+        self.assertEqual(sorted(ours), sorted(expected))
+        for name, values in expected.items():
+            for a, b in zip(ours[name], values):
+                self.assertAlmostEqual(a, b, delta=1e-4, msg=name)
+
+    def test_an_unfinished_last_accumulation_still_steps(self):
+        # 203 samples on one rank in batches of 30: seven batches, accumulated by four: 4 + 3.
+        [(_, loss, _, _)] = self.train(0, "--epochs", "1", "--batch-size", "30", "--accumulate", "4")
+        self.assertLess(loss, 5)
+
+    def test_pretrained_weights_reach_every_rank(self):
+        self.train(0, "--epochs", "2", "--lr", "0.02", folder="first")
+        before = self.checkpoint(1, "first")
+        self.train(2, "--epochs", "1", "--lr", "0", "--pretrained", before, folder="second")
+        weights = lambda path: {k: v for k, v in read_safetensors(path).items() if not k.startswith("state.")}
+        self.assertEqual(weights(self.checkpoint(0, "second")), weights(before))
+
+    def test_the_seed_decides_the_run(self):
+        losses = {self.train(0, "--epochs", "1", "--seed", seed, folder=f"run{i}")[0][1] for i, seed in enumerate((1, 1, 2))}
+        self.assertEqual(len(losses), 2)
+
+    def test_an_earlier_run_is_not_overwritten(self):
+        self.train(0, "--epochs", "1")
+        before = read_bytes(self.checkpoint(0))
+        self.fail_with(2, "continue it with --resume", *self.arguments("--epochs", "1"))
+        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+
+    def test_a_loss_that_is_not_finite_stops_all_ranks_without_a_checkpoint(self):
+        result = self.fail_with(2, "the loss is", *self.arguments("--epochs", "2", "--lr", "1e30"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("try a learning rate below 1e+30", result.stderr)
+        self.assertEqual(self.epochs(result.stdout.splitlines()), [])
+        self.assertFalse(os.path.exists(self.path("run")), "nothing of the failed epoch is saved")
+
+    def test_divergence_after_a_good_epoch_keeps_its_checkpoint(self):
+        self.train(2, "--epochs", "1")
+        before = read_bytes(self.checkpoint(0))
+        result = self.fail_with(2, "the loss is", *self.arguments("--epochs", "2", "--resume", "--lr", "1e30"))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(os.listdir(self.path("run")), ["epoch-0000.safetensors"])
+        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+
+
+class BadInput(Cifar10Test):
+    TRAIN, TEST = 20, 10
+
+    def test_a_missing_data_folder(self):
+        self.fail_with(2, "absent", "--data-dir", self.path("absent"), "--checkpoint-dir", self.path("run"))
+
+    def test_a_truncated_batch_file(self):
+        path = self.path("data", "data_batch_1.bin")
+        os.truncate(path, os.path.getsize(path) - 1)
+        self.fail_with(2, path, *self.arguments())
+
+    def test_a_label_out_of_range(self):
+        path = self.path("data", "test_batch.bin")
+        with open(path, "r+b") as file:
+            file.seek(3073 * 4)
+            file.write(b"\x0a")
+        self.fail_with(2, path, *self.arguments())
+
+    def test_a_checkpoint_cut_short_is_refused_and_kept(self):
+        self.train(2, "--epochs", "2")
+        path = self.checkpoint(1)
+        for size in (os.path.getsize(path) - 1, 100, 0):
+            os.truncate(path, size)
+            before = read_bytes(path)
+            self.fail_with(2, path, *self.arguments("--epochs", "3", "--resume"))
+            self.assertEqual(read_bytes(path), before)
+            self.assertEqual(sorted(os.listdir(self.path("run"))), ["epoch-0000.safetensors", "epoch-0001.safetensors"])
+
+    def test_a_checkpoint_of_another_model(self):
+        other = self.path("other.safetensors")
+        write_safetensors(other, {"weight": [1.0], "bias": [2.0]})
+        for option in ("--resume", "--pretrained"):
+            result = self.fail_with(2, other, *self.arguments(option, other))
+            self.assertIn("missing 'conv1.bias', 'conv1.weight'", result.stderr)
+            self.assertIn("unexpected 'bias', 'weight'", result.stderr)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_a_checkpoint_without_optimizer_or_epoch(self):
+        self.train(0, "--epochs", "1")
+        weights = self.path("weights.safetensors")
+        write_safetensors(weights, {})
+        self.fail_with(2, weights, *self.arguments("--resume", weights))
+
+    def test_a_missing_checkpoint(self):
+        for option in ("--resume", "--pretrained"):
+            self.fail_with(2, self.path("absent"), *self.arguments(option, self.path("absent")))
+
+    def test_options_out_of_range(self):
+        for option in (("--batch-size", "0"), ("--accumulate", "-1"), ("--epochs", "x"), ("--pretrained", "a", "--resume")):
+            result = self.run_ranks(0, *self.arguments(*option))
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(option[0], result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 2, result.stderr)  # the reason, and where to find help
+
+    def test_a_rank_that_fails_alone_takes_the_others_with_it(self):
+        script = f'[ "$RANK" = 1 ] && set -- --data-dir {self.path("absent")}; exec {PROGRAM} --checkpoint-dir run "$@"'
+        result = self.run_command([DDPRUN, "-n", "2", "sh", "-c", script, "sh", "--data-dir", self.data])
+        self.check_failure(result, self.path("absent"))
+
+    def test_contradicting_variables_are_named(self):
+        job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        result = self.run_command([PROGRAM, *self.arguments()], {**job, "RANK": "2"})
+        self.check_failure(result, "RANK=2")
+        del job["MASTER_ADDR"]
+        result = self.run_command([PROGRAM, *self.arguments()], {**job, "RANK": "1"})
+        self.check_failure(result, "MASTER_ADDR")
+
+
+if __name__ == "__main__":
+    unittest.main()

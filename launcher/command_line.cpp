@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "launcher/exit_status.h"
+#include "launcher/output/prefix_template.h"
 #include "launcher/version.h"
 
 namespace launcher {
@@ -26,6 +27,8 @@ struct RawValues {
   bool module = false;
   bool no_python = false;
   bool version = false;
+  std::string prefix;
+  bool no_prefix = false;
 };
 
 void declare_options(CLI::App& app, RawValues& values) {
@@ -58,6 +61,15 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_option("--rdzv_id", values.rdzv_id, "Name of the job, TORCHELASTIC_RUN_ID (random; several nodes: none)")
       ->type_name("NAME")
       ->group(meeting);
+
+  const std::string output = "What they print";
+  app.add_option("--prefix", values.prefix,
+                 "Put =TEMPLATE in front of each line; fields {rank} {local_rank} {host} {stream} {time}; or =horovod "
+                 "([{rank}]; with one rank: nothing)")
+      ->type_name("")
+      ->expected(0, 1)
+      ->group(output);
+  app.add_flag("--no_prefix", values.no_prefix, "Ranks write to ddprun's own output directly")->group(output);
 
   const std::string end = "How it ends";
   app.add_option("--grace", values.grace_seconds, "Seconds between asking a process to stop and killing it (30)")
@@ -154,6 +166,10 @@ std::variant<SplitArguments, ExitRequest> split_arguments(const CLI::App& app, s
       split.own.push_back(dashed);
       continue;
     }
+    if (!value && option->get_items_expected_min() == 0) {  // the value can only be in the same word
+      split.own.push_back(dashed);
+      continue;
+    }
     if (!value) {
       if (i + 1 == arguments.size()) return usage_error(dashed + " needs a value; see ddprun --help");
       value = arguments[++i];
@@ -216,6 +232,9 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     }
     options.nproc_per_node = count;
   }
+  options.no_prefix = values.no_prefix;
+  if (app.count("--prefix") != 0) options.prefix = values.prefix.empty() ? PrefixTemplate::kDefault : values.prefix;
+  if (options.prefix && options.no_prefix) return usage_error("--prefix and --no_prefix exclude each other");
   if (options.program.empty()) return usage_error("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
   if (options.program.front().empty()) return usage_error("the program's name is empty");
   if (options.module && options.no_python) return usage_error("-m and --no_python exclude each other");

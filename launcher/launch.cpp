@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <random>
 
 #include "launcher/command_line.h"
@@ -14,6 +15,7 @@
 #include "launcher/guardian.h"
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
+#include "launcher/output/output_relay.h"
 #include "launcher/program.h"
 #include "launcher/signals.h"
 #include "launcher/store/store_server.h"
@@ -76,7 +78,13 @@ int supervise(const Job& request, Guarded guarded) {
   const int cpus = usable_cpus();
   const rlimit open_files = raise_open_files();
   EventLoop loop;
-  const store::StoreServer store(loop, {.port = options.master_port.value_or(0), .loopback_only = true});
+  std::optional<OutputRelay> relay;
+  if (options.prefix || (options.nproc_per_node > 1 && !options.no_prefix)) {
+    relay.emplace(loop, PrefixTemplate(options.prefix.value_or(std::string(PrefixTemplate::kDefault))));
+  }
+  DirectMessages direct;
+  Messages& messages = relay ? static_cast<Messages&>(*relay) : direct;
+  const store::StoreServer store(loop, messages, {.port = options.master_port.value_or(0), .loopback_only = true});
 
   const std::vector<std::string> inherited = current_environment();
   const JobEnvironment job{.role = options.role,
@@ -85,19 +93,26 @@ int supervise(const Job& request, Guarded guarded) {
                            .master_port = store.port(),
                            .default_omp_threads = default_omp_threads(cpus, options.nproc_per_node)};
   if (options.nproc_per_node > 1 && !has_variable(inherited, "OMP_NUM_THREADS")) {
-    print_line("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(job.default_omp_threads) + " of " +
-               std::to_string(cpus) + " CPUs");
+    messages.say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(job.default_omp_threads) + " of " +
+                 std::to_string(cpus) + " CPUs");
   }
 
-  Supervisor supervisor(loop, guarded,
+  Supervisor supervisor(loop, guarded, messages, relay ? &*relay : nullptr,
                         {.program = request.program,
                          .environment = inherited_entries(inherited, job),
                          .grace = options.grace,
                          .worker_start = {.mask = guarded.signals.original_mask(), .open_files = open_files}});
   supervisor.start(plan_ranks(options, job, inherited, request.error_folder));
   const JobEnd end = supervisor.wait();
-  print_block(failure_report(end));
-  return exit_status(end);
+  const auto finish_output = [&] {
+    if (relay) relay->finish([&] { return supervisor.is_impatient(); });
+  };
+  finish_output();  // the ranks' last lines first
+  messages.say_block(failure_report(end));
+  finish_output();
+  const int status = exit_status(end);
+  if (!relay) return status;
+  return status == 0 && !relay->problem().empty() ? to_int(ExitStatus::kLauncherError) : status;
 }
 
 // Runs `body`; what it throws becomes one line and an exit status.

@@ -3,9 +3,18 @@
 
 #include <string_view>
 
+#include "launcher/messages.h"
+
 namespace launcher {
 
 void print_line(std::string_view text);   // "ddprun: <text>\n"
 void print_block(std::string_view text);  // as it is, in one write where the kernel allows it
+
+// Messages that go straight to standard error.
+class DirectMessages : public Messages {
+ public:
+  void say(std::string_view line) override { print_line(line); }
+  void say_block(std::string_view lines) override { print_block(lines); }
+};
 
 }  // namespace launcher

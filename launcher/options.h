@@ -24,6 +24,9 @@ struct Options {
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
 
+  std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
+  bool no_prefix = false;                            // ranks write to ddprun's own descriptors
+
   bool module = false;                 // -m: the program is a Python module
   bool no_python = false;              // --no_python: execute a .py file directly
   std::vector<std::string> program{};  // program and arguments, byte for byte as given

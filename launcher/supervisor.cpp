@@ -12,8 +12,8 @@
 #include <cstring>
 
 #include "launcher/exit_status.h"
+#include "launcher/host_name.h"
 #include "launcher/launch_error.h"
-#include "launcher/line.h"
 
 namespace launcher {
 namespace {
@@ -38,15 +38,16 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
-
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, SupervisorOptions options)
-    : loop_(loop), guarded_(guarded), options_(std::move(options)), spawner_(options_.worker_start) {
+Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, OutputRelay* relay,
+                       SupervisorOptions options)
+    : loop_(loop),
+      guarded_(guarded),
+      messages_(messages),
+      relay_(relay),
+      options_(std::move(options)),
+      spawner_(options_.worker_start) {
   // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
@@ -88,6 +89,12 @@ void Supervisor::spawn_rank(const RankPlan& plan, const SpawnRequest& common) {
   SpawnRequest request = common;
   request.environment = environment.data();
   if (plan.place.local_rank == 0) request.stdin_fd = guarded_.terminal_input.get();
+  OutputRelay::RankStreams streams;
+  if (relay_ != nullptr) {
+    streams = relay_->add_rank(plan.place);
+    request.stdout_fd = streams.standard_output.get();
+    request.stderr_fd = streams.standard_error.get();
+  }
 
   const std::size_t index = ranks_.size();
   ranks_.push_back({.plan = plan, .process = spawner_.spawn(request), .running = true});
@@ -136,11 +143,15 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     default:
       break;
   }
+  if (done_) {
+    impatient_ = true;
+    return;
+  }
   if (end_.stop_signal == 0 && !stopping_) end_.stop_signal = number;
   const auto now = Clock::now();
   if (number == SIGINT || number == SIGQUIT) {
     if (first_interrupt_ && now - *first_interrupt_ > kSameInterrupt) {
-      print_line("interrupted again: killing all processes");
+      messages_.say("interrupted again: killing all processes");
       kill_everything();
       return;
     }
@@ -152,7 +163,8 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
 
 void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
-  print_line("was killed; killing all ranks");
+  impatient_ = true;
+  messages_.say("was killed; killing all ranks");
   kill_everything();
 }
 
@@ -255,7 +267,7 @@ void Supervisor::say_what_we_wait_for() {
   const auto left = std::chrono::ceil<std::chrono::seconds>(kill_at_ - Clock::now());
   const std::string what = running_ > 0 ? std::to_string(running_) + (running_ == 1 ? " rank" : " ranks")
                                         : std::string("processes that the ranks left behind");
-  print_line("waiting up to " + std::to_string(left.count()) + " s for " + what + " to stop; Ctrl-C kills at once");
+  messages_.say("waiting up to " + std::to_string(left.count()) + " s for " + what + " to stop; Ctrl-C kills at once");
 }
 
 void Supervisor::kill_everything() {
@@ -307,7 +319,7 @@ void Supervisor::give_up() {
   std::string pids;
   for (const ProcessIdentity& process : descendants_of(::getpid()))
     pids.append(" ").append(std::to_string(process.pid));
-  print_line("these processes do not end although they were killed, the kernel may be holding them:" + pids);
+  messages_.say("these processes do not end although they were killed, the kernel may be holding them:" + pids);
   done_ = true;
 }
 

@@ -13,6 +13,8 @@
 #include "launcher/event_loop.h"
 #include "launcher/failure_report.h"
 #include "launcher/guardian.h"
+#include "launcher/messages.h"
+#include "launcher/output/output_relay.h"
 #include "launcher/program.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
@@ -36,8 +38,9 @@ struct SupervisorOptions {
 
 class Supervisor {
  public:
-  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed.
-  Supervisor(EventLoop& loop, Guarded& guarded, SupervisorOptions options);
+  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed. `relay` may be
+  // null: then the ranks write to ddprun's own descriptors.
+  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, OutputRelay* relay, SupervisorOptions options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -46,6 +49,8 @@ class Supervisor {
   void start(const std::vector<RankPlan>& plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();
+  // After wait(): the user does not want to wait for anything any more.
+  bool is_impatient() const { return impatient_; }
 
  private:
   using Clock = EventLoop::Clock;
@@ -76,12 +81,15 @@ class Supervisor {
 
   EventLoop& loop_;
   Guarded& guarded_;
+  Messages& messages_;
+  OutputRelay* relay_;
   SupervisorOptions options_;
   Spawner spawner_;
   std::vector<Rank> ranks_;
   std::unordered_map<pid_t, std::size_t> rank_of_pid_;
   std::size_t running_ = 0;
   bool done_ = false;
+  bool impatient_ = false;
 
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got

@@ -16,7 +16,6 @@
 #include <optional>
 
 #include "launcher/launch_error.h"
-#include "launcher/line.h"
 
 namespace launcher::store {
 namespace {
@@ -101,7 +100,8 @@ struct StoreServer::Connection {
   bool broken = false;
 };
 
-StoreServer::StoreServer(EventLoop& loop, const ServerOptions& options) : loop_(loop) {
+StoreServer::StoreServer(EventLoop& loop, Messages& messages, const ServerOptions& options)
+    : loop_(loop), messages_(messages) {
   if (!options.loopback_only) listener_ = listen_on(AF_INET6, options);
   // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
   if (!listener_ && (options.loopback_only || errno != EADDRINUSE)) listener_ = listen_on(AF_INET, options);
@@ -161,7 +161,7 @@ bool StoreServer::drop_oldest_stranger() {
 
 void StoreServer::pause_accepting() {
   if (pause_) return;
-  print_line("the store cannot accept more connections: no descriptors are left (ulimit -n); trying again");
+  messages_.say("the store cannot accept more connections: no descriptors are left (ulimit -n); trying again");
   loop_.change(listener_.get(), 0);
   pause_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(200), [this] {
     pause_.reset();
@@ -216,8 +216,8 @@ void StoreServer::refuse(Connection& connection, const std::string& reason) {
   connection.broken = true;
   ++refusals_;
   if (refusals_ > kMaxNamedRefusals) return;
-  print_line("the store closed the connection of " + peer_of(connection.fd.get()) + ": " + reason +
-             (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
+  messages_.say("the store closed the connection of " + peer_of(connection.fd.get()) + ": " + reason +
+                (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
 }
 
 void StoreServer::close(ConnectionId id) {

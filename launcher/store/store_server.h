@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/event_loop.h"
+#include "launcher/messages.h"
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/unique_fd.h"
@@ -26,8 +27,8 @@ struct ServerOptions {
 
 class StoreServer : private ReplySink {
  public:
-  // Binds and listens. Throws LaunchError when the port is taken. `loop` must outlive the server.
-  StoreServer(EventLoop& loop, const ServerOptions& options);
+  // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.
+  StoreServer(EventLoop& loop, Messages& messages, const ServerOptions& options);
   ~StoreServer() override;
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -58,6 +59,7 @@ class StoreServer : private ReplySink {
   void flush_woken();
 
   EventLoop& loop_;
+  Messages& messages_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
   ConnectionId next_id_ = 0;

@@ -30,7 +30,7 @@ class Arguments(LauncherTest):
     def test_every_spelling_of_the_number_of_ranks(self):
         for arguments in (("--nproc_per_node", "2"), ("--nproc-per-node", "2"), ("--nproc_per_node=2",),
                           ("--nproc-per-node=2",), ("-n", "2"), ("-n2",), ("-n=2",), ("-np", "2"), ("-np=2",)):
-            status, out, err = self.run_job(*arguments, "sh", "-c", "echo $WORLD_SIZE")
+            status, out, err = self.run_job(*arguments, "--no-prefix", "sh", "-c", "echo $WORLD_SIZE")
             self.assertEqual((status, out), (0, "2\n2\n"), (arguments, err))
 
     def test_python_files_and_modules_run_unbuffered_with_python(self):

@@ -1,0 +1,55 @@
+// Writes to one of ddprun's own output descriptors without ever blocking the launcher, and without making the
+// descriptor non-blocking for the programs that share it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "launcher/event_loop.h"
+#include "launcher/unique_fd.h"
+
+namespace launcher {
+
+class StreamWriter {
+ public:
+  // Lines waiting for a slow reader above this: nobody should add more.
+  static constexpr std::size_t kFull = 1 << 20;
+
+  // `on_room` is called when there is room again, and when the stream has failed.
+  StreamWriter(EventLoop& loop, int fd, std::function<void()> on_room);
+  ~StreamWriter();
+  StreamWriter(const StreamWriter&) = delete;
+  StreamWriter& operator=(const StreamWriter&) = delete;
+
+  // Where to append lines of `source` (any number that tells writers apart); then call flush(). A source that takes
+  // over in the middle of another one's line begins a new line.
+  std::string& lines_of(int source);
+  void flush();
+
+  bool is_full() const { return waiting() >= kFull; }
+  bool is_empty() const { return waiting() == 0; }
+  // errno of the write that failed, 0 while all is well. EPIPE: nobody reads any more.
+  int error() const { return error_; }
+
+ private:
+  enum class Kind { kFile, kOwnDescription, kSocket, kShared };
+  std::size_t waiting() const { return buffer_.size() - written_; }
+  ssize_t write_some(std::string_view bytes) const;
+  void watch(bool on);
+  void fail(int error);
+
+  EventLoop& loop_;
+  int fd_;
+  UniqueFd own_;  // the same pipe or terminal opened once more, non-blocking
+  Kind kind_ = Kind::kFile;
+  std::function<void()> on_room_;
+  std::string buffer_;
+  std::size_t written_ = 0;
+  int last_source_ = -1;
+  char last_byte_ = '\n';
+  bool watched_ = false;
+  int error_ = 0;
+};
+
+}  // namespace launcher

@@ -1,0 +1,39 @@
+#include "launcher/output/prefix_template.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/launch_error.h"
+
+namespace launcher {
+namespace {
+
+std::string expand(std::string_view text) {
+  return PrefixTemplate(text).expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "11:05:19");
+}
+
+TEST(PrefixTemplate, TheDefault) {
+  EXPECT_EQ(expand(PrefixTemplate::kDefault), "[12] ");
+}
+
+TEST(PrefixTemplate, EveryField) {
+  EXPECT_EQ(expand("{host}:{rank}.{local_rank} {stream} {time}|"), "node7:12.4 stderr 11:05:19|");
+  EXPECT_TRUE(PrefixTemplate("{time}").has_time());
+  EXPECT_FALSE(PrefixTemplate("{rank}").has_time());
+}
+
+TEST(PrefixTemplate, HorovodsForm) {
+  EXPECT_EQ(expand("horovod"), "[1,12]<stderr>:");
+}
+
+TEST(PrefixTemplate, OtherBracesAreText) {
+  EXPECT_EQ(expand("{"), "{");
+  EXPECT_EQ(expand("}{rank}{"), "}12{");
+  EXPECT_EQ(expand(""), "");
+}
+
+TEST(PrefixTemplate, UnknownFieldsAreRefused) {
+  EXPECT_THROW(PrefixTemplate("{rnak}"), LaunchError);
+}
+
+}  // namespace
+}  // namespace launcher

@@ -105,6 +105,13 @@ function(_ddprun_cuda_headers root)
     HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} ${wheel_headers} ${root}
     PATHS /usr/local/cuda /opt/cuda
     PATH_SUFFIXES include targets/x86_64-linux/include)
+  # The runtime's headers include some that NVIDIA packs separately (nvidia-cuda-crt) and torch does not depend on. Of these,
+  # C++ code sees only macros, so those that come with triton, a dependency of torch, do as well.
+  find_path(
+    DDPRUN_CUDA_CRT_INCLUDE_DIR crt/host_defines.h
+    HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ${wheel_headers} "${root}/../triton/backends/nvidia/include"
+    PATHS /usr/local/cuda /opt/cuda
+    PATH_SUFFIXES include targets/x86_64-linux/include)
 endfunction()
 
 # nccl.h must be the version that LibTorch was built with: c10d::ProcessGroupNCCL is laid out by it.
@@ -230,10 +237,10 @@ endfunction()
 function(_ddprun_libtorch_cuda_targets root)
   _ddprun_cuda_headers("${root}")
   _ddprun_nccl_headers("${root}")
-  if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+  if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_CUDA_CRT_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
     _ddprun_imported_library(LibTorch::c10_cuda "${root}/lib/libc10_cuda.so")
     _ddprun_imported_library(LibTorch::cuda "${root}/lib/libtorch_cuda.so")
-    target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}")
+    target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}" "${DDPRUN_CUDA_CRT_INCLUDE_DIR}")
     target_link_libraries(LibTorch::cuda INTERFACE LibTorch::c10_cuda LibTorch::cpu)
     add_library(LibTorch::nccl INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${DDPRUN_NCCL_INCLUDE_DIR}")

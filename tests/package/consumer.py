@@ -1,5 +1,6 @@
 """Checks of a built tests/package/consumer."""
 
+import pathlib
 import re
 import unittest
 
@@ -30,3 +31,12 @@ def check_consumer(test: unittest.TestCase, build, launcher):
 
     with test.subTest("a CPU program does not load CUDA's half of LibTorch"):
         test.assertNotIn("torch_cuda", support.run("readelf", "-d", program).stdout)
+
+    if support.flag("LIBTORCH_HAS_CUDA"):
+        with test.subTest("the CUDA part is on the program's run path, and complete"):
+            runpath = re.search(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", support.run("readelf", "-d", program).stdout)
+            folders = [pathlib.Path(folder) for folder in runpath[1].split(":")]
+            plugins = [folder / "libddprun_comm_cuda.so" for folder in folders]
+            plugin = next((file for file in plugins if file.exists()), None)
+            test.assertIsNotNone(plugin, runpath[1])
+            test.assertNotIn("not found", support.run("ldd", plugin).stdout)

@@ -1,0 +1,140 @@
+"""One rank of a training job whose every number is determined: the twin of parity_train.cpp, which says what it does.
+
+    parity_train.py CASES FOLDER TIMEOUT_S
+"""
+
+import contextlib
+import datetime
+import math
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(400, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2, 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2, 2)
+        x = torch.flatten(x, 1)
+        x = F.relu(self.fc1(x))
+        x = F.relu(self.fc2(x))
+        return self.fc3(x)
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = None
+        if inputs != width or stride != 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        y = torch.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return torch.relu(y + (self.downsample(x) if self.downsample is not None else x))
+
+
+class ResNet18(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
+        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
+        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
+        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+MODELS = {"lenet": LeNet, "resnet18": ResNet18}
+
+
+def read_cases(path):
+    for line in pathlib.Path(path).read_text().splitlines():
+        name, *words = line.split()
+        yield name, dict(word.split("=") for word in words)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@torch.no_grad()
+def initialise(model, rank):
+    random = generator(7 + rank)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            fan_in = parameter.numel() // parameter.size(0)
+            parameter.copy_((torch.rand(parameter.shape, generator=random) * 2 - 1) / math.sqrt(fan_in))
+        elif name.endswith("bias"):
+            parameter.zero_()
+
+
+def draw(step, part, size):
+    random = generator(1_000_003 * step + 17 * part + 1)
+    return torch.randn(size, 3, 32, 32, generator=random), torch.randint(0, 10, (size,), generator=random)
+
+
+def save(model, path):
+    tensors = [*model.parameters(), *model.buffers()]
+    path.write_bytes(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors))
+
+
+def train(name, settings, folder):
+    rank = dist.get_rank()
+    net = MODELS[settings["model"]]()
+    initialise(net, rank)
+    cap = int(settings["bucket_cap_bytes"])
+    model = nn.parallel.DistributedDataParallel(
+        net, gradient_as_bucket_view=settings["views"] == "1", bucket_cap_mb=cap / 2**20 if cap else None
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(settings["lr"]), momentum=0.9)
+    save_at = {int(step) for step in settings["save_at"].split(",")}
+    accumulate = int(settings["accumulate"])
+    for step in range(1, max(save_at) + 1):
+        optimizer.zero_grad(set_to_none=settings["set_to_none"] == "1")
+        for micro in range(accumulate):
+            images, labels = draw((step - 1) * accumulate + micro, rank, int(settings["batch"]))
+            with model.no_sync() if micro + 1 < accumulate else contextlib.nullcontext():
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulate).backward()
+        optimizer.step()
+        if step in save_at:
+            save(net, folder / f"{name}.step{step}.rank{rank}")
+    facts = model._get_ddp_logging_data()
+    buckets = facts.get("rebuilt_bucket_sizes", "").split(", ")
+    print(f"{name}: rebuilt={facts.get('has_rebuilt_buckets')} buckets={len(buckets)}", flush=True)
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(sys.argv[3])))
+    for name, settings in read_cases(sys.argv[1]):
+        train(name, settings, pathlib.Path(sys.argv[2]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -100,6 +100,15 @@ Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointStat
   return verified.metadata;
 }
 
+Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group) {
+  Metadata metadata;
+  std::string failure;
+  if (group.rank() == 0) failure = failure_of([&] { metadata = load_weights(path, model); });
+  failure = broadcast_string(failure, 0, group);
+  if (!failure.empty()) throw std::runtime_error("cannot load the weights: " + failure);
+  return metadata;
+}
+
 Metadata load_weights(const std::filesystem::path& path, ModuleRef model) {
   const SafetensorsFile file(path);
   const auto verified = read_checkpoint(file, {.model = model});

@@ -55,8 +55,12 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointState& s
 /// fails, all throw std::runtime_error with every reason. The optimizer continues with the saved hyper-parameters.
 Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group);
 
-/// Loads the model part of a checkpoint in this process alone, e.g. pretrained weights on rank 0 before wrapping, which
-/// copies them to the other ranks. All or nothing as load_checkpoint(); returns the metadata.
+/// Loads the model part of a checkpoint on rank 0, e.g. pretrained weights before DistributedDataParallel, which copies
+/// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns its
+/// metadata; the others' models are left as they are. All or nothing, and all ranks throw, as in load_checkpoint().
+Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group);
+
+/// The same in this process alone, without a group.
 Metadata load_weights(const std::filesystem::path& path, ModuleRef model);
 
 }  // namespace ddp

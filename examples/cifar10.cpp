@@ -115,7 +115,7 @@ class Trainer {
       totals[1].add_(samples);
       if (++step % report_every == 0 || step == batches.size()) {
         mean_loss = mean_over_ranks(totals, epoch, step);
-        if (group_.rank() == 0) show(epoch, step, batches.size(), mean_loss);
+        if (group_.rank() == 0 && step < batches.size()) show(epoch, step, batches.size(), mean_loss);
       }
     }
     progress_.clear();
@@ -130,7 +130,7 @@ class Trainer {
     if (std::isfinite(mean)) return mean;
     progress_.clear();
     std::ostringstream message;
-    message << "the loss is " << mean << " at step " << step << " of epoch " << epoch
+    message << "the loss is " << (std::isnan(mean) ? "nan" : "infinite") << " at step " << step << " of epoch " << epoch
             << ", so training stops without saving this epoch; try a learning rate below "
             << optimizer_.param_groups().front().options().get_lr();
     throw std::runtime_error(message.str());
@@ -221,6 +221,7 @@ void print_banner(const Options& options, const ddp::GroupHandle& group, const d
 }  // namespace
 
 int main(int argc, char** argv) try {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // each line at once, through a launcher's pipe as well
   CLI::App app("Trains a LeNet-like network on CIFAR-10 images with data parallel training.");
   Options options;
   add_options(app, options);
@@ -244,8 +245,8 @@ int main(int argc, char** argv) try {
 
   const auto checkpoint = checkpoint_to_resume(options, group);
   const auto first_epoch = checkpoint.empty() ? 0 : resume(checkpoint, options, net, optimizer, group);
-  // Wrapping copies rank 0's weights to the other ranks.
-  if (is_first && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net);
+  // On rank 0 only: the wrapper, made next, copies its weights to the other ranks.
+  if (!options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
   Trainer trainer(options, group, train, net, optimizer);
 
   for (auto epoch = first_epoch; epoch < options.epochs; ++epoch) {
@@ -257,7 +258,6 @@ int main(int argc, char** argv) try {
     std::printf("epoch %lld: loss %.4f, validation accuracy %.1f %% (%lld/%lld)\n", static_cast<long long>(epoch), loss,
                 100.0 * static_cast<double>(correct) / static_cast<double>(test.size()),
                 static_cast<long long>(correct), static_cast<long long>(test.size()));
-    std::fflush(stdout);
   }
   return 0;
 } catch (const std::exception& error) {

@@ -196,6 +196,26 @@ TEST(Checkpoint, WhenOneRankCannotLoadNoneDoes) {
   EXPECT_THAT(*messages.begin(), AllOf(HasSubstr("on rank 1: "), HasSubstr("does not fit"), Not(HasSubstr("rank 0"))));
 }
 
+TEST(Checkpoint, PretrainedWeightsAreLoadedOnRankZeroAndAFailureIsEveryones) {
+  const test::TemporaryFolder folder;
+  Net net;
+  save_checkpoint(folder / "file", {.model = net}, single_process(), {{"from", "here"}});
+  std::mutex mutex;
+  std::set<std::string> messages;
+  run_ranks(2, [&](const GroupHandle& group) {
+    Net mine;
+    const auto before = copy_of(*mine);
+    const auto metadata = load_weights(folder / "file", mine, group);
+    EXPECT_EQ(metadata.size(), group.rank() == 0 ? 1 : 0);
+    EXPECT_TRUE(equal(copy_of(*mine), group.rank() == 0 ? copy_of(*net) : before));
+    const auto message = message_of([&] { load_weights(folder / "absent", mine, group); });
+    const std::lock_guard lock(mutex);
+    messages.insert(message);
+  });
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_THAT(*messages.begin(), HasSubstr("absent"));
+}
+
 TEST(Checkpoint, WhenRankZeroCannotSaveEveryRankSaysWhy) {
   const test::TemporaryFolder folder;
   test::write_file(folder / "file", "not a folder");

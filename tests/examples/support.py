@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ class ExampleTest(unittest.TestCase):
     def run_command(self, command, environment=None):
         variables = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
         variables.update(environment or {})
-        return subprocess.run(
+        result = subprocess.run(
             [str(part) for part in command],
             cwd=self.folder,
             env=variables,
@@ -36,6 +37,9 @@ class ExampleTest(unittest.TestCase):
             universal_newlines=True,
             timeout=PATIENCE,
         )
+        # ddprun puts the rank in front of each line.
+        result.stdout, result.stderr = (re.sub(r"(?m)^\[\d+\] ", "", text) for text in (result.stdout, result.stderr))
+        return result
 
     def run_ranks(self, ranks, *arguments):
         """Under ddprun, or alone with 0 ranks."""

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <optional>
 
 #include "launcher/launch_error.h"
@@ -27,6 +29,14 @@ constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
 constexpr std::size_t kShareFrom = 128;
 // Refused connections are named one by one up to here: strangers must not flood the job's output.
 constexpr std::size_t kMaxNamedRefusals = 8;
+// Descriptors that connections leave for what ends the job: looking at processes, reading error files.
+constexpr int kReservedDescriptors = 16;
+
+int descriptor_limit() {
+  rlimit limit{};
+  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < std::numeric_limits<int>::max();
+  return is_known ? static_cast<int>(limit.rlim_cur) : std::numeric_limits<int>::max();
+}
 
 std::string peer_of(int fd) {
   sockaddr_storage address{};
@@ -101,7 +111,7 @@ struct StoreServer::Connection {
 };
 
 StoreServer::StoreServer(EventLoop& loop, Messages& messages, const ServerOptions& options)
-    : loop_(loop), messages_(messages) {
+    : loop_(loop), messages_(messages), descriptor_limit_(descriptor_limit()) {
   if (!options.loopback_only) listener_ = listen_on(AF_INET6, options);
   // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
   if (!listener_ && (options.loopback_only || errno != EADDRINUSE)) listener_ = listen_on(AF_INET, options);
@@ -130,10 +140,15 @@ void StoreServer::accept_all() {
     UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        if (drop_oldest_stranger()) continue;
-        pause_accepting();
-      }
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
+      return;
+    }
+    // The kernel gives out the lowest free number, so a high one means that few are left: so many connections and no
+    // more.
+    if (fd.get() >= descriptor_limit_ - kReservedDescriptors) capacity_ = std::min(capacity_, connections_.size());
+    if (connections_.size() >= capacity_ && !drop_oldest_stranger()) {
+      fd.reset();
+      pause_accepting();
       return;
     }
     const int on = 1;
@@ -147,21 +162,21 @@ void StoreServer::accept_all() {
   }
 }
 
-// Out of descriptors: connections that never said anything go first.
+// Few descriptors are left: connections that never said anything go first.
 bool StoreServer::drop_oldest_stranger() {
   std::optional<ConnectionId> oldest;
   for (const auto& [id, connection] : connections_) {
     if (!connection->known && (!oldest || id < *oldest)) oldest = id;
   }
   if (!oldest) return false;
-  refuse(*connections_.at(*oldest), "no descriptors are left (ulimit -n) and it has not said anything");
+  refuse(*connections_.at(*oldest), "few descriptors are left (ulimit -n) and it has not said anything");
   close(*oldest);
   return true;
 }
 
 void StoreServer::pause_accepting() {
   if (pause_) return;
-  messages_.say("the store cannot accept more connections: no descriptors are left (ulimit -n); trying again");
+  messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
   loop_.change(listener_.get(), 0);
   pause_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(200), [this] {
     pause_.reset();

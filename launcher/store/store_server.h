@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +61,8 @@ class StoreServer : private ReplySink {
 
   EventLoop& loop_;
   Messages& messages_;
+  int descriptor_limit_;
+  std::size_t capacity_ = std::numeric_limits<std::size_t>::max();  // connections that the descriptors suffice for
   UniqueFd listener_;
   std::uint16_t port_ = 0;
   ConnectionId next_id_ = 0;

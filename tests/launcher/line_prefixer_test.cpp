@@ -23,8 +23,8 @@ TEST(LinePrefixer, EachLineGetsThePrefix) {
 }
 
 TEST(LinePrefixer, HoweverTheBytesAreCutTheLinesAreTheSame) {
-  const std::string bytes =
-      std::string("first\n\n\xff\xfe\0x\nprogress 1\rprogress 2\r\rwindows\r\nlast \r\n\r\n", 62) + "end";
+  using std::string_literals::operator""s;
+  const std::string bytes = "first\n\n\xff\xfe\0x\nprogress 1\rprogress 2\r\rwindows\r\nlast \r\n\r\nend"s;
   const std::string whole = prefixed(bytes);
   for (std::size_t chunk = 1; chunk < 20; ++chunk) EXPECT_EQ(prefixed(bytes, chunk), whole) << chunk;
 }

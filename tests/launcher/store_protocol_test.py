@@ -297,11 +297,11 @@ class OutOfDescriptors(LauncherTest):
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
         self.wait_for_files("port")
         port = int(self.read("port"))
-        crowd = [Client(port, hello=False) for _ in range(100)]
+        for _ in range(100):
+            self.addCleanup(Client(port, hello=False).close)
         client = Client(port)
+        self.addCleanup(client.close)
         self.assertTrue(client.ping())
-        for peer in crowd + [client]:
-            peer.close()
         self.write("finish", "")
         self.assertEqual(job.finish()[0], 0)
 

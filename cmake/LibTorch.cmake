@@ -98,20 +98,20 @@ function(_ddprun_libtorch_supported version out)
 endfunction()
 
 # The CUDA headers: a toolkit that the user names, else those that came with the wheel, else a toolkit in its usual place.
+# torch's packages leave out two parts that their own headers include (NVIDIA's packages nvidia-cuda-crt and
+# nvidia-cuda-cccl), so a folder counts only when it is complete: nv/target is of the second.
 function(_ddprun_cuda_headers root)
   file(GLOB wheel_headers "${root}/../nvidia/cu*/include" "${root}/../nvidia/cuda_runtime/include")
   find_path(
-    DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
+    DDPRUN_CUDA_INCLUDE_DIR nv/target
     HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} ${wheel_headers} ${root}
     PATHS /usr/local/cuda /opt/cuda
     PATH_SUFFIXES include targets/x86_64-linux/include)
-  # The runtime's headers include some that NVIDIA packs separately (nvidia-cuda-crt) and torch does not depend on. Of these,
-  # C++ code sees only macros, so those that come with triton, a dependency of torch, do as well.
-  find_path(
-    DDPRUN_CUDA_CRT_INCLUDE_DIR crt/host_defines.h
-    HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ${wheel_headers} "${root}/../triton/backends/nvidia/include"
-    PATHS /usr/local/cuda /opt/cuda
-    PATH_SUFFIXES include targets/x86_64-linux/include)
+  set(complete FALSE)
+  if(EXISTS "${DDPRUN_CUDA_INCLUDE_DIR}/cuda_runtime_api.h" AND EXISTS "${DDPRUN_CUDA_INCLUDE_DIR}/crt/host_defines.h")
+    set(complete TRUE)
+  endif()
+  set(DDPRUN_CUDA_HEADERS_COMPLETE ${complete} PARENT_SCOPE)
 endfunction()
 
 # nccl.h must be the version that LibTorch was built with: c10d::ProcessGroupNCCL is laid out by it.
@@ -237,20 +237,23 @@ endfunction()
 function(_ddprun_libtorch_cuda_targets root)
   _ddprun_cuda_headers("${root}")
   _ddprun_nccl_headers("${root}")
-  if(DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_CUDA_CRT_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+  if(DDPRUN_CUDA_HEADERS_COMPLETE AND DDPRUN_NCCL_INCLUDE_DIR)
     _ddprun_imported_library(LibTorch::c10_cuda "${root}/lib/libc10_cuda.so")
     _ddprun_imported_library(LibTorch::cuda "${root}/lib/libtorch_cuda.so")
-    target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}" "${DDPRUN_CUDA_CRT_INCLUDE_DIR}")
+    target_include_directories(LibTorch::cuda SYSTEM INTERFACE "${DDPRUN_CUDA_INCLUDE_DIR}")
     target_link_libraries(LibTorch::cuda INTERFACE LibTorch::c10_cuda LibTorch::cpu)
     add_library(LibTorch::nccl INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${DDPRUN_NCCL_INCLUDE_DIR}")
     _ddprun_libtorch_set(HAS_CUDA TRUE)
-  elseif(DDPRUN_CUDA STREQUAL "ON")
-    _ddprun_libtorch_error("DDPRUN_CUDA=ON, but ${root} brings no CUDA or NCCL headers. Name a toolkit with "
-                           "CUDAToolkit_ROOT and NCCL with NCCL_ROOT.")
+    return()
+  endif()
+  string(CONCAT why "the CUDA or NCCL headers for the LibTorch at ${root} are missing or incomplete. For a wheel, "
+                    "install nvidia-cuda-crt and nvidia-cuda-cccl of its CUDA version with pip (scripts/setup does); or name a "
+                    "toolkit with CUDAToolkit_ROOT and NCCL with NCCL_ROOT; or build for the CPU with -DDDPRUN_CUDA=OFF.")
+  if(DDPRUN_CUDA STREQUAL "ON")
+    _ddprun_libtorch_error("DDPRUN_CUDA=ON, but ${why}")
   else()
-    message(STATUS "ddprun: no CUDA or NCCL headers for the LibTorch at ${root}: building for the CPU "
-                   "(CUDAToolkit_ROOT and NCCL_ROOT name them)")
+    message(WARNING "ddprun: built for the CPU only: ${why}")
   endif()
 endfunction()
 

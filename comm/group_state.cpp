@@ -18,7 +18,9 @@ GroupState::GroupState(Parts parts)
       backend_text_(parts.backends.text()),
       device_(parts.device),
       timeout_(parts.timeout),
-      parts_(std::move(parts)) {}
+      parts_(std::move(parts)) {
+  if (parts_.store) parts_.store->set(keys::connected(info_.rank), std::string("1"));
+}
 
 GroupState::~GroupState() = default;
 
@@ -56,9 +58,12 @@ GroupState::Parts GroupState::release() {
 }
 
 void GroupState::close() {
-  const Parts parts = release();
+  Parts parts = release();
   if (!parts.group) return;
+  // Whoever is still connecting would fail when this rank's sockets close.
+  await_all(parts.store, keys::connected);
   parts.group->shutdown();
+  parts.group.reset();
   leave_store_last(parts.store, parts.hosts_store);
 }
 
@@ -75,23 +80,31 @@ void GroupState::abort() noexcept {
 }
 
 // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down: they
-// would log errors if it went away first. Ranks that are no ddprun programs (Python) do not announce themselves and are
-// not awaited.
+// would log errors if it went away first.
 void GroupState::leave_store_last(const c10::intrusive_ptr<c10d::Store>& store, bool hosts_store) const {
   if (!store) return;
   try {
     store->set(keys::exited(info_.rank), std::string("1"));
-    if (!hosts_store) return;
-    constexpr auto kLongestWait = std::chrono::seconds(30);
-    constexpr auto kPollInterval = std::chrono::milliseconds(5);
-    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  } catch (const std::exception&) {  // a launcher may have taken the store down already
+    return;
+  }
+  if (hosts_store) await_all(store, keys::exited);
+}
+
+// Ranks that are no ddprun programs (Python) do not announce themselves and are not awaited.
+void GroupState::await_all(const c10::intrusive_ptr<c10d::Store>& store, std::string (*key)(int)) const {
+  if (!store) return;
+  constexpr auto kLongestWait = std::chrono::seconds(30);
+  constexpr auto kPollInterval = std::chrono::milliseconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  try {
     for (int rank = 0; rank < info_.world_size; ++rank) {
       if (!store->check({keys::present(rank)})) continue;
-      while (!store->check({keys::exited(rank)}) && std::chrono::steady_clock::now() < deadline) {
+      while (!store->check({key(rank)}) && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(kPollInterval);
       }
     }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a launcher may have taken the store down already
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it whoever hosted it
   }
 }
 

@@ -54,6 +54,7 @@ class GroupState {
  private:
   Parts release();
   void leave_store_last(const c10::intrusive_ptr<c10d::Store>& store, bool hosts_store) const;
+  void await_all(const c10::intrusive_ptr<c10d::Store>& store, std::string (*key)(int)) const;
 
   const RankInfo info_;
   const BackendMap backends_;

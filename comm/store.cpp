@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <climits>
+#include <mutex>
 #include <stdexcept>
-#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
 
 #include "comm/group_state.h"
 #include "comm/store_keys.h"
@@ -38,8 +40,8 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   options.port = info.master_port;
   options.isServer = hosted_here;
   options.numWorkers = static_cast<size_t>(info.world_size);
-  // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the backends
-  // do, after the ranks were compared, and can say who is missing.
+  // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the
+  // backends do, after the ranks were compared, and can say who is missing.
   options.waitWorkers = !hosted_here;
   options.timeout = timeout;
   options.multiTenant = hosted_here;
@@ -54,19 +56,13 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   }
 }
 
-// Where rank 0 hosts the store and closes its group, a rank that forms the next group may still reach the old server.
-// Rank 0 settles it: either it begins its next group on this server too, or the server goes away, which is false here.
-bool is_current_server(c10d::Store& space, int64_t generation, std::chrono::milliseconds timeout) {
-  constexpr auto kPollInterval = std::chrono::milliseconds(5);
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  try {
-    while (space.add(keys::generation(0), 0) <= generation && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(kPollInterval);
-    }
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
+// A server that this process runs stays until the process ends: ranks that close their group and form another would
+// otherwise meet one that is going away.
+void keep_until_exit(Store store) {
+  static std::mutex mutex;
+  static std::vector<Store> servers;
+  const std::lock_guard lock(mutex);
+  servers.push_back(std::move(store));
 }
 
 void take_rank(c10d::Store& space, const RankInfo& info) {
@@ -110,14 +106,11 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     return store;
   }
   store.hosted_here = !info.agent_store && info.rank == 0;
-  Store space;
-  do {
-    store.root = connect(info, store.hosted_here, timeout);
-    space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), store.root);
-    take_rank(*space, info);
-    store.generation = space->add(keys::generation(info.rank), 1) - 1;
-  } while (!info.agent_store && info.rank != 0 && store.generation > 0 &&
-           !is_current_server(*space, store.generation, timeout));
+  store.root = connect(info, store.hosted_here, timeout);
+  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), store.root);
+  take_rank(*space, info);
+  store.generation = space->add(keys::generation(info.rank), 1) - 1;
+  if (store.hosted_here && store.generation == 0) keep_until_exit(store.root);
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
   return store;

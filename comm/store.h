@@ -20,7 +20,8 @@ struct JobStore {
 /// Reaches MASTER_ADDR:MASTER_PORT as torch.distributed's env:// does: a client where the launcher hosts the store,
 /// else rank 0 runs the server. A single process gets a store in its own memory. Then registers this rank and compares
 /// with the ranks that came before: same world size, same backends, rank not taken. Does not wait for other ranks, but
-/// for the server. Throws std::runtime_error with rank, address and advice.
+/// for the server, which once it runs stays until its process ends. Throws std::runtime_error with rank, address and
+/// advice.
 JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
 
 /// Refuses a GPU that another rank of this host has claimed, which NCCL would only notice in the middle of its start.

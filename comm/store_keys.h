@@ -30,6 +30,10 @@ inline std::string group(int64_t generation) {
 inline std::string present(int rank) {
   return "present/" + std::to_string(rank);
 }
+/// Set when the rank is connected to all others.
+inline std::string connected(int rank) {
+  return "connected/" + std::to_string(rank);
+}
 /// Set when the rank has closed its group.
 inline std::string exited(int rank) {
   return "exited/" + std::to_string(rank);

@@ -315,6 +315,10 @@ TEST_P(LateRank, IsNamedByTheBarrier) {
             {.wire = GetParam()});
 }
 
+TEST(ClosedGroup, WaitsForRanksThatAreStillConnecting) {
+  for (int round = 0; round < 10; ++round) run_ranks(4, [](const GroupHandle&) {});
+}
+
 TEST(ClosedGroup, RefusesEveryOperationAndSaysSo) {
   run_ranks(2, [](const GroupHandle& group) {
     // run_ranks owns the group; an owner of our own is made from its handle's state.

@@ -1,6 +1,7 @@
 #include "tests/support/child_process.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -72,6 +73,8 @@ ChildProcess::ChildProcess(const Command& command)
       errors_(memfd_create("errors", MFD_CLOEXEC)),
       started_(std::chrono::steady_clock::now()) {
   check(output_ >= 0 && errors_ >= 0, "memfd_create");
+  // Ranks under a launcher share the file: without this one may overwrite what another has just written.
+  check(fcntl(output_, F_SETFL, O_APPEND) == 0 && fcntl(errors_, F_SETFL, O_APPEND) == 0, "fcntl");
   std::vector<std::string> arguments = command.arguments;
   std::vector<std::string> environment = environment_of(command);
   posix_spawn_file_actions_t actions;

@@ -26,6 +26,8 @@ RankInfo info_of(int rank, int size) {
 }
 
 ProcessGroup make_rank(int rank, int size, const c10::intrusive_ptr<c10d::Store>& root, const RankOptions& options) {
+  auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), root);
+  own->set(keys::present(rank), std::string("thread"));
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   c10::intrusive_ptr<c10d::Backend> backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -39,8 +41,6 @@ ProcessGroup make_rank(int rank, int size, const c10::intrusive_ptr<c10d::Store>
   group->setDefaultBackend(type);
   group->setBackend(c10::kCPU, type, backend);
   group->setGroupName("0");
-  auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), root);
-  own->set(keys::present(rank), std::string("thread"));
   return ProcessGroup(
       std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info_of(rank, size),
                                                                      .backends = {.cpu = "gloo", .cuda = ""},

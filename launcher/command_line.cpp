@@ -22,6 +22,7 @@ struct RawValues {
   int master_port = -1;
   std::string rdzv_id;
   std::string role = "default";
+  double join_timeout_seconds = 900;
   double grace_seconds = 30;
   bool standalone = false;
   bool module = false;
@@ -60,6 +61,10 @@ void declare_options(CLI::App& app, RawValues& values) {
       ->group(meeting);
   app.add_option("--rdzv_id", values.rdzv_id, "Name of the job, TORCHELASTIC_RUN_ID (random; several nodes: none)")
       ->type_name("NAME")
+      ->group(meeting);
+
+  app.add_option("--join_timeout", values.join_timeout_seconds, "Seconds for all nodes to arrive (900)")
+      ->type_name("SECONDS")
       ->group(meeting);
 
   const std::string output = "What they print";
@@ -115,6 +120,11 @@ std::string suggestion_for(const CLI::App& app, const std::string& name) {
     }
   }
   return best.empty() ? "see ddprun --help" : "did you mean --" + best + "?";
+}
+
+std::optional<std::chrono::milliseconds> milliseconds(double seconds) {
+  if (!(seconds >= 0 && seconds <= 1e9)) return std::nullopt;  // also what is not a number
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
 ExitRequest usage_error(const std::string& text) {
@@ -207,17 +217,19 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   }
   if (values.version) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
 
-  if (!(values.grace_seconds >= 0 && values.grace_seconds <= 1e9)) {  // also refuses what is not a number
-    return usage_error("--grace: expected seconds from 0 to 1000000000");
-  }
+  const auto grace = milliseconds(values.grace_seconds);
+  if (!grace) return usage_error("--grace: expected seconds from 0 to 1000000000");
+  const auto join_timeout = milliseconds(values.join_timeout_seconds);
+  if (!join_timeout) return usage_error("--join_timeout: expected seconds from 0 to 1000000000");
 
   Options options{.nnodes = values.nnodes,
                   .node_rank = values.node_rank,
                   .standalone = values.standalone,
                   .master_addr = values.master_addr,
                   .rdzv_id = values.rdzv_id,
+                  .join_timeout = *join_timeout,
                   .role = values.role,
-                  .grace = std::chrono::milliseconds(static_cast<std::int64_t>(values.grace_seconds * 1000)),
+                  .grace = *grace,
                   .module = values.module,
                   .no_python = values.no_python,
                   .program = std::move(split.program)};
@@ -241,6 +253,9 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   if (options.node_rank >= options.nnodes) {
     return usage_error("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes " +
                        std::to_string(options.nnodes));
+  }
+  if (options.nnodes > 1 && options.node_rank > 0 && app.count("--master_addr") == 0) {
+    return usage_error("--nnodes " + std::to_string(options.nnodes) + ": --master_addr must name node 0's host");
   }
   if (options.standalone && options.nnodes > 1)
     return usage_error("--standalone is for one node, but --nnodes is " + std::to_string(options.nnodes));

@@ -108,10 +108,14 @@ std::optional<std::size_t> first_failure(const JobEnd& job) {
   return first;
 }
 
+int status_of(const RankEnd& rank) {
+  return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
+}
+
 int exit_status(const JobEnd& job) {
+  if (job.elsewhere) return job.elsewhere->exit_status;
   if (const auto first = first_failure(job)) {
-    const RankEnd& rank = job.ranks[*first];
-    return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
+    return status_of(job.ranks[*first]);
   }
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
   // Told to stop: no failure when every rank saved and left by itself.
@@ -126,6 +130,16 @@ int exit_status(const JobEnd& job) {
 }
 
 std::string failure_report(const JobEnd& job) {
+  if (job.elsewhere) {
+    std::string text =
+        "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
+    for (const RankEnd& rank : job.ranks) {
+      if (!rank.failed() || rank.told_to_stop) continue;
+      text +=
+          "  here:   rank " + std::to_string(rank.rank) + " " + describe_end(rank) + ", probably as a consequence\n";
+    }
+    return text;
+  }
   const auto first = first_failure(job);
   if (!first) return "";
   const RankEnd& culprit = job.ranks[*first];

@@ -25,11 +25,19 @@ struct RankEnd {
   bool failed() const { return exit_code != 0 || signal != 0; }
 };
 
+// A failure on another node that made this one stop.
+struct FailureElsewhere {
+  int node = 0;
+  int exit_status = 1;
+  std::string text;
+};
+
 struct JobEnd {
   std::vector<RankEnd> ranks;  // in the order in which they ended
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
+  std::optional<FailureElsewhere> elsewhere = std::nullopt;  // when it was the job's first
 };
 
 // Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an
@@ -41,6 +49,9 @@ int exit_status(const JobEnd& job);
 
 // About ten lines; empty when there is nothing to say.
 std::string failure_report(const JobEnd& job);
+
+// The status to pass on for one rank's end: its exit code, or 128 + signal.
+int status_of(const RankEnd& rank);
 
 // "exited with status 7", "was killed by SIGSEGV (core dumped)".
 std::string describe_end(const RankEnd& rank);

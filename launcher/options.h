@@ -19,8 +19,9 @@ struct Options {
   bool standalone = false;
   std::string master_addr = "127.0.0.1";
   std::optional<std::uint16_t> master_port =
-      std::nullopt;       // unset: one node binds a free port, several nodes use 29500
-  std::string rdzv_id{};  // unset: random on one node, "none" on several, as torchrun has it
+      std::nullopt;                                 // unset: one node binds a free port, several nodes use 29500
+  std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
+  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
 

@@ -147,7 +147,13 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     impatient_ = true;
     return;
   }
-  if (end_.stop_signal == 0 && !stopping_) end_.stop_signal = number;
+  if (end_.stop_signal == 0 && !stopping_) {
+    end_.stop_signal = number;
+    if (options_.on_stop) {
+      options_.on_stop("host " + end_.host + " was told to stop by " + signal_name(number),
+                       to_int(ExitStatus::kSignalBase) + number);
+    }
+  }
   const auto now = Clock::now();
   if (number == SIGINT || number == SIGQUIT) {
     if (first_interrupt_ && now - *first_interrupt_ > kSameInterrupt) {
@@ -192,7 +198,14 @@ void Supervisor::on_rank_event(std::size_t index) {
   rank.running = false;
   --running_;
 
-  if (failed && !stopping_) stop_ranks(SIGTERM);
+  if (failed && !stopping_) {
+    const RankEnd& end = end_.ranks.back();
+    if (options_.on_stop) {
+      options_.on_stop("rank " + std::to_string(end.rank) + " on host " + end_.host + " " + describe_end(end),
+                       status_of(end));
+    }
+    stop_ranks(SIGTERM);
+  }
   reap_children();
   if (running_ == 0) begin_sweep();
 }
@@ -245,6 +258,12 @@ bool Supervisor::has_children() const {
 
 void Supervisor::signal_group(const Rank& rank, int signal_number) const {
   if (rank.running) ::kill(-rank.process.pid, signal_number);
+}
+
+void Supervisor::stop_because(FailureElsewhere failure) {
+  if (done_ || stopping_) return;
+  end_.elsewhere = std::move(failure);
+  stop_ranks(SIGTERM);
 }
 
 void Supervisor::stop_ranks(int signal_number) {

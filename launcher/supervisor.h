@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,6 +34,8 @@ struct SupervisorOptions {
   Program program{};
   std::vector<std::string> environment{};
   std::chrono::milliseconds grace{30'000};
+  // Called when this node's ranks begin to be stopped: because the first one failed, or ddprun was told to stop.
+  std::function<void(std::string text, int exit_status)> on_stop{};
   WorkerStart worker_start{};
 };
 
@@ -49,6 +52,10 @@ class Supervisor {
   void start(const std::vector<RankPlan>& plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();
+  // Stops all ranks because another node failed.
+  void stop_because(FailureElsewhere failure);
+  // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
+  int stop_signal() const { return end_.stop_signal; }
   // After wait(): the user does not want to wait for anything any more.
   bool is_impatient() const { return impatient_; }
 

@@ -35,6 +35,11 @@ class StoreServer : private ReplySink {
   StoreServer& operator=(const StoreServer&) = delete;
 
   std::uint16_t port() const { return port_; }
+  // The value of `key`, "" when there is none.
+  std::string look_up(const std::string& key) const {
+    const Value value = store_.find(key);
+    return value ? *value : std::string();
+  }
   std::size_t connections() const { return connections_.size(); }
 
  private:

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 
-from harness import LauncherTest, main, shell, wait_until
+from harness import LauncherTest, main, process_state, shell, wait_until
 
 QUIET = {"OMP_NUM_THREADS": "1"}
 
@@ -78,9 +78,13 @@ while position < len(data):
         job = self.start("--prefix", "python3", "-c", script, environment=QUIET)
         self.wait_for_files("written")
         rank = job.children_of(job.supervisor())[0]
-        in_pipe_write = lambda: "pipe_w" in open(f"/proc/{rank}/wchan").read() or \
-            open(f"/proc/{rank}/syscall").read().split()[0] == "1"
-        wait_until(in_pipe_write, "the rank to wait for its reader")
+
+        def written():
+            """What the rank has written, once it sleeps and writes no more."""
+            before = self.read("written")
+            return before if process_state(rank) == "S" and before == self.read("written") else None
+
+        wait_until(written, "the rank to wait for its reader")
         with open(f"/proc/{job.supervisor()}/status", encoding="ascii") as file:
             memory = int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1))
         self.assertLess(memory, 32 << 10)

@@ -1,0 +1,239 @@
+#include "launcher/job.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "launcher/event_loop.h"
+#include "launcher/failure_report.h"
+#include "launcher/host_name.h"
+#include "launcher/launch_error.h"
+#include "launcher/line.h"
+#include "launcher/nodes/node_group.h"
+#include "launcher/output/output_relay.h"
+#include "launcher/store/store_server.h"
+#include "launcher/supervisor.h"
+#include "launcher/usable_cpus.h"
+#include "launcher/worker_environment.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint16_t kDefaultMasterPort = 29500;  // torchrun's, for several nodes
+// How long a node that ended well waits for the others; torchrun's.
+constexpr auto kLeaveTimeout = 300s;
+// How long the answer of the store may take that says whether another node failed earlier.
+constexpr auto kFailureAnswerTimeout = 1s;
+
+std::vector<std::string> current_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
+std::string random_id() {
+  std::random_device source;
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%08x%08x%08x%08x", source(), source(), source(), source());
+  return text.data();
+}
+
+// The open-file limit that workers get back, after raising our own: a descriptor or more per rank and connection.
+rlimit raise_open_files() {
+  rlimit original{};
+  ::getrlimit(RLIMIT_NOFILE, &original);
+  rlimit raised = original;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return original;
+}
+
+class Job {
+ public:
+  Job(const JobRequest& request, Guarded guarded);
+  int run();
+
+ private:
+  bool several_nodes() const { return options_.nnodes > 1; }
+  bool hosts_store() const { return options_.node_rank == 0; }
+  void start_store();
+  void start_supervisor();
+  bool meet_other_nodes();
+  void start_ranks();
+  void leave_other_nodes(JobEnd& end);
+  void finish_output();
+  void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
+
+  const JobRequest& request_;
+  const Options& options_;
+  Guarded guarded_;
+  rlimit open_files_;
+  int cpus_;
+  EventLoop loop_;
+  std::optional<OutputRelay> relay_;
+  DirectMessages direct_;
+  std::optional<store::StoreServer> store_;
+  std::vector<std::string> inherited_;
+  JobEnvironment environment_;
+  NodeRanks ranks_;
+  std::optional<Supervisor> supervisor_;
+  std::optional<NodeGroup> group_;
+
+  Messages& messages() { return relay_ ? static_cast<Messages&>(*relay_) : direct_; }
+};
+
+Job::Job(const JobRequest& request, Guarded guarded)
+    : request_(request),
+      options_(request.options),
+      guarded_(std::move(guarded)),
+      open_files_(raise_open_files()),
+      cpus_(usable_cpus()),
+      inherited_(current_environment()),
+      ranks_{0, options_.nproc_per_node, 0, options_.nproc_per_node} {
+  const bool several_ranks = options_.nproc_per_node > 1 || several_nodes();
+  if (options_.prefix || (several_ranks && !options_.no_prefix)) {
+    relay_.emplace(loop_, PrefixTemplate(options_.prefix.value_or(std::string(PrefixTemplate::kDefault))));
+  }
+}
+
+void Job::start_store() {
+  environment_ = {.role = options_.role,
+                  .run_id = options_.rdzv_id,
+                  .master_addr = several_nodes() ? options_.master_addr : "127.0.0.1",
+                  .master_port = options_.master_port.value_or(several_nodes() ? kDefaultMasterPort : 0),
+                  .default_omp_threads = default_omp_threads(cpus_, options_.nproc_per_node)};
+  if (environment_.run_id.empty()) environment_.run_id = several_nodes() ? "none" : random_id();
+  if (hosts_store()) {
+    store_.emplace(loop_, messages(),
+                   store::ServerOptions{.port = static_cast<std::uint16_t>(environment_.master_port),
+                                        .loopback_only = !several_nodes()});
+    environment_.master_port = store_->port();
+  }
+  if (options_.nproc_per_node > 1 && !has_variable(inherited_, "OMP_NUM_THREADS")) {
+    messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
+                   " of " + std::to_string(cpus_) + " CPUs");
+  }
+}
+
+void Job::start_supervisor() {
+  SupervisorOptions options{.program = request_.program,
+                            .environment = inherited_entries(inherited_, environment_),
+                            .grace = options_.grace,
+                            .worker_start = {.mask = guarded_.signals.original_mask(), .open_files = open_files_}};
+  if (several_nodes()) {
+    options.on_stop = [this](const std::string& text, int status) {
+      if (group_ && group_->ranks()) group_->announce({options_.node_rank, status, text});
+    };
+  }
+  supervisor_.emplace(loop_, guarded_, messages(), relay_ ? &*relay_ : nullptr, std::move(options));
+}
+
+void Job::run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done) {
+  bool is_late = false;
+  const auto timer = loop_.call_at(deadline, [&is_late] { is_late = true; });
+  while (!is_done() && !is_late) loop_.run_once();
+  loop_.cancel(timer);
+}
+
+// False when ddprun was told to stop meanwhile.
+bool Job::meet_other_nodes() {
+  group_.emplace(loop_, messages(),
+                 NodeGroupOptions{.nnodes = options_.nnodes,
+                                  .node_rank = options_.node_rank,
+                                  .local_world_size = options_.nproc_per_node,
+                                  .role = options_.role,
+                                  .run_id = environment_.run_id,
+                                  .host = hosts_store() ? "127.0.0.1" : options_.master_addr,
+                                  .port = static_cast<std::uint16_t>(environment_.master_port),
+                                  .join_timeout = options_.join_timeout,
+                                  .look_up = [this](const std::string& key) { return store_->look_up(key); }});
+  while (!group_->ranks()) {
+    if (supervisor_->stop_signal() != 0 || supervisor_->is_impatient()) return false;
+    if (group_->join_failure()) throw LaunchError(*group_->join_failure(), ExitStatus::kTimeout);
+    loop_.run_once();
+  }
+  ranks_ = *group_->ranks();
+  group_->watch([this](const FailureNotice& notice) {
+    supervisor_->stop_because({notice.node, notice.exit_status, notice.text});
+  });
+  return true;
+}
+
+void Job::start_ranks() {
+  std::vector<RankPlan> plans;
+  plans.reserve(static_cast<std::size_t>(options_.nproc_per_node));
+  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
+    const RankPlace place{.rank = ranks_.first_rank + local_rank,
+                          .local_rank = local_rank,
+                          .world_size = ranks_.world_size,
+                          .local_world_size = options_.nproc_per_node,
+                          .group_rank = options_.node_rank,
+                          .group_world_size = options_.nnodes,
+                          .role_rank = ranks_.first_role_rank + local_rank,
+                          .role_world_size = ranks_.role_world_size};
+    const std::string error_file =
+        request_.error_folder + "/attempt_0_rank_" + std::to_string(place.rank) + "_error.json";
+    plans.push_back({place, worker_variables(inherited_, environment_, place, error_file), error_file});
+  }
+  supervisor_->start(plans);
+}
+
+// After a good end: stay until all nodes have ended, as their ranks may still use the store. After a failure: find out
+// whether another node failed before, and let all nodes hear of it before the store goes.
+void Job::leave_other_nodes(JobEnd& end) {
+  const auto now = EventLoop::Clock::now();
+  if (!end.elsewhere && exit_status(end) == 0) {
+    group_->leave();
+    run_until(now + kLeaveTimeout,
+              [&] { return group_->has_left() || supervisor_->is_impatient() || group_->first_failure().has_value(); });
+  } else {
+    run_until(now + kFailureAnswerTimeout, [&] { return group_->first_failure() || supervisor_->is_impatient(); });
+  }
+  const auto& first = group_->first_failure();
+  if (!first) return;
+  if (first->node != options_.node_rank && !end.elsewhere) {
+    end.elsewhere = FailureElsewhere{first->node, first->exit_status, first->text};
+  }
+  if (hosts_store()) {
+    run_until(now + kFailureAnswerTimeout, [&] { return group_->have_all_heard() || supervisor_->is_impatient(); });
+  }
+}
+
+void Job::finish_output() {
+  if (relay_) relay_->finish([this] { return supervisor_->is_impatient(); });
+}
+
+int Job::run() {
+  start_store();
+  start_supervisor();
+  if (several_nodes() && !meet_other_nodes()) {
+    finish_output();
+    if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
+    return to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
+  }
+  start_ranks();
+  JobEnd end = supervisor_->wait();
+  if (several_nodes()) leave_other_nodes(end);
+  finish_output();  // the ranks' last lines before the report
+  messages().say_block(failure_report(end));
+  finish_output();
+  const int status = exit_status(end);
+  const bool output_lost = relay_ && !relay_->problem().empty();
+  return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
+}
+
+}  // namespace
+
+int supervise_job(const JobRequest& request, Guarded guarded) {
+  return Job(request, std::move(guarded)).run();
+}
+
+}  // namespace launcher

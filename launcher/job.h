@@ -1,0 +1,21 @@
+// One job on this node, from the store to the report: what the supervising process does.
+#pragma once
+
+#include <string>
+
+#include "launcher/guardian.h"
+#include "launcher/options.h"
+#include "launcher/program.h"
+
+namespace launcher {
+
+struct JobRequest {
+  Options options;
+  Program program;
+  std::string error_folder;  // for the workers' error files
+};
+
+// Returns ddprun's exit status. Throws LaunchError when the job cannot be started.
+int supervise_job(const JobRequest& request, Guarded guarded);
+
+}  // namespace launcher

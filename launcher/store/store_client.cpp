@@ -1,0 +1,216 @@
+#include "launcher/store/store_client.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/store/request_parser.h"
+#include "launcher/store/wire_format.h"
+
+namespace launcher::store {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kRetryInterval = 200ms;
+// More than any launcher writes; a greater length means that the other end is no store.
+constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
+
+std::string begin(Opcode opcode) {
+  return std::string(1, static_cast<char>(opcode));
+}
+
+std::string begin(Opcode opcode, std::string_view key) {
+  std::string bytes = begin(opcode);
+  append_text(bytes, key);
+  return bytes;
+}
+
+}  // namespace
+
+StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost)
+    : loop_(loop), host_(std::move(host)), port_(port), on_lost_(std::move(on_lost)) {
+  outgoing_ = begin(Opcode::kValidate);
+  append_integer(outgoing_, kValidationNumber);
+  look_up();
+}
+
+StoreClient::~StoreClient() {
+  if (retry_) loop_.cancel(*retry_);
+  if (fd_) loop_.remove(fd_.get());
+}
+
+void StoreClient::look_up() {
+  lookup_ = std::make_unique<AddressLookup>(loop_, host_, port_, [this](std::vector<SocketAddress> addresses) {
+    addresses_ = std::move(addresses);
+    next_address_ = 0;
+    if (addresses_.empty()) {
+      try_again("the name " + host_ + " cannot be resolved");
+    } else {
+      connect_next();
+    }
+  });
+}
+
+void StoreClient::try_again(std::string problem) {
+  problem_ = std::move(problem);
+  state_ = State::kIdle;
+  retry_ = loop_.call_at(EventLoop::Clock::now() + kRetryInterval, [this] {
+    retry_.reset();
+    // A name that did not resolve, or moved, may do so later.
+    look_up();
+  });
+}
+
+void StoreClient::connect_next() {
+  const SocketAddress& address = addresses_[next_address_++];
+  fd_.reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_) {
+    try_again(std::strerror(errno));
+    return;
+  }
+  state_ = State::kConnecting;
+  ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);  // the outcome is an event
+  loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t events) {
+    if (state_ == State::kConnecting) {
+      on_connecting();
+    } else {
+      on_event(events);
+    }
+  });
+}
+
+void StoreClient::on_connecting() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) {
+    loop_.remove(fd_.get());
+    fd_.reset();
+    if (next_address_ < addresses_.size()) {
+      connect_next();
+    } else {
+      try_again(std::strerror(error));
+    }
+    return;
+  }
+  const int on = 1;
+  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  state_ = State::kConnected;
+  problem_.clear();
+  send_pending();
+}
+
+void StoreClient::request(std::string bytes) {
+  outgoing_ += bytes;
+  if (state_ == State::kConnected) send_pending();
+}
+
+void StoreClient::send_pending() {
+  while (!outgoing_.empty()) {
+    const ssize_t sent = ::send(fd_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) break;  // full, or broken, which the loop reports
+    outgoing_.erase(0, static_cast<std::size_t>(sent));
+  }
+  loop_.change(fd_.get(), outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+void StoreClient::on_event(std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) send_pending();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+  std::array<char, 16384> bytes;
+  const ssize_t count = ::read(fd_.get(), bytes.data(), bytes.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    lose();
+    return;
+  }
+  incoming_.append(bytes.data(), static_cast<std::size_t>(count));
+  parse_replies();
+}
+
+void StoreClient::lose() {
+  loop_.remove(fd_.get());
+  fd_.reset();
+  state_ = State::kLost;
+  replies_.clear();
+  on_lost_();
+}
+
+void StoreClient::parse_replies() {
+  while (!replies_.empty()) {
+    const Reply& reply = replies_.front();
+    if (reply.on_number) {
+      if (incoming_.size() < 8) return;
+      const auto number = read_integer<std::int64_t>(incoming_);
+      incoming_.erase(0, 8);
+      const Reply taken = std::move(replies_.front());
+      replies_.pop_front();
+      taken.on_number(number);
+    } else if (reply.on_text) {
+      if (incoming_.size() < 8) return;
+      const auto length = read_integer<std::uint64_t>(incoming_);
+      if (length > kMaxReplyBytes) {
+        lose();
+        return;
+      }
+      if (incoming_.size() < 8 + length) return;
+      std::string text = incoming_.substr(8, length);
+      incoming_.erase(0, 8 + length);
+      const Reply taken = std::move(replies_.front());
+      replies_.pop_front();
+      taken.on_text(std::move(text));
+    } else {
+      if (incoming_.empty()) return;
+      incoming_.erase(0, 1);
+      const Reply taken = std::move(replies_.front());
+      replies_.pop_front();
+      taken.on_done();
+    }
+  }
+}
+
+void StoreClient::set(std::string_view key, std::string_view value) {
+  std::string bytes = begin(Opcode::kSet, key);
+  append_text(bytes, value);
+  request(std::move(bytes));
+}
+
+void StoreClient::add(std::string_view key, std::int64_t increment, OnNumber on_sum) {
+  std::string bytes = begin(Opcode::kAdd, key);
+  append_integer(bytes, increment);
+  replies_.push_back({.on_number = std::move(on_sum)});
+  request(std::move(bytes));
+}
+
+void StoreClient::compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                              OnText on_value) {
+  std::string bytes = begin(Opcode::kCompareSet, key);
+  append_text(bytes, expected);
+  append_text(bytes, desired);
+  replies_.push_back({.on_text = std::move(on_value)});
+  request(std::move(bytes));
+}
+
+void StoreClient::get(std::string_view key, OnText on_value) {
+  replies_.push_back({.on_text = std::move(on_value)});
+  request(begin(Opcode::kGet, key));
+}
+
+void StoreClient::wait(std::string_view key, OnDone on_ready) {
+  std::string bytes = begin(Opcode::kWait);
+  append_integer(bytes, std::uint64_t{1});
+  append_text(bytes, key);
+  replies_.push_back({.on_done = std::move(on_ready)});
+  request(std::move(bytes));
+}
+
+}  // namespace launcher::store

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 
 #include "launcher/exit_status.h"
 #include "launcher/signals.h"
@@ -30,6 +31,16 @@ double trouble_time(const RankEnd& rank, const JobEnd& job) {
   double written = *rank.error->time;
   if (written == std::floor(written)) written += 1;
   return written < seconds(job.start) || written > end ? end : written;
+}
+
+// True when the failure of `a` rather than that of `b` explains the other one.
+bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
+  if (is_consequence(a) != is_consequence(b)) {
+    if (is_consequence(a)) return false;
+    // `b` says that its peer went away. A time in whole seconds may be up to one too early, which does no harm here.
+    return !a.told_to_stop || !a.error->time || *a.error->time <= seconds(b.time);
+  }
+  return trouble_time(a, job) < trouble_time(b, job);
 }
 
 std::string format(const char* pattern, double value) {
@@ -92,18 +103,27 @@ std::string describe_end(const RankEnd& rank) {
   return rank.exit_code == 0 ? "ended normally" : "exited with status " + std::to_string(rank.exit_code);
 }
 
+bool is_consequence(const RankEnd& rank) {
+  // What gloo, NCCL and the store say when the other end went away.
+  constexpr std::array<std::string_view, 7> kSigns = {
+      "Connection closed by peer", "Connection reset by peer", "Broken pipe",          "remote process exited",
+      "connection was closed",     "Connection refused",       "Stop_waiting response"};
+  if (!rank.error) return false;
+  return std::any_of(kSigns.begin(), kSigns.end(),
+                     [&](std::string_view sign) { return rank.error->message.find(sign) != std::string::npos; });
+}
+
 std::optional<std::size_t> first_failure(const JobEnd& job) {
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    if (!job.ranks[i].failed() || job.ranks[i].told_to_stop) continue;
+    if (!first || outranks(job.ranks[i], job.ranks[*first], job)) first = i;
+  }
+  if (!first) return first;
+  // A rank that ended only after it was asked to stop is a candidate if it had written down its own trouble.
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     const RankEnd& rank = job.ranks[i];
-    if (!rank.failed()) continue;
-    // Asked to stop, a rank is a candidate only if it had written down its own trouble before.
-    if (rank.told_to_stop && !rank.error) continue;
-    if (!first) {
-      if (!rank.told_to_stop) first = i;
-    } else if (trouble_time(rank, job) < trouble_time(job.ranks[*first], job)) {
-      first = i;
-    }
+    if (rank.failed() && rank.told_to_stop && rank.error && outranks(rank, job.ranks[*first], job)) first = i;
   }
   return first;
 }
@@ -115,7 +135,10 @@ int status_of(const RankEnd& rank) {
 int exit_status(const JobEnd& job) {
   if (job.elsewhere) return job.elsewhere->exit_status;
   if (const auto first = first_failure(job)) {
-    return status_of(job.ranks[*first]);
+    const RankEnd& culprit = job.ranks[*first];
+    // It was about to end by itself when our own signal ended it.
+    if (culprit.told_to_stop && culprit.signal != 0) return 1;
+    return status_of(culprit);
   }
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
   // Told to stop: no failure when every rank saved and left by itself.
@@ -162,8 +185,10 @@ std::string failure_report(const JobEnd& job) {
     } else if (rank.told_to_stop) {
       stopped.push_back(rank.rank);
     } else if (others_listed++ < kMaxRanksListed) {
-      text += "  later:  rank " + std::to_string(rank.rank) + " " + describe_end(rank) +
-              format(", %.3f s after it\n", seconds(rank.time) - seconds(culprit.time));
+      const double later = seconds(rank.time) - seconds(culprit.time);
+      text += "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
+              describe_end(rank) + format(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
+              (is_consequence(rank) ? ": its peer was gone\n" : "\n");
     }
   }
   if (others_listed > kMaxRanksListed) {

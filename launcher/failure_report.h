@@ -40,6 +40,9 @@ struct JobEnd {
   std::optional<FailureElsewhere> elsewhere = std::nullopt;  // when it was the job's first
 };
 
+// The rank's error message says that another rank went away: it did not fail by itself.
+bool is_consequence(const RankEnd& rank);
+
 // Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an
 // error file before another one ended was first, however long it took to end.
 std::optional<std::size_t> first_failure(const JobEnd& job);

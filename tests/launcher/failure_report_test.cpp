@@ -71,6 +71,12 @@ TEST(FirstFailure, AnEarlierErrorFileOutranksAnEarlierExit) {
   EXPECT_EQ(exit_status(job({victim, slow})), 51);
 }
 
+TEST(FirstFailure, ACulpritThatOurOwnSignalEndedHasStatusOne) {
+  RankEnd slow = killed(1, SIGTERM, 3000, /*told=*/true);
+  slow.error = ErrorRecord{"culprit", at(0.5)};
+  EXPECT_EQ(exit_status(job({exited(0, 50, 1000), slow})), 1);
+}
+
 TEST(FirstFailure, AWholeSecondIsNoEvidenceWithinThatSecond) {
   RankEnd victim = exited(1, 51, 800);
   victim.error = ErrorRecord{"written at some time in second 0", at(0)};
@@ -87,6 +93,25 @@ TEST(FirstFailure, UnbelievableTimesAreIgnored) {
     odd.error = ErrorRecord{"odd", time};
     EXPECT_EQ(exit_status(job({exited(0, 50, 500), odd})), 50) << time;
   }
+}
+
+TEST(FirstFailure, ARankWhosePeerWasGoneIsNotTheCulprit) {
+  RankEnd victim = exited(0, 1, 500);
+  victim.error = ErrorRecord{"RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234", at(0)};
+  RankEnd culprit = exited(1, 51, 700, /*told=*/true);
+  culprit.error = ErrorRecord{"ValueError: no such shard", at(0)};
+  EXPECT_EQ(exit_status(job({victim, culprit})), 51);
+  EXPECT_THAT(failure_report(job({victim, culprit})),
+              HasSubstr("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
+
+  culprit.told_to_stop = false;
+  culprit.error.reset();
+  EXPECT_EQ(exit_status(job({victim, culprit})), 51);
+
+  RankEnd stopped = exited(1, 51, 5000, /*told=*/true);  // its error came later, from being stopped
+  stopped.error = ErrorRecord{"interrupted", at(4.5)};
+  EXPECT_EQ(exit_status(job({victim, stopped})), 1);
+  EXPECT_EQ(exit_status(job({victim, killed(1, SIGTERM, 600, true)})), 1);
 }
 
 TEST(FirstFailure, AnErrorFileOfARankThatEndedWellIsNothing) {

@@ -1,6 +1,9 @@
 """Unmodified torch.distributed programs under ddprun: env:// and gloo."""
 
+import os
 import socket
+import subprocess
+import sys
 
 from harness import LauncherTest, main
 
@@ -29,17 +32,22 @@ def main():
     dist.all_reduce(total)
     assert total.item() == 2
     if dist.get_rank() == 1:
+        dist.destroy_process_group()
         raise ValueError("no such shard")
     dist.barrier()
 main()
 """
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class TorchJob(LauncherTest):
     def test_four_ranks_on_a_port_of_the_users_choice(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         script = self.write("job.py", ALL_REDUCE)
         status, _, err = self.run_job("-n", "4", "--master_port", str(port), script, environment={"OMP_NUM_THREADS": "1"},
                                       patience=120)
@@ -50,9 +58,40 @@ class TorchJob(LauncherTest):
     def test_two_ranks_of_which_one_fails_after_an_all_reduce(self):
         script = self.write("job.py", FAIL)
         status, _, err = self.run_job("-n", "2", script, environment={"OMP_NUM_THREADS": "1"}, patience=120)
-        self.assertEqual(status, 1)
+        self.assertEqual(status, 1, err)
         report = err[err.index("ddprun: rank 1 failed first"):]
         self.assertIn("ValueError: no such shard", report)
+
+    def torchrun(self, *arguments):
+        process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, "DDPRUN_TEST_FOLDER": self.folder, "OMP_NUM_THREADS": "1"})
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_torchrun_node_joins_ours(self):
+        port = str(free_port())
+        script = self.write("job.py", ALL_REDUCE)
+        place = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port)
+        theirs = self.torchrun(*place, "--node-rank", "1", "--nproc-per-node", "1", script)
+        ours = self.start(*place, "--node-rank", "0", "-n", "2", script, environment={"OMP_NUM_THREADS": "1"})
+        status, _, err = ours.finish(120)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(theirs.wait(120), 0, theirs.stderr.read())
+        for rank in range(3):
+            self.assertEqual(self.read(f"sum.{rank}"), "[6.0]")
+
+    def test_our_node_joins_torchruns(self):
+        port = str(free_port())
+        script = self.write("show.sh", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK" > "$DDPRUN_TEST_FOLDER/rank.$RANK"\n')
+        place = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port)
+        theirs = self.torchrun(*place, "--node-rank", "0", "--nproc-per-node", "1", "--no-python", "sh", script)
+        ours = self.start(*place, "--node-rank", "1", "-n", "2", "sh", script, environment={"OMP_NUM_THREADS": "1"})
+        status, _, err = ours.finish(120)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(theirs.wait(120), 0, theirs.stderr.read())
+        self.assertEqual([self.read(f"rank.{rank}") for rank in range(3)], ["0 0 3 0\n", "1 0 3 1\n", "2 1 3 1\n"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <numeric>
 #include <string_view>
@@ -12,6 +13,14 @@
 
 namespace launcher {
 namespace {
+
+// torchrun's options that decide where nodes meet, and those that mean nothing here but appear on existing command
+// lines.
+struct TorchrunValues {
+  std::string rdzv_backend;
+  std::string rdzv_endpoint;
+  std::string ignored;
+};
 
 // The values as CLI11 fills them; turned into Options at the end.
 struct RawValues {
@@ -24,6 +33,13 @@ struct RawValues {
   std::string role = "default";
   double join_timeout_seconds = 900;
   double grace_seconds = 30;
+  double timeout_seconds = 0;
+  double restart_backoff_seconds = 0;
+  int max_restarts = 0;
+  bool keep_daemons = false;
+  std::string working_folder;
+  std::vector<std::string> exported;
+  TorchrunValues torchrun{};
   bool standalone = false;
   bool module = false;
   bool no_python = false;
@@ -48,6 +64,12 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_flag("-m,--module", values.module, "PROGRAM is a Python module")->group(job);
   app.add_flag("--no_python", values.no_python, "Execute a .py file directly instead of with python3 -u")->group(job);
   app.add_option("--role", values.role, "Value of ROLE_NAME (default)")->type_name("NAME")->group(job);
+  app.add_option("-x,--export", values.exported, "Set NAME=VALUE for the ranks; may be repeated")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(job);
+  app.add_option("--wdir", values.working_folder, "Folder in which the ranks start")->type_name("FOLDER")->group(job);
 
   const std::string meeting = "Where they meet";
   app.add_flag("--standalone", values.standalone, "One node with a free port; the default when --nnodes is 1")
@@ -80,7 +102,42 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_option("--grace", values.grace_seconds, "Seconds between asking a process to stop and killing it (30)")
       ->type_name("SECONDS")
       ->group(end);
+  app.add_option("--timeout", values.timeout_seconds, "Stop the job after so many seconds, with status 124 (none)")
+      ->type_name("SECONDS")
+      ->group(end);
+  app.add_option("--max_restarts", values.max_restarts, "Times that a failed job of one node is started again (0)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("N")
+      ->group(end);
+  app.add_option("--restart_backoff", values.restart_backoff_seconds, "Seconds before each restart (0)")
+      ->type_name("SECONDS")
+      ->group(end);
+  app.add_flag("--keep_daemons", values.keep_daemons, "Leave what the ranks left running alone")->group(end);
+
+  const std::string torchrun = "Of torchrun";
+  app.add_option("--rdzv_backend", values.torchrun.rdzv_backend, "static; with one node any")
+      ->type_name("NAME")
+      ->group(torchrun);
+  app.add_option("--rdzv_endpoint", values.torchrun.rdzv_endpoint,
+                 "Another way to give --master_addr and --master_port")
+      ->type_name("HOST[:PORT]")
+      ->group(torchrun);
+  for (const char* name : {"--rdzv_conf", "--monitor_interval", "--start_method", "--local_addr"}) {
+    app.add_option(name, values.torchrun.ignored, "Accepted; means nothing here")->type_name("X")->group(torchrun);
+  }
+
   app.add_flag("--version", values.version, "Print the version and exit")->group("Information");
+}
+
+// Each option with a value also reads PET_<NAME>, as torchrun's do; flags read PET_<NAME>=1.
+void read_environment(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_group() == "Information" || option->get_name() == "--help")
+      continue;
+    std::string name = option->get_lnames().front();
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    option->envname("PET_" + name);
+  }
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -202,6 +259,7 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   RawValues values;
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_options(app, values);
+  read_environment(app);
 
   auto split_or_exit = split_arguments(app, arguments);
   if (auto* exit = std::get_if<ExitRequest>(&split_or_exit)) return *exit;
@@ -222,6 +280,11 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   const auto join_timeout = milliseconds(values.join_timeout_seconds);
   if (!join_timeout) return usage_error("--join_timeout: expected seconds from 0 to 1000000000");
 
+  const auto timeout = milliseconds(values.timeout_seconds);
+  if (!timeout) return usage_error("--timeout: expected seconds from 0 to 1000000000");
+  const auto restart_backoff = milliseconds(values.restart_backoff_seconds);
+  if (!restart_backoff) return usage_error("--restart_backoff: expected seconds from 0 to 1000000000");
+
   Options options{.nnodes = values.nnodes,
                   .node_rank = values.node_rank,
                   .standalone = values.standalone,
@@ -230,9 +293,34 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
                   .join_timeout = *join_timeout,
                   .role = values.role,
                   .grace = *grace,
+                  .max_restarts = values.max_restarts,
+                  .restart_backoff = *restart_backoff,
+                  .keep_daemons = values.keep_daemons,
+                  .exported = values.exported,
+                  .working_folder = values.working_folder,
                   .module = values.module,
                   .no_python = values.no_python,
                   .program = std::move(split.program)};
+  if (app.count("--timeout") != 0) options.timeout = *timeout;
+  if (options.nnodes > 1) {
+    if (!values.torchrun.rdzv_backend.empty() && values.torchrun.rdzv_backend != "static") {
+      return usage_error("--rdzv_backend " + values.torchrun.rdzv_backend +
+                         ": several nodes meet by 'static' only; give each --node_rank and node 0's --master_addr");
+    }
+    if (options.max_restarts > 0) return usage_error("--max_restarts works on one node only");
+    if (!values.torchrun.rdzv_endpoint.empty()) {
+      const std::string& endpoint = values.torchrun.rdzv_endpoint;
+      const std::size_t colon = endpoint.rfind(':');
+      options.master_addr = endpoint.substr(0, colon);
+      if (colon != std::string::npos && !CLI::detail::lexical_cast(endpoint.substr(colon + 1), values.master_port)) {
+        return usage_error("--rdzv_endpoint: expected HOST:PORT, got '" + endpoint + "'");
+      }
+      if (values.master_port > 65535) return usage_error("--rdzv_endpoint: no such port in '" + endpoint + "'");
+    }
+  }
+  for (const std::string& entry : options.exported) {
+    if (entry.front() == '=') return usage_error("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
+  }
   if (values.master_port >= 0) options.master_port = static_cast<std::uint16_t>(values.master_port);
   if (values.nproc_per_node == "cpu") {
     options.nproc_per_node = Options::kOnePerCpu;
@@ -254,7 +342,8 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     return usage_error("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes " +
                        std::to_string(options.nnodes));
   }
-  if (options.nnodes > 1 && options.node_rank > 0 && app.count("--master_addr") == 0) {
+  if (options.nnodes > 1 && options.node_rank > 0 && app.count("--master_addr") == 0 &&
+      values.torchrun.rdzv_endpoint.empty()) {
     return usage_error("--nnodes " + std::to_string(options.nnodes) + ": --master_addr must name node 0's host");
   }
   if (options.standalone && options.nnodes > 1)

@@ -1,4 +1,4 @@
-// Command line -> Options. Pure: nothing but the arguments is read.
+// Command line -> Options. Reads nothing but the arguments and the PET_ variables.
 #pragma once
 
 #include <span>

@@ -140,6 +140,7 @@ int exit_status(const JobEnd& job) {
     if (culprit.told_to_stop && culprit.signal != 0) return 1;
     return status_of(culprit);
   }
+  if (job.is_late) return to_int(ExitStatus::kTimeout);
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
   // Told to stop: no failure when every rank saved and left by itself.
   bool saved = false;
@@ -164,7 +165,7 @@ std::string failure_report(const JobEnd& job) {
     return text;
   }
   const auto first = first_failure(job);
-  if (!first) return "";
+  if (!first) return job.is_late ? "ddprun: stopped because the time of --timeout was over\n" : "";
   const RankEnd& culprit = job.ranks[*first];
   std::string text =
       "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_end(culprit) + "\n";

@@ -37,6 +37,7 @@ struct JobEnd {
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
+  bool is_late = false;                                      // stopped because its time was over
   std::optional<FailureElsewhere> elsewhere = std::nullopt;  // when it was the job's first
 };
 

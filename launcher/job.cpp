@@ -69,6 +69,9 @@ class Job {
   bool meet_other_nodes();
   void start_ranks();
   void leave_other_nodes(JobEnd& end);
+  std::optional<JobEnd> run_attempt();
+  bool should_restart(const JobEnd& end) const;
+  bool wait_before_restart();
   void finish_output();
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 
@@ -82,8 +85,10 @@ class Job {
   DirectMessages direct_;
   std::optional<store::StoreServer> store_;
   std::vector<std::string> inherited_;
+  std::string random_id_ = random_id();
   JobEnvironment environment_;
   NodeRanks ranks_;
+  int attempt_ = 0;
   std::optional<Supervisor> supervisor_;
   std::optional<NodeGroup> group_;
 
@@ -109,15 +114,18 @@ void Job::start_store() {
                   .run_id = options_.rdzv_id,
                   .master_addr = several_nodes() ? options_.master_addr : "127.0.0.1",
                   .master_port = options_.master_port.value_or(several_nodes() ? kDefaultMasterPort : 0),
-                  .default_omp_threads = default_omp_threads(cpus_, options_.nproc_per_node)};
-  if (environment_.run_id.empty()) environment_.run_id = several_nodes() ? "none" : random_id();
+                  .restart_count = attempt_,
+                  .max_restarts = options_.max_restarts,
+                  .default_omp_threads = default_omp_threads(cpus_, options_.nproc_per_node),
+                  .exported = options_.exported};
+  if (environment_.run_id.empty()) environment_.run_id = several_nodes() ? "none" : random_id_;
   if (hosts_store()) {
     store_.emplace(loop_, messages(),
                    store::ServerOptions{.port = static_cast<std::uint16_t>(environment_.master_port),
                                         .loopback_only = !several_nodes()});
     environment_.master_port = store_->port();
   }
-  if (options_.nproc_per_node > 1 && !has_variable(inherited_, "OMP_NUM_THREADS")) {
+  if (attempt_ == 0 && options_.nproc_per_node > 1 && !has_variable(inherited_, "OMP_NUM_THREADS")) {
     messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
                    " of " + std::to_string(cpus_) + " CPUs");
   }
@@ -127,7 +135,11 @@ void Job::start_supervisor() {
   SupervisorOptions options{.program = request_.program,
                             .environment = inherited_entries(inherited_, environment_),
                             .grace = options_.grace,
-                            .worker_start = {.mask = guarded_.signals.original_mask(), .open_files = open_files_}};
+                            .keep_daemons = options_.keep_daemons,
+                            .may_restart = attempt_ < options_.max_restarts,
+                            .worker_start = {.mask = guarded_.signals.original_mask(),
+                                             .open_files = open_files_,
+                                             .working_folder = options_.working_folder}};
   if (several_nodes()) {
     options.on_stop = [this](const std::string& text, int status) {
       if (group_ && group_->ranks()) group_->announce({options_.node_rank, status, text});
@@ -156,7 +168,7 @@ bool Job::meet_other_nodes() {
                                   .join_timeout = options_.join_timeout,
                                   .look_up = [this](const std::string& key) { return store_->look_up(key); }});
   while (!group_->ranks()) {
-    if (supervisor_->stop_signal() != 0 || supervisor_->is_impatient()) return false;
+    if (supervisor_->is_stopping() || supervisor_->is_impatient()) return false;
     if (group_->join_failure()) throw LaunchError(*group_->join_failure(), ExitStatus::kTimeout);
     loop_.run_once();
   }
@@ -179,8 +191,8 @@ void Job::start_ranks() {
                           .group_world_size = options_.nnodes,
                           .role_rank = ranks_.first_role_rank + local_rank,
                           .role_world_size = ranks_.role_world_size};
-    const std::string error_file =
-        request_.error_folder + "/attempt_0_rank_" + std::to_string(place.rank) + "_error.json";
+    const std::string error_file = request_.error_folder + "/attempt_" + std::to_string(attempt_) + "_rank_" +
+                                   std::to_string(place.rank) + "_error.json";
     plans.push_back({place, worker_variables(inherited_, environment_, place, error_file), error_file});
   }
   supervisor_->start(plans);
@@ -211,21 +223,55 @@ void Job::finish_output() {
   if (relay_) relay_->finish([this] { return supervisor_->is_impatient(); });
 }
 
-int Job::run() {
+// One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
+// stop before the ranks were started.
+std::optional<JobEnd> Job::run_attempt() {
+  supervisor_.reset();
+  store_.reset();
   start_store();
   start_supervisor();
-  if (several_nodes() && !meet_other_nodes()) {
-    finish_output();
-    if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
-    return to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
-  }
+  if (several_nodes() && !meet_other_nodes()) return std::nullopt;
   start_ranks();
   JobEnd end = supervisor_->wait();
   if (several_nodes()) leave_other_nodes(end);
   finish_output();  // the ranks' last lines before the report
   messages().say_block(failure_report(end));
+  return end;
+}
+
+// Restarts are for failures, not for being told to stop or being late.
+bool Job::should_restart(const JobEnd& end) const {
+  return attempt_ < options_.max_restarts && exit_status(end) != 0 && end.stop_signal == 0 && !end.is_late &&
+         !supervisor_->is_impatient();
+}
+
+// False when ddprun was told to stop meanwhile.
+bool Job::wait_before_restart() {
+  run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return supervisor_->is_impatient(); });
+  return !supervisor_->is_impatient();
+}
+
+int Job::run() {
+  if (options_.timeout) {
+    loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] {
+      if (supervisor_) supervisor_->stop_late();
+    });
+  }
+  std::optional<JobEnd> end = run_attempt();
+  while (end && should_restart(*end)) {
+    ++attempt_;
+    messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
+                   std::to_string(options_.max_restarts));
+    if (!wait_before_restart()) break;
+    end = run_attempt();
+  }
   finish_output();
-  const int status = exit_status(end);
+  if (!end) {
+    if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
+    if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kTimeout);
+    return to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
+  }
+  const int status = exit_status(*end);
   const bool output_lost = relay_ && !relay_->problem().empty();
   return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
 }

@@ -1,6 +1,10 @@
 #include "launcher/launch.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -33,6 +37,9 @@ int guard_errors(const Body& body) noexcept {
 
 int run_job(Options options) {
   if (options.nproc_per_node == Options::kOnePerCpu) options.nproc_per_node = usable_cpus();
+  if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
+    throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
+  }
   Program program = resolve_program(options);
   const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
   const JobRequest request{std::move(options), std::move(program), error_files.path()};

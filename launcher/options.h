@@ -24,6 +24,13 @@ struct Options {
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // for the whole job
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_backoff{0};
+  bool keep_daemons = false;
+
+  std::vector<std::string> exported{};  // "NAME=value", or "NAME": as in ddprun's own environment
+  std::string working_folder{};         // unset: ddprun's
 
   std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
   bool no_prefix = false;                            // ranks write to ddprun's own descriptors

@@ -73,7 +73,8 @@ void Spawner::run_child(const SpawnRequest& request, pid_t launcher) const {
   while (::read(gate_.reader.get(), &byte, 1) < 0 && errno == EINTR) {
   }
 
-  if (move_to(request.stdin_fd, STDIN_FILENO) && move_to(request.stdout_fd, STDOUT_FILENO) &&
+  const bool is_in_place = start_.working_folder.empty() || ::chdir(start_.working_folder.c_str()) == 0;
+  if (is_in_place && move_to(request.stdin_fd, STDIN_FILENO) && move_to(request.stdout_fd, STDOUT_FILENO) &&
       move_to(request.stderr_fd, STDERR_FILENO)) {
     ::setrlimit(RLIMIT_NOFILE, &start_.open_files);
     ::sigprocmask(SIG_SETMASK, &start_.mask, nullptr);

@@ -41,6 +41,7 @@ struct ExecFailure {
 struct WorkerStart {
   sigset_t mask{};
   rlimit open_files{};
+  std::string working_folder{};  // empty: ddprun's
 };
 
 class Spawner {

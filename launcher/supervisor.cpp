@@ -75,7 +75,8 @@ void Supervisor::start(const std::vector<RankPlan>& plans) {
                             .shell_arguments = shell_arguments.size() > 1 ? shell_arguments.data() : nullptr,
                             .stdin_fd = null_fd.get()};
   for (const RankPlan& plan : plans) spawn_rank(plan, common);
-  guarded_.terminal_input.reset();  // rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end
+  // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
+  if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
   spawner_.open_gate();
 }
@@ -266,6 +267,12 @@ void Supervisor::stop_because(FailureElsewhere failure) {
   stop_ranks(SIGTERM);
 }
 
+void Supervisor::stop_late() {
+  if (done_ || stopping_) return;
+  end_.is_late = true;
+  stop_ranks(SIGTERM);
+}
+
 void Supervisor::stop_ranks(int signal_number) {
   for (Rank& rank : ranks_) {
     if (!rank.running) continue;
@@ -306,7 +313,7 @@ void Supervisor::kill_everything() {
 
 void Supervisor::begin_sweep() {
   sweeping_ = true;
-  if (!has_children()) {
+  if (!has_children() || (options_.keep_daemons && !killing_)) {
     done_ = true;
     return;
   }

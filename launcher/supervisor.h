@@ -34,6 +34,8 @@ struct SupervisorOptions {
   Program program{};
   std::vector<std::string> environment{};
   std::chrono::milliseconds grace{30'000};
+  bool keep_daemons = false;
+  bool may_restart = false;  // another attempt may follow, whose rank 0 needs the terminal's input too
   // Called when this node's ranks begin to be stopped: because the first one failed, or ddprun was told to stop.
   std::function<void(std::string text, int exit_status)> on_stop{};
   WorkerStart worker_start{};
@@ -54,6 +56,10 @@ class Supervisor {
   JobEnd wait();
   // Stops all ranks because another node failed.
   void stop_because(FailureElsewhere failure);
+  // Stops all ranks because the job has taken too long.
+  void stop_late();
+  // The ranks were asked to stop, or would be if there were any yet.
+  bool is_stopping() const { return stopping_; }
   // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
   int stop_signal() const { return end_.stop_signal; }
   // After wait(): the user does not want to wait for anything any more.

@@ -52,6 +52,10 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
   if (!has_variable(inherited, "OMP_NUM_THREADS")) {
     variables.push_back(entry("OMP_NUM_THREADS", job.default_omp_threads));
   }
+  for (const std::string& text : job.exported) {
+    std::erase_if(variables, [&](const std::string& other) { return name_of(other) == name_of(text); });
+    if (text.find('=') != std::string::npos) variables.push_back(text);
+  }
   return variables;
 }
 

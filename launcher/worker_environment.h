@@ -27,8 +27,9 @@ struct JobEnvironment {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
-  int default_omp_threads = 1;  // used when OMP_NUM_THREADS is unset
-  bool agent_store = true;      // the launcher hosts the store; false: rank 0 does
+  int default_omp_threads = 1;          // used when OMP_NUM_THREADS is unset
+  std::vector<std::string> exported{};  // the user's own "NAME=value"; they override all others
+  bool agent_store = true;              // the launcher hosts the store; false: rank 0 does
 };
 
 // True when `environment` (entries "NAME=value") has a variable `name`.

@@ -1,0 +1,126 @@
+"""Options that change how a job runs: restarts, time limit, environment, folder, daemons, and torchrun's spellings."""
+
+import os
+import signal
+import socket
+import time
+
+from harness import LauncherTest, is_running, main, shell, wait_until
+
+
+class Restarts(LauncherTest):
+    def test_a_job_that_fails_once_is_started_again_as_a_whole(self):
+        script = """
+            echo "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT $TORCHELASTIC_ERROR_FILE" >> seen.$RANK
+            [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0
+            [ $RANK = 1 ] && exit 5
+            sleep 1000"""
+        status, _, err = self.run_job("-n", "3", "--max-restarts", "2", *shell(script))
+        self.assertEqual(status, 0, err)
+        self.assertIn("rank 1 failed first: it exited with status 5", err)
+        self.assertIn("restart 1 of 2", err)
+        files = set()
+        for rank in range(3):
+            lines = [line.split() for line in self.read(f"seen.{rank}").splitlines()]
+            self.assertEqual([line[:2] for line in lines], [["0", "2"], ["1", "2"]])
+            files.update(line[3] for line in lines)
+        self.assertEqual(len(files), 6)
+
+    def test_each_attempt_has_a_fresh_store(self):
+        program = self.write("client.py", """
+import os, socket, struct, sys
+with socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as store:
+    store.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + struct.pack("<BQ", 4, 2) + b"/k" + struct.pack("<q", 1))
+    data = b""
+    while len(data) < 8:
+        data += store.recv(8)
+sys.exit(40 + struct.unpack("<q", data)[0])
+""")
+        for options in ((), ("--master-port", str(self.free_port()))):
+            status, _, err = self.run_job("--max-restarts", "2", *options, program)
+            self.assertEqual(status, 41, err)
+            self.assertEqual(err.count("exited with status 41"), 3)
+
+    def free_port(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    def test_being_told_to_stop_is_no_reason_to_restart(self):
+        job = self.start("-n", "2", "--max-restarts", "5", *shell("echo x >> runs.$RANK; : > ready.$RANK; exec sleep 1000"))
+        self.wait_for_files("ready.0", "ready.1")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.finish()[0], 128 + signal.SIGTERM)
+        self.assertEqual(self.read("runs.0"), "x\n")
+
+    def test_a_signal_ends_the_wait_before_a_restart(self):
+        job = self.start("--max-restarts", "5", "--restart-backoff", "1000", *shell(": > ran; exit 3"))
+        self.wait_for_files("ran")
+        wait_until(lambda: not job.children_of(job.supervisor()), "the rank's end")
+        wait_until(lambda: job.process.poll() is not None or job.signal(signal.SIGTERM), "ddprun's end")
+        self.assertEqual(job.finish()[0], 3)
+
+    def test_the_leftovers_of_an_attempt_are_gone_before_the_next(self):
+        script = """
+            if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
+                setsid sleep 1000 & echo $! > daemon; exit 1
+            fi
+            ! kill -0 $(cat daemon) 2>/dev/null"""
+        self.assertEqual(self.run_job("--max-restarts", "1", *shell(script))[0], 0)
+
+
+class JobOptions(LauncherTest):
+    def test_a_time_limit_stops_the_job_with_124(self):
+        begin = time.monotonic()
+        job = self.start("-n", "2", "--timeout", "0.3", "sleep", "1000")
+        status, _, err = job.finish()
+        self.assertEqual(status, 124, err)
+        self.assertIn("--timeout", err)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assert_nothing_left(job)
+        self.assertEqual(self.run_job("--timeout", "100", "true")[0], 0)
+
+    def test_exported_variables(self):
+        script = 'echo "$A|$B|${OUTER-unset}|$RANK|$OMP_NUM_THREADS" > seen'
+        status, _, err = self.run_job("-x", "A=1=2", "-x", "B=", "-x", "OUTER", "-x", "OMP_NUM_THREADS=7", *shell(script),
+                                      environment={"OUTER": "kept"})
+        self.assertEqual(status, 0, err)
+        self.assertEqual(self.read("seen"), "1=2||kept|0|7\n")
+
+    def test_the_ranks_start_in_the_named_folder(self):
+        status, out, _ = self.run_job("--wdir", self.folder, "pwd", environment={"PWD": ""})
+        self.assertEqual((status, out.strip()), (0, os.path.realpath(self.folder)))
+        status, _, err = self.run_job("--wdir", self.path("nowhere"), "pwd")
+        self.assertEqual((status, len(err.splitlines())), (125, 1))
+
+    def test_daemons_can_be_kept(self):
+        job = self.start("--keep-daemons", *shell("setsid sleep 1000 >/dev/null 2>&1 & echo $! > daemon"))
+        self.assertEqual(job.finish()[0], 0)
+        daemon = int(self.read("daemon"))
+        self.assertTrue(is_running(daemon))
+        os.kill(daemon, signal.SIGKILL)
+
+    def test_options_from_pet_variables(self):
+        environment = {"PET_NPROC_PER_NODE": "2", "PET_ROLE": "r", "PET_NO_PREFIX": "1"}
+        status, out, err = self.run_job("sh", "-c", "echo $WORLD_SIZE $ROLE_NAME", environment=environment)
+        self.assertEqual((status, out), (0, "2 r\n2 r\n"), err)
+        status, out, _ = self.run_job("-n", "1", "sh", "-c", "echo $WORLD_SIZE", environment=environment)
+        self.assertEqual((status, out), (0, "1\n"))
+        self.assertEqual(self.run_job("true", environment={"PET_NPROC_PER_NODE": "many"})[0], 125)
+
+    def test_torchruns_other_options_are_accepted(self):
+        status, out, err = self.run_job("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=7", "--rdzv-conf",
+                                        "timeout=5", "--monitor-interval", "5", "--start-method", "spawn", "--local-addr",
+                                        "x", "--nnodes=1", "sh", "-c", "echo $TORCHELASTIC_RUN_ID")
+        self.assertEqual((status, out), (0, "7\n"), err)
+
+    def test_what_several_nodes_cannot_do_is_said(self):
+        for arguments, text in ((("--rdzv-backend=c10d",), "static"), (("--max-restarts", "1"), "--max_restarts"),
+                                (("--rdzv-endpoint", "host:x"), "--rdzv_endpoint")):
+            status, _, err = self.run_job("--nnodes", "2", *arguments, "true")
+            self.assertEqual((status, len(err.splitlines())), (125, 1), err)
+            self.assertIn(text, err)
+
+
+if __name__ == "__main__":
+    main()

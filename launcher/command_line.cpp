@@ -51,7 +51,7 @@ struct RawValues {
 void declare_options(CLI::App& app, RawValues& values) {
   const std::string job = "Which processes";
   app.add_option("-n,--nproc_per_node", values.nproc_per_node, "Processes on this node; also -np (1)")
-      ->type_name("N|cpu")
+      ->type_name("N|gpu|cpu|auto")
       ->group(job);
   app.add_option("--nnodes", values.nnodes, "Nodes of the job (1)")
       ->check(CLI::Range(1, 1 << 20))
@@ -324,10 +324,14 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   if (values.master_port >= 0) options.master_port = static_cast<std::uint16_t>(values.master_port);
   if (values.nproc_per_node == "cpu") {
     options.nproc_per_node = Options::kOnePerCpu;
+  } else if (values.nproc_per_node == "gpu") {
+    options.nproc_per_node = Options::kOnePerGpu;
+  } else if (values.nproc_per_node == "auto") {
+    options.nproc_per_node = Options::kAutomatic;
   } else {
     int count = 0;
     if (!CLI::detail::lexical_cast(values.nproc_per_node, count) || count < 1 || count > Options::kMaxLocalRanks) {
-      return usage_error("--nproc_per_node: expected cpu or a number from 1 to " +
+      return usage_error("--nproc_per_node: expected gpu, cpu, auto or a number from 1 to " +
                          std::to_string(Options::kMaxLocalRanks) + ", got '" + values.nproc_per_node + "'");
     }
     options.nproc_per_node = count;

@@ -4,11 +4,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "launcher/command_line.h"
+#include "launcher/gpus.h"
 #include "launcher/guardian.h"
 #include "launcher/job.h"
 #include "launcher/launch_error.h"
@@ -35,8 +37,22 @@ int guard_errors(const Body& body) noexcept {
   }
 }
 
+// The number of ranks on this node, whatever of the machine it depends on.
+int local_ranks(int nproc_per_node) {
+  if (nproc_per_node == Options::kOnePerCpu) return usable_cpus();
+  if (nproc_per_node > 0) return nproc_per_node;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto installed = installed_gpus();
+  const int gpus = installed ? visible_gpus(*installed, visible) : 0;
+  if (gpus > 0) return gpus;
+  if (nproc_per_node == Options::kAutomatic) return usable_cpus();
+  if (!installed) throw LaunchError("--nproc_per_node=gpu: no NVIDIA driver was found (libnvidia-ml.so.1)");
+  throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(installed->size()) + " GPUs is visible" +
+                    (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : ""));
+}
+
 int run_job(Options options) {
-  if (options.nproc_per_node == Options::kOnePerCpu) options.nproc_per_node = usable_cpus();
+  options.nproc_per_node = local_ranks(options.nproc_per_node);
   if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }

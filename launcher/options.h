@@ -10,7 +10,10 @@
 namespace launcher {
 
 struct Options {
-  static constexpr int kOnePerCpu = -1;         // nproc_per_node: one process per usable CPU
+  // Values of nproc_per_node that depend on the machine.
+  static constexpr int kOnePerCpu = -1;
+  static constexpr int kOnePerGpu = -2;
+  static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
   int nnodes = 1;

@@ -49,6 +49,7 @@ class Job:
         variables = dict(os.environ)
         for name in [name for name in variables if name.startswith(("PET_", "TORCHELASTIC_"))]:
             del variables[name]
+        variables.pop("CUDA_VISIBLE_DEVICES", None)
         variables["DDPRUN_TEST_FOLDER"] = folder
         variables.update(environment or {})
         name, value = self.mark.split("=")

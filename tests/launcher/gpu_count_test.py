@@ -1,0 +1,36 @@
+"""--nproc_per_node=gpu and auto, with a stand-in for the driver's library."""
+
+import os
+
+from harness import LauncherTest, main
+
+SHOW = ("--no-prefix", "sh", "-c", "echo $WORLD_SIZE")
+
+
+class GpuCount(LauncherTest):
+    def count(self, kind, gpus, **environment):
+        library = {"LD_LIBRARY_PATH": os.environ["FAKE_NVML"], "FAKE_GPUS": str(gpus), **environment}
+        status, out, err = self.run_job("--nproc-per-node", kind, *SHOW, environment=library)
+        self.assertEqual(status, 0, err)
+        lines = out.split()
+        self.assertEqual(lines, [str(len(lines))] * len(lines))
+        return len(lines)
+
+    def test_one_rank_per_visible_gpu(self):
+        self.assertEqual(self.count("gpu", 3), 3)
+        self.assertEqual(self.count("auto", 3), 3)
+        self.assertEqual(self.count("gpu", 8, CUDA_VISIBLE_DEVICES="1,GPU-0005,7"), 3)
+
+    def test_auto_takes_the_cpus_when_there_is_no_gpu(self):
+        self.assertEqual(self.count("auto", 0), len(os.sched_getaffinity(0)))
+        self.assertEqual(self.count("auto", 2, CUDA_VISIBLE_DEVICES=""), len(os.sched_getaffinity(0)))
+
+    def test_gpu_without_any_is_one_line(self):
+        status, _, err = self.run_job("-n", "gpu", *SHOW, environment={"LD_LIBRARY_PATH": os.environ["FAKE_NVML"],
+                                                                       "FAKE_GPUS": "2", "CUDA_VISIBLE_DEVICES": "5"})
+        self.assertEqual((status, len(err.splitlines())), (125, 1))
+        self.assertIn("none of the 2 GPUs is visible with CUDA_VISIBLE_DEVICES=5", err)
+
+
+if __name__ == "__main__":
+    main()

@@ -171,15 +171,11 @@ int64_t count_correct(models::LeNet& net, const ddp::Cifar10& test, const ddp::G
 
 /// The file to resume from, chosen by rank 0 for all; empty to start from the beginning.
 std::string checkpoint_to_resume(const Options& options, const ddp::GroupHandle& group) {
+  if (!options.resume) return "";
+  if (!options.resume->empty()) return *options.resume;
   const auto newest = group.rank() == 0 ? examples::newest_checkpoint(options.checkpoint_dir) : std::nullopt;
   const auto found = ddp::broadcast_string(newest ? newest->string() : "", 0, group);
-  if (!options.resume && !found.empty()) {
-    throw std::runtime_error("the run in " + options.checkpoint_dir +
-                             " would be overwritten: continue it with --resume, " +
-                             "or choose another --checkpoint-dir");
-  }
-  if (options.resume && !options.resume->empty()) return *options.resume;
-  if (options.resume && found.empty() && group.rank() == 0) {
+  if (found.empty() && group.rank() == 0) {
     std::printf("no checkpoint in %s yet: starting from the beginning\n", options.checkpoint_dir.c_str());
   }
   return found;
@@ -235,6 +231,8 @@ int main(int argc, char** argv) try {
   const ddp::Cifar10 test(options.data_dir, ddp::Cifar10::Split::kTest, normalization);
 
   auto group = ddp::init_process_group({.rank_info = local_rank.rank_info()});
+  // Started again by the launcher after a failure (--max_restarts): go on where the failed attempt was.
+  if (!options.resume && group.info().restart_count > 0) options.resume = "";
   const bool is_first = group.rank() == 0;
   if (is_first) print_banner(options, group, train, test);
 
@@ -246,8 +244,13 @@ int main(int argc, char** argv) try {
   const auto checkpoint = checkpoint_to_resume(options, group);
   const auto first_epoch = checkpoint.empty() ? 0 : resume(checkpoint, options, net, optimizer, group);
   // On rank 0 only: the wrapper, made next, copies its weights to the other ranks.
-  if (!options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
+  if (checkpoint.empty() && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
   Trainer trainer(options, group, train, net, optimizer);
+  if (is_first && !options.resume) {
+    if (const auto aside = examples::set_aside_checkpoints(options.checkpoint_dir)) {
+      std::printf("a new run: the earlier one's checkpoints are in %s now\n", aside->c_str());
+    }
+  }
 
   for (auto epoch = first_epoch; epoch < options.epochs; ++epoch) {
     const auto loss = trainer.train_epoch(epoch);

@@ -31,4 +31,18 @@ inline std::optional<std::filesystem::path> newest_checkpoint(const std::filesys
   return newest;
 }
 
+/// Makes room for a new run: moves an earlier run's checkpoints into `<folder>/previous-<n>` and returns that folder.
+/// One process does this for all.
+inline std::optional<std::filesystem::path> set_aside_checkpoints(const std::filesystem::path& folder) {
+  std::optional<std::filesystem::path> aside;
+  while (const auto checkpoint = newest_checkpoint(folder)) {
+    for (int n = 1; !aside; ++n) {
+      const auto candidate = folder / ("previous-" + std::to_string(n));
+      if (std::filesystem::create_directory(candidate)) aside = candidate;
+    }
+    std::filesystem::rename(*checkpoint, *aside / checkpoint->filename());
+  }
+  return aside;
+}
+
 }  // namespace examples

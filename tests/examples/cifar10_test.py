@@ -126,11 +126,17 @@ class Training(Cifar10Test):
         losses = {self.train(0, "--epochs", "1", "--seed", seed, folder=f"run{i}")[0][1] for i, seed in enumerate((1, 1, 2))}
         self.assertEqual(len(losses), 2)
 
-    def test_an_earlier_run_is_not_overwritten(self):
+    def test_an_earlier_run_is_set_aside_by_a_new_one(self):
+        self.train(0, "--epochs", "2")
+        before = [read_bytes(self.checkpoint(epoch)) for epoch in (0, 1)]
+        lines = self.succeed(2, *self.arguments("--epochs", "1", "--seed", "5"))
+        aside = self.path("run", "previous-1")
+        self.assertTrue(any(aside in line for line in lines), lines)
+        self.assertEqual([read_bytes(os.path.join(aside, f"epoch-000{epoch}.safetensors")) for epoch in (0, 1)], before)
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["epoch-0000.safetensors", "previous-1"])
+        self.assertNotEqual(read_bytes(self.checkpoint(0)), before[0])
         self.train(0, "--epochs", "1")
-        before = read_bytes(self.checkpoint(0))
-        self.fail_with(2, "continue it with --resume", *self.arguments("--epochs", "1"))
-        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+        self.assertIn("previous-2", os.listdir(self.path("run")))
 
     def test_a_loss_that_is_not_finite_stops_all_ranks_without_a_checkpoint(self):
         result = self.fail_with(2, "the loss is nan at step", *self.arguments("--epochs", "2", "--lr", "1e30"))

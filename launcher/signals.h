@@ -19,6 +19,7 @@ std::string signal_name(int signal_number);
 class SignalSource {
  public:
   SignalSource();
+  ~SignalSource() = default;
   SignalSource(const SignalSource&) = delete;
   SignalSource& operator=(const SignalSource&) = delete;
 

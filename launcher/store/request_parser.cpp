@@ -1,7 +1,8 @@
 #include "launcher/store/request_parser.h"
 
-#include <cstring>
 #include <utility>
+
+#include "launcher/store/wire_format.h"
 
 namespace launcher::store {
 
@@ -85,22 +86,10 @@ bool RequestParser::begin_request() {
   return true;
 }
 
-bool RequestParser::take_u64(std::uint64_t& value) {
+template <typename Integer>
+bool RequestParser::take(Integer& value) {
   if (unread().size() < sizeof value) return false;
-  value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i) {
-    value |= static_cast<std::uint64_t>(static_cast<std::uint8_t>(buffer_[position_ + i])) << (8 * i);
-  }
-  position_ += sizeof value;
-  return true;
-}
-
-bool RequestParser::take_u32(std::uint32_t& value) {
-  if (unread().size() < sizeof value) return false;
-  value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i) {
-    value |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(buffer_[position_ + i])) << (8 * i);
-  }
+  value = read_integer<Integer>(unread());
   position_ += sizeof value;
   return true;
 }
@@ -108,7 +97,7 @@ bool RequestParser::take_u32(std::uint32_t& value) {
 bool RequestParser::parse_bytes(std::vector<std::string>& target, std::size_t limit, const char* what) {
   if (!length_) {
     std::uint64_t length = 0;
-    if (!take_u64(length)) return false;
+    if (!take(length)) return false;
     if (length > limit) {
       return fail(std::string("a ") + what + " of " + std::to_string(length) + " bytes; the limit is " +
                   std::to_string(limit));
@@ -132,20 +121,16 @@ bool RequestParser::parse_field(Field field) {
       return parse_bytes(request_.keys, limits_.max_key_bytes, "key");
     case Field::kValue:
       return parse_bytes(request_.values, limits_.max_value_bytes, "value");
-    case Field::kInt64: {
-      std::uint64_t bits = 0;
-      if (!take_u64(bits)) return false;
-      request_.number = static_cast<std::int64_t>(bits);
-      return true;
-    }
+    case Field::kInt64:
+      return take(request_.number);
     case Field::kUint32: {
       std::uint32_t bits = 0;
-      if (!take_u32(bits)) return false;
+      if (!take(bits)) return false;
       request_.number = bits;
       return true;
     }
     case Field::kCount:
-      if (!take_u64(items_)) return false;
+      if (!take(items_)) return false;
       if (items_ > limits_.max_items) {
         return fail("a request with " + std::to_string(items_) + " keys; the limit is " +
                     std::to_string(limits_.max_items));

@@ -68,8 +68,8 @@ class RequestParser {
   Field field_at(std::size_t index) const;
   bool parse_field(Field field);
   bool parse_bytes(std::vector<std::string>& target, std::size_t limit, const char* what);
-  bool take_u64(std::uint64_t& value);
-  bool take_u32(std::uint32_t& value);
+  template <typename Integer>
+  bool take(Integer& value);
   std::string_view unread() const { return std::string_view(buffer_).substr(position_); }
   bool fail(std::string text);
   bool begin_request();

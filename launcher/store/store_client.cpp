@@ -76,7 +76,8 @@ void StoreClient::connect_next() {
     return;
   }
   state_ = State::kConnecting;
-  ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);  // the outcome is an event
+  // Not blocking: the outcome is an event, a failure too.
+  static_cast<void>(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length));
   loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t events) {
     if (state_ == State::kConnecting) {
       on_connecting();
@@ -108,7 +109,7 @@ void StoreClient::on_connecting() {
   send_pending();
 }
 
-void StoreClient::request(std::string bytes) {
+void StoreClient::request(std::string_view bytes) {
   outgoing_ += bytes;
   if (state_ == State::kConnected) send_pending();
 }
@@ -181,14 +182,14 @@ void StoreClient::parse_replies() {
 void StoreClient::set(std::string_view key, std::string_view value) {
   std::string bytes = begin(Opcode::kSet, key);
   append_text(bytes, value);
-  request(std::move(bytes));
+  request(bytes);
 }
 
 void StoreClient::add(std::string_view key, std::int64_t increment, OnNumber on_sum) {
   std::string bytes = begin(Opcode::kAdd, key);
   append_integer(bytes, increment);
   replies_.push_back({.on_number = std::move(on_sum)});
-  request(std::move(bytes));
+  request(bytes);
 }
 
 void StoreClient::compare_set(std::string_view key, std::string_view expected, std::string_view desired,
@@ -197,7 +198,7 @@ void StoreClient::compare_set(std::string_view key, std::string_view expected, s
   append_text(bytes, expected);
   append_text(bytes, desired);
   replies_.push_back({.on_text = std::move(on_value)});
-  request(std::move(bytes));
+  request(bytes);
 }
 
 void StoreClient::get(std::string_view key, OnText on_value) {
@@ -210,7 +211,7 @@ void StoreClient::wait(std::string_view key, OnDone on_ready) {
   append_integer(bytes, std::uint64_t{1});
   append_text(bytes, key);
   replies_.push_back({.on_done = std::move(on_ready)});
-  request(std::move(bytes));
+  request(bytes);
 }
 
 }  // namespace launcher::store

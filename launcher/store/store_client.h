@@ -56,7 +56,7 @@ class StoreClient {
   void send_pending();
   void parse_replies();
   void lose();
-  void request(std::string bytes);
+  void request(std::string_view bytes);
 
   EventLoop& loop_;
   std::string host_;

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "launcher/launch_error.h"
+#include "launcher/store/wire_format.h"
 
 namespace launcher::store {
 namespace {
@@ -288,36 +289,31 @@ void StoreServer::update_interest(Connection& connection) {
   }
 }
 
-void StoreServer::send_copy(ConnectionId to, std::string_view bytes) {
+// Where to append to the replies of `to`.
+std::string& StoreServer::packed_replies(ConnectionId to, std::size_t size) {
   Connection& connection = *connections_.at(to);
   if (connection.pending.empty()) woken_.push_back(to);
   if (connection.pending.empty() || connection.pending.back().shared) connection.pending.emplace_back();
-  connection.pending.back().own.append(bytes);
-  connection.pending_bytes += bytes.size();
+  connection.pending_bytes += size;
+  return connection.pending.back().own;
 }
 
 void StoreServer::send_u8(ConnectionId to, std::uint8_t value) {
-  const char byte = static_cast<char>(value);
-  send_copy(to, std::string_view(&byte, 1));
+  append_integer(packed_replies(to, sizeof value), value);
 }
 
 void StoreServer::send_u32(ConnectionId to, std::uint32_t value) {
-  std::array<char, sizeof value> bytes;
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(value >> (8 * i));
-  send_copy(to, std::string_view(bytes.data(), bytes.size()));
+  append_integer(packed_replies(to, sizeof value), value);
 }
 
 void StoreServer::send_i64(ConnectionId to, std::int64_t value) {
-  std::array<char, sizeof value> bytes;
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
-  send_copy(to, std::string_view(bytes.data(), bytes.size()));
+  append_integer(packed_replies(to, sizeof value), value);
 }
 
 void StoreServer::send_bytes(ConnectionId to, const Value& value) {
   send_i64(to, static_cast<std::int64_t>(value->size()));
   if (value->size() < kShareFrom) {
-    send_copy(to, *value);
+    packed_replies(to, value->size()).append(*value);
     return;
   }
   Connection& connection = *connections_.at(to);

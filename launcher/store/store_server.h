@@ -57,7 +57,7 @@ class StoreServer : private ReplySink {
   void refuse(Connection& connection, const std::string& reason);
   void close(ConnectionId id);
 
-  void send_copy(ConnectionId to, std::string_view bytes);
+  std::string& packed_replies(ConnectionId to, std::size_t size);
   void send_u8(ConnectionId to, std::uint8_t value) override;
   void send_u32(ConnectionId to, std::uint32_t value) override;
   void send_i64(ConnectionId to, std::int64_t value) override;

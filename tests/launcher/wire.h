@@ -6,15 +6,14 @@
 #include <vector>
 
 #include "launcher/store/request_parser.h"
+#include "launcher/store/wire_format.h"
 
 namespace launcher::store::wire {
 
 template <typename Integer>
 std::string integer(Integer value) {
   std::string bytes;
-  for (std::size_t i = 0; i < sizeof value; ++i) {
-    bytes.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i)));
-  }
+  append_integer(bytes, value);
   return bytes;
 }
 

@@ -76,6 +76,7 @@ std::string error_line(const Outcome& outcome) {
     ++count;
   }
   EXPECT_EQ(count, 1) << all_of(outcome);
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("Sanitizer"))) << "in a sanitizer build";
   return found;
 }
 

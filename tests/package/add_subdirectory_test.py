@@ -7,7 +7,7 @@ from consumer import check_consumer
 
 
 class AddSubdirectory(unittest.TestCase):
-    def test_builds_and_runs_alone_and_under_the_launcher_it_built(self):
+    def test_builds_and_runs_alone_and_under_the_launcher(self):
         build = support.WORK / "build"
         support.configure(
             support.HERE / "consumer", build,
@@ -15,8 +15,9 @@ class AddSubdirectory(unittest.TestCase):
             # As in the project's own build, so that ccache has these objects already.
             "-D", "CMAKE_BUILD_TYPE=Release",
         )  # fmt: skip
-        support.run("cmake", "--build", build, "--target", "consumer", "ddprun")
-        check_consumer(self, build, build / "ddprun/launcher/ddprun")
+        # Not the launcher once more: it knows nothing of the project that it is in.
+        support.run("cmake", "--build", build, "--target", "consumer")
+        check_consumer(self, build, support.path("PROGRAMS") / "ddprun")
 
 
 support.main()

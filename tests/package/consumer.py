@@ -25,10 +25,6 @@ def check_consumer(test: unittest.TestCase, build, launcher):
         test.assertEqual(lines[0][2], lines[1][2], "the ranks' weights differ")
         test.assertAlmostEqual(float(lines[0][2]), 4, delta=0.5, msg="the model has not learnt to add")
 
-    with test.subTest("through the launcher's target"):
-        result = support.run("cmake", "--build", build, "--target", "launch")
-        test.assertEqual([line[:2] for line in printed(result.stdout)], [(0, 2), (1, 2)], result.stdout)
-
     with test.subTest("a CPU program does not load CUDA's half of LibTorch"):
         test.assertNotIn("torch_cuda", support.run("readelf", "-d", program).stdout)
 

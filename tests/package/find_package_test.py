@@ -3,7 +3,7 @@
 import unittest
 
 import support
-from consumer import check_consumer
+from consumer import check_consumer, printed
 
 
 class FindPackage(unittest.TestCase):
@@ -18,6 +18,10 @@ class FindPackage(unittest.TestCase):
         support.run("cmake", "--build", build)
         launcher = support.PREFIX / "bin/ddprun"
         check_consumer(self, build, launcher)
+
+        with self.subTest("the launcher is a target"):
+            result = support.run("cmake", "--build", build, "--target", "launch")
+            self.assertEqual([line[:2] for line in printed(result.stdout)], [(0, 2), (1, 2)], result.stdout)
 
         with self.subTest("the README's program prints what the README shows"):
             result = support.run(launcher, "--nproc_per_node=2", build / "readme_program")

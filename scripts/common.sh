@@ -13,7 +13,7 @@ fail() {
 cache=${DDPRUN_CACHE:-${HOME:-$(cd ~ && pwd)}/.cache/ddprun}
 case $cache in /*) ;; *) cache=$PWD/$cache ;; esac
 export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
-export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache} CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD}
+export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 venv=$cache/venv
 build=$PWD/build/release
 

@@ -13,6 +13,7 @@ class Restarts(LauncherTest):
         script = """
             echo "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT $TORCHELASTIC_ERROR_FILE" >> seen.$RANK
             [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0
+            while [ ! -e seen.0 ] || [ ! -e seen.2 ]; do sleep 0.01; done
             [ $RANK = 1 ] && exit 5
             sleep 1000"""
         status, _, err = self.run_job("-n", "3", "--max-restarts", "2", *shell(script))

@@ -18,13 +18,9 @@ namespace {
 // appears under its name only when it is complete.
 void write_error_file(const std::string& path, const std::string& message) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const nlohmann::json content{
-      {"message",
-       {{"message", message},
-        {"extraInfo",
-         {{"py_callstack", message},
-          {"timestamp", std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now).count())},
-          {"timestamp_us", std::chrono::duration_cast<std::chrono::microseconds>(now).count()}}}}}};
+  // The shorter of the two forms that torchrun reads: only this one may have a time below the second, by which ddprun
+  // tells the first of several failures.
+  const nlohmann::json content{{"message", message}, {"timestamp", std::chrono::duration<double>(now).count()}};
   const std::string text = content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const std::string temporary = path + ".tmp." + std::to_string(getpid());
   std::FILE* file = std::fopen(temporary.c_str(), "wbe");

@@ -44,7 +44,7 @@ def print_table(table: list[dict]):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs benchmarks and prints a table.")
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Runs benchmarks and prints a table.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(names())}")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
     parser.add_argument("--minimum-ratio", type=float, metavar="R", help="fail when a row's ratio is below R")

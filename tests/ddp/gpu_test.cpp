@@ -1,0 +1,92 @@
+// On a machine with a GPU: NCCL with one rank, and two ranks that share the GPU over gloo (started by ddprun).
+#include <gmock/gmock.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include "comm/collectives.h"
+#include "comm/manual_seed.h"
+#include "ddp/distributed_data_parallel.h"
+
+namespace ddp {
+namespace {
+
+// The mean loss gradient of a linear layer after some steps on `device`, with data that does not depend on the rank
+// count.
+at::Tensor train(const GroupHandle& group, c10::Device device) {
+  manual_seed(3, group);
+  torch::nn::Linear net(8, 4);
+  net->to(device);
+  DistributedDataParallel<torch::nn::Linear> model(net, group);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 20; ++step) {
+    auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
+    const auto x = torch::randn({8, 8}, generator);
+    const auto share = x.chunk(group.size())[group.rank()].to(device);
+    optimizer.zero_grad();
+    model(share).square().mean().backward();
+    EXPECT_FALSE(net->weight.grad().is_view());
+    optimizer.step();
+  }
+  return net->weight.detach().cpu();
+}
+
+void expect_collectives_work(const GroupHandle& group) {
+  const auto rank = static_cast<float>(group.rank());
+  const auto size = static_cast<float>(group.size());
+  auto value = torch::full({1000}, rank + 1, group.device());
+  all_reduce(value, group);
+  EXPECT_EQ(value[999].item<float>(), size * (size + 1) / 2);
+  value.fill_(rank);
+  broadcast(value, group.size() - 1, group);
+  EXPECT_EQ(value[0].item<float>(), size - 1);
+  value.fill_(rank);
+  const auto all = all_gather(value, group);
+  for (int64_t r = 0; r < group.size(); ++r) EXPECT_EQ(all[r][5].item<float>(), static_cast<float>(r));
+  barrier(group);
+  EXPECT_EQ(broadcast_string("text", 0, group), "text");
+  EXPECT_EQ(all_gather_strings(std::to_string(group.rank()), group).back(), std::to_string(group.size() - 1));
+}
+
+TEST(OneRank, default_backend_uses_the_gpu) {
+  const auto group = init_process_group();
+  EXPECT_TRUE(torch::cuda::is_available());
+  EXPECT_TRUE(group.device().is_cuda());
+  expect_collectives_work(group);
+}
+
+TEST(OneRank, nccl_trains_as_the_cpu_does) {
+  auto group = init_process_group({.backend = "cpu:gloo,cuda:nccl"});
+  EXPECT_TRUE(group.device().is_cuda());
+  expect_collectives_work(group);
+  const auto on_gpu = train(group, group.device());
+  const auto on_cpu = train(group, c10::Device(c10::kCPU));
+  EXPECT_TRUE(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
+  group.close();
+}
+
+TEST(TwoRanks, gloo_shares_a_gpu_and_trains_as_the_cpu_does) {
+  const auto group = init_process_group({.backend = "gloo", .device = c10::Device(c10::kCUDA)});
+  ASSERT_EQ(group.size(), 2);
+  EXPECT_TRUE(group.device().is_cuda());
+  expect_collectives_work(group);
+  const auto on_gpu = train(group, group.device());
+  const auto on_cpu = train(group, c10::Device(c10::kCPU));
+  EXPECT_TRUE(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
+}
+
+TEST(SharedGpu, nccl_refuses_two_ranks_on_one_gpu) {
+  if (torch::cuda::device_count() != 1) GTEST_SKIP() << "needs exactly one visible GPU";
+  std::string message;
+  try {
+    const auto group = init_process_group({.backend = "nccl", .timeout = std::chrono::seconds(20)});
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  // The rank that came first cannot know: it waits for the other one, which is gone.
+  EXPECT_THAT(message, testing::AnyOf(testing::HasSubstr("NCCL needs one GPU per rank"),
+                                      testing::HasSubstr("could not connect the ranks")));
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,6 +1,7 @@
 #include "ddp/ddp_core.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <sstream>

@@ -1,7 +1,7 @@
 // The part of DistributedDataParallel that does not depend on the model's type.
 #pragma once
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>
@@ -10,6 +10,10 @@
 #include "comm/process_group.h"
 #include "comm/reducer.h"
 #include "ddp/ddp_options.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace ddp {
 

@@ -84,13 +84,13 @@ void run(const char* operation, const GroupHandle& group, const std::string& sub
   try {
     finish(start(*c10d_group));
   } catch (const std::exception& error) {
-    throw std::runtime_error(detail::who(state.info()) + ": " + operation + " (number " + std::to_string(number) +
-                             ") of a " + subject + " failed: " + detail::brief(error) + absent_ranks(state, number));
+    throw std::runtime_error(who(state.info()) + ": " + operation + " (number " + std::to_string(number) + ") of a " +
+                             subject + " failed: " + detail::brief(error) + absent_ranks(state, number));
   }
 }
 
 [[noreturn]] void refuse(const GroupHandle& group, const char* operation, const std::string& why) {
-  throw std::invalid_argument(detail::who(group.info()) + ": " + operation + ": " + why);
+  throw std::invalid_argument(who(group.info()) + ": " + operation + ": " + why);
 }
 
 void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {

@@ -8,10 +8,6 @@
 
 namespace ddp::detail {
 
-std::string who(const RankInfo& info) {
-  return "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
-}
-
 GroupState::GroupState(Parts parts)
     : info_(parts.info),
       backends_(parts.backends),

@@ -67,7 +67,4 @@ class GroupState {
   std::optional<uint64_t> pending_seed_;
 };
 
-/// "rank 1 of 2", the beginning of error messages.
-std::string who(const RankInfo& info);
-
 }  // namespace ddp::detail

@@ -29,7 +29,7 @@ BackendMap choose_backends(const ProcessGroupOptions& options, const RankInfo& i
   if (!options.backend.empty()) {
     const BackendMap map = parse_backend_map(options.backend);
     if (map.uses("local") && info.world_size > 1) {
-      throw std::invalid_argument(detail::who(info) + ": backend 'local' is for a single process");
+      throw std::invalid_argument(who(info) + ": backend 'local' is for a single process");
     }
     return map;
   }
@@ -41,7 +41,7 @@ BackendMap choose_backends(const ProcessGroupOptions& options, const RankInfo& i
 const detail::CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose) {
   std::string why;
   const detail::CudaPlugin* plugin = detail::cuda_plugin(&why);
-  if (plugin == nullptr) throw std::invalid_argument(detail::who(info) + ": " + purpose + " needs CUDA: " + why);
+  if (plugin == nullptr) throw std::invalid_argument(who(info) + ": " + purpose + " needs CUDA: " + why);
   return *plugin;
 }
 
@@ -50,7 +50,7 @@ c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& 
                               ? options.device->is_cuda()
                               : backends.cuda == "nccl" || (backends.cuda == "local" && cuda_device_count() > 0);
   if (!wants_cuda && backends.cuda == "nccl") {
-    throw std::invalid_argument(detail::who(info) + ": backend '" + backends.text() + "' needs a CUDA device, not '" +
+    throw std::invalid_argument(who(info) + ": backend '" + backends.text() + "' needs a CUDA device, not '" +
                                 options.device->str() + "'");
   }
   if (!wants_cuda) return options.device.value_or(c10::Device(c10::kCPU));
@@ -61,7 +61,7 @@ c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& 
   const DeviceChoice choice = choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
                                                  backends.cuda == "nccl", visible ? "'" + *visible + "'" : "unset");
   if (!choice.notice.empty()) {
-    std::fprintf(stderr, "ddprun: %s: %s\n", detail::who(info).c_str(), choice.notice.c_str());
+    std::fprintf(stderr, "ddprun: %s: %s\n", who(info).c_str(), choice.notice.c_str());
   }
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice.index)};
 }
@@ -150,7 +150,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   try {
     parts.group = make_group(store.root, store.generation, backends, info, device, timeout);
   } catch (const std::exception& error) {
-    throw std::runtime_error(detail::who(info) + ": could not connect the ranks (backend " + backends.text() +
+    throw std::runtime_error(who(info) + ": could not connect the ranks (backend " + backends.text() +
                              "): " + detail::brief(error) + detail::missing_ranks(store, info));
   }
   return ProcessGroup(std::make_shared<GroupState>(std::move(parts)));
@@ -213,7 +213,7 @@ void ProcessGroup::release() noexcept {
   try {
     close();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "ddprun: %s: closing the process group: %s\n", detail::who(info()).c_str(),
+    std::fprintf(stderr, "ddprun: %s: closing the process group: %s\n", who(info()).c_str(),
                  detail::brief(error).c_str());
   }
 }

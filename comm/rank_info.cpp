@@ -72,12 +72,12 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (address) info.master_addr = *address;
   if (port) info.master_port = static_cast<uint16_t>(parse_int("MASTER_PORT", *port, 1, 65535));
   if (info.world_size == 1) return;
-  const std::string who = "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size) + ": ";
+  const std::string me = who(info) + ": ";
   const std::string advice =
       " Start the program with ddprun or torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free "
       "port.";
-  if (!address || address->empty()) fail(who + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
-  if (!port) fail(who + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
+  if (!address || address->empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
+  if (!port) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }
 
 void read_family(const EnvironmentLookup& lookup, const Family& family, RankInfo& info) {
@@ -128,6 +128,10 @@ const Family* find_family(const EnvironmentLookup& lookup) {
 }
 
 }  // namespace
+
+std::string who(const RankInfo& info) {
+  return "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
+}
 
 EnvironmentLookup process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {

@@ -27,6 +27,9 @@ struct RankInfo {
   std::string source = "single process";
 };
 
+/// "rank 1 of 2", the beginning of error messages.
+std::string who(const RankInfo& info);
+
 /// The calling process's environment.
 EnvironmentLookup process_environment();
 

@@ -152,7 +152,7 @@ void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHan
   try {
     c10d::verify_params_across_processes(c10d_group, parameters, std::nullopt);
   } catch (const std::exception& error) {
-    throw std::runtime_error(detail::who(group.info()) + ": " + detail::brief(error));
+    throw std::runtime_error(who(group.info()) + ": " + detail::brief(error));
   }
 }
 

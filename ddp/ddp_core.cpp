@@ -41,18 +41,15 @@ std::vector<at::Tensor> state_of(const torch::nn::Module& module, bool with_buff
   return state;
 }
 
-std::string who(const GroupHandle& group) {
-  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": ";
-}
-
 }  // namespace
 
 DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options)
     : group_(std::move(group)), options_(options), module_(std::move(module)) {
-  if (!module_) throw std::invalid_argument(who(group_) + "DistributedDataParallel got an empty module holder");
+  if (!module_)
+    throw std::invalid_argument(who(group_.info()) + ": DistributedDataParallel got an empty module holder");
   if (options.bucket_cap_bytes <= 0 || options.first_bucket_bytes <= 0) {
     throw std::invalid_argument(
-        who(group_) + "DistributedDataParallel: bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
+        who(group_.info()) + ": DistributedDataParallel: bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
         " and first_bucket_bytes=" + std::to_string(options.first_bucket_bytes) + ": both must be positive");
   }
   each_once(module_->named_parameters(), [&](const std::string& name, const at::Tensor& value) {
@@ -62,14 +59,15 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   });
   if (parameters_.empty()) {
     throw std::invalid_argument(
-        who(group_) +
-        "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.");
+        who(group_.info()) +
+        ": DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.");
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].device().type() == parameters_[0].device().type()) continue;
     std::ostringstream text;
-    text << who(group_) << "DistributedDataParallel needs all parameters on one type of device, but '" << names_[0]
-         << "' is on " << parameters_[0].device() << " and '" << names_[i] << "' on " << parameters_[i].device();
+    text << who(group_.info()) << ": DistributedDataParallel needs all parameters on one type of device, but '"
+         << names_[0] << "' is on " << parameters_[0].device() << " and '" << names_[i] << "' on "
+         << parameters_[i].device();
     throw std::invalid_argument(text.str());
   }
   first_options_ = parameters_.front().options();

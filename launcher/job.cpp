@@ -193,7 +193,8 @@ void Job::start_ranks() {
                           .role_world_size = ranks_.role_world_size};
     const std::string error_file = request_.error_folder + "/attempt_" + std::to_string(attempt_) + "_rank_" +
                                    std::to_string(place.rank) + "_error.json";
-    plans.push_back({place, worker_variables(inherited_, environment_, place, error_file), error_file});
+    plans.push_back({place, worker_variables(inherited_, environment_, place, error_file), error_file,
+                     program_of_rank(request_.program, options_, place)});
   }
   supervisor_->start(plans);
 }

@@ -39,7 +39,10 @@ struct Options {
   bool no_prefix = false;                            // ranks write to ddprun's own descriptors
 
   bool module = false;                 // -m: the program is a Python module
+  bool run_path = false;               // --run_path: the program is a Python script whatever its name
   bool no_python = false;              // --no_python: execute a .py file directly
+  std::string local_rank_argument{};   // --pass_local_rank: ranks get --NAME=<local rank> as their last argument
+  bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 bool runs_with_python(const Options& options) {
   if (options.no_python) return false;
-  return options.module || options.program.front().ends_with(".py");
+  return options.module || options.run_path || options.program.front().ends_with(".py");
 }
 
 // 0, or the errno that executing `file` would give.
@@ -48,6 +48,54 @@ bool is_text(const std::string& file) {
 }
 
 }  // namespace
+
+namespace {
+
+std::optional<int> field_of(const RankPlace& place, std::string_view name) {
+  if (name == "rank") return place.rank;
+  if (name == "local_rank") return place.local_rank;
+  if (name == "world_size") return place.world_size;
+  if (name == "local_world_size") return place.local_world_size;
+  return std::nullopt;
+}
+
+// Replaces each ${field}; whatever else there is stays as it is.
+std::string expand_fields(std::string_view text, const RankPlace& place) {
+  std::string expanded;
+  while (true) {
+    const std::size_t open = text.find("${");
+    const std::size_t close = open == std::string_view::npos ? open : text.find('}', open);
+    if (close == std::string_view::npos) break;
+    const std::optional<int> value = field_of(place, text.substr(open + 2, close - open - 2));
+    // An unknown field may still have a known one inside, as in "${a${rank}".
+    const std::size_t taken = value ? close + 1 : open + 2;
+    expanded.append(text.substr(0, value ? open : taken));
+    if (value) expanded.append(std::to_string(*value));
+    text.remove_prefix(taken);
+  }
+  return expanded.append(text);
+}
+
+}  // namespace
+
+std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place) {
+  if (options.local_rank_argument.empty() && !options.expand_arguments) return std::nullopt;
+  Program own = program;
+  // The user's own arguments are the last ones in both lists.
+  const auto count = static_cast<std::ptrdiff_t>(options.program.size()) - 1;
+  for (std::vector<std::string>* arguments : {&own.arguments, &own.shell_arguments}) {
+    if (arguments->empty()) continue;
+    if (options.expand_arguments) {
+      for (auto argument = arguments->end() - count; argument != arguments->end(); ++argument) {
+        *argument = expand_fields(*argument, place);
+      }
+    }
+    if (!options.local_rank_argument.empty()) {
+      arguments->push_back("--" + options.local_rank_argument + "=" + std::to_string(place.local_rank));
+    }
+  }
+  return own;
+}
 
 std::vector<std::string> worker_arguments(const Options& options, const std::string& python_executable) {
   std::vector<std::string> arguments;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/options.h"
+#include "launcher/worker_environment.h"
 
 namespace launcher {
 
@@ -27,5 +28,9 @@ struct Program {
   std::vector<std::string> shell_arguments;
 };
 Program resolve_program(const Options& options);
+
+// The program of one rank where it differs from the others': with --pass_local_rank and --expand_arguments. Nothing
+// when all ranks get the same arguments. Pure.
+std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place);
 
 }  // namespace launcher

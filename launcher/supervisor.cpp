@@ -29,11 +29,11 @@ constexpr auto kSweepInterval = 50ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
 constexpr auto kKillPatience = 10s;
 
-// "a", "b" -> a null-terminated array of pointers into `strings`.
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+// "a", "b" -> a null-terminated array of pointers into `strings`, as exec wants it (it changes nothing).
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
-  for (std::string& text : strings) pointers.push_back(text.data());
+  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
   return pointers;
 }
@@ -66,30 +66,29 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::start(const std::vector<RankPlan>& plans) {
-  const std::vector<char*> arguments = pointers_to(options_.program.arguments);
-  const std::vector<char*> shell_arguments = pointers_to(options_.program.shell_arguments);
   const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ranks_.reserve(plans.size());
-  const SpawnRequest common{.file = options_.program.file.c_str(),
-                            .arguments = arguments.data(),
-                            .shell_arguments = shell_arguments.size() > 1 ? shell_arguments.data() : nullptr,
-                            .stdin_fd = null_fd.get()};
-  for (const RankPlan& plan : plans) spawn_rank(plan, common);
+  for (const RankPlan& plan : plans) spawn_rank(plan, null_fd.get());
   // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
   if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
   spawner_.open_gate();
 }
 
-void Supervisor::spawn_rank(const RankPlan& plan, const SpawnRequest& common) {
+void Supervisor::spawn_rank(const RankPlan& plan, int null_fd) {
+  const Program& program = plan.program ? *plan.program : options_.program;
+  const std::vector<char*> arguments = pointers_to(program.arguments);
+  const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
   std::vector<char*> environment;
   environment.reserve(options_.environment.size() + plan.variables.size() + 1);
-  for (std::string& entry : options_.environment) environment.push_back(entry.data());
+  for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
-  SpawnRequest request = common;
-  request.environment = environment.data();
-  if (plan.place.local_rank == 0) request.stdin_fd = guarded_.terminal_input.get();
+  SpawnRequest request{.file = program.file.c_str(),
+                       .arguments = arguments.data(),
+                       .shell_arguments = program.shell_arguments.empty() ? nullptr : shell_arguments.data(),
+                       .environment = environment.data(),
+                       .stdin_fd = plan.place.local_rank == 0 ? guarded_.terminal_input.get() : null_fd};
   OutputRelay::RankStreams streams;
   if (relay_ != nullptr) {
     streams = relay_->add_rank(plan.place);

@@ -28,6 +28,7 @@ struct RankPlan {
   RankPlace place;
   std::vector<std::string> variables;  // on top of SupervisorOptions::environment
   std::string error_file;
+  std::optional<Program> program{};  // when it is not SupervisorOptions::program
 };
 
 struct SupervisorOptions {
@@ -75,7 +76,7 @@ class Supervisor {
     bool told_to_stop = false;
   };
 
-  void spawn_rank(const RankPlan& plan, const SpawnRequest& common);
+  void spawn_rank(const RankPlan& plan, int null_fd);
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_rank_event(std::size_t index);

@@ -37,6 +37,48 @@ TEST(WorkerArguments, ModulesAndNoPython) {
   EXPECT_EQ(worker_arguments(options, "python3"), Words{"t.py"});
 }
 
+TEST(WorkerArguments, RunPathMeansPythonWhateverTheName) {
+  Options options = with_program({"folder_with_main", "a"});
+  options.run_path = true;
+  EXPECT_EQ(worker_arguments(options, "python3"), (Words{"python3", "-u", "folder_with_main", "a"}));
+}
+
+constexpr RankPlace kPlace{.rank = 11, .local_rank = 3, .world_size = 16, .local_world_size = 8};
+
+Words arguments_of_rank(const Options& options, Words arguments) {
+  return program_of_rank({.file = "f", .arguments = std::move(arguments), .shell_arguments = {}}, options, kPlace)
+      .value()
+      .arguments;
+}
+
+TEST(ProgramOfRank, IsTheSameForAllUnlessAskedFor) {
+  EXPECT_FALSE(program_of_rank({}, with_program({"t", "${rank}"}), kPlace).has_value());
+}
+
+TEST(ProgramOfRank, GetsItsLocalRankAsTheLastArgument) {
+  Options options = with_program({"t.py", "a"});
+  options.local_rank_argument = "local_rank";
+  EXPECT_EQ(arguments_of_rank(options, {"python3", "-u", "t.py", "a"}),
+            (Words{"python3", "-u", "t.py", "a", "--local_rank=3"}));
+}
+
+TEST(ProgramOfRank, ExpandsItsFieldsInTheUsersArgumentsOnly) {
+  Options options =
+      with_program({"${rank}", "a${local_rank}b", "$$x", "${x", "${x}${rank}/${world_size}", "${a${rank}}"});
+  options.expand_arguments = true;
+  EXPECT_EQ(arguments_of_rank(options, options.program),
+            (Words{"${rank}", "a3b", "$$x", "${x", "${x}11/16", "${a11}"}));
+}
+
+TEST(ProgramOfRank, AScriptWithoutAShebangGetsTheSame) {
+  Options options = with_program({"./t", "${local_rank}"});
+  options.expand_arguments = true;
+  const auto own = program_of_rank(
+      {.file = "./t", .arguments = {"./t", "${local_rank}"}, .shell_arguments = {"/bin/sh", "./t", "${local_rank}"}},
+      options, kPlace);
+  EXPECT_EQ(own.value().shell_arguments, (Words{"/bin/sh", "./t", "3"}));
+}
+
 class FindExecutable : public testing::Test {
  protected:
   std::string make(const std::string& name, mode_t mode) {

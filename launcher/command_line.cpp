@@ -44,6 +44,10 @@ struct RawValues {
   bool module = false;
   bool no_python = false;
   bool version = false;
+  std::string event_file;
+  bool dry_run = false;
+  bool show_environment = false;
+  bool check = false;
   std::string prefix;
   bool no_prefix = false;
 };
@@ -98,6 +102,10 @@ void declare_options(CLI::App& app, RawValues& values) {
       ->group(output);
   app.add_flag("--no_prefix", values.no_prefix, "Ranks write to ddprun's own output directly")->group(output);
 
+  app.add_option("--events", values.event_file, "Append one JSON line per start, exit, restart, failure and end")
+      ->type_name("FILE")
+      ->group(output);
+
   const std::string end = "How it ends";
   app.add_option("--grace", values.grace_seconds, "Seconds between asking a process to stop and killing it (30)")
       ->type_name("SECONDS")
@@ -126,7 +134,13 @@ void declare_options(CLI::App& app, RawValues& values) {
     app.add_option(name, values.torchrun.ignored, "Accepted; means nothing here")->type_name("X")->group(torchrun);
   }
 
-  app.add_flag("--version", values.version, "Print the version and exit")->group("Information");
+  const std::string information = "Information";
+  app.add_flag("--dry_run", values.dry_run, "Print what would be started, and start nothing")->group(information);
+  app.add_flag("--show_env", values.show_environment, "Print each rank's variables and GPUs, and start nothing")
+      ->group(information);
+  app.add_flag("--check", values.check, "Print what was built and what this machine offers, and whether a job could run")
+      ->group(information);
+  app.add_flag("--version", values.version, "Print the version and exit")->group(information);
 }
 
 // Each option with a value also reads PET_<NAME>, as torchrun's do; flags read PET_<NAME>=1.
@@ -186,6 +200,12 @@ std::optional<std::chrono::milliseconds> milliseconds(double seconds) {
 
 ExitRequest usage_error(const std::string& text) {
   return {to_int(ExitStatus::kLauncherError), "ddprun: " + text + "\n"};
+}
+
+Options::Mode mode_of(const RawValues& values) {
+  if (values.check) return Options::Mode::kCheck;
+  if (values.dry_run) return Options::Mode::kDryRun;
+  return values.show_environment ? Options::Mode::kShowEnvironment : Options::Mode::kRun;
 }
 
 // The launcher's own arguments, each rewritten to one unambiguous word (`--name` or `--name=value`), and where the
@@ -285,7 +305,8 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   const auto restart_backoff = milliseconds(values.restart_backoff_seconds);
   if (!restart_backoff) return usage_error("--restart_backoff: expected seconds from 0 to 1000000000");
 
-  Options options{.nnodes = values.nnodes,
+  Options options{.mode = mode_of(values),
+                  .nnodes = values.nnodes,
                   .node_rank = values.node_rank,
                   .standalone = values.standalone,
                   .master_addr = values.master_addr,
@@ -298,6 +319,7 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
                   .keep_daemons = values.keep_daemons,
                   .exported = values.exported,
                   .working_folder = values.working_folder,
+                  .event_file = values.event_file,
                   .module = values.module,
                   .no_python = values.no_python,
                   .program = std::move(split.program)};
@@ -339,8 +361,10 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   options.no_prefix = values.no_prefix;
   if (app.count("--prefix") != 0) options.prefix = values.prefix.empty() ? PrefixTemplate::kDefault : values.prefix;
   if (options.prefix && options.no_prefix) return usage_error("--prefix and --no_prefix exclude each other");
-  if (options.program.empty()) return usage_error("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
-  if (options.program.front().empty()) return usage_error("the program's name is empty");
+  const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
+  if (options.program.empty() && needs_program)
+    return usage_error("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
+  if (!options.program.empty() && options.program.front().empty()) return usage_error("the program's name is empty");
   if (options.module && options.no_python) return usage_error("-m and --no_python exclude each other");
   if (options.node_rank >= options.nnodes) {
     return usage_error("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes " +

@@ -16,6 +16,10 @@ struct Options {
   static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
+  // What the command line asks for besides running a job.
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck };
+
+  Mode mode = Mode::kRun;
   int nnodes = 1;
   int node_rank = 0;
   int nproc_per_node = 1;
@@ -37,6 +41,8 @@ struct Options {
 
   std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
   bool no_prefix = false;                            // ranks write to ddprun's own descriptors
+
+  std::string event_file{};  // one JSON line per event of the job; unset: none
 
   bool module = false;                 // -m: the program is a Python module
   bool run_path = false;               // --run_path: the program is a Python script whatever its name

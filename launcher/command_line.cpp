@@ -138,7 +138,8 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_flag("--dry_run", values.dry_run, "Print what would be started, and start nothing")->group(information);
   app.add_flag("--show_env", values.show_environment, "Print each rank's variables and GPUs, and start nothing")
       ->group(information);
-  app.add_flag("--check", values.check, "Print what was built and what this machine offers, and whether a job could run")
+  app.add_flag("--check", values.check,
+               "Print what was built and what this machine offers, and whether a job could run")
       ->group(information);
   app.add_flag("--version", values.version, "Print the version and exit")->group(information);
 }

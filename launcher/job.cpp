@@ -17,6 +17,7 @@
 #include "launcher/line.h"
 #include "launcher/nodes/node_group.h"
 #include "launcher/output/output_relay.h"
+#include "launcher/rank_plan.h"
 #include "launcher/store/store_server.h"
 #include "launcher/supervisor.h"
 #include "launcher/usable_cpus.h"
@@ -27,17 +28,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint16_t kDefaultMasterPort = 29500;  // torchrun's, for several nodes
 // How long a node that ended well waits for the others; torchrun's.
 constexpr auto kLeaveTimeout = 300s;
 // How long the answer of the store may take that says whether another node failed earlier.
 constexpr auto kFailureAnswerTimeout = 1s;
-
-std::vector<std::string> current_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
-  return entries;
-}
 
 std::string random_id() {
   std::random_device source;
@@ -102,7 +96,7 @@ Job::Job(const JobRequest& request, Guarded guarded)
       open_files_(raise_open_files()),
       cpus_(usable_cpus()),
       inherited_(current_environment()),
-      ranks_{0, options_.nproc_per_node, 0, options_.nproc_per_node} {
+      ranks_(even_ranks(options_)) {
   const bool several_ranks = options_.nproc_per_node > 1 || several_nodes();
   if (options_.prefix || (several_ranks && !options_.no_prefix)) {
     relay_.emplace(loop_, PrefixTemplate(options_.prefix.value_or(std::string(PrefixTemplate::kDefault))));
@@ -110,15 +104,7 @@ Job::Job(const JobRequest& request, Guarded guarded)
 }
 
 void Job::start_store() {
-  environment_ = {.role = options_.role,
-                  .run_id = options_.rdzv_id,
-                  .master_addr = several_nodes() ? options_.master_addr : "127.0.0.1",
-                  .master_port = options_.master_port.value_or(several_nodes() ? kDefaultMasterPort : 0),
-                  .restart_count = attempt_,
-                  .max_restarts = options_.max_restarts,
-                  .default_omp_threads = default_omp_threads(cpus_, options_.nproc_per_node),
-                  .exported = options_.exported};
-  if (environment_.run_id.empty()) environment_.run_id = several_nodes() ? "none" : random_id_;
+  environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
   if (hosts_store()) {
     store_.emplace(loop_, messages(),
                    store::ServerOptions{.port = static_cast<std::uint16_t>(environment_.master_port),
@@ -180,23 +166,7 @@ bool Job::meet_other_nodes() {
 }
 
 void Job::start_ranks() {
-  std::vector<RankPlan> plans;
-  plans.reserve(static_cast<std::size_t>(options_.nproc_per_node));
-  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
-    const RankPlace place{.rank = ranks_.first_rank + local_rank,
-                          .local_rank = local_rank,
-                          .world_size = ranks_.world_size,
-                          .local_world_size = options_.nproc_per_node,
-                          .group_rank = options_.node_rank,
-                          .group_world_size = options_.nnodes,
-                          .role_rank = ranks_.first_role_rank + local_rank,
-                          .role_world_size = ranks_.role_world_size};
-    const std::string error_file = request_.error_folder + "/attempt_" + std::to_string(attempt_) + "_rank_" +
-                                   std::to_string(place.rank) + "_error.json";
-    plans.push_back({place, worker_variables(inherited_, environment_, place, error_file), error_file,
-                     program_of_rank(request_.program, options_, place)});
-  }
-  supervisor_->start(plans);
+  supervisor_->start(plan_ranks(options_, request_.program, environment_, inherited_, ranks_, request_.error_folder));
 }
 
 // After a good end: stay until all nodes have ended, as their ranks may still use the store. After a failure: find out

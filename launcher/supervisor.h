@@ -17,19 +17,11 @@
 #include "launcher/messages.h"
 #include "launcher/output/output_relay.h"
 #include "launcher/program.h"
+#include "launcher/rank_plan.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
-#include "launcher/worker_environment.h"
 
 namespace launcher {
-
-// What to start as one rank.
-struct RankPlan {
-  RankPlace place;
-  std::vector<std::string> variables;  // on top of SupervisorOptions::environment
-  std::string error_file;
-  std::optional<Program> program{};  // when it is not SupervisorOptions::program
-};
 
 struct SupervisorOptions {
   Program program{};

@@ -1,0 +1,39 @@
+// What is to be started on this node, worked out before anything is: each rank's place, variables and files. Used to
+// start a job and to show it (--dry_run). Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/nodes/rank_assignment.h"
+#include "launcher/options.h"
+#include "launcher/program.h"
+#include "launcher/worker_environment.h"
+
+namespace launcher {
+
+// What to start as one rank.
+struct RankPlan {
+  RankPlace place;
+  std::vector<std::string> variables;  // on top of inherited_entries()
+  std::string error_file;
+  std::optional<Program> program{};  // when it is not the one of all ranks
+};
+
+// What the ranks of attempt number `attempt` share. The store's port is the one that was asked for, 0 for a free one.
+// `random_id` names a job that the user gave no name. `cpus`: how many this node may use.
+JobEnvironment plan_environment(const Options& options, int attempt, const std::string& random_id, int cpus);
+
+// One plan per local rank of this node, to which `ranks` are assigned.
+std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
+                                 const std::vector<std::string>& inherited, const NodeRanks& ranks,
+                                 const std::string& error_folder);
+
+// The ranks of this node when every node has as many as this one.
+NodeRanks even_ranks(const Options& options);
+
+// ddprun's own environment.
+std::vector<std::string> current_environment();
+
+}  // namespace launcher

@@ -20,13 +20,15 @@ struct TorchrunValues {
   std::string rdzv_backend;
   std::string rdzv_endpoint;
   std::string ignored;
+  bool use_env = false;
 };
 
 // The values as CLI11 fills them; turned into Options at the end.
 struct RawValues {
   int nnodes = 1;
   int node_rank = 0;
-  std::string nproc_per_node = "1";
+  std::string nproc_per_node;
+  std::string hosts;
   std::string master_addr = "127.0.0.1";
   int master_port = -1;
   std::string rdzv_id;
@@ -42,7 +44,10 @@ struct RawValues {
   TorchrunValues torchrun{};
   bool standalone = false;
   bool module = false;
+  bool run_path = false;
   bool no_python = false;
+  std::string local_rank_argument;
+  bool expand_arguments = false;
   bool version = false;
   std::string event_file;
   bool dry_run = false;
@@ -57,6 +62,9 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_option("-n,--nproc_per_node", values.nproc_per_node, "Processes on this node; also -np (1)")
       ->type_name("N|gpu|cpu|auto")
       ->group(job);
+  app.add_option("-H,--hosts", values.hosts, "Room for ranks on this machine, as mpirun has it: localhost:N")
+      ->type_name("HOST[:N]")
+      ->group(job);
   app.add_option("--nnodes", values.nnodes, "Nodes of the job (1)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
@@ -66,7 +74,17 @@ void declare_options(CLI::App& app, RawValues& values) {
       ->type_name("N")
       ->group(job);
   app.add_flag("-m,--module", values.module, "PROGRAM is a Python module")->group(job);
+  app.add_flag("--run_path", values.run_path, "PROGRAM is a Python script, folder or archive, whatever its name")
+      ->group(job);
   app.add_flag("--no_python", values.no_python, "Execute a .py file directly instead of with python3 -u")->group(job);
+  app.add_option("--pass_local_rank", values.local_rank_argument,
+                 "Add --local_rank=N, or with =NAME --NAME=N, to the program's arguments")
+      ->type_name("")
+      ->expected(0, 1)
+      ->group(job);
+  app.add_flag("--expand_arguments", values.expand_arguments,
+               "Replace ${rank}, ${local_rank}, ${world_size} and ${local_world_size} in the program's arguments")
+      ->group(job);
   app.add_option("--role", values.role, "Value of ROLE_NAME (default)")->type_name("NAME")->group(job);
   app.add_option("-x,--export", values.exported, "Set NAME=VALUE for the ranks; may be repeated")
       ->type_name("NAME[=VALUE]")
@@ -78,7 +96,8 @@ void declare_options(CLI::App& app, RawValues& values) {
   const std::string meeting = "Where they meet";
   app.add_flag("--standalone", values.standalone, "One node with a free port; the default when --nnodes is 1")
       ->group(meeting);
-  app.add_option("--master_addr", values.master_addr, "Address of node 0; one node always uses 127.0.0.1")
+  app.add_option("--master_addr,--master_address", values.master_addr,
+                 "Address of node 0; one node always uses 127.0.0.1")
       ->type_name("HOST")
       ->group(meeting);
   app.add_option("--master_port", values.master_port, "Port of the store on node 0 (one node: a free port; else 29500)")
@@ -141,6 +160,9 @@ void declare_options(CLI::App& app, RawValues& values) {
   app.add_flag("--check", values.check,
                "Print what was built and what this machine offers, and whether a job could run")
       ->group(information);
+  app.add_flag("--use_env", values.torchrun.use_env, "Accepted; ranks always get their numbers in the environment")
+      ->group(torchrun);
+
   app.add_flag("--version", values.version, "Print the version and exit")->group(information);
 }
 
@@ -309,6 +331,7 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   Options options{.mode = mode_of(values),
                   .nnodes = values.nnodes,
                   .node_rank = values.node_rank,
+                  .hosts = values.hosts,
                   .standalone = values.standalone,
                   .master_addr = values.master_addr,
                   .rdzv_id = values.rdzv_id,
@@ -322,7 +345,9 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
                   .working_folder = values.working_folder,
                   .event_file = values.event_file,
                   .module = values.module,
+                  .run_path = values.run_path,
                   .no_python = values.no_python,
+                  .expand_arguments = values.expand_arguments,
                   .program = std::move(split.program)};
   if (app.count("--timeout") != 0) options.timeout = *timeout;
   if (options.nnodes > 1) {
@@ -345,7 +370,9 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     if (entry.front() == '=') return usage_error("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
   }
   if (values.master_port >= 0) options.master_port = static_cast<std::uint16_t>(values.master_port);
-  if (values.nproc_per_node == "cpu") {
+  if (values.nproc_per_node.empty()) {
+    options.nproc_per_node = Options::kUnset;
+  } else if (values.nproc_per_node == "cpu") {
     options.nproc_per_node = Options::kOnePerCpu;
   } else if (values.nproc_per_node == "gpu") {
     options.nproc_per_node = Options::kOnePerGpu;
@@ -361,12 +388,20 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
   }
   options.no_prefix = values.no_prefix;
   if (app.count("--prefix") != 0) options.prefix = values.prefix.empty() ? PrefixTemplate::kDefault : values.prefix;
+  if (app.count("--pass_local_rank") != 0) {
+    std::string& name = values.local_rank_argument;
+    name.erase(0, name.find_first_not_of('-'));  // some write the dashes too
+    options.local_rank_argument = name.empty() ? "local_rank" : name;
+  }
   if (options.prefix && options.no_prefix) return usage_error("--prefix and --no_prefix exclude each other");
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program)
     return usage_error("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
   if (!options.program.empty() && options.program.front().empty()) return usage_error("the program's name is empty");
-  if (options.module && options.no_python) return usage_error("-m and --no_python exclude each other");
+  if (options.module + options.run_path + options.no_python > 1) {
+    return usage_error("only one of -m, --run_path and --no_python can be given");
+  }
+  if (!options.hosts.empty() && options.nnodes > 1) return usage_error("-H is for one node; with --nnodes use -n");
   if (options.node_rank >= options.nnodes) {
     return usage_error("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes " +
                        std::to_string(options.nnodes));

@@ -4,21 +4,19 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "launcher/command_line.h"
-#include "launcher/gpus.h"
 #include "launcher/guardian.h"
 #include "launcher/job.h"
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
+#include "launcher/local_ranks.h"
 #include "launcher/program.h"
 #include "launcher/signals.h"
 #include "launcher/temporary_folder.h"
-#include "launcher/usable_cpus.h"
 
 namespace launcher {
 namespace {
@@ -37,26 +35,14 @@ int guard_errors(const Body& body) noexcept {
   }
 }
 
-// The number of ranks on this node, whatever of the machine it depends on.
-int local_ranks(int nproc_per_node) {
-  if (nproc_per_node == Options::kOnePerCpu) return usable_cpus();
-  if (nproc_per_node > 0) return nproc_per_node;
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const auto installed = installed_gpus();
-  const int gpus = installed ? visible_gpus(*installed, visible) : 0;
-  if (gpus > 0) return gpus;
-  if (nproc_per_node == Options::kAutomatic) return usable_cpus();
-  if (!installed) throw LaunchError("--nproc_per_node=gpu: no NVIDIA driver was found (libnvidia-ml.so.1)");
-  throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(installed->size()) + " GPUs is visible" +
-                    (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : ""));
-}
-
 int run_job(Options options) {
-  options.nproc_per_node = local_ranks(options.nproc_per_node);
+  const LocalRanks ranks = local_ranks(options);
+  options.nproc_per_node = ranks.count;
   if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = resolve_program(options);
+  if (!ranks.hint.empty()) print_line(ranks.hint);
   const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
   const JobRequest request{std::move(options), std::move(program), error_files.path()};
 

@@ -13,6 +13,7 @@ struct Options {
   // Values of nproc_per_node that depend on the machine.
   static constexpr int kOnePerCpu = -1;
   static constexpr int kOnePerGpu = -2;
+  static constexpr int kUnset = 0;              // as many as -H has slots, else 1
   static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
@@ -22,7 +23,8 @@ struct Options {
   Mode mode = Mode::kRun;
   int nnodes = 1;
   int node_rank = 0;
-  int nproc_per_node = 1;
+  int nproc_per_node = kUnset;
+  std::string hosts{};  // of -H
   bool standalone = false;
   std::string master_addr = "127.0.0.1";
   std::optional<std::uint16_t> master_port =

@@ -44,6 +44,37 @@ class Arguments(LauncherTest):
         script = self.write("tool.py", "#!/bin/sh\necho shell $1\n", executable=True)
         self.assertEqual(self.run_job("--no_python", script, "a")[:2], (0, "shell a\n"))
 
+    def test_run_path_takes_a_script_of_any_name(self):
+        script = self.write("script", "import sys; print(sys.argv[1:], __name__)\n")
+        status, out, err = self.run_job("--run_path", script, "a")
+        self.assertEqual((status, out), (0, "['a'] __main__\n"), err)
+
+    def test_the_local_rank_as_an_argument_for_those_who_want_it(self):
+        for option, expected in (("--pass-local-rank", "--local_rank=1"), ("--pass_local_rank=gpu", "--gpu=1"),
+                                 ("--pass-local-rank=--local-rank", "--local-rank=1")):
+            status, out, err = self.run_job("-n", "2", option, "echo", "a", "b c")
+            self.assertEqual(status, 0, err)
+            self.assertIn(f"[1] a b c {expected}\n", out)
+        self.assertNotIn("local_rank", self.run_job("-n", "2", "--use-env", "echo", "a")[1])
+
+    def test_fields_in_arguments_only_under_a_flag(self):
+        arguments = ("echo", "r${rank}", "${local_rank}/${local_world_size}/${world_size}", "$$x", "${other}")
+        status, out, err = self.run_job("-n", "2", "--expand-arguments", *arguments)
+        self.assertEqual(sorted(out.splitlines()), ["[0] r0 0/2/2 $$x ${other}", "[1] r1 1/2/2 $$x ${other}"], err)
+        self.assertEqual(self.run_job(*arguments)[1], " ".join(arguments[1:]) + "\n")
+
+    def test_slots_of_this_machine(self):
+        show = ("--no-prefix", "sh", "-c", "echo $WORLD_SIZE")
+        self.assertEqual(self.run_job("-H", "localhost:3", *show)[1], "3\n3\n3\n")
+        self.assertEqual(self.run_job("-H", "localhost:3", "-np", "2", *show)[1], "2\n2\n")
+        self.assertEqual(self.run_job("-H", "127.0.0.1", *show)[1], "1\n")
+        for hosts, ranks, text in (("localhost:1", "2", "has room for 1, not for 2 ranks"),
+                                   ("localhost:x", "1", "expected HOST[:RANKS]"),
+                                   ("elsewhere:2", "2", "elsewhere is not this machine")):
+            status, out, err = self.run_job("-H", hosts, "-n", ranks, *show)
+            self.assertEqual((status, out, len(err.splitlines())), (125, "", 1), err)
+            self.assertIn(text, err)
+
     def test_a_wrong_command_line_is_one_line_and_status_125(self):
         for arguments, text in ((("--nproc_per_nod", "2", "x"), "did you mean --nproc_per_node?"),
                                 (("--standalon", "x"), "did you mean --standalone?"),

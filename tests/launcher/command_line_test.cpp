@@ -32,7 +32,7 @@ TEST(CommandLine, DefaultsAreTorchruns) {
   const Options options = parse({"prog"});
   EXPECT_EQ(options.nnodes, 1);
   EXPECT_EQ(options.node_rank, 0);
-  EXPECT_EQ(options.nproc_per_node, 1);
+  EXPECT_EQ(options.nproc_per_node, Options::kUnset);
   EXPECT_FALSE(options.standalone);
   EXPECT_EQ(options.master_addr, "127.0.0.1");
   EXPECT_FALSE(options.master_port.has_value());

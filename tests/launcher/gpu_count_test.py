@@ -25,6 +25,15 @@ class GpuCount(LauncherTest):
         self.assertEqual(self.count("auto", 0), len(os.sched_getaffinity(0)))
         self.assertEqual(self.count("auto", 2, CUDA_VISIBLE_DEVICES=""), len(os.sched_getaffinity(0)))
 
+    def test_one_rank_beside_idle_gpus_is_remarked(self):
+        fake = {"LD_LIBRARY_PATH": os.environ["FAKE_NVML"], "FAKE_GPUS": "4"}
+        status, out, err = self.run_job("echo", "x", environment=fake)
+        self.assertEqual((status, out), (0, "x\n"))
+        self.assertIn("1 rank is started, but 4 GPUs are visible; --nproc_per_node=gpu starts one on each", err)
+        for arguments, environment in ((("-n", "1"), fake), ((), {**fake, "FAKE_GPUS": "1"}),
+                                       ((), {**fake, "CUDA_VISIBLE_DEVICES": "2"})):
+            self.assertEqual(self.run_job(*arguments, "true", environment=environment), (0, "", ""))
+
     def test_gpu_without_any_is_one_line(self):
         status, _, err = self.run_job("-n", "gpu", *SHOW, environment={"LD_LIBRARY_PATH": os.environ["FAKE_NVML"],
                                                                        "FAKE_GPUS": "2", "CUDA_VISIBLE_DEVICES": "5"})

@@ -52,7 +52,7 @@ rlimit raise_open_files() {
 
 class Job {
  public:
-  Job(const JobRequest& request, Guarded guarded);
+  Job(const JobRequest& request, EventLog& events, Guarded guarded);
   int run();
 
  private:
@@ -71,6 +71,7 @@ class Job {
 
   const JobRequest& request_;
   const Options& options_;
+  EventLog& events_;
   Guarded guarded_;
   rlimit open_files_;
   int cpus_;
@@ -89,9 +90,10 @@ class Job {
   Messages& messages() { return relay_ ? static_cast<Messages&>(*relay_) : direct_; }
 };
 
-Job::Job(const JobRequest& request, Guarded guarded)
+Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
     : request_(request),
       options_(request.options),
+      events_(events),
       guarded_(std::move(guarded)),
       open_files_(raise_open_files()),
       cpus_(usable_cpus()),
@@ -126,6 +128,8 @@ void Job::start_supervisor() {
                             .worker_start = {.mask = guarded_.signals.original_mask(),
                                              .open_files = open_files_,
                                              .working_folder = options_.working_folder}};
+  options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
+  options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
   if (several_nodes()) {
     options.on_stop = [this](const std::string& text, int status) {
       if (group_ && group_->ranks()) group_->announce({options_.node_rank, status, text});
@@ -206,6 +210,7 @@ std::optional<JobEnd> Job::run_attempt() {
   JobEnd end = supervisor_->wait();
   if (several_nodes()) leave_other_nodes(end);
   finish_output();  // the ranks' last lines before the report
+  events_.attempt_failed(end, attempt_);
   messages().say_block(failure_report(end));
   return end;
 }
@@ -231,6 +236,7 @@ int Job::run() {
   std::optional<JobEnd> end = run_attempt();
   while (end && should_restart(*end)) {
     ++attempt_;
+    events_.restarting(attempt_);
     messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
                    std::to_string(options_.max_restarts));
     if (!wait_before_restart()) break;
@@ -249,8 +255,8 @@ int Job::run() {
 
 }  // namespace
 
-int supervise_job(const JobRequest& request, Guarded guarded) {
-  return Job(request, std::move(guarded)).run();
+int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) {
+  return Job(request, events, std::move(guarded)).run();
 }
 
 }  // namespace launcher

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "launcher/event_log.h"
 #include "launcher/guardian.h"
 #include "launcher/options.h"
 #include "launcher/program.h"
@@ -16,6 +17,6 @@ struct JobRequest {
 };
 
 // Returns ddprun's exit status. Throws LaunchError when the job cannot be started.
-int supervise_job(const JobRequest& request, Guarded guarded);
+int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded);
 
 }  // namespace launcher

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/command_line.h"
+#include "launcher/event_log.h"
 #include "launcher/guardian.h"
 #include "launcher/job.h"
 #include "launcher/launch_error.h"
@@ -35,6 +36,13 @@ int guard_errors(const Body& body) noexcept {
   }
 }
 
+// A job of which not all events could be written has not gone well.
+int with_events(int status, const EventLog& events) {
+  if (events.problem().empty()) return status;
+  print_line(events.problem());
+  return status == 0 ? to_int(ExitStatus::kLauncherError) : status;
+}
+
 int run_job(Options options) {
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
@@ -43,13 +51,18 @@ int run_job(Options options) {
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
+  EventLog events(options.event_file);
   const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
   const JobRequest request{std::move(options), std::move(program), error_files.path()};
 
   SignalSource signals;
-  return run_guarded(signals, [&](Guarded guarded) {
-    return guard_errors([&] { return supervise_job(request, std::move(guarded)); });
+  const pid_t guardian = ::getpid();
+  const int status = run_guarded(signals, [&](Guarded guarded) {
+    return with_events(guard_errors([&] { return supervise_job(request, events, std::move(guarded)); }), events);
   });
+  if (::getpid() != guardian) return status;
+  events.job_ended(status);  // by the guardian, as the supervising process may have been killed
+  return status == 0 ? with_events(status, events) : status;
 }
 
 }  // namespace

@@ -73,6 +73,8 @@ void Supervisor::start(const std::vector<RankPlan>& plans) {
   if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
   spawner_.open_gate();
+  if (!options_.on_rank_start) return;
+  for (const Rank& rank : ranks_) options_.on_rank_start(rank.plan.place, rank.process.pid);
 }
 
 void Supervisor::spawn_rank(const RankPlan& plan, int null_fd) {
@@ -232,6 +234,7 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
     }
   }
   end_.ranks.push_back(std::move(end));
+  if (options_.on_rank_end) options_.on_rank_end(end_.ranks.back());
 }
 
 // Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.

@@ -31,6 +31,9 @@ struct SupervisorOptions {
   bool may_restart = false;  // another attempt may follow, whose rank 0 needs the terminal's input too
   // Called when this node's ranks begin to be stopped: because the first one failed, or ddprun was told to stop.
   std::function<void(std::string text, int exit_status)> on_stop{};
+  // Called when a rank was started, and when it ended.
+  std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
+  std::function<void(const RankEnd& end)> on_rank_end{};
   WorkerStart worker_start{};
 };
 

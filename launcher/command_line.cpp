@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
-#include <numeric>
-#include <string_view>
 
+#include "launcher/command_line/help.h"
+#include "launcher/command_line/split_arguments.h"
+#include "launcher/command_line/usage_error.h"
 #include "launcher/exit_status.h"
 #include "launcher/output/prefix_template.h"
 #include "launcher/version.h"
@@ -177,45 +178,6 @@ void read_environment(CLI::App& app) {
   }
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// How far `name` is from `option`, also when only the beginning of the option was meant.
-std::size_t misspelling(std::string_view name, std::string_view option) {
-  std::size_t distance = edit_distance(name, option);
-  if (name.size() < 4) return distance;
-  for (std::size_t length = name.size() - 1; length <= name.size() + 1 && length < option.size(); ++length) {
-    distance = std::min(distance, edit_distance(name, option.substr(0, length)) + 1);
-  }
-  return distance;
-}
-
-std::string suggestion_for(const CLI::App& app, const std::string& name) {
-  std::string best;
-  std::size_t best_distance = 3;  // more than two typing errors are no typing error
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& candidate : option->get_lnames()) {
-      const std::size_t distance = misspelling(name, candidate);
-      if (distance >= best_distance) continue;
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best.empty() ? "see ddprun --help" : "did you mean --" + best + "?";
-}
-
 std::optional<std::chrono::milliseconds> milliseconds(double seconds) {
   if (!(seconds >= 0 && seconds <= 1e9)) return std::nullopt;  // also what is not a number
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -231,88 +193,29 @@ Options::Mode mode_of(const RawValues& values) {
   return values.show_environment ? Options::Mode::kShowEnvironment : Options::Mode::kRun;
 }
 
-// The launcher's own arguments, each rewritten to one unambiguous word (`--name` or `--name=value`), and where the
-// program starts. CLI11 alone cannot do this: it must not look at the program's arguments.
-struct SplitArguments {
-  std::vector<std::string> own;
-  std::vector<std::string> program;
-};
-
-std::variant<SplitArguments, ExitRequest> split_arguments(const CLI::App& app, std::span<const std::string> arguments) {
-  SplitArguments split;
-  std::size_t i = 0;
-  for (; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument == "--") {
-      ++i;
-      break;
-    }
-    if (argument.size() < 2 || argument[0] != '-') break;
-
-    std::string name;
-    std::optional<std::string> value;
-    const std::size_t equals = argument.find('=');
-    if (argument.compare(0, 2, "--") == 0) {
-      name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
-      std::replace(name.begin(), name.end(), '-', '_');
-      if (equals != std::string::npos) value = argument.substr(equals + 1);
-    } else if (argument.compare(0, 3, "-np") == 0 && (argument.size() == 3 || argument[3] == '=')) {
-      name = "nproc_per_node";  // mpirun's spelling
-      if (equals != std::string::npos) value = argument.substr(equals + 1);
-    } else {
-      name = argument.substr(1, 1);
-      if (argument.size() > 2) value = argument.substr(argument[2] == '=' ? 3 : 2);
-    }
-
-    const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
-    const CLI::Option* option = app.get_option_no_throw(dashed);
-    if (option == nullptr) {
-      const std::string shown = argument.substr(0, equals);
-      if (name.size() == 1) return usage_error("unknown option " + shown + "; see ddprun --help");
-      return usage_error("unknown option " + shown + "; " + suggestion_for(app, name));
-    }
-    if (option->get_items_expected_max() == 0) {
-      if (value) return usage_error(dashed + " takes no value, got '" + *value + "'");
-      split.own.push_back(dashed);
-      continue;
-    }
-    if (!value && option->get_items_expected_min() == 0) {  // the value can only be in the same word
-      split.own.push_back(dashed);
-      continue;
-    }
-    if (!value) {
-      if (i + 1 == arguments.size()) return usage_error(dashed + " needs a value; see ddprun --help");
-      value = arguments[++i];
-    }
-    if (value->empty()) return usage_error(dashed + " needs a value, got an empty one");
-    const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
-    split.own.push_back("--" + long_name + "=" + *value);
-  }
-  split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
-  return split;
-}
-
 }  // namespace
 
 std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments) {
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.",
-      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]\nUsage: ddprun");
+      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   RawValues values;
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_options(app, values);
   read_environment(app);
 
-  auto split_or_exit = split_arguments(app, arguments);
-  if (auto* exit = std::get_if<ExitRequest>(&split_or_exit)) return *exit;
-  auto& split = std::get<SplitArguments>(split_or_exit);
-
+  SplitArguments split;
+  try {
+    split = split_arguments(app, arguments);
+  } catch (const UsageError& error) {
+    return usage_error(error.what());
+  }
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   try {
     app.parse(split.own);
   } catch (const CLI::CallForHelp&) {
-    return ExitRequest{0, app.help()};
+    return ExitRequest{0, help_text(app)};
   } catch (const CLI::ParseError& error) {
     return usage_error(error.what());
   }

@@ -1,0 +1,83 @@
+#include "launcher/command_line/split_arguments.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+#include "launcher/command_line/suggestion.h"
+#include "launcher/command_line/usage_error.h"
+
+namespace launcher {
+namespace {
+
+// One argument that looks like an option.
+struct Word {
+  std::string name;  // without dashes, with underscores
+  std::optional<std::string> value{};
+};
+
+Word split_word(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  const auto after_equals = [&]() -> std::optional<std::string> {
+    return equals == std::string::npos ? std::nullopt : std::optional(argument.substr(equals + 1));
+  };
+  if (argument.starts_with("--")) {
+    Word word{argument.substr(2, equals == std::string::npos ? equals : equals - 2), after_equals()};
+    std::replace(word.name.begin(), word.name.end(), '-', '_');
+    return word;
+  }
+  // mpirun's spelling
+  if (argument == "-np" || argument.starts_with("-np=")) return {"nproc_per_node", after_equals()};
+  Word word{argument.substr(1, 1)};
+  if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
+  return word;
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& shown, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  const std::string nearest = name.size() == 1 ? "" : nearest_name(name, names);
+  throw UsageError("unknown option " + shown + "; " +
+                   (nearest.empty() ? "see ddprun --help" : "did you mean --" + nearest + "?"));
+}
+
+}  // namespace
+
+SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> arguments) {
+  SplitArguments split;
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      ++i;
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') break;
+
+    auto [name, value] = split_word(argument);
+    const std::string dashed = (name.size() == 1 ? "-" : "--") + name;
+    const CLI::Option* option = app.get_option_no_throw(dashed);
+    if (option == nullptr) refuse_unknown(app, argument.substr(0, argument.find('=')), name);
+    if (option->get_items_expected_max() == 0 && value) {
+      throw UsageError(dashed + " takes no value, got '" + *value + "'");
+    }
+    // Where a value may be left out, it can only be in the same word.
+    if (!value && option->get_items_expected_min() == 0) {
+      split.own.push_back(dashed);
+      continue;
+    }
+    if (!value) {
+      if (i + 1 == arguments.size()) throw UsageError(dashed + " needs a value; see ddprun --help");
+      value = arguments[++i];
+    }
+    if (value->empty()) throw UsageError(dashed + " needs a value, got an empty one");
+    const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
+    split.own.push_back("--" + long_name + "=" + *value);
+  }
+  split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  return split;
+}
+
+}  // namespace launcher

@@ -1,0 +1,21 @@
+// Where ddprun's own arguments end and the program's begin.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace launcher {
+
+struct SplitArguments {
+  std::vector<std::string> own;  // each one unambiguous word: `--name` or `--name=value`
+  std::vector<std::string> program;
+};
+
+// The program starts at the first argument that is neither an option of `app` nor an option's value, or after `--`.
+// CLI11 alone cannot do this: it must not look at the program's arguments. Throws UsageError for an unknown option and
+// for a value that is missing or too much.
+SplitArguments split_arguments(const CLI::App& app, std::span<const std::string> arguments);
+
+}  // namespace launcher

@@ -10,6 +10,7 @@
 #include "launcher/command_line/usage_error.h"
 #include "launcher/exit_status.h"
 #include "launcher/output/prefix_template.h"
+#include "launcher/placement_options.h"
 #include "launcher/version.h"
 
 namespace launcher {
@@ -43,6 +44,7 @@ struct RawValues {
   std::string working_folder;
   std::vector<std::string> exported;
   TorchrunValues torchrun{};
+  PlacementValues placement{};
   bool standalone = false;
   bool module = false;
   bool run_path = false;
@@ -153,6 +155,8 @@ void declare_options(CLI::App& app, RawValues& values) {
   for (const char* name : {"--rdzv_conf", "--monitor_interval", "--start_method", "--local_addr"}) {
     app.add_option(name, values.torchrun.ignored, "Accepted; means nothing here")->type_name("X")->group(torchrun);
   }
+
+  declare_placement_options(app, values.placement);
 
   const std::string information = "Information";
   app.add_flag("--dry_run", values.dry_run, "Print what would be started, and start nothing")->group(information);
@@ -289,6 +293,8 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     }
     options.nproc_per_node = count;
   }
+  if (const std::string problem = read_placement_options(app, values.placement, options); !problem.empty())
+    return usage_error(problem);
   options.no_prefix = values.no_prefix;
   if (app.count("--prefix") != 0) options.prefix = values.prefix.empty() ? PrefixTemplate::kDefault : values.prefix;
   if (app.count("--pass_local_rank") != 0) {

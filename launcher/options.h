@@ -37,6 +37,19 @@ struct Options {
   int max_restarts = 0;
   std::chrono::milliseconds restart_backoff{0};
   bool keep_daemons = false;
+  std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;  // for all ranks to reach the store
+  bool torchrun_exit_code = false;               // --exit_code torchrun: 1 for any failure of a rank
+  std::vector<int> stop_signals{};               // --signals_to_handle: that end the job; unset: TERM, INT, HUP, QUIT
+  std::optional<int> debug_rank = std::nullopt;  // runs under gdb in this terminal
+
+  // Who hosts the rendezvous store.
+  enum class Store { kLauncher, kRank0 };
+  Store store = Store::kLauncher;
+  // Which CPUs a rank may use.
+  enum class Binding { kNone, kCore, kNuma };
+  Binding binding = Binding::kNone;
+  std::vector<std::string> gpus{};  // --gpus: indices or UUIDs; unset: as CUDA_VISIBLE_DEVICES says
+  bool virtual_local_rank = false;  // each rank sees one GPU and LOCAL_RANK=0
 
   std::vector<std::string> exported{};  // "NAME=value", or "NAME": as in ddprun's own environment
   std::string working_folder{};         // unset: ddprun's

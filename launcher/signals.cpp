@@ -30,6 +30,15 @@ std::string signal_name(int signal_number) {
   return "signal " + std::to_string(signal_number);
 }
 
+std::optional<int> signal_number(std::string_view name) {
+  if (name.starts_with("SIG")) name.remove_prefix(3);
+  for (int number = 1; number < NSIG; ++number) {
+    const char* abbreviation = ::sigabbrev_np(number);
+    if (abbreviation != nullptr && name == abbreviation) return number;
+  }
+  return std::nullopt;
+}
+
 SignalSource::SignalSource() {
   sigset_t handled;
   ::sigemptyset(&handled);

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launcher/unique_fd.h"
 
@@ -13,6 +14,8 @@ namespace launcher {
 
 // "SIGTERM"; "signal 77" for a number without a name.
 std::string signal_name(int signal_number);
+// The number of "SIGTERM" or "TERM"; nothing when there is no such signal.
+std::optional<int> signal_number(std::string_view name);
 
 // Blocks the signals that ddprun handles and makes them readable. Signals that were ignored when ddprun started (nohup)
 // stay ignored. The mask stays until the process ends: an impatient Ctrl-C at the end must not replace the exit status.

@@ -15,11 +15,14 @@ constexpr std::string_view kIndent = "        ";
 // "-n, --nproc_per_node N|gpu|cpu|auto"
 std::string usage_of(const CLI::Option& option) {
   std::string text;
-  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
-  for (const std::string& name : option.get_lnames()) text += (text.empty() ? "--" : ", --") + name;
+  const auto add_name = [&](const char* dashes, const std::string& name) {
+    text.append(text.empty() ? "" : ", ").append(dashes).append(name);
+  };
+  for (const std::string& name : option.get_snames()) add_name("-", name);
+  for (const std::string& name : option.get_lnames()) add_name("--", name);
   if (option.get_items_expected_max() == 0) return text;
-  return text +
-         (option.get_items_expected_min() == 0 ? "[=" + option.get_type_name() + "]" : " " + option.get_type_name());
+  const bool is_optional = option.get_items_expected_min() == 0;
+  return text.append(is_optional ? "[=" : " ").append(option.get_type_name()).append(is_optional ? "]" : "");
 }
 
 std::string wrapped(std::string_view text) {

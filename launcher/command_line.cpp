@@ -10,6 +10,7 @@
 #include "launcher/command_line/usage_error.h"
 #include "launcher/exit_status.h"
 #include "launcher/output/prefix_template.h"
+#include "launcher/output_options.h"
 #include "launcher/placement_options.h"
 #include "launcher/version.h"
 
@@ -45,6 +46,7 @@ struct RawValues {
   std::vector<std::string> exported;
   TorchrunValues torchrun{};
   PlacementValues placement{};
+  OutputValues output{};
   bool standalone = false;
   bool module = false;
   bool run_path = false;
@@ -124,6 +126,7 @@ void declare_options(CLI::App& app, RawValues& values) {
       ->group(output);
   app.add_flag("--no_prefix", values.no_prefix, "Ranks write to ddprun's own output directly")->group(output);
 
+  declare_output_options(app, values.output);
   app.add_option("--events", values.event_file, "Append one JSON line per start, exit, restart, failure and end")
       ->type_name("FILE")
       ->group(output);
@@ -294,6 +297,8 @@ std::variant<Options, ExitRequest> parse_command_line(std::span<const std::strin
     options.nproc_per_node = count;
   }
   if (const std::string problem = read_placement_options(app, values.placement, options); !problem.empty())
+    return usage_error(problem);
+  if (const std::string problem = read_output_options(values.output, options); !problem.empty())
     return usage_error(problem);
   options.no_prefix = values.no_prefix;
   if (app.count("--prefix") != 0) options.prefix = values.prefix.empty() ? PrefixTemplate::kDefault : values.prefix;

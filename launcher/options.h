@@ -7,7 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "launcher/output/stream_selection.h"
+
 namespace launcher {
+
+// Who reads ddprun's standard input.
+struct StandardInput {
+  enum class To { kRank, kAll, kNone };
+  To to = To::kRank;
+  int rank = 0;  // in the whole job
+};
 
 struct Options {
   // Values of nproc_per_node that depend on the machine.
@@ -56,6 +65,15 @@ struct Options {
 
   std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
   bool no_prefix = false;                            // ranks write to ddprun's own descriptors
+
+  std::string log_folder{};                   // for the ranks' output and error files; unset: none
+  StreamSelection redirects{};                // go to a file only
+  StreamSelection tee{};                      // go to a file and to the console
+  std::vector<int> console_ranks{};           // local ranks whose output is shown; empty: all
+  std::vector<std::string> output_filters{};  // lines of standard output with one of these are copied to a file
+  std::vector<std::string> error_filters{};   // and of standard error
+  std::string output_folder{};                // --output_filename: a folder per rank for copies of its output
+  StandardInput standard_input{};
 
   std::string event_file{};  // one JSON line per event of the job; unset: none
 

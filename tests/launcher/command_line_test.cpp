@@ -83,6 +83,21 @@ TEST(CommandLine, TheLastOfSeveralEqualOptionsCounts) {
   EXPECT_EQ(parse({"-n", "2", "-n", "3", "prog"}).nproc_per_node, 3);
 }
 
+TEST(CommandLine, WhereTheOutputGoes) {
+  const Options options = parse({"--log-dir", "logs", "-r", "1", "-t", "0:3,11:2", "--local-ranks-filter=0,11",
+                                 "--duplicate-stdout-filters", "a,b", "--stdin", "3", "prog"});
+  EXPECT_EQ(options.log_folder, "logs");
+  EXPECT_TRUE(options.redirects.of_rank(5).out);
+  EXPECT_FALSE(options.redirects.of_rank(5).err);
+  EXPECT_TRUE(options.tee.of_rank(11).err);
+  EXPECT_EQ(options.console_ranks, (std::vector<int>{0, 11}));
+  EXPECT_EQ(options.output_filters, (Words{"a", "b"}));
+  EXPECT_EQ(options.standard_input.rank, 3);
+  EXPECT_EQ(parse({"--stdin=all", "prog"}).standard_input.to, StandardInput::To::kAll);
+  EXPECT_EQ(parse({"--stdin=none", "prog"}).standard_input.to, StandardInput::To::kNone);
+  EXPECT_EQ(parse({"--output-filename", "out", "prog"}).output_folder, "out");
+}
+
 TEST(CommandLine, HelpAndVersionAreAnswersNotErrors) {
   EXPECT_EQ(refused({"--help"}).status, 0);
   EXPECT_EQ(refused({"-h"}).status, 0);
@@ -114,6 +129,12 @@ TEST(CommandLine, BadValuesAreOneLineAndStatus125) {
                                                {"--standalone", "--nnodes", "2", "x"},
                                                {"-m", "--no_python", "x"},
                                                {"--no_python=1", "x"},
+                                               {"--redirects", "4", "x"},
+                                               {"-t", "0:3,", "x"},
+                                               {"--local_ranks_filter", "0-3", "x"},
+                                               {"--stdin", "-1", "x"},
+                                               {"--stdin", "some", "x"},
+                                               {"--output_filename", "d", "-t", "3", "x"},
                                                {"-n"},
                                                {"-n", "2"},
                                                {""},

@@ -1,0 +1,39 @@
+// Which of standard output and error of which local ranks: what --redirects and --tee say. Pure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace launcher {
+
+struct Streams {
+  bool out = false;
+  bool err = false;
+};
+
+class StreamSelection {
+ public:
+  // torchrun's notation: 0 nothing, 1 standard output, 2 standard error, 3 both, for all ranks; or for some of them, as
+  // in "0:3,11:1". Nothing when `text` is neither.
+  static std::optional<StreamSelection> parse(std::string_view text);
+
+  Streams of_rank(int local_rank) const;
+  bool is_empty() const;
+  // The highest local rank that is named; -1 when none is.
+  int highest_rank() const;
+
+ private:
+  Streams all_;
+  std::map<int, Streams> some_;
+};
+
+// "0,3,11" -> the numbers; nothing when `text` is not a list of numbers from 0.
+std::optional<std::vector<int>> parse_rank_list(std::string_view text);
+
+// "a,b,,c" -> "a" and "b,c": a doubled comma is one comma of the text, as in torchrun. Empty texts are left out.
+std::vector<std::string> parse_text_list(std::string_view text);
+
+}  // namespace launcher

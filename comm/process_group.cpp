@@ -10,6 +10,7 @@
 
 #include "comm/cuda_plugin.h"
 #include "comm/device_choice.h"
+#include "comm/failure_handlers.h"
 #include "comm/group_state.h"
 #include "comm/local_backend.h"
 #include "comm/malloc_tuning.h"
@@ -129,6 +130,7 @@ std::chrono::milliseconds default_timeout(const BackendMap& backends) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   tune_malloc();
+  install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
   const BackendMap backends = choose_backends(options, info);
   const c10::Device device = choose_device(options, backends, info);

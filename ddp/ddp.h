@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "comm/collectives.h"
+#include "comm/failure_handlers.h"
 #include "comm/manual_seed.h"
 #include "comm/process_group.h"
 #include "comm/report.h"

@@ -1,0 +1,54 @@
+#include "comm/absent_ranks.h"
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "comm/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+// Drops the ranks that need not be waited for from `silent`: those that have reported that collective `operation`
+// failed, and those that run Python, which do not report.
+void drop_reported(c10d::Store& store, uint64_t operation, std::vector<int>& silent) {
+  std::erase_if(silent, [&](int rank) {
+    return store.check({keys::failed(operation, rank)}) || !store.check({keys::present(rank)});
+  });
+}
+
+}  // namespace
+
+std::string absent_ranks(const GroupState& state, uint64_t operation) {
+  const auto store = state.store();
+  if (!store) return "";
+  const RankInfo& info = state.info();
+  std::vector<int> silent(static_cast<size_t>(info.world_size));
+  std::iota(silent.begin(), silent.end(), 0);
+  bool looked = false;
+  bool store_is_gone = false;
+  try {
+    store->set(keys::failed(operation, info.rank), std::string("1"));
+    constexpr auto kLongestWait = std::chrono::seconds(1);
+    constexpr auto kPollInterval = std::chrono::milliseconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    for (;;) {
+      drop_reported(*store, operation, silent);
+      looked = true;
+      if (silent.empty() || std::chrono::steady_clock::now() > deadline) break;
+      std::this_thread::sleep_for(kPollInterval);
+    }
+  } catch (const std::exception&) {
+    store_is_gone = true;
+  }
+  std::string text;
+  if (looked) {
+    for (const int rank : silent)
+      text += (text.empty() ? "; did not take part in it: rank " : ", ") + std::to_string(rank);
+  }
+  if (store_is_gone && !info.agent_store) text += "; the job's store, which rank 0 hosts, is gone";
+  return text;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,72 @@
+#include "comm/wrap_mark.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp {
+namespace {
+
+class MarkHook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit MarkHook(std::shared_ptr<const std::function<void()>> callback) : callback_(std::move(callback)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    if (*callback_) (*callback_)();
+    return outputs;
+  }
+
+ private:
+  std::shared_ptr<const std::function<void()>> callback_;
+};
+
+bool is_marked(const at::Tensor& parameter) {
+  if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) return false;
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  return node && std::ranges::any_of(node->post_hooks(), [](const auto& hook) {
+           return dynamic_cast<const MarkHook*>(hook.get()) != nullptr;
+         });
+}
+
+}  // namespace
+
+class WrapMark::Hooks {
+ public:
+  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate) {
+    const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
+    for (const at::Tensor& parameter : parameters) {
+      auto node = torch::autograd::impl::grad_accumulator(parameter);
+      const auto key = node->add_post_hook(std::make_unique<MarkHook>(callback));
+      nodes_.emplace_back(std::move(node), key);
+    }
+  }
+  ~Hooks() {
+    for (auto& [node, key] : nodes_) node->del_post_hook(key);
+  }
+
+ private:
+  // decltype: autograd nodes are held differently from version to version.
+  std::vector<std::pair<decltype(torch::autograd::impl::grad_accumulator(at::Tensor())), uintptr_t>> nodes_;
+};
+
+WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate)
+    : hooks_(std::make_unique<Hooks>(parameters, std::move(after_accumulate))) {}
+WrapMark::~WrapMark() = default;
+
+bool is_wrapped(const torch::nn::Module& module) {
+  return std::ranges::any_of(module.parameters(), is_marked);
+}
+
+void require_unwrapped(const torch::nn::Module& module, const std::string& step) {
+  if (!is_wrapped(module)) return;
+  throw std::logic_error(step + ": the model is already wrapped in DistributedDataParallel, which would not see the " +
+                         "change. The right order: move the model to its device, convert_sync_batchnorm(), " +
+                         "mixed-precision initialize(), then DistributedDataParallel, once.");
+}
+
+}  // namespace ddp

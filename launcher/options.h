@@ -27,7 +27,7 @@ struct Options {
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
   // What the command line asks for besides running a job.
-  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck };
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kVersion, kHelp };
 
   Mode mode = Mode::kRun;
   int nnodes = 1;
@@ -35,9 +35,11 @@ struct Options {
   int nproc_per_node = kUnset;
   std::string hosts{};  // of -H
   bool standalone = false;
-  std::string master_addr = "127.0.0.1";
+  std::string master_addr{};  // unset: 127.0.0.1
   std::optional<std::uint16_t> master_port =
-      std::nullopt;                                 // unset: one node binds a free port, several nodes use 29500
+      std::nullopt;  // unset: one node binds a free port, several nodes use 29500
+  std::string rdzv_backend{};
+  std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
   std::string role = "default";
@@ -77,10 +79,10 @@ struct Options {
 
   std::string event_file{};  // one JSON line per event of the job; unset: none
 
-  bool module = false;                 // -m: the program is a Python module
-  bool run_path = false;               // --run_path: the program is a Python script whatever its name
-  bool no_python = false;              // --no_python: execute a .py file directly
-  std::string local_rank_argument{};   // --pass_local_rank: ranks get --NAME=<local rank> as their last argument
+  bool module = false;                               // -m: the program is a Python module
+  bool run_path = false;                             // --run_path: the program is a Python script whatever its name
+  bool no_python = false;                            // --no_python: execute a .py file directly
+  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
   bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 };

@@ -79,7 +79,7 @@ std::string expand_fields(std::string_view text, const RankPlace& place) {
 }  // namespace
 
 std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place) {
-  if (options.local_rank_argument.empty() && !options.expand_arguments) return std::nullopt;
+  if (!options.local_rank_argument && !options.expand_arguments) return std::nullopt;
   Program own = program;
   // The user's own arguments are the last ones in both lists.
   const auto count = static_cast<std::ptrdiff_t>(options.program.size()) - 1;
@@ -90,8 +90,8 @@ std::optional<Program> program_of_rank(const Program& program, const Options& op
         *argument = expand_fields(*argument, place);
       }
     }
-    if (!options.local_rank_argument.empty()) {
-      arguments->push_back("--" + options.local_rank_argument + "=" + std::to_string(place.local_rank));
+    if (options.local_rank_argument) {
+      arguments->push_back("--" + *options.local_rank_argument + "=" + std::to_string(place.local_rank));
     }
   }
   return own;

@@ -41,7 +41,7 @@ std::string help_of(const CLI::Option& option) {
   text.append(usage_of(option));
   const std::string& variable = option.get_envname();
   if (!variable.empty()) {
-    const std::string fallback = option.get_items_expected_max() == 0 ? "off" : option.get_default_str();
+    const std::string fallback = option.get_items_expected_max() == 0 ? "off" : option.get_option_text();
     text.resize(std::max(text.size() + 2, kDefaultColumn), ' ');
     text.append("[").append(fallback.empty() ? "none" : fallback).append("]  ").append(variable);
   }

@@ -112,6 +112,39 @@ TEST(CommandLine, MistypedOptionsGetASuggestion) {
   EXPECT_NE(refused({"--zebra", "x"}).text.find("see ddprun --help"), std::string::npos);
 }
 
+TEST(CommandLine, TorchrunsWaysToSayTheSame) {
+  EXPECT_EQ(parse({"--nnodes", "1:1", "x"}).nnodes, 1);
+  EXPECT_EQ(parse({"--nnodes=2:2", "x"}).nnodes, 2);
+  EXPECT_NE(refused({"--nnodes", "1:4", "x"}).text.find("cannot change during a job"), std::string::npos);
+  const Options options = parse({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=host0:4000", "--rdzv-backend=static",
+                                 "--rdzv-conf=timeout=7,read_timeout=60", "x"});
+  EXPECT_EQ(options.master_addr, "host0");
+  EXPECT_EQ(options.master_port, 4000);
+  EXPECT_EQ(options.join_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(parse({"--numa-binding=node", "x"}).binding, Options::Binding::kNuma);
+  const Words ignored = {"--monitor-interval=1",        "--start-method=fork", "--local-addr=h", "--rdzv-backend=c10d",
+                         "--rdzv-endpoint=localhost:0", "--use-env",           "--standalone",   "x"};
+  EXPECT_EQ(parse(ignored).program, Words{"x"});
+}
+
+TEST(CommandLine, VariablesStandInForOptions) {
+  setenv("PET_NPROC_PER_NODE", "3", 1);
+  setenv("PET_STANDALONE", "1", 1);
+  setenv("PET_GRACE", "0.5", 1);
+  setenv("PET_PREFIX", "<{rank}>", 1);
+  const Options options = parse({"x"});
+  const Options overridden = parse({"-n", "5", "x"});
+  setenv("PET_GRACE", "soon", 1);
+  const ExitRequest bad = refused({"x"});
+  for (const char* name : {"PET_NPROC_PER_NODE", "PET_STANDALONE", "PET_GRACE", "PET_PREFIX"}) unsetenv(name);
+  EXPECT_EQ(options.nproc_per_node, 3);
+  EXPECT_TRUE(options.standalone);
+  EXPECT_EQ(options.grace, std::chrono::milliseconds(500));
+  EXPECT_EQ(options.prefix, "<{rank}>");
+  EXPECT_EQ(overridden.nproc_per_node, 5);
+  EXPECT_NE(bad.text.find("--grace: expected seconds"), std::string::npos) << bad.text;
+}
+
 TEST(CommandLine, BadValuesAreOneLineAndStatus125) {
   for (const Words& words : std::vector<Words>{{"-n", "0", "x"},
                                                {"-n", "-3", "x"},

@@ -1,11 +1,9 @@
-#include "launcher/placement_options.h"
+#include "launcher/command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
-
-#include "launcher/command_line.h"
 
 namespace launcher {
 namespace {

@@ -1,0 +1,89 @@
+#include "launcher/command_line/check_options.h"
+
+#include <string>
+
+#include "launcher/command_line/option_table.h"
+#include "launcher/command_line/usage_error.h"
+
+namespace launcher {
+namespace {
+
+void check_program(Options& options) {
+  const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
+  if (options.program.empty() && needs_program) {
+    throw UsageError("no program given: ddprun [OPTIONS] PROGRAM [ARGUMENTS...]");
+  }
+  if (!options.program.empty() && options.program.front().empty()) throw UsageError("the program's name is empty");
+  if (options.module + options.run_path + options.no_python > 1) {
+    throw UsageError("only one of -m, --run_path and --no_python can be given");
+  }
+  for (const std::string& entry : options.exported) {
+    if (entry.front() == '=') throw UsageError("-x: expected NAME or NAME=VALUE, got '" + entry + "'");
+  }
+  if (options.local_rank_argument) {
+    std::string& name = *options.local_rank_argument;
+    name.erase(0, name.find_first_not_of('-'));  // some write the dashes too
+    if (name.empty()) throw UsageError("--pass_local_rank: expected a name, got only dashes");
+  }
+}
+
+void check_one_node(const Options& options) {
+  if (options.node_rank > 0) {
+    throw UsageError("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes 1");
+  }
+}
+
+void check_several_nodes(Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.node_rank >= options.nnodes) {
+    throw UsageError("--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes);
+  }
+  if (options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
+  if (!options.hosts.empty()) throw UsageError("-H is for one node; with " + nodes + " use -n");
+  if (options.max_restarts > 0) throw UsageError("--max_restarts works on one node only");
+  if (options.store == Options::Store::kRank0) {
+    throw UsageError("--store rank0 works on one node only: the nodes meet at node 0's store");
+  }
+  if (!options.rdzv_backend.empty() && options.rdzv_backend != "static") {
+    throw UsageError("--rdzv_backend " + options.rdzv_backend +
+                     ": several nodes meet by 'static' only; give each --node_rank and node 0's --master_addr");
+  }
+  if (!options.rdzv_endpoint.empty()) {
+    const std::size_t colon = options.rdzv_endpoint.rfind(':');
+    options.master_addr = options.rdzv_endpoint.substr(0, colon);
+    if (colon != std::string::npos) {
+      options.master_port = static_cast<std::uint16_t>(
+          parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
+    }
+  }
+  if (options.node_rank > 0 && options.master_addr.empty()) {
+    throw UsageError(nodes + ": --master_addr must name node 0's host");
+  }
+}
+
+}  // namespace
+
+void check_options(Options& options) {
+  check_program(options);
+  if (options.nnodes > 1) {
+    check_several_nodes(options);
+  } else {
+    check_one_node(options);
+  }
+  if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
+  if (!options.gpus.empty() && options.nproc_per_node == Options::kUnset) {
+    options.nproc_per_node = static_cast<int>(options.gpus.size());
+  }
+  if (options.prefix && options.no_prefix) throw UsageError("--prefix and --no_prefix exclude each other");
+  if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
+    throw UsageError("--output_filename and --redirects or --tee exclude each other");
+  }
+  if (options.start_timeout && options.start_timeout->count() == 0) {
+    throw UsageError("--start_timeout: expected more than 0 seconds");
+  }
+  if (options.start_timeout && options.store == Options::Store::kRank0) {
+    throw UsageError("--start_timeout needs ddprun's own store: not with --store rank0");
+  }
+}
+
+}  // namespace launcher

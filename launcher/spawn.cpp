@@ -44,12 +44,15 @@ SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
   ::setpgid(pid, pid);  // in parent and child: whoever needs the group first has it
   SpawnedProcess process;
   process.pid = pid;
-  process.pidfd.reset(open_pidfd(pid));
+  return process;
+}
+
+void Spawner::watch(SpawnedProcess& process) {
+  process.pidfd.reset(open_pidfd(process.pid));
   if (!process.pidfd && errno != ENOSYS && errno != EPERM && errno != EINVAL) {
-    throw LaunchError(std::string("cannot watch process ") + std::to_string(pid) + ": " + std::strerror(errno) +
+    throw LaunchError(std::string("cannot watch process ") + std::to_string(process.pid) + ": " + std::strerror(errno) +
                       (errno == EMFILE ? " (limit on open files: ulimit -n)" : ""));
   }
-  return process;
 }
 
 void Spawner::open_gate() {

@@ -50,6 +50,9 @@ class Spawner {
 
   // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
   SpawnedProcess spawn(const SpawnRequest& request);
+  // Fills `process.pidfd`: after the last spawn(), so that no worker is forked with the pidfds of those before it.
+  // Throws LaunchError when there are too few descriptors.
+  static void watch(SpawnedProcess& process);
   // Lets all workers spawned so far execute.
   void open_gate();
   // The next worker whose exec failed; to be asked after a worker ended.

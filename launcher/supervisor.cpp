@@ -65,10 +65,11 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::start(const std::vector<RankPlan>& plans) {
+void Supervisor::start(std::vector<RankPlan> plans) {
   const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ranks_.reserve(plans.size());
-  for (const RankPlan& plan : plans) spawn_rank(plan, null_fd.get());
+  for (RankPlan& plan : plans) spawn_rank(std::move(plan), null_fd.get());
+  watch_ranks();
   // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
   if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
@@ -77,7 +78,7 @@ void Supervisor::start(const std::vector<RankPlan>& plans) {
   for (const Rank& rank : ranks_) options_.on_rank_start(rank.plan.place, rank.process.pid);
 }
 
-void Supervisor::spawn_rank(const RankPlan& plan, int null_fd) {
+void Supervisor::spawn_rank(RankPlan plan, int null_fd) {
   const Program& program = plan.program ? *plan.program : options_.program;
   const std::vector<char*> arguments = pointers_to(program.arguments);
   const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
@@ -98,14 +99,19 @@ void Supervisor::spawn_rank(const RankPlan& plan, int null_fd) {
     request.stderr_fd = streams.standard_error.get();
   }
 
-  const std::size_t index = ranks_.size();
-  ranks_.push_back({.plan = plan, .process = spawner_.spawn(request), .running = true});
+  SpawnedProcess process = spawner_.spawn(request);
+  ranks_.push_back({.plan = std::move(plan), .process = std::move(process), .running = true});
   ++running_;
-  const Rank& rank = ranks_.back();
-  rank_of_pid_[rank.process.pid] = index;
-  if (rank.process.pidfd) {
-    loop_.add(rank.process.pidfd.get(), EPOLLIN, [this, index](std::uint32_t) { on_rank_event(index); });
+}
+
+void Supervisor::watch_ranks() {
+  for (std::size_t index = 0; index < ranks_.size(); ++index) {
+    SpawnedProcess& process = ranks_[index].process;
+    rank_of_pid_[process.pid] = index;
+    spawner_.watch(process);
+    if (process.pidfd) loop_.add(process.pidfd.get(), EPOLLIN, [this, index](std::uint32_t) { on_rank_event(index); });
   }
+  if (relay_ != nullptr) relay_->start_reading();
 }
 
 JobEnd Supervisor::wait() {

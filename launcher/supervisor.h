@@ -47,7 +47,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   // Starts every rank, or none: throws LaunchError when one cannot be started.
-  void start(const std::vector<RankPlan>& plans);
+  void start(std::vector<RankPlan> plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();
   // Stops all ranks because another node failed.
@@ -71,7 +71,8 @@ class Supervisor {
     bool told_to_stop = false;
   };
 
-  void spawn_rank(const RankPlan& plan, int null_fd);
+  void spawn_rank(RankPlan plan, int null_fd);
+  void watch_ranks();
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_rank_event(std::size_t index);

@@ -44,7 +44,7 @@ OutputRelay::OutputRelay(EventLoop& loop, const PrefixTemplate& prefix)
       prefix_(prefix),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
-      scratch_(kReadBytes, '\0') {
+      scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (!are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
     error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
   }
@@ -74,9 +74,16 @@ OutputRelay::Source& OutputRelay::add_source(const RankPlace& place, const char*
   source->fd = std::move(fd);
   source->lines.set_prefix(prefix_.expand(place, host_, stream, ""));
   source->to = &to;
+  parked_.park(source->fd);
   sources_.push_back(std::move(source));
-  watch(*sources_.back(), true);
   return *sources_.back();
+}
+
+void OutputRelay::start_reading() {
+  parked_.take_back();
+  for (const auto& source : sources_) {
+    if (source->fd) watch(*source, true);
+  }
 }
 
 void OutputRelay::watch(Source& source, bool on) {
@@ -98,14 +105,14 @@ bool OutputRelay::read(Source& source) {
     watch(source, false);
     return false;
   }
-  const ssize_t count = ::read(source.fd.get(), scratch_.data(), scratch_.size());
+  const ssize_t count = ::read(source.fd.get(), scratch_.get(), kReadBytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (prefix_.has_time()) source.lines.set_prefix(prefix_.expand(source.place, host_, source.stream, time_text()));
   if (count <= 0) {
     end(source);
     return false;
   }
-  source.lines.feed(std::string_view(scratch_.data(), static_cast<std::size_t>(count)),
+  source.lines.feed(std::string_view(scratch_.get(), static_cast<std::size_t>(count)),
                     source.to->lines_of(source.number));
   source.to->flush();
   return true;

@@ -12,6 +12,7 @@
 #include "launcher/output/line_prefixer.h"
 #include "launcher/output/prefix_template.h"
 #include "launcher/output/stream_writer.h"
+#include "launcher/parked_descriptors.h"
 #include "launcher/unique_fd.h"
 #include "launcher/worker_environment.h"
 
@@ -30,6 +31,8 @@ class OutputRelay : public Messages {
   };
   // What a rank is to write to. Close the copies here once it has been started: the end of its output is seen by that.
   RankStreams add_rank(const RankPlace& place);
+  // To be called when all ranks have been added and forked; before, nothing is read.
+  void start_reading();
 
   void say(std::string_view line) override;
   void say_block(std::string_view lines) override;
@@ -66,7 +69,8 @@ class OutputRelay : public Messages {
       error_output_;  // null when both go to the same place: then one writer keeps lines whole
   StreamWriter* error_;
   std::vector<std::unique_ptr<Source>> sources_;
-  std::string scratch_;
+  ParkedDescriptors parked_;
+  std::unique_ptr<char[]> scratch_;  // not touched before the first read: ranks are forked with less to copy
   bool problem_said_ = false;
 };
 

@@ -10,4 +10,5 @@
 #include "data/batches.h"
 #include "data/cifar10.h"
 #include "ddp/distributed_data_parallel.h"
+#include "monitor/summary_writer.h"
 #include "samplers/distributed_sampler.h"

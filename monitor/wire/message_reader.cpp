@@ -1,0 +1,67 @@
+#include "monitor/wire/message_reader.h"
+
+#include <bit>
+#include <stdexcept>
+#include <string>
+
+#include "monitor/wire/little_endian.h"
+
+namespace ddp::wire {
+
+double Field::as_double() const {
+  return std::bit_cast<double>(integer);
+}
+
+float Field::as_float() const {
+  return std::bit_cast<float>(static_cast<uint32_t>(integer));
+}
+
+std::optional<Field> MessageReader::next() {
+  if (rest_.empty()) return std::nullopt;
+  const uint64_t key = varint();
+  Field field;
+  field.number = static_cast<uint32_t>(key >> 3);
+  if (key >> 32 != 0 || field.number == 0) throw std::runtime_error("not a protobuf message: invalid field number");
+  switch (key & 7) {
+    case 0:
+      field.integer = varint();
+      break;
+    case 1:
+      field.type = WireType::kFixed64;
+      field.integer = little_endian<uint64_t>(take(sizeof(uint64_t)));
+      break;
+    case 2:
+      field.type = WireType::kBytes;
+      field.bytes = take(varint());
+      break;
+    case 5:
+      field.type = WireType::kFixed32;
+      field.integer = little_endian<uint32_t>(take(sizeof(uint32_t)));
+      break;
+    default:
+      throw std::runtime_error("not a protobuf message: unknown wire type " + std::to_string(key & 7));
+  }
+  return field;
+}
+
+uint64_t MessageReader::varint() {
+  uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64; shift += 7) {
+    const auto byte = static_cast<uint8_t>(take(1).front());
+    value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+    if ((byte & 0x80) == 0) return value;
+  }
+  throw std::runtime_error("not a protobuf message: an integer of more than ten bytes");
+}
+
+std::string_view MessageReader::take(uint64_t count) {
+  if (count > rest_.size()) {
+    throw std::runtime_error("not a protobuf message: expected " + std::to_string(count) + " more bytes, got " +
+                             std::to_string(rest_.size()));
+  }
+  const std::string_view taken = rest_.substr(0, static_cast<size_t>(count));
+  rest_.remove_prefix(static_cast<size_t>(count));
+  return taken;
+}
+
+}  // namespace ddp::wire

@@ -1,0 +1,38 @@
+// Reads the fields of a protocol-buffer message from bytes that may be damaged or hostile.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "monitor/wire/wire_type.h"
+
+namespace ddp::wire {
+
+/// One field. Which of the values counts follows from the type.
+struct Field {
+  uint32_t number = 0;
+  WireType type = WireType::kVarint;
+  uint64_t integer = 0;      ///< kVarint, and the raw bits of kFixed64 and kFixed32
+  std::string_view bytes{};  ///< kBytes: points into the message
+
+  double as_double() const;  ///< of kFixed64
+  float as_float() const;    ///< of kFixed32
+};
+
+/// Gives the fields one after another. The bytes must outlive the reader and its fields.
+class MessageReader {
+ public:
+  explicit MessageReader(std::string_view message) : rest_(message) {}
+
+  /// The next field; nullopt at the end. Throws std::runtime_error where the bytes are no message.
+  std::optional<Field> next();
+
+ private:
+  uint64_t varint();
+  std::string_view take(uint64_t count);
+
+  std::string_view rest_;
+};
+
+}  // namespace ddp::wire

@@ -1,0 +1,88 @@
+// Temporary folders, and event files taken apart again.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "monitor/wire/message_reader.h"
+#include "monitor/wire/record.h"
+
+namespace ddp::testing {
+
+/// A new folder that is removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ddprun-monitor-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name + " failed");
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+inline void write_file(const std::filesystem::path& path, const std::string& content) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream << content;
+  if (!stream.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+/// Every payload of a file of records.
+inline std::vector<std::string> records_of(const std::filesystem::path& file) {
+  std::vector<std::string> records;
+  wire::RecordReader reader(file);
+  while (auto record = reader.next()) records.push_back(std::move(*record));
+  return records;
+}
+
+/// The event files directly in a folder, in the order of their names.
+inline std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// The last field with this number, anywhere down the path of nested messages; fails the test when there is none.
+inline wire::Field field_at(const std::string_view message, const std::vector<uint32_t>& path) {
+  wire::Field found;
+  std::string_view bytes = message;
+  for (const uint32_t number : path) {
+    wire::MessageReader reader(bytes);
+    bool is_there = false;
+    while (const auto field = reader.next()) {
+      if (field->number != number) continue;
+      found = *field;
+      is_there = true;
+    }
+    if (!is_there) throw std::runtime_error("no field " + std::to_string(number));
+    bytes = found.bytes;
+  }
+  return found;
+}
+
+}  // namespace ddp::testing

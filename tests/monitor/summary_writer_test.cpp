@@ -1,0 +1,97 @@
+#include "monitor/summary_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/monitor/files.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Scalar {
+  std::string tag;
+  int64_t step;
+  float value;
+  bool operator==(const Scalar&) const = default;
+};
+
+std::vector<Scalar> scalars_in(const fs::path& folder) {
+  std::vector<Scalar> scalars;
+  for (const auto& file : testing::event_files(folder)) {
+    for (const std::string& record : testing::records_of(file)) {
+      try {
+        scalars.push_back({.tag = std::string(testing::field_at(record, {5, 1, 1}).bytes),
+                           .step = static_cast<int64_t>(testing::field_at(record, {2}).integer),
+                           .value = testing::field_at(record, {5, 1, 2}).as_float()});
+      } catch (const std::runtime_error&) {  // another kind of event
+      }
+    }
+  }
+  return scalars;
+}
+
+TEST(SummaryWriter, writes_scalars_that_can_be_read_after_a_flush) {
+  const testing::TemporaryFolder folder;
+  SummaryWriter writer(folder.path());
+  EXPECT_TRUE(writer.is_active());
+  writer.add_scalar("loss", 0.5, 1);
+  writer.add_scalar("loss", 0.25, 2);
+  writer.flush();
+  EXPECT_EQ(scalars_in(folder.path()), (std::vector<Scalar>{{"loss", 1, 0.5F}, {"loss", 2, 0.25F}}));
+}
+
+TEST(SummaryWriter, a_group_of_scalars_goes_into_runs_of_its_own_below_the_folder) {
+  const testing::TemporaryFolder folder;
+  {
+    SummaryWriter writer(folder.path());
+    writer.add_scalars("loss/all", {{"train", 1.0}, {"../../evil", 2.0}}, 3);
+    writer.add_scalars("loss/all", {{"train", 0.5}}, 4);
+  }
+  EXPECT_EQ(scalars_in(folder.path() / "loss_all_train"),
+            (std::vector<Scalar>{{"loss/all", 3, 1.0F}, {"loss/all", 4, 0.5F}}));
+  EXPECT_EQ(scalars_in(folder.path() / "loss_all_.._.._evil"), (std::vector<Scalar>{{"loss/all", 3, 2.0F}}));
+}
+
+TEST(SummaryWriter, only_rank_0_writes_unless_every_rank_shall) {
+  const testing::TemporaryFolder folder;
+  SummaryWriter silent(folder.path() / "run", {.rank = 3});
+  EXPECT_FALSE(silent.is_active());
+  silent.add_scalar("a", 1, 1);
+  silent.add_scalars("a", {{"b", 1}}, 1);
+  silent.add_text("a", "text");
+  silent.add_histogram("a", std::vector<float>{1.0F});
+  silent.add_images("a", ImagesView<float>{});
+  silent.add_hparams({}, {});
+  silent.flush();
+  silent.close();
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+  SummaryWriter(folder.path() / "run", {.rank = 3, .every_rank = true}).add_scalar("a", 1, 1);
+  EXPECT_EQ(scalars_in(folder.path() / "run" / "rank-00003").size(), 1U);
+}
+
+TEST(SummaryWriter, a_resumed_run_tells_readers_from_where_to_drop_and_keeps_the_earlier_file) {
+  const testing::TemporaryFolder folder;
+  SummaryWriter(folder.path()).add_scalar("loss", 1, 10);
+  SummaryWriter(folder.path(), {.purge_step = 5}).add_scalar("loss", 2, 5);
+  const auto files = testing::event_files(folder.path());
+  ASSERT_EQ(files.size(), 2U);
+  const auto records = testing::records_of(files[1]);
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(testing::field_at(records[1], {2}).integer, 5U);
+  EXPECT_EQ(testing::field_at(records[1], {7, 1}).integer, 1U);
+}
+
+TEST(SummaryWriter, can_be_moved) {
+  const testing::TemporaryFolder folder;
+  SummaryWriter first(folder.path());
+  first.add_scalar("a", 1, 1);
+  SummaryWriter second = std::move(first);
+  second.add_scalar("a", 2, 2);
+  second.close();
+  EXPECT_EQ(scalars_in(folder.path()).size(), 2U);
+}
+
+}  // namespace
+}  // namespace ddp

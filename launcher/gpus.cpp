@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <memory>
-#include <set>
+#include <utility>
 
 namespace launcher {
 namespace {
@@ -16,12 +15,8 @@ using Init = int (*)();
 using GetCount = int (*)(unsigned*);
 using GetHandle = int (*)(unsigned, void**);
 using GetUuid = int (*)(void*, char*, unsigned);
+using GetVersion = int (*)(char*, unsigned);
 using Shutdown = int (*)();
-
-template <typename Function>
-Function find_function(void* library, const char* name) {
-  return reinterpret_cast<Function>(::dlsym(library, name));
-}
 
 std::string_view trim(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t");
@@ -43,20 +38,42 @@ std::optional<std::string> device_of(std::string_view entry, const std::vector<s
   return uuids[index];
 }
 
+// The driver's library, initialised.
+class Nvml {
+ public:
+  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    const auto init = find<Init>("nvmlInit_v2");
+    is_ready_ = init != nullptr && init() == 0;
+  }
+  ~Nvml() {
+    if (const auto shutdown = is_ready_ ? find<Shutdown>("nvmlShutdown") : nullptr) shutdown();
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool is_ready() const { return is_ready_; }
+  // Null when this version of the library has no such function.
+  template <typename Function>
+  Function find(const char* name) const {
+    return reinterpret_cast<Function>(::dlsym(library_, name));
+  }
+
+ private:
+  void* library_;
+  bool is_ready_ = false;
+};
+
 }  // namespace
 
 std::optional<std::vector<std::string>> installed_gpus() {
-  const std::unique_ptr<void, int (*)(void*)> library(
-      ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL),
-      [](void* handle) { return handle == nullptr ? 0 : ::dlclose(handle); });
-  if (!library) return std::nullopt;
-  const auto init = find_function<Init>(library.get(), "nvmlInit_v2");
-  const auto get_count = find_function<GetCount>(library.get(), "nvmlDeviceGetCount_v2");
-  const auto get_handle = find_function<GetHandle>(library.get(), "nvmlDeviceGetHandleByIndex_v2");
-  const auto get_uuid = find_function<GetUuid>(library.get(), "nvmlDeviceGetUUID");
-  const auto shutdown = find_function<Shutdown>(library.get(), "nvmlShutdown");
-  if (init == nullptr || get_count == nullptr || get_handle == nullptr || get_uuid == nullptr || init() != 0)
-    return std::nullopt;
+  const Nvml nvml;
+  if (!nvml.is_ready()) return std::nullopt;
+  const auto get_count = nvml.find<GetCount>("nvmlDeviceGetCount_v2");
+  const auto get_handle = nvml.find<GetHandle>("nvmlDeviceGetHandleByIndex_v2");
+  const auto get_uuid = nvml.find<GetUuid>("nvmlDeviceGetUUID");
+  if (get_count == nullptr || get_handle == nullptr || get_uuid == nullptr) return std::nullopt;
 
   std::vector<std::string> uuids;
   unsigned count = 0;
@@ -68,23 +85,36 @@ std::optional<std::vector<std::string>> installed_gpus() {
     if (get_handle(index, &device) == 0 && get_uuid(device, uuid.data(), uuid.size() - 1) == 0)
       uuids.emplace_back(uuid.data());
   }
-  if (shutdown != nullptr) shutdown();
   return uuids;
 }
 
-int visible_gpus(const std::vector<std::string>& uuids, const char* cuda_visible_devices) {
-  if (cuda_visible_devices == nullptr) return static_cast<int>(uuids.size());
+std::vector<std::string> visible_gpu_uuids(const std::vector<std::string>& uuids, const char* cuda_visible_devices) {
+  if (cuda_visible_devices == nullptr) return uuids;
   std::string_view left(cuda_visible_devices);
-  std::set<std::string> seen;
+  std::vector<std::string> visible;
   while (true) {
     const std::size_t comma = left.find(',');
-    const auto device = device_of(trim(left.substr(0, comma)), uuids);
+    auto device = device_of(trim(left.substr(0, comma)), uuids);
     if (!device) break;
-    if (!seen.insert(*device).second) return 0;
+    if (std::find(visible.begin(), visible.end(), *device) != visible.end()) return {};
+    visible.push_back(std::move(*device));
     if (comma == std::string_view::npos) break;
     left.remove_prefix(comma + 1);
   }
-  return static_cast<int>(seen.size());
+  return visible;
+}
+
+int visible_gpus(const std::vector<std::string>& uuids, const char* cuda_visible_devices) {
+  return static_cast<int>(visible_gpu_uuids(uuids, cuda_visible_devices).size());
+}
+
+std::optional<std::string> gpu_driver_version() {
+  const Nvml nvml;
+  if (!nvml.is_ready()) return std::nullopt;
+  const auto get_version = nvml.find<GetVersion>("nvmlSystemGetDriverVersion");
+  std::array<char, 96> version{};
+  if (get_version == nullptr || get_version(version.data(), version.size() - 1) != 0) return std::nullopt;
+  return version.data();
 }
 
 }  // namespace launcher

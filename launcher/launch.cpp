@@ -6,16 +6,21 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "launcher/command_line.h"
 #include "launcher/event_log.h"
+#include "launcher/gpus.h"
 #include "launcher/guardian.h"
 #include "launcher/job.h"
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
 #include "launcher/local_ranks.h"
+#include "launcher/machine_check.h"
+#include "launcher/preview.h"
 #include "launcher/program.h"
+#include "launcher/rank_plan.h"
 #include "launcher/signals.h"
 #include "launcher/temporary_folder.h"
 
@@ -43,14 +48,29 @@ int with_events(int status, const EventLog& events) {
   return status == 0 ? to_int(ExitStatus::kLauncherError) : status;
 }
 
+int print_check() {
+  const auto findings = check_machine();
+  std::fputs(to_text(findings).c_str(), stdout);
+  return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
+}
+
+int print_preview(const Options& options, const std::optional<Program>& program) {
+  if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
+  std::fputs(preview(options, program, current_environment(), installed_gpus()).c_str(), stdout);
+  return to_int(ExitStatus::kSuccess);
+}
+
 int run_job(Options options) {
+  if (options.mode == Options::Mode::kCheck) return print_check();
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
+  if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt);
   if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
+  if (options.mode == Options::Mode::kDryRun) return print_preview(options, program);
   EventLog events(options.event_file);
   const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
   const JobRequest request{std::move(options), std::move(program), error_files.path()};

@@ -21,6 +21,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   return 0;
 }
 
+int nvmlSystemGetDriverVersion(char* version, unsigned length) {
+  std::snprintf(version, length, "999.1");
+  return 0;
+}
+
 int nvmlDeviceGetUUID(void* device, char* uuid, unsigned length) {
   std::snprintf(uuid, length, "GPU-%04lu-fake", reinterpret_cast<unsigned long>(device) - 1);
   return 0;

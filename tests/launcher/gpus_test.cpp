@@ -20,6 +20,12 @@ TEST(VisibleGpus, IndicesAndUuids) {
   EXPECT_EQ(visible_gpus(kFour, "MIG-1234,MIG-5678"), 2);
 }
 
+TEST(VisibleGpus, InTheOrderOfTheVariable) {
+  EXPECT_EQ(visible_gpu_uuids(kFour, nullptr), kFour);
+  EXPECT_EQ(visible_gpu_uuids(kFour, "2,GPU-aabb"), (std::vector<std::string>{"GPU-cccc3333", "GPU-aabb2222"}));
+  EXPECT_EQ(visible_gpu_uuids(kFour, "1,1"), std::vector<std::string>{});
+}
+
 TEST(VisibleGpus, NothingBehindAnEntryThatNamesNoDevice) {
   EXPECT_EQ(visible_gpus(kFour, ""), 0);
   EXPECT_EQ(visible_gpus(kFour, "-1"), 0);

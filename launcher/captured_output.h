@@ -1,0 +1,17 @@
+// What a short command prints, for --check.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace launcher {
+
+// Runs `file` with `arguments` (argv[0] included), an empty standard input and no standard error; returns its standard
+// output. Nothing when it cannot be started, does not end within `patience` (it is then killed) or ends with a status
+// other than 0.
+std::optional<std::string> captured_output(const std::string& file, std::vector<std::string> arguments,
+                                           std::chrono::milliseconds patience);
+
+}  // namespace launcher

@@ -10,5 +10,7 @@
 #include "data/batches.h"
 #include "data/cifar10.h"
 #include "ddp/distributed_data_parallel.h"
+#include "monitor/metrics_file.h"
+#include "monitor/progress_bar.h"
 #include "monitor/summary_writer.h"
 #include "samplers/distributed_sampler.h"

@@ -1,0 +1,166 @@
+#include "monitor/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+
+#include "monitor/csv.h"
+#include "monitor/utf8.h"
+
+namespace ddp {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::streamsize kLongestHeader = 1 << 16;
+
+MetricsFormat format_of(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".csv") return MetricsFormat::kCsv;
+  if (extension == ".jsonl") return MetricsFormat::kJsonLines;
+  throw std::invalid_argument(path.string() + ": expected a metrics file that ends in .csv or .jsonl");
+}
+
+std::string cause() {
+  return std::generic_category().message(errno);
+}
+
+template <typename Number>
+std::string shortest(Number value) {
+  std::array<char, 64> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), error == std::errc() ? end : text.data()};
+}
+
+std::string json_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char byte : valid_utf8(text)) {
+    if (byte == '"' || byte == '\\') {
+      quoted += '\\';
+      quoted += byte;
+    } else if (static_cast<unsigned char>(byte) < 0x20) {
+      std::array<char, 8> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(byte));
+      quoted += escape.data();
+    } else {
+      quoted += byte;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string text_of(const MetricValue& value, MetricsFormat format) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return shortest(*whole);
+  if (const auto* number = std::get_if<double>(&value)) {
+    return format == MetricsFormat::kJsonLines && !std::isfinite(*number) ? "null" : shortest(*number);
+  }
+  const auto& text = std::get<std::string>(value);
+  return format == MetricsFormat::kJsonLines ? json_string(text) : csv_field(text);
+}
+
+void check_names(const fs::path& path, const MetricRow& row) {
+  if (row.empty()) throw std::invalid_argument(path.string() + ": a row has no metric in it");
+  for (auto entry = row.begin(); entry != row.end(); ++entry) {
+    const auto same = [&](const auto& other) { return other.first == entry->first; };
+    if (std::any_of(row.begin(), entry, same)) {
+      throw std::invalid_argument(path.string() + ": a row has the metric \"" + entry->first + "\" twice");
+    }
+  }
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options)
+    : path_(std::move(path)), format_(format_of(path_)) {
+  if (options.rank != 0) return;
+  std::error_code ignored;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (options.append ? 0 : O_TRUNC), 0644);
+  if (file_ < 0) throw std::runtime_error(path_.string() + ": cannot be opened: " + cause());
+  if (!options.append) return;
+  std::ifstream existing(path_, std::ios::binary);
+  std::string header(kLongestHeader, '\0');
+  existing.read(header.data(), kLongestHeader);
+  header.resize(static_cast<size_t>(existing.gcount()));
+  if (header.empty()) return;
+  if (format_ == MetricsFormat::kCsv) columns_ = csv_first_row(header);
+  // A row that a crash cut short must not swallow the next one.
+  existing.clear();
+  existing.seekg(-1, std::ios::end);
+  if (existing.get() != '\n') write_bytes("\n");
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+MetricsFile::MetricsFile(MetricsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      format_(other.format_),
+      columns_(std::move(other.columns_)),
+      file_(std::exchange(other.file_, -1)) {}
+
+MetricsFile& MetricsFile::operator=(MetricsFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(format_, other.format_);
+  std::swap(columns_, other.columns_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+void MetricsFile::write(const MetricRow& row) {
+  if (file_ < 0) return;
+  check_names(path_, row);
+  if (format_ == MetricsFormat::kCsv) {
+    write_bytes(csv_row(row));
+    return;
+  }
+  std::string line = "{";
+  for (const auto& [name, value] : row) {
+    if (line.size() > 1) line += ", ";
+    line += json_string(name) + ": " + text_of(value, format_);
+  }
+  write_bytes(line + "}\n");
+}
+
+std::string MetricsFile::csv_row(const MetricRow& row) {
+  std::string text;
+  std::vector<std::string> columns = columns_;
+  if (columns.empty()) {
+    for (const auto& [name, value] : row) columns.push_back(name);
+    for (const std::string& name : columns) text.append(&name == columns.data() ? "" : ",").append(csv_field(name));
+    text += "\n";
+  }
+  for (const auto& [name, value] : row) {
+    if (std::find(columns.begin(), columns.end(), name) != columns.end()) continue;
+    throw std::invalid_argument(path_.string() + ": the table has no column \"" + name +
+                                "\"; the first row decides which there are");
+  }
+  for (const std::string& name : columns) {
+    const auto entry = std::find_if(row.begin(), row.end(), [&](const auto& cell) { return cell.first == name; });
+    if (&name != columns.data()) text += ",";
+    if (entry != row.end()) text += text_of(entry->second, format_);
+  }
+  columns_ = std::move(columns);
+  return text + "\n";
+}
+
+void MetricsFile::write_bytes(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw std::runtime_error(path_.string() + ": cannot be written: " + cause());
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,158 @@
+#include "monitor/progress_bar.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace ddp {
+namespace {
+
+/// Weight of the newest rate in the running mean; tqdm's default.
+constexpr double kSmoothing = 0.3;
+/// Steps counted over less time than this say little about the rate.
+constexpr std::chrono::milliseconds kRateInterval{50};
+constexpr int64_t kDefaultColumns = 80;
+constexpr const char* kClearLine = "\r\x1b[K";
+
+bool can_move_cursor(std::FILE* stream) {
+  const int file = ::fileno(stream);
+  const char* terminal = std::getenv("TERM");
+  return file >= 0 && ::isatty(file) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+void write(std::FILE* stream, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
+
+/// The text `depth` lines further down, and the cursor back.
+std::string below(int depth, const std::string& text) {
+  if (depth == 0) return text;
+  std::string moved(static_cast<size_t>(depth), '\n');
+  moved.append(text).append("\x1b[").append(std::to_string(depth)).append("A");
+  return moved;
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::optional<int64_t> total, ProgressOptions options) : options_(std::move(options)) {
+  state_.total = total;
+  is_shown_ = options_.rank == 0;
+  is_terminal_ = is_shown_ && can_move_cursor(options_.stream);
+  start();
+}
+
+ProgressBar::ProgressBar(ProgressBar& outer, std::optional<int64_t> total, ProgressOptions options)
+    : options_(std::move(options)), outer_(&outer), depth_(outer.depth_ + 1) {
+  state_.total = total;
+  options_.rank = outer.options_.rank;
+  options_.stream = outer.options_.stream;
+  options_.redraw_interval = outer.options_.redraw_interval;
+  options_.line_interval = outer.options_.line_interval;
+  is_shown_ = outer.is_shown_;
+  is_terminal_ = outer.is_terminal_;
+  start();
+}
+
+ProgressBar::~ProgressBar() {
+  close();
+}
+
+void ProgressBar::start() {
+  state_.description = options_.description;
+  state_.unit = options_.unit;
+  state_.done = options_.initial;
+  done_at_last_rate_ = options_.initial;
+  start_ = Clock::now();
+  last_draw_ = start_;
+  last_rate_ = start_;
+  if (is_shown_ && is_terminal_) draw(start_);
+}
+
+void ProgressBar::advance(int64_t steps) {
+  state_.done += steps;
+  if (!is_shown_) return;
+  const auto now = Clock::now();
+  if (now - last_draw_ >= (is_terminal_ ? options_.redraw_interval : options_.line_interval)) draw(now);
+}
+
+void ProgressBar::set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values) {
+  if (!is_shown_) return;
+  state_.postfix.clear();
+  for (const auto& [name, value] : values) {
+    if (!state_.postfix.empty()) state_.postfix += ", ";
+    state_.postfix += name;
+    state_.postfix += "=";
+    const auto* number = std::get_if<double>(&value);
+    state_.postfix += number != nullptr ? format_short(*number) : std::get<std::string>(value);
+  }
+}
+
+void ProgressBar::set_description(std::string description) {
+  state_.description = std::move(description);
+}
+
+void ProgressBar::print(std::string_view line) {
+  if (options_.rank != 0) return;
+  const bool over_a_bar = is_shown_ && is_terminal_;
+  std::string text = over_a_bar ? kClearLine : "";
+  text.append(line).append("\n");
+  write(options_.stream, text);
+  if (!over_a_bar) return;
+  // The line stands where the outermost bar was, so every bar moves down by one.
+  for (ProgressBar* bar = this; bar != nullptr; bar = bar->outer_) bar->draw(Clock::now());
+}
+
+void ProgressBar::close() {
+  if (!is_shown_) return;
+  is_closing_ = true;
+  if (!is_terminal_) {
+    // A short inner loop whose beginning was never worth a line is not worth one at its end.
+    if (outer_ == nullptr || has_drawn_line_) draw(Clock::now());
+  } else if (outer_ == nullptr) {
+    draw(Clock::now());
+    write(options_.stream, "\n");
+  } else {
+    write(options_.stream, below(depth_, kClearLine));
+  }
+  is_shown_ = false;
+}
+
+void ProgressBar::draw(Clock::time_point now) {
+  update_rate(now);
+  state_.elapsed = now - start_;
+  last_draw_ = now;
+  has_drawn_line_ = true;
+  if (is_terminal_) {
+    write(options_.stream, below(depth_, std::string("\r").append(format_progress(state_, width())).append("\x1b[K")));
+  } else {
+    write(options_.stream, format_progress(state_, 0).append("\n"));
+  }
+}
+
+void ProgressBar::update_rate(Clock::time_point now) {
+  const std::chrono::duration<double> in_all = now - start_;
+  if (is_closing_ && in_all.count() > 0) {  // the last line tells the mean over the whole loop
+    state_.rate = static_cast<double>(state_.done - options_.initial) / in_all.count();
+    return;
+  }
+  const std::chrono::duration<double> passed = now - last_rate_;
+  const auto steps = static_cast<double>(state_.done - done_at_last_rate_);
+  if (steps <= 0 || (state_.rate && passed < kRateInterval) || passed.count() <= 0) return;
+  const double newest = steps / passed.count();
+  state_.rate = state_.rate ? kSmoothing * newest + (1 - kSmoothing) * *state_.rate : newest;
+  last_rate_ = now;
+  done_at_last_rate_ = state_.done;
+}
+
+/// One column less than the terminal's: a full line makes some terminals wrap.
+int64_t ProgressBar::width() const {
+  winsize size{};
+  const int file = ::fileno(options_.stream);
+  const bool is_known = ::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return std::max<int64_t>(1, (is_known ? size.ws_col : kDefaultColumns) - 1);
+}
+
+}  // namespace ddp

@@ -1,0 +1,90 @@
+// A progress bar as Python's tqdm: rate, time left, and what the loop wants to show, such as the loss.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "monitor/progress_format.h"
+
+namespace ddp {
+
+struct ProgressOptions {
+  std::string description{};  ///< in front of the bar
+  std::string unit = "it";    ///< what advance() counts
+  int rank = 0;               ///< this process's rank; the others than rank 0 show nothing
+  int64_t initial = 0;        ///< steps done before, by an earlier run; they do not count for the rate
+  std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
+  std::chrono::milliseconds line_interval{5'000};  ///< elsewhere: one plain line each time
+  std::FILE* stream = stderr;                      ///< owned by the caller
+};
+
+/// A value shown behind the bar: numbers in three digits, text as it is.
+using PostfixValue = std::variant<double, std::string>;
+
+/// Shows how far a loop is, on the terminal in place, and in a pipe or file (so under a launcher too) as a plain line
+/// now and then. Not safe for concurrent calls; nothing but bars should write to the terminal meanwhile: print() goes
+/// above.
+///
+///     ddp::ProgressBar epochs(10, {.description = "epochs", .rank = group.rank()});
+///     for (int epoch = 0; epoch < 10; ++epoch, epochs.advance()) {
+///       ddp::ProgressBar bar(epochs, loader.size(), {.description = "train"});
+///       for (auto& batch : loader) { …; bar.set_postfix({{"loss", loss}}); bar.advance(); }
+///     }
+class ProgressBar {
+ public:
+  /// `total` steps; nullopt when nobody knows.
+  explicit ProgressBar(std::optional<int64_t> total, ProgressOptions options = {});
+  /// A bar in the line below `outer`'s, gone at its end. Rank, stream and intervals are those of `outer`, which must
+  /// outlive it.
+  ProgressBar(ProgressBar& outer, std::optional<int64_t> total, ProgressOptions options = {});
+  /// close().
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  /// `steps` more are done. Draws when it is time to.
+  void advance(int64_t steps = 1);
+
+  /// Replaces what stands behind the rate, shown from the next drawing on.
+  void set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values);
+  void set_description(std::string description);
+
+  /// A line of its own, above the bars. On other ranks than 0 nothing.
+  void print(std::string_view line);
+
+  /// Draws for the last time. An outermost bar stays in its line, an inner one is removed.
+  void close();
+
+  int64_t done() const { return state_.done; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void start();
+  void draw(Clock::time_point now);
+  void update_rate(Clock::time_point now);
+  int64_t width() const;
+
+  ProgressOptions options_;
+  ProgressState state_;
+  ProgressBar* outer_ = nullptr;
+  int depth_ = 0;
+  bool is_shown_ = false;  // on this rank, and not closed
+  bool is_terminal_ = false;
+  bool has_drawn_line_ = false;
+  bool is_closing_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
+  Clock::time_point last_rate_;
+  int64_t done_at_last_rate_ = 0;
+};
+
+}  // namespace ddp

@@ -1,0 +1,219 @@
+// What a bar writes to a file, and to a terminal: a small terminal is emulated behind a pty.
+#include "monitor/progress_bar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+namespace ddp {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+constexpr std::chrono::milliseconds kEachStep{0};
+constexpr std::chrono::milliseconds kNever{3'600'000};
+
+/// A stream whose content can be looked at.
+class Output {
+ public:
+  Output() : file_(std::tmpfile()) {}
+  ~Output() { std::fclose(file_); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  std::FILE* stream() { return file_; }
+  std::vector<std::string> lines() {
+    std::rewind(file_);
+    std::string content;
+    for (int byte = std::fgetc(file_); byte != EOF; byte = std::fgetc(file_))
+      content.push_back(static_cast<char>(byte));
+    std::vector<std::string> lines;
+    std::istringstream stream(content);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+TEST(ProgressBarInAFile, writes_plain_lines_without_any_control_character) {
+  Output output;
+  {
+    ProgressBar bar(3, {.description = "train", .line_interval = kEachStep, .stream = output.stream()});
+    for (int i = 0; i < 3; ++i) {
+      bar.set_postfix({{"loss", 0.25 * (i + 1)}, {"phase", std::string("warm")}});
+      bar.advance();
+    }
+  }
+  const auto lines = output.lines();
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_THAT(lines[0], MatchesRegex("train:  33% 1/3 \\[00:00<.*, .*it/s, loss=0.25, phase=warm\\]"));
+  EXPECT_THAT(lines[3], MatchesRegex("train: 100% 3/3 \\[00:00<00:00, .*it/s, loss=0.75, phase=warm\\]"));
+  for (const auto& line : lines) EXPECT_THAT(line, Not(HasSubstr("\x1b")));
+}
+
+TEST(ProgressBarInAFile, writes_only_the_end_when_the_loop_is_shorter_than_the_interval) {
+  Output output;
+  {
+    ProgressBar epochs(2, {.line_interval = kNever, .stream = output.stream()});
+    for (int epoch = 0; epoch < 2; ++epoch, epochs.advance()) {
+      ProgressBar bar(epochs, 100);
+      for (int i = 0; i < 100; ++i) bar.advance();
+    }
+  }
+  EXPECT_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 [")));
+}
+
+TEST(ProgressBarInAFile, other_ranks_are_silent) {
+  Output output;
+  {
+    ProgressBar epochs(2, {.rank = 1, .line_interval = kEachStep, .stream = output.stream()});
+    ProgressBar bar(epochs, 2);
+    bar.advance();
+    bar.set_postfix({{"loss", 1.0}});
+    bar.print("text");
+    epochs.advance();
+    EXPECT_EQ(epochs.done(), 1);
+  }
+  EXPECT_THAT(output.lines(), IsEmpty());
+}
+
+TEST(ProgressBarInAFile, steps_of_an_earlier_run_count_for_the_place_but_not_for_the_rate) {
+  Output output;
+  {
+    ProgressBar bar(1'000'000'000, {.initial = 999'999'990, .line_interval = kNever, .stream = output.stream()});
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2)) std::this_thread::yield();
+    bar.advance(5);
+  }
+  const auto lines = output.lines();
+  ASSERT_THAT(lines, SizeIs(1));
+  double rate = 0;
+  ASSERT_EQ(std::sscanf(lines[0].c_str(), "100%% 999999995/1000000000 [%*d:%*d<%*d:%*d, %lf", &rate), 1) << lines[0];
+  EXPECT_LT(rate, 5000);
+}
+
+/// A terminal that understands what the bars use: printable text, CR, LF, "erase to the end of line", "cursor up".
+class Screen {
+ public:
+  Screen() {
+    ::setenv("TERM", "xterm", 1);
+    winsize size{.ws_row = 24, .ws_col = 61, .ws_xpixel = 0, .ws_ypixel = 0};
+    int user = -1;
+    if (::openpty(&keyboard_, &user, nullptr, nullptr, &size) != 0) throw std::runtime_error("openpty failed");
+    stream_ = ::fdopen(user, "w");
+  }
+  ~Screen() {
+    std::fclose(stream_);
+    ::close(keyboard_);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  std::FILE* stream() { return stream_; }
+
+  /// The lines as they look now.
+  const std::vector<std::string>& lines() {
+    int waiting = 0;
+    ::ioctl(keyboard_, FIONREAD, &waiting);
+    while (waiting > 0) {
+      std::string bytes(static_cast<size_t>(waiting), '\0');
+      const ssize_t count = ::read(keyboard_, bytes.data(), bytes.size());
+      for (ssize_t i = 0; i < count; ++i) take(bytes[static_cast<size_t>(i)]);
+      ::ioctl(keyboard_, FIONREAD, &waiting);
+    }
+    return lines_;
+  }
+
+ private:
+  void take(char byte) {
+    if (!escape_.empty()) {
+      escape_ += byte;
+      if (byte == 'K') lines_.at(row_).resize(std::min(column_, lines_[row_].size()));
+      if (byte == 'A') row_ -= static_cast<size_t>(std::stoi(escape_.substr(2)));
+      if (byte == 'K' || byte == 'A') escape_.clear();
+    } else if (byte == '\x1b') {
+      escape_ = byte;
+    } else if (byte == '\r') {
+      column_ = 0;
+    } else if (byte == '\n') {
+      ++row_;
+      if (row_ == lines_.size()) lines_.emplace_back();
+    } else {
+      auto& line = lines_.at(row_);
+      if (column_ < line.size()) {
+        line[column_] = byte;
+      } else {
+        line.resize(column_, ' ');
+        line += byte;
+      }
+      ++column_;
+    }
+  }
+
+  int keyboard_ = -1;
+  std::FILE* stream_ = nullptr;
+  std::vector<std::string> lines_{""};
+  size_t row_ = 0;
+  size_t column_ = 0;  // in bytes: enough for lines that are only replaced as a whole
+  std::string escape_;
+};
+
+TEST(ProgressBarOnATerminal, is_rewritten_in_place_with_the_width_of_the_terminal) {
+  Screen screen;
+  {
+    ProgressBar bar(4, {.redraw_interval = kEachStep, .stream = screen.stream()});
+    EXPECT_THAT(screen.lines(), ElementsAre("  0%|                                 | 0/4 [00:00<?, ?it/s]"));
+    bar.advance(2);
+    EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 2/4 [00:00<00:00, ")));
+    bar.advance(2);
+  }
+  EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 4/4 [00:00<00:00, "), ""));
+}
+
+TEST(ProgressBarOnATerminal, an_inner_bar_stands_below_and_is_gone_at_its_end) {
+  Screen screen;
+  ProgressBar epochs(2, {.description = "epochs", .redraw_interval = kEachStep, .stream = screen.stream()});
+  for (int epoch = 0; epoch < 2; ++epoch, epochs.advance()) {
+    ProgressBar bar(epochs, 3, {.description = "train"});
+    bar.advance();
+    EXPECT_THAT(screen.lines(),
+                ElementsAre(StartsWith("epochs: "), AllOf(StartsWith("train:  33%"), HasSubstr("1/3"))));
+  }
+  EXPECT_THAT(screen.lines(), ElementsAre(AllOf(StartsWith("epochs: 100%"), HasSubstr("2/2")), ""));
+  epochs.close();
+  epochs.close();
+  EXPECT_THAT(screen.lines(), SizeIs(2)) << "closed once";
+}
+
+TEST(ProgressBarOnATerminal, print_puts_a_line_above_the_bars) {
+  Screen screen;
+  ProgressBar epochs(2, {.description = "epochs", .stream = screen.stream()});
+  ProgressBar bar(epochs, 3, {.description = "train"});
+  bar.print("saved checkpoint 1");
+  EXPECT_THAT(screen.lines(), ElementsAre("saved checkpoint 1", StartsWith("epochs: "), StartsWith("train: ")));
+}
+
+TEST(ProgressBarOnATerminal, draws_no_more_often_than_the_interval) {
+  Screen screen;
+  ProgressBar bar(1000, {.redraw_interval = kNever, .stream = screen.stream()});
+  for (int i = 0; i < 999; ++i) bar.advance();
+  EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 0/1000 [")));
+}
+
+}  // namespace
+}  // namespace ddp

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -128,14 +127,12 @@ class Screen {
 
   /// The lines as they look now.
   const std::vector<std::string>& lines() {
-    int waiting = 0;
-    ::ioctl(keyboard_, FIONREAD, &waiting);
-    while (waiting > 0) {
-      std::string bytes(static_cast<size_t>(waiting), '\0');
-      const ssize_t count = ::read(keyboard_, bytes.data(), bytes.size());
-      for (ssize_t i = 0; i < count; ++i) take(bytes[static_cast<size_t>(i)]);
-      ::ioctl(keyboard_, FIONREAD, &waiting);
-    }
+    // The kernel hands bytes on in its own time: everything before this mark has come when the mark has.
+    constexpr char kMark = '\0';
+    std::fputc(kMark, stream_);
+    std::fflush(stream_);
+    char byte = ' ';
+    while (::read(keyboard_, &byte, 1) == 1 && byte != kMark) take(byte);
     return lines_;
   }
 

@@ -94,6 +94,24 @@ std::string quote_message(const std::string& message) {
   return text;
 }
 
+// The last line that is not blank.
+std::string_view last_line(std::string_view text) {
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  const std::size_t newline = text.rfind('\n');
+  return newline == std::string_view::npos ? text : text.substr(newline + 1);
+}
+
+// The error file already says what standard error ended with.
+bool repeats_error(const RankEnd& rank) {
+  if (!rank.error) return false;
+  const std::string_view printed = last_line(rank.last_lines);
+  const std::string_view written = last_line(rank.error->message);
+  return written.find(printed) != std::string_view::npos ||
+         (!written.empty() && printed.find(written) != std::string_view::npos);
+}
+
 }  // namespace
 
 std::string describe_end(const RankEnd& rank) {
@@ -108,9 +126,10 @@ bool is_consequence(const RankEnd& rank) {
   constexpr std::array<std::string_view, 7> kSigns = {
       "Connection closed by peer", "Connection reset by peer", "Broken pipe",          "remote process exited",
       "connection was closed",     "Connection refused",       "Stop_waiting response"};
-  if (!rank.error) return false;
+  // Programs that write no error file say it on standard error.
+  const std::string& words = rank.error ? rank.error->message : rank.last_lines;
   return std::any_of(kSigns.begin(), kSigns.end(),
-                     [&](std::string_view sign) { return rank.error->message.find(sign) != std::string::npos; });
+                     [&](std::string_view sign) { return words.find(sign) != std::string::npos; });
 }
 
 std::optional<std::size_t> first_failure(const JobEnd& job) {
@@ -174,6 +193,10 @@ std::string failure_report(const JobEnd& job) {
   text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
           std::to_string(culprit.pid) + "\n";
   if (culprit.error) text += "  error:\n" + quote_message(culprit.error->message);
+  if (!culprit.last_lines.empty() && !repeats_error(culprit)) {
+    text += "  stderr:\n" + quote_message(culprit.last_lines);
+  }
+  if (!culprit.log_file.empty()) text += "  log:    " + culprit.log_file + "\n";
 
   std::vector<int> stopped;
   std::vector<int> finished;

@@ -21,6 +21,8 @@ struct RankEnd {
   bool told_to_stop = false;  // ddprun had asked it to stop before it ended
   std::chrono::system_clock::time_point time{};
   std::optional<ErrorRecord> error = std::nullopt;
+  std::string last_lines{};  // of its standard error; empty when ddprun does not see it
+  std::string log_file{};    // that holds its standard error; empty: none
 
   bool failed() const { return exit_code != 0 || signal != 0; }
 };
@@ -41,7 +43,7 @@ struct JobEnd {
   std::optional<FailureElsewhere> elsewhere = std::nullopt;  // when it was the job's first
 };
 
-// The rank's error message says that another rank went away: it did not fail by itself.
+// The rank's error message, or without one its last lines, says that another rank went away: it did not fail by itself.
 bool is_consequence(const RankEnd& rank);
 
 // Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an

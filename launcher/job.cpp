@@ -16,7 +16,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
 #include "launcher/nodes/node_group.h"
-#include "launcher/output/output_relay.h"
+#include "launcher/output/rank_streams.h"
 #include "launcher/rank_plan.h"
 #include "launcher/store/store_server.h"
 #include "launcher/supervisor.h"
@@ -76,18 +76,17 @@ class Job {
   rlimit open_files_;
   int cpus_;
   EventLoop loop_;
-  std::optional<OutputRelay> relay_;
-  DirectMessages direct_;
   std::optional<store::StoreServer> store_;
   std::vector<std::string> inherited_;
   std::string random_id_ = random_id();
+  RankStreams streams_;
   JobEnvironment environment_;
   NodeRanks ranks_;
   int attempt_ = 0;
   std::optional<Supervisor> supervisor_;
   std::optional<NodeGroup> group_;
 
-  Messages& messages() { return relay_ ? static_cast<Messages&>(*relay_) : direct_; }
+  Messages& messages() { return streams_.messages(); }
 };
 
 Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
@@ -98,12 +97,9 @@ Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
       open_files_(raise_open_files()),
       cpus_(usable_cpus()),
       inherited_(current_environment()),
-      ranks_(even_ranks(options_)) {
-  const bool several_ranks = options_.nproc_per_node > 1 || several_nodes();
-  if (options_.prefix || (several_ranks && !options_.no_prefix)) {
-    relay_.emplace(loop_, PrefixTemplate(options_.prefix.value_or(std::string(PrefixTemplate::kDefault))));
-  }
-}
+      streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
+               guarded_.terminal_input.get()),
+      ranks_(even_ranks(options_)) {}
 
 void Job::start_store() {
   environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
@@ -135,7 +131,7 @@ void Job::start_supervisor() {
       if (group_ && group_->ranks()) group_->announce({options_.node_rank, status, text});
     };
   }
-  supervisor_.emplace(loop_, guarded_, messages(), relay_ ? &*relay_ : nullptr, std::move(options));
+  supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
 }
 
 void Job::run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done) {
@@ -170,7 +166,8 @@ bool Job::meet_other_nodes() {
 }
 
 void Job::start_ranks() {
-  supervisor_->start(plan_ranks(options_, request_.program, environment_, inherited_, ranks_, request_.error_folder));
+  streams_.begin_attempt(attempt_, ranks_.world_size);
+  supervisor_->start(plan_ranks(options_, request_.program, environment_, inherited_, ranks_, streams_.layout()));
 }
 
 // After a good end: stay until all nodes have ended, as their ranks may still use the store. After a failure: find out
@@ -195,7 +192,7 @@ void Job::leave_other_nodes(JobEnd& end) {
 }
 
 void Job::finish_output() {
-  if (relay_) relay_->finish([this] { return supervisor_->is_impatient(); });
+  streams_.finish_attempt([this] { return supervisor_->is_impatient(); });
 }
 
 // One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
@@ -210,6 +207,7 @@ std::optional<JobEnd> Job::run_attempt() {
   JobEnd end = supervisor_->wait();
   if (several_nodes()) leave_other_nodes(end);
   finish_output();  // the ranks' last lines before the report
+  streams_.describe(end);
   events_.attempt_failed(end, attempt_);
   messages().say_block(failure_report(end));
   return end;
@@ -249,7 +247,7 @@ int Job::run() {
     return to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
   }
   const int status = exit_status(*end);
-  const bool output_lost = relay_ && !relay_->problem().empty();
+  const bool output_lost = !streams_.problem().empty();
   return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
 }
 

@@ -60,9 +60,13 @@ std::string command_line(const Program& program) {
 std::string preview(const Options& options, const std::optional<Program>& program,
                     const std::vector<std::string>& inherited, const std::optional<std::vector<std::string>>& gpus) {
   const JobEnvironment environment = plan_environment(options, /*attempt=*/0, std::string(kRandom), usable_cpus());
+  LogLayout layout{.error_folder = std::string(kTemporaryFolder)};
+  if (!options.log_folder.empty()) {
+    layout.log_folder = options.log_folder + "/" + environment.run_id + "_" + std::string(kRandom);
+  }
   std::string text;
-  for (const RankPlan& plan : plan_ranks(options, program.value_or(Program{}), environment, inherited,
-                                         even_ranks(options), std::string(kTemporaryFolder))) {
+  for (const RankPlan& plan :
+       plan_ranks(options, program.value_or(Program{}), environment, inherited, even_ranks(options), layout)) {
     text += "rank " + std::to_string(plan.place.rank) + " of " + std::to_string(plan.place.world_size) +
             " (local rank " + std::to_string(plan.place.local_rank) + " on host " + host_name() + ")\n";
     if (program) {

@@ -27,7 +27,7 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
 
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
                                  const std::vector<std::string>& inherited, const NodeRanks& ranks,
-                                 const std::string& error_folder) {
+                                 const LogLayout& layout) {
   std::vector<RankPlan> plans;
   plans.reserve(static_cast<std::size_t>(options.nproc_per_node));
   for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
@@ -39,8 +39,7 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
                           .group_world_size = options.nnodes,
                           .role_rank = ranks.first_role_rank + local_rank,
                           .role_world_size = ranks.role_world_size};
-    const std::string error_file = error_folder + "/attempt_" + std::to_string(environment.restart_count) + "_rank_" +
-                                   std::to_string(place.rank) + "_error.json";
+    const std::string error_file = layout.error_file(environment.restart_count, place);
     plans.push_back({place, worker_variables(inherited, environment, place, error_file), error_file,
                      program_of_rank(program, options, place)});
   }

@@ -8,6 +8,7 @@
 
 #include "launcher/nodes/rank_assignment.h"
 #include "launcher/options.h"
+#include "launcher/output/log_layout.h"
 #include "launcher/program.h"
 #include "launcher/worker_environment.h"
 
@@ -28,7 +29,7 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
 // One plan per local rank of this node, to which `ranks` are assigned.
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
                                  const std::vector<std::string>& inherited, const NodeRanks& ranks,
-                                 const std::string& error_folder);
+                                 const LogLayout& layout);
 
 // The ranks of this node when every node has as many as this one.
 NodeRanks even_ranks(const Options& options);

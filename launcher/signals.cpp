@@ -11,11 +11,12 @@
 namespace launcher {
 namespace {
 
-constexpr std::array kHandled = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+constexpr std::array kHandled = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
 
 // Blocked but not handled. SIGPIPE: writing to a reader that is gone must be an error, not the end. SIGTTOU, SIGTTIN:
-// the supervisor is not in the terminal's foreground group, and blocked they let it write nevertheless.
-constexpr std::array kOnlyBlocked = {SIGPIPE, SIGTTOU, SIGTTIN};
+// the supervisor is not in the terminal's foreground group, and blocked they let it write nevertheless. SIGXFSZ: a file
+// at the limit of its size (ulimit -f) is an error too.
+constexpr std::array kOnlyBlocked = {SIGPIPE, SIGTTOU, SIGTTIN, SIGXFSZ};
 
 bool is_ignored(int signal_number) {
   struct sigaction action {};

@@ -40,12 +40,12 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, OutputRelay* relay,
+Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams,
                        SupervisorOptions options)
     : loop_(loop),
       guarded_(guarded),
       messages_(messages),
-      relay_(relay),
+      streams_(streams),
       options_(std::move(options)),
       spawner_(options_.worker_start) {
   // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
@@ -66,9 +66,8 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::start(std::vector<RankPlan> plans) {
-  const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ranks_.reserve(plans.size());
-  for (RankPlan& plan : plans) spawn_rank(std::move(plan), null_fd.get());
+  for (RankPlan& plan : plans) spawn_rank(std::move(plan));
   watch_ranks();
   // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
   if (!options_.may_restart) guarded_.terminal_input.reset();
@@ -78,7 +77,7 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   for (const Rank& rank : ranks_) options_.on_rank_start(rank.plan.place, rank.process.pid);
 }
 
-void Supervisor::spawn_rank(RankPlan plan, int null_fd) {
+void Supervisor::spawn_rank(RankPlan plan) {
   const Program& program = plan.program ? *plan.program : options_.program;
   const std::vector<char*> arguments = pointers_to(program.arguments);
   const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
@@ -87,17 +86,14 @@ void Supervisor::spawn_rank(RankPlan plan, int null_fd) {
   for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
-  SpawnRequest request{.file = program.file.c_str(),
-                       .arguments = arguments.data(),
-                       .shell_arguments = program.shell_arguments.empty() ? nullptr : shell_arguments.data(),
-                       .environment = environment.data(),
-                       .stdin_fd = plan.place.local_rank == 0 ? guarded_.terminal_input.get() : null_fd};
-  OutputRelay::RankStreams streams;
-  if (relay_ != nullptr) {
-    streams = relay_->add_rank(plan.place);
-    request.stdout_fd = streams.standard_output.get();
-    request.stderr_fd = streams.standard_error.get();
-  }
+  const RankDescriptors descriptors = streams_.add_rank(plan.place);
+  const SpawnRequest request{.file = program.file.c_str(),
+                             .arguments = arguments.data(),
+                             .shell_arguments = program.shell_arguments.empty() ? nullptr : shell_arguments.data(),
+                             .environment = environment.data(),
+                             .stdin_fd = descriptors.input,
+                             .stdout_fd = descriptors.output,
+                             .stderr_fd = descriptors.error};
 
   SpawnedProcess process = spawner_.spawn(request);
   ranks_.push_back({.plan = std::move(plan), .process = std::move(process), .running = true});
@@ -111,7 +107,7 @@ void Supervisor::watch_ranks() {
     spawner_.watch(process);
     if (process.pidfd) loop_.add(process.pidfd.get(), EPOLLIN, [this, index](std::uint32_t) { on_rank_event(index); });
   }
-  if (relay_ != nullptr) relay_->start_reading();
+  streams_.all_added();
 }
 
 JobEnd Supervisor::wait() {
@@ -136,6 +132,10 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
         if (!ranks_[rank->second].process.pidfd) on_rank_event(rank->second);
       }
       reap_children();
+      return;
+    case SIGWINCH:
+      streams_.update_window_sizes();
+      for (const Rank& rank : ranks_) signal_group(rank, number);
       return;
     case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
     case SIGCONT:

@@ -15,7 +15,7 @@
 #include "launcher/failure_report.h"
 #include "launcher/guardian.h"
 #include "launcher/messages.h"
-#include "launcher/output/output_relay.h"
+#include "launcher/output/rank_streams.h"
 #include "launcher/program.h"
 #include "launcher/rank_plan.h"
 #include "launcher/signals.h"
@@ -39,9 +39,8 @@ struct SupervisorOptions {
 
 class Supervisor {
  public:
-  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed. `relay` may be
-  // null: then the ranks write to ddprun's own descriptors.
-  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, OutputRelay* relay, SupervisorOptions options);
+  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed.
+  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams, SupervisorOptions options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -71,7 +70,7 @@ class Supervisor {
     bool told_to_stop = false;
   };
 
-  void spawn_rank(RankPlan plan, int null_fd);
+  void spawn_rank(RankPlan plan);
   void watch_ranks();
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
@@ -92,7 +91,7 @@ class Supervisor {
   EventLoop& loop_;
   Guarded& guarded_;
   Messages& messages_;
-  OutputRelay* relay_;
+  RankStreams& streams_;
   SupervisorOptions options_;
   Spawner spawner_;
   std::vector<Rank> ranks_;

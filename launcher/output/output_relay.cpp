@@ -12,13 +12,16 @@
 #include <ctime>
 
 #include "launcher/host_name.h"
+#include "launcher/output/pseudo_terminal.h"
 #include "launcher/pipe.h"
 
 namespace launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
-constexpr int kOwnMessages = -2;  // as a source of lines
+// Sources of lines besides the numbered ones.
+constexpr int kOwnMessages = -2;
+constexpr int kRawSource = -3;
 
 bool are_same_file(int a, int b) {
   struct stat first {};
@@ -39,9 +42,10 @@ std::string time_text() {
 
 }  // namespace
 
-OutputRelay::OutputRelay(EventLoop& loop, const PrefixTemplate& prefix)
+OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one)
     : loop_(loop),
-      prefix_(prefix),
+      prefix_(std::move(prefix)),
+      only_one_(only_one),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
@@ -55,28 +59,31 @@ OutputRelay::~OutputRelay() {
   for (const auto& source : sources_) watch(*source, false);
 }
 
-OutputRelay::RankStreams OutputRelay::add_rank(const RankPlace& place) {
-  Pipe out = make_pipe();
-  Pipe err = make_pipe();
-  RankStreams streams{std::move(out.writer), std::move(err.writer)};
-  add_source(place, "stdout", *output_, std::move(out.reader));
-  add_source(place, "stderr", *error_, std::move(err.reader));
-  return streams;
-}
-
-OutputRelay::Source& OutputRelay::add_source(const RankPlace& place, const char* stream, StreamWriter& to,
-                                             UniqueFd fd) {
-  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+UniqueFd OutputRelay::add_stream(StreamRequest request) {
   auto source = std::make_unique<Source>();
-  source->number = static_cast<int>(sources_.size());
-  source->place = place;
-  source->stream = stream;
-  source->fd = std::move(fd);
-  source->lines.set_prefix(prefix_.expand(place, host_, stream, ""));
-  source->to = &to;
+  const int shown_on = request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO;
+  UniqueFd writer;
+  if (request.is_shown && ::isatty(shown_on) == 1) {
+    if (auto pair = open_pseudo_terminal(shown_on)) {
+      source->fd = std::move(pair->master);
+      source->is_terminal = true;
+      writer = std::move(pair->terminal);
+    }
+  }
+  if (!writer) {
+    Pipe pipe = make_pipe();
+    source->fd = std::move(pipe.reader);
+    writer = std::move(pipe.writer);
+  }
+  ::fcntl(source->fd.get(), F_SETFL, ::fcntl(source->fd.get(), F_GETFL) | O_NONBLOCK);
+  if (request.is_shown) source->to = request.stream == Stream::kOutput ? output_.get() : error_;
+  source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
+  source->number = source->is_raw ? kRawSource : next_number_++;
+  source->lines.set_prefix(prefix_.expand(request.place, host_, name_of(request.stream), ""));
+  source->request = std::move(request);
   parked_.park(source->fd);
   sources_.push_back(std::move(source));
-  return *sources_.back();
+  return writer;
 }
 
 void OutputRelay::start_reading() {
@@ -97,41 +104,111 @@ void OutputRelay::watch(Source& source, bool on) {
 }
 
 bool OutputRelay::read(Source& source) {
-  if (source.to->error() == EPIPE) {
+  if (source.to != nullptr && source.to->error() == EPIPE) {
     end(source);  // the rank's next write fails as if it were connected to our reader directly
     return false;
   }
-  if (source.to->is_full()) {
+  if (source.to != nullptr && source.to->is_full()) {
     watch(source, false);
     return false;
   }
   const ssize_t count = ::read(source.fd.get(), scratch_.get(), kReadBytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (prefix_.has_time()) source.lines.set_prefix(prefix_.expand(source.place, host_, source.stream, time_text()));
-  if (count <= 0) {
+  if (prefix_.has_time()) {
+    const char* stream = name_of(source.request.stream);
+    source.lines.set_prefix(prefix_.expand(source.request.place, host_, stream, time_text()));
+  }
+  if (count <= 0) {  // of a pseudo-terminal the end is EIO
     end(source);
     return false;
   }
-  source.lines.feed(std::string_view(scratch_.get(), static_cast<std::size_t>(count)),
-                    source.to->lines_of(source.number));
-  source.to->flush();
+  pass_on(source, std::string_view(scratch_.get(), static_cast<std::size_t>(count)));
   return true;
+}
+
+void OutputRelay::pass_on(Source& source, std::string_view bytes) {
+  if (source.request.copy) {
+    source.request.copy->write(bytes);
+    note_log_problem(*source.request.copy);
+  }
+  if (source.request.stream == Stream::kError) source.tail.add(bytes);
+  LineFilter* filter = source.request.filter.get();
+  if (source.to == nullptr && filter == nullptr) return;
+
+  std::string& lines = source.to == nullptr ? unshown_lines_ : source.to->lines_of(source.number);
+  const std::size_t before = lines.size();
+  if (source.is_raw) {
+    lines.append(bytes);
+  } else {
+    source.lines.feed(bytes, lines);
+  }
+  if (filter != nullptr) {
+    filter->add(std::string_view(lines).substr(before));
+    note_log_problem(filter->file());
+  }
+  if (source.to == nullptr) {
+    unshown_lines_.clear();
+  } else {
+    source.to->flush();
+  }
 }
 
 void OutputRelay::end(Source& source) {
   watch(source, false);
   source.fd.reset();
-  source.lines.finish(source.to->lines_of(source.number));
+  std::string last;
+  source.lines.finish(last);
+  if (source.request.filter != nullptr) source.request.filter->add(last);
+  source.request.copy.reset();
+  if (source.to == nullptr || last.empty()) return;
+  source.to->lines_of(source.number).append(last);
   source.to->flush();
 }
 
 void OutputRelay::on_room() {
-  if (const std::string text = problem(); !text.empty() && !problem_said_) {
-    problem_said_ = true;
-    say(text);  // at once: the job may run for days
+  for (const StreamWriter* writer :
+       {static_cast<const StreamWriter*>(output_.get()), static_cast<const StreamWriter*>(error_)}) {
+    if (writer->error() == 0 || writer->error() == EPIPE) continue;
+    note_problem(std::string("output was lost: cannot write to standard ") +
+                 (writer == output_.get() ? "output" : "error") + ": " + std::strerror(writer->error()));
   }
   for (const auto& source : sources_) {
-    if (source->fd && (!source->to->is_full() || source->to->error() != 0)) watch(*source, true);
+    if (source->fd && source->to != nullptr && (!source->to->is_full() || source->to->error() != 0)) {
+      watch(*source, true);
+    }
+  }
+}
+
+// Said at once: the job may run for days.
+void OutputRelay::note_problem(const std::string& text) {
+  if (!problem_.empty()) return;
+  problem_ = text;
+  say(text);
+}
+
+void OutputRelay::note_log_problem(const LogFile& file) {
+  if (file.error() != 0) {
+    note_problem("output was lost: cannot write to " + file.path() + ": " + std::strerror(file.error()));
+  }
+}
+
+std::string OutputRelay::last_error_lines(int local_rank) const {
+  for (const auto& source : sources_) {
+    if (source->request.stream == Stream::kError && source->request.place.local_rank == local_rank) {
+      return source->tail.lines();
+    }
+  }
+  return "";
+}
+
+void OutputRelay::forget_ended_streams() {
+  std::erase_if(sources_, [](const std::unique_ptr<Source>& source) { return !source->fd; });
+}
+
+void OutputRelay::update_window_sizes() {
+  for (const auto& source : sources_) {
+    if (!source->fd || !source->is_terminal) continue;
+    copy_window_size(source->request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO, source->fd.get());
   }
 }
 
@@ -149,7 +226,7 @@ void OutputRelay::say_block(std::string_view lines) {
 void OutputRelay::finish(const std::function<bool()>& give_up) {
   for (const auto& source : sources_) {
     while (source->fd && !give_up()) {
-      if (source->to->is_full()) {
+      if (source->to != nullptr && source->to->is_full()) {
         loop_.run_once();
       } else if (!read(*source) && source->fd) {
         end(*source);  // somebody whom we do not end keeps it open, but has nothing to say now
@@ -157,16 +234,6 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
     }
   }
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
-}
-
-std::string OutputRelay::problem() const {
-  for (const StreamWriter* writer :
-       {static_cast<const StreamWriter*>(output_.get()), static_cast<const StreamWriter*>(error_)}) {
-    if (writer->error() == 0 || writer->error() == EPIPE) continue;
-    return std::string("output was lost: cannot write to standard ") + (writer == output_.get() ? "output" : "error") +
-           ": " + std::strerror(writer->error());
-  }
-  return "";
 }
 
 }  // namespace launcher

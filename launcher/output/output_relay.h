@@ -1,16 +1,21 @@
-// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix.
-// A slow reader slows the ranks down instead of filling memory.
+// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix,
+// and to log files, byte for byte. A slow reader slows the ranks down instead of filling memory.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/event_loop.h"
 #include "launcher/messages.h"
+#include "launcher/output/line_filter.h"
 #include "launcher/output/line_prefixer.h"
+#include "launcher/output/log_file.h"
+#include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
+#include "launcher/output/stream_selection.h"
 #include "launcher/output/stream_writer.h"
 #include "launcher/parked_descriptors.h"
 #include "launcher/unique_fd.h"
@@ -20,19 +25,31 @@ namespace launcher {
 
 class OutputRelay : public Messages {
  public:
-  OutputRelay(EventLoop& loop, const PrefixTemplate& prefix);
+  // `only_one`: a single rank is shown, so that lines need not be told apart; without a prefix its bytes are then
+  // passed on as they come, prompts too.
+  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
 
-  struct RankStreams {
-    UniqueFd standard_output;
-    UniqueFd standard_error;
+  struct StreamRequest {
+    RankPlace place{};
+    Stream stream = Stream::kOutput;
+    bool is_shown = true;                          // on ddprun's own output
+    std::optional<LogFile> copy = std::nullopt;    // gets every byte
+    std::shared_ptr<LineFilter> filter = nullptr;  // gets every line
   };
-  // What a rank is to write to. Close the copies here once it has been started: the end of its output is seen by that.
-  RankStreams add_rank(const RankPlace& place);
+  // What a rank is to write to: a pseudo-terminal when the stream is shown on a terminal, else a pipe. Close it here
+  // once the rank has been started: the end of its output is seen by that.
+  UniqueFd add_stream(StreamRequest request);
   // To be called when all ranks have been added and forked; before, nothing is read.
   void start_reading();
+  // Of the rank's standard error since it was added.
+  std::string last_error_lines(int local_rank) const;
+  // Forgets streams that have ended; their last lines are not known any more.
+  void forget_ended_streams();
+  // ddprun's terminal has another size now.
+  void update_window_sizes();
 
   void say(std::string_view line) override;
   void say_block(std::string_view lines) override;
@@ -40,29 +57,35 @@ class OutputRelay : public Messages {
   // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
   // it, or `give_up` says so.
   void finish(const std::function<bool()>& give_up);
-  // What went wrong with ddprun's own output; empty when all was written. A reader that went away is no error.
-  std::string problem() const;
+  // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
+  // is no error.
+  const std::string& problem() const { return problem_; }
 
  private:
   struct Source {
     int number = 0;
-    RankPlace place;
-    const char* stream = "";
-    UniqueFd fd;
+    StreamRequest request{};
+    UniqueFd fd{};
     LinePrefixer lines{""};
-    StreamWriter* to = nullptr;
+    StreamWriter* to = nullptr;  // null: not shown
+    bool is_raw = false;         // passed on without looking for lines
+    bool is_terminal = false;
+    OutputTail tail{};
     bool watched = false;
   };
 
-  Source& add_source(const RankPlace& place, const char* stream, StreamWriter& to, UniqueFd fd);
   // False when there is nothing to read now.
   bool read(Source& source);
+  void pass_on(Source& source, std::string_view bytes);
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_room();
+  void note_problem(const std::string& text);
+  void note_log_problem(const LogFile& file);
 
   EventLoop& loop_;
   PrefixTemplate prefix_;
+  bool only_one_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
   std::unique_ptr<StreamWriter>
@@ -70,8 +93,10 @@ class OutputRelay : public Messages {
   StreamWriter* error_;
   std::vector<std::unique_ptr<Source>> sources_;
   ParkedDescriptors parked_;
+  int next_number_ = 0;
   std::unique_ptr<char[]> scratch_;  // not touched before the first read: ranks are forked with less to copy
-  bool problem_said_ = false;
+  std::string unshown_lines_;        // of a source that is not shown but filtered
+  std::string problem_;
 };
 
 }  // namespace launcher

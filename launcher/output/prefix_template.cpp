@@ -1,58 +1,103 @@
 #include "launcher/output/prefix_template.h"
 
-#include <functional>
+#include <algorithm>
+#include <cctype>
 
 #include "launcher/launch_error.h"
 
 namespace launcher {
-namespace {
 
-using Replace = std::function<bool(std::string_view field, std::string& out)>;
+PrefixTemplate::Field PrefixTemplate::field_named(std::string_view name) {
+  if (name == "rank") return Field::kRank;
+  if (name == "local_rank") return Field::kLocalRank;
+  if (name == "host") return Field::kHost;
+  if (name == "stream") return Field::kStream;
+  if (name == "time") return Field::kTime;
+  return Field::kText;
+}
 
-// Copies `text`, each {field} replaced; false at a field that `replace` does not know. A brace without partner is
-// itself.
-bool substitute(std::string_view text, const Replace& replace, std::string& out) {
+void PrefixTemplate::add_text(std::string_view text) {
+  if (!text.empty()) pieces_.push_back({Field::kText, std::string(text)});
+}
+
+// A brace without partner is itself.
+PrefixTemplate::PrefixTemplate(std::string_view text) {
+  const std::string_view given = text;
+  if (text == "horovod") text = "[1,{rank}]<{stream}>:";
   while (!text.empty()) {
     const std::size_t open = text.find('{');
     const std::size_t close = open == std::string_view::npos ? open : text.find('}', open);
     if (close == std::string_view::npos) break;
-    out.append(text.substr(0, open));
-    if (!replace(text.substr(open + 1, close - open - 1), out)) return false;
+    add_text(text.substr(0, open));
+    const Field field = field_named(text.substr(open + 1, close - open - 1));
+    if (field == Field::kText) {
+      throw LaunchError("--prefix '" + std::string(given) +
+                        "': unknown field; there are {rank}, {local_rank}, {host}, {stream} and {time}");
+    }
+    pieces_.push_back({field});
     text.remove_prefix(close + 1);
   }
-  out.append(text);
-  return true;
+  add_text(text);
 }
 
-}  // namespace
-
-PrefixTemplate::PrefixTemplate(std::string_view text) : text_(text == "horovod" ? "[1,{rank}]<{stream}>:" : text) {
-  std::string ignored;
-  const auto is_known = [](std::string_view field, std::string&) {
-    return field == "rank" || field == "local_rank" || field == "host" || field == "stream" || field == "time";
-  };
-  if (!substitute(text_, is_known, ignored)) {
-    throw LaunchError("--prefix '" + std::string(text) +
-                      "': unknown field; there are {rank}, {local_rank}, {host}, {stream} and {time}");
+PrefixTemplate PrefixTemplate::of_torchrun(std::string_view text, std::string_view role) {
+  PrefixTemplate prefix;
+  while (true) {
+    const std::size_t dollar = text.find('$');
+    if (dollar == std::string_view::npos || dollar + 1 == text.size()) break;
+    prefix.add_text(text.substr(0, dollar));
+    text.remove_prefix(dollar);
+    if (text[1] == '$') {
+      prefix.add_text("$");
+      text.remove_prefix(2);
+      continue;
+    }
+    const bool braced = text[1] == '{';
+    std::size_t end = braced ? 2 : 1;
+    while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) ++end;
+    const std::string_view name = text.substr(braced ? 2 : 1, end - (braced ? 2 : 1));
+    if (braced && end < text.size() && text[end] == '}') ++end;
+    const bool is_complete = !braced || text[end - 1] == '}';
+    if (is_complete && (name == "rank" || name == "local_rank")) {
+      prefix.pieces_.push_back({field_named(name)});
+    } else {
+      prefix.add_text(is_complete && name == "role_name" ? role : text.substr(0, end));
+    }
+    text.remove_prefix(end);
   }
+  prefix.add_text(text);
+  return prefix;
 }
 
 bool PrefixTemplate::has_time() const {
-  return text_.find("{time}") != std::string::npos;
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.field == Field::kTime; });
 }
 
 std::string PrefixTemplate::expand(const RankPlace& place, std::string_view host, std::string_view stream,
                                    std::string_view time) const {
   std::string expanded;
-  const auto replace = [&](std::string_view field, std::string& out) {
-    if (field == "rank") out.append(std::to_string(place.rank));
-    if (field == "local_rank") out.append(std::to_string(place.local_rank));
-    if (field == "host") out.append(host);
-    if (field == "stream") out.append(stream);
-    if (field == "time") out.append(time);
-    return true;
-  };
-  substitute(text_, replace, expanded);
+  for (const Piece& piece : pieces_) {
+    switch (piece.field) {
+      case Field::kText:
+        expanded.append(piece.text);
+        break;
+      case Field::kRank:
+        expanded.append(std::to_string(place.rank));
+        break;
+      case Field::kLocalRank:
+        expanded.append(std::to_string(place.local_rank));
+        break;
+      case Field::kHost:
+        expanded.append(host);
+        break;
+      case Field::kStream:
+        expanded.append(stream);
+        break;
+      case Field::kTime:
+        expanded.append(time);
+        break;
+    }
+  }
   return expanded;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/worker_environment.h"
 
@@ -14,14 +15,27 @@ class PrefixTemplate {
 
   // `text` is a template, or "horovod" for its form `[1,RANK]<STREAM>:`. Throws LaunchError naming an unknown field.
   explicit PrefixTemplate(std::string_view text);
+  // The form of TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, torchrun's variable: ${rank}, ${local_rank}, ${role_name}, $$
+  // for a dollar sign; what it does not know stays as it is, as in Python's Template.safe_substitute.
+  static PrefixTemplate of_torchrun(std::string_view text, std::string_view role);
 
+  bool is_empty() const { return pieces_.empty(); }
   bool has_time() const;
   // `stream`: "stdout" or "stderr"; `time` as it is to appear.
   std::string expand(const RankPlace& place, std::string_view host, std::string_view stream,
                      std::string_view time) const;
 
  private:
-  std::string text_;
+  enum class Field { kText, kRank, kLocalRank, kHost, kStream, kTime };
+  struct Piece {
+    Field field = Field::kText;
+    std::string text{};
+  };
+  PrefixTemplate() = default;
+  static Field field_named(std::string_view name);  // kText: there is none
+  void add_text(std::string_view text);
+
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace launcher

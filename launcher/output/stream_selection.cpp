@@ -29,6 +29,10 @@ std::optional<Streams> parse_streams(std::string_view text) {
 
 }  // namespace
 
+const char* name_of(Stream stream) {
+  return stream == Stream::kOutput ? "stdout" : "stderr";
+}
+
 std::optional<StreamSelection> StreamSelection::parse(std::string_view text) {
   StreamSelection selection;
   if (const auto all = parse_streams(text)) {

@@ -9,9 +9,15 @@
 
 namespace launcher {
 
+enum class Stream { kOutput, kError };
+
+// "stdout" or "stderr".
+const char* name_of(Stream stream);
+
 struct Streams {
   bool out = false;
   bool err = false;
+  bool has(Stream stream) const { return stream == Stream::kOutput ? out : err; }
 };
 
 class StreamSelection {

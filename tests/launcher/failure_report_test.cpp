@@ -148,6 +148,28 @@ TEST(FailureReport, StaysShortWithManyRanksAndALongMessage) {
   EXPECT_THAT(text, HasSubstr("991 more failed as well"));
 }
 
+TEST(FailureReport, TheLastLinesOfStandardErrorAndTheLogFile) {
+  RankEnd culprit = exited(0, 1, 1);
+  culprit.last_lines = "Traceback\nValueError: no such shard\n";
+  culprit.log_file = "logs/0/stderr.log";
+  EXPECT_THAT(failure_report(job({culprit})),
+              HasSubstr("  stderr:\n    Traceback\n    ValueError: no such shard\n  log:    logs/0/stderr.log\n"));
+
+  culprit.error = ErrorRecord{"ValueError: no such shard", std::nullopt};  // said once
+  EXPECT_THAT(failure_report(job({culprit})), Not(HasSubstr("stderr:")));
+  culprit.error = ErrorRecord{"Traceback ...\nValueError: no such shard\n", std::nullopt};
+  EXPECT_THAT(failure_report(job({culprit})), Not(HasSubstr("stderr:")));
+  culprit.error = ErrorRecord{"something else", std::nullopt};
+  EXPECT_THAT(failure_report(job({culprit})), HasSubstr("stderr:"));
+}
+
+TEST(FirstFailure, LastLinesSayThatThePeerWasGone) {
+  RankEnd victim = exited(0, 1, 500);
+  victim.last_lines = "RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234\n";
+  EXPECT_EQ(exit_status(job({victim, exited(1, 51, 700)})), 51);
+  EXPECT_EQ(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})), 1);
+}
+
 TEST(FailureReport, TheMessageCannotControlTheTerminal) {
   RankEnd culprit = exited(0, 1, 1);
   culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};

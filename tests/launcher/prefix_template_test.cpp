@@ -31,6 +31,16 @@ TEST(PrefixTemplate, OtherBracesAreText) {
   EXPECT_EQ(expand(""), "");
 }
 
+TEST(PrefixTemplate, TorchrunsVariable) {
+  const auto expanded = [](std::string_view text) {
+    return PrefixTemplate::of_torchrun(text, "tr{rank}").expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "");
+  };
+  EXPECT_EQ(expanded("[${role_name}${local_rank}]:"), "[tr{rank}4]:");
+  EXPECT_EQ(expanded("$rank,$local_rank;$ranks $$ ${other} ${rank $"), "12,4;$ranks $ ${other} ${rank $");
+  EXPECT_EQ(expanded("{rank} plain"), "{rank} plain");
+  EXPECT_EQ(expanded(""), "");
+}
+
 TEST(PrefixTemplate, UnknownFieldsAreRefused) {
   EXPECT_THROW(PrefixTemplate("{rnak}"), LaunchError);
 }

@@ -44,7 +44,7 @@ bool skip_fields(std::string_view& text, int count) {
 std::optional<ProcessIdentity> parse_process_stat(std::string_view text) {
   // pid (command) state parent ... ; the start time is field 22.
   ProcessIdentity process;
-  if (!take_number(text, process.pid)) return std::nullopt;
+  if (!take_number(text, process.pid) || process.pid <= 0) return std::nullopt;  // kill() reaches many with others
   const std::size_t command_end = text.rfind(") ");
   if (command_end == std::string_view::npos || text.size() < command_end + 4) return std::nullopt;
   text.remove_prefix(command_end + 2);

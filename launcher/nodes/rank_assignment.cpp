@@ -77,6 +77,7 @@ std::optional<NodeRanks> parse_node_ranks(std::string_view text) {
   const auto first_role = integer(array[2], 0, kMaxRanks);
   const auto role_size = integer(array[3], 1, kMaxRanks);
   if (!first || !size || !first_role || !role_size) return std::nullopt;
+  if (*first >= *size || *first_role >= *role_size) return std::nullopt;
   return NodeRanks{*first, *size, *first_role, *role_size};
 }
 

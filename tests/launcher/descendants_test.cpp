@@ -31,6 +31,8 @@ TEST(ProcessStat, WhatIsCutShortIsRefused) {
     EXPECT_FALSE(parse_process_stat(whole.substr(0, length))) << length;
   }
   EXPECT_FALSE(parse_process_stat("x (sh) S 77" + kTail));
+  EXPECT_FALSE(parse_process_stat("-1 (sh) S 77" + kTail)) << "a signal to -1 reaches everybody";
+  EXPECT_FALSE(parse_process_stat("0 (sh) S 77" + kTail));
 }
 
 TEST(Descendants, AreFoundAndSignalledOnlyWhileTheyAreThemselves) {

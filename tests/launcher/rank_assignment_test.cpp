@@ -42,8 +42,8 @@ TEST(RendezvousJson, OtherTextIsRefused) {
         R"({"role": "r", "rank": 1e99, "local_world_size": 2})"}) {
     EXPECT_FALSE(parse_role_info(text)) << text;
   }
-  for (const char* text :
-       {"", "[1,2,3]", "[1,2,3,4,5]", "[0,0,0,1]", "[-1,1,1,1]", "[1.5,2,3,4]", "[\"0\",1,0,1]", "{}"}) {
+  for (const char* text : {"", "[1,2,3]", "[1,2,3,4,5]", "[0,0,0,1]", "[-1,1,1,1]", "[1.5,2,3,4]", "[\"0\",1,0,1]",
+                           "{}", "[3,3,0,3]", "[0,3,3,3]"}) {
     EXPECT_FALSE(parse_node_ranks(text)) << text;
   }
 }

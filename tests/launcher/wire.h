@@ -21,13 +21,15 @@ inline std::string u64(std::uint64_t value) {
   return integer(value);
 }
 inline std::string text(const std::string& bytes) {
-  return u64(bytes.size()) + bytes;
+  std::string out;
+  append_text(out, bytes);
+  return out;
 }
 inline std::string opcode(Opcode code) {
   return std::string(1, static_cast<char>(code));
 }
 inline std::string hello() {
-  return opcode(Opcode::kValidate) + integer(kValidationNumber);
+  return opcode(Opcode::kValidate).append(integer(kValidationNumber));
 }
 
 inline std::string with_key(Opcode code, const std::string& key) {

@@ -1,0 +1,119 @@
+// The small languages of single options and of what nodes and the system write. The first byte chooses.
+#include "launcher/descendants.h"
+#include "launcher/gpus.h"
+#include "launcher/launch_error.h"
+#include "launcher/nodes/host_list.h"
+#include "launcher/nodes/rank_assignment.h"
+#include "launcher/output/prefix_template.h"
+#include "launcher/output/stream_selection.h"
+#include "launcher/shell_quote.h"
+#include "launcher/usable_cpus.h"
+#include "tests/launcher/fuzz/fuzz.h"
+
+namespace {
+
+using namespace launcher;
+
+template <typename Function>
+void may_refuse(const Function& function) {
+  try {
+    function();
+  } catch (const LaunchError& error) {
+    fuzz::require(*error.what() != '\0', "a refusal says why");
+  }
+}
+
+void check_prefix(std::string_view text) {
+  may_refuse([&] {
+    const PrefixTemplate prefix(text);
+    (void)prefix.has_time();
+    fuzz::require(prefix.expand({}, "host", "stdout", "time").size() <= text.size() * 8 + 32, "a prefix stays short");
+  });
+}
+
+void check_streams(std::string_view text) {
+  if (const auto selection = StreamSelection::parse(text)) {
+    fuzz::require(selection->highest_rank() >= -1, "the highest rank is a rank");
+    const Streams streams = selection->of_rank(selection->highest_rank() + 1);
+    fuzz::require(!selection->is_empty() || (!streams.out && !streams.err), "an empty selection selects nothing");
+  }
+  if (const auto ranks = parse_rank_list(text)) {
+    for (const int rank : *ranks) fuzz::require(rank >= 0, "ranks are not negative");
+  }
+  for (const std::string& part : parse_text_list(text)) fuzz::require(!part.empty(), "empty texts are left out");
+}
+
+void check_hosts(std::string_view text) {
+  may_refuse([&] {
+    const auto hosts = parse_host_list(text);
+    fuzz::require(!hosts.empty(), "a list names a host");
+    for (const HostSlots& host : hosts)
+      fuzz::require(host.slots > 0 && !host.host.empty(), "hosts have names and slots");
+    may_refuse([&] { fuzz::require(local_slots(hosts, "localhost") > 0, "there is room for a rank"); });
+  });
+}
+
+void check_nodes(std::string_view text) {
+  if (const auto info = parse_role_info(text)) {
+    fuzz::require(info->local_world_size > 0 && info->node >= 0, "a node brings ranks");
+  }
+  if (const auto ranks = parse_node_ranks(text)) {
+    fuzz::require(ranks->first_rank >= 0 && ranks->first_rank < ranks->world_size, "ranks are within the world");
+  }
+  if (const auto notice = parse_failure_notice(text)) fuzz::require(notice->node >= 0, "a node has a number");
+}
+
+void check_system(std::string_view text) {
+  if (const auto process = parse_process_stat(text)) fuzz::require(process->pid > 0, "a process has a number");
+  fuzz::require(cpus_from_cpu_max(text) >= 0, "no negative number of CPUs");
+  const std::vector<std::string> gpus = {"GPU-aa11", "GPU-aa22", "GPU-bb33"};
+  const std::string value(text);
+  fuzz::require(visible_gpus(gpus, value.c_str()) <= static_cast<int>(text.size() / 2 + 1), "one device per entry");
+  const std::string quoted = shell_quote(text);
+  for (const char c : quoted)
+    fuzz::require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "quoted words are one line");
+}
+
+}  // namespace
+
+std::vector<std::string> launcher::fuzz::seeds() {
+  return {"0[{rank} {local_rank} {host} {stream} {time}] ",
+          "0horovod",
+          "0{{rank}",
+          "13",
+          "10:3,11:1",
+          "10,3,,11",
+          "2localhost:4,node7:8",
+          "2[::1]:4,[fe80::1%eth0]",
+          R"(3{"role": "default", "rank": 1, "local_world_size": 2})",
+          "3[0, 4, 0, 4]",
+          R"(3{"node": 1, "exit_status": 3, "text": "rank 1 failed"})",
+          "4123 (sh) S 77 1 2 3 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 111 222",
+          "4150000 100000\n",
+          "40,GPU-aa,MIG-1",
+          "4it's \"quoted\" $HOME\n"};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input input(data, size);
+  const std::uint8_t kind = input.byte();
+  const std::string_view text = input.rest();
+  switch (kind % 5) {  // '0' is 48
+    case 3:
+      check_prefix(text);
+      break;
+    case 4:
+      check_streams(text);
+      break;
+    case 0:
+      check_hosts(text);
+      break;
+    case 1:
+      check_nodes(text);
+      break;
+    default:
+      check_system(text);
+      break;
+  }
+  return 0;
+}

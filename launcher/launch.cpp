@@ -1,5 +1,6 @@
 #include "launcher/launch.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,6 +39,13 @@ int guard_errors(const Body& body) noexcept {
   } catch (const std::exception& error) {
     print_line(std::string("internal error: ") + error.what());
     return to_int(ExitStatus::kLauncherError);
+  }
+}
+
+// Where one is closed (`>&-`), the next file that is opened would be taken for it.
+void open_missing_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) throw LaunchError("cannot open /dev/null");
   }
 }
 
@@ -89,6 +97,7 @@ int run_job(Options options) {
 
 int launch(std::span<const std::string> arguments) noexcept {
   return guard_errors([&] {
+    open_missing_standard_descriptors();
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
       std::fputs(exit->text.c_str(), exit->status == 0 ? stdout : stderr);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "launcher/launch_error.h"
 
@@ -64,7 +65,9 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
     const char* option = options_.log_folder.empty() ? "TMPDIR" : "--log_dir";
     make_folder(parent, option);
     const bool is_ours = options_.log_folder.empty();  // in a folder that others use too
-    layout_.log_folder = make_unique_folder(parent, is_ours ? "ddprun_logs_" + run_id : run_id, option);
+    // The ranks may be in another folder when they write their error files.
+    layout_.log_folder =
+        std::filesystem::absolute(make_unique_folder(parent, is_ours ? "ddprun_logs_" + run_id : run_id, option));
   }
   if (!options_.output_folder.empty()) {
     make_folder(options_.output_folder, "--output_filename");

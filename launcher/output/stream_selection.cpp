@@ -63,10 +63,6 @@ bool StreamSelection::is_empty() const {
   });
 }
 
-int StreamSelection::highest_rank() const {
-  return some_.empty() ? -1 : some_.rbegin()->first;
-}
-
 std::optional<std::vector<int>> parse_rank_list(std::string_view text) {
   std::vector<int> ranks;
   if (text.empty() || text.back() == ',') return std::nullopt;

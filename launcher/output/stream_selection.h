@@ -28,8 +28,6 @@ class StreamSelection {
 
   Streams of_rank(int local_rank) const;
   bool is_empty() const;
-  // The highest local rank that is named; -1 when none is.
-  int highest_rank() const;
 
  private:
   Streams all_;

@@ -71,6 +71,14 @@ class Layout(LogFilesTest):
         self.assertIn("my reason", err)
         self.assertIn("my reason", self.text(run, "attempt_0", "0", "error.json"))
 
+    def test_a_relative_folder_is_ours_and_not_the_ranks(self):
+        os.mkdir(self.path("elsewhere"))
+        script = 'cd elsewhere; echo "{\\"message\\": \\"my reason\\"}" > "$TORCHELASTIC_ERROR_FILE"; exit 3'
+        status, _, err = self.run_job("--log-dir", "logs", "-r", "3", *shell(script), cwd=self.folder, environment=QUIET)
+        self.assertEqual(status, 3)
+        self.assertIn("my reason", err)
+        self.assertEqual(len(glob.glob(self.path("logs/*/attempt_0/0/error.json"))), 1)
+
     def test_without_a_folder_they_are_in_the_temporary_one(self):
         status, out, err = self.run_job("-r", "3", "--rdzv-id=x", *shell(SPEAK), environment={**QUIET, "TMPDIR": self.folder})
         folder, = glob.glob(self.path("ddprun_logs_x_*"))

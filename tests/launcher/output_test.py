@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 
-from harness import LauncherTest, main, process_state, shell, wait_until
+from harness import DDPRUN, LauncherTest, main, process_state, shell, wait_until
 
 QUIET = {"OMP_NUM_THREADS": "1"}
 
@@ -30,6 +30,23 @@ class Output(LauncherTest):
         self.assertRegex(out, r"^\S+ 0 \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: x\n$")
         status, _, err = self.run_job("--prefix={nope}", "echo", "x")
         self.assertEqual((status, len(err.splitlines())), (125, 1))
+
+    def test_torchruns_variable_for_the_prefix(self):
+        variables = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name} ${rank}/${local_rank}]: ", **QUIET}
+        _, out, _ = self.run_job("-n", "2", "--role", "trainer", "echo", "x", environment=variables)
+        self.assertEqual(sorted(out.splitlines()), ["[trainer 0/0]: x", "[trainer 1/1]: x"])
+        _, out, _ = self.run_job("-n", "2", "--prefix", "echo", "x", environment=variables)
+        self.assertEqual(sorted(out.splitlines()), ["[0] x", "[1] x"])
+
+    def test_closed_descriptors_are_not_taken_for_others(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", DDPRUN, "-n", "2", *shell("echo out; echo err >&2; : > ran.$RANK")],
+                                  capture_output=True, check=False, timeout=20, env={**os.environ, **QUIET, "DDPRUN_TEST_FOLDER": self.folder})
+            self.assertEqual(done.returncode, 0, closed)
+            self.assertEqual(sorted(done.stdout.splitlines()), [] if " >&-" in " " + closed else [b"[0] out", b"[1] out"])
+            self.assertEqual(sorted(done.stderr.splitlines()), [] if "2>&-" in closed else [b"[0] err", b"[1] err"])
+            os.remove(self.path("ran.0"))
+            os.remove(self.path("ran.1"))
 
     def test_lines_stay_whole_and_no_byte_is_lost_or_changed(self):
         # Random bytes in lines of random length, written in pieces that do not respect the lines.

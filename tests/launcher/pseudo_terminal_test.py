@@ -10,7 +10,7 @@ import subprocess
 import termios
 import threading
 
-from harness import LauncherTest, main, shell, wait_until
+from harness import DDPRUN, LauncherTest, main, shell, wait_until
 
 QUIET = {"OMP_NUM_THREADS": "1"}
 ABOUT = "import os; print(*(int(os.isatty(fd)) for fd in (0, 1, 2)), file=open(os.environ['DDPRUN_TEST_FOLDER'] + '/about.' + os.environ['RANK'], 'w'))"
@@ -76,6 +76,20 @@ class PseudoTerminal(LauncherTest):
         self.run_job("sh", "-c", "readlink /proc/$$/fd/2 > $DDPRUN_TEST_FOLDER/link", stderr=screen.terminal, environment=QUIET)
         screen.finish()
         self.assertEqual(self.read("link").strip(), name)
+
+    def test_without_pseudo_terminals_there_are_pipes(self):
+        # Where the container has no /dev/ptmx: here another device is in its place.
+        hide = ["unshare", "-Urm", "sh", "-c", 'mount --bind /dev/null /dev/ptmx && exec "$@"', "sh"]
+        try:
+            if subprocess.run([*hide, "true"], capture_output=True, check=False).returncode != 0:
+                self.skipTest("no mounts of our own here")
+        except FileNotFoundError:
+            self.skipTest("no unshare")
+        screen = Screen()
+        done = subprocess.run([*hide, DDPRUN, "-n", "2", "python3", "-c", ABOUT + "; print('x')"], stdout=screen.terminal, check=False,
+                              stdin=subprocess.DEVNULL, timeout=20, env={**os.environ, **QUIET, "DDPRUN_TEST_FOLDER": self.folder})
+        self.assertEqual((done.returncode, sorted(screen.finish().splitlines())), (0, [b"[0] x", b"[1] x"]))
+        self.assertEqual(self.read("about.0"), "0 0 0\n")
 
     def test_streams_of_a_terminal_stay_apart(self):
         errors = Screen()

@@ -26,8 +26,6 @@ TEST(StreamSelection, RanksAreNamedWithAnyNumberOfDigits) {
   EXPECT_EQ(shown("0:3,11:1,1234:2", 1), "--");
   EXPECT_EQ(shown("0:3,11:1,1234:2", 11), "o-");
   EXPECT_EQ(shown("0:3,11:1,1234:2", 1234), "-e");
-  EXPECT_EQ(StreamSelection::parse("0:3,11:1")->highest_rank(), 11);
-  EXPECT_EQ(StreamSelection::parse("3")->highest_rank(), -1);
 }
 
 TEST(StreamSelection, WhetherAnythingIsSelected) {

@@ -59,6 +59,14 @@ class Terminal(LauncherTest):
         self.assertEqual(job.finish()[0], 0)
         self.assertEqual(self.read("typed.1"), "")
 
+    def test_what_is_typed_goes_to_all_ranks_when_asked(self):
+        job = self.start_at_terminal("-n", "2", "--stdin=all", *shell("cat > typed.$RANK"))
+        self.type(b"hello\n")
+        for rank in (0, 1):
+            wait_until(lambda: os.path.exists(self.path(f"typed.{rank}")) and self.read(f"typed.{rank}") == "hello\n", "the typed line")
+        self.type(b"\x04")
+        self.assertEqual(job.finish()[0], 0)
+
     def test_ctrl_z_suspends_everything_and_continuing_resumes_it(self):
         job = self.start_at_terminal("-n", "2", *shell(": > ready.$RANK; exec sleep 1000"))
         self.wait_for_files("ready.0", "ready.1")

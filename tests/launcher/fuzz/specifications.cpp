@@ -4,6 +4,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/nodes/host_list.h"
 #include "launcher/nodes/rank_assignment.h"
+#include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
 #include "launcher/output/stream_selection.h"
 #include "launcher/shell_quote.h"
@@ -31,11 +32,31 @@ void check_prefix(std::string_view text) {
   });
 }
 
+void check_torchruns_prefix(std::string_view text) {
+  const PrefixTemplate prefix = PrefixTemplate::of_torchrun(text, "role");
+  fuzz::require(prefix.expand({}, "host", "stdout", "").size() <= text.size(), "no field is longer than its name");
+  if (text.find('$') == std::string_view::npos)
+    fuzz::require(prefix.expand({}, "", "", "") == text, "what is no field is text");
+}
+
+// The bytes come at once and in pieces of as many bytes as the first one says.
+void check_tail(std::string_view text) {
+  OutputTail whole;
+  whole.add(text);
+  fuzz::require(whole.lines().size() <= OutputTail::kBytes + OutputTail::kLines, "a tail is short");
+  if (text.empty() || text.size() > OutputTail::kBytes) return;
+  const std::size_t piece = 1 + static_cast<unsigned char>(text.front());
+  OutputTail cut;
+  for (std::size_t at = 0; at < text.size(); at += piece) cut.add(text.substr(at, piece));
+  fuzz::require(cut.lines() == whole.lines(), "the lines are the same however the output is read");
+}
+
 void check_streams(std::string_view text) {
   if (const auto selection = StreamSelection::parse(text)) {
-    fuzz::require(selection->highest_rank() >= -1, "the highest rank is a rank");
-    const Streams streams = selection->of_rank(selection->highest_rank() + 1);
-    fuzz::require(!selection->is_empty() || (!streams.out && !streams.err), "an empty selection selects nothing");
+    for (const int local_rank : {0, 1, 11}) {
+      const Streams streams = selection->of_rank(local_rank);
+      fuzz::require(!selection->is_empty() || (!streams.out && !streams.err), "an empty selection selects nothing");
+    }
   }
   if (const auto ranks = parse_rank_list(text)) {
     for (const int rank : *ranks) fuzz::require(rank >= 0, "ranks are not negative");
@@ -79,6 +100,8 @@ void check_system(std::string_view text) {
 std::vector<std::string> launcher::fuzz::seeds() {
   return {"0[{rank} {local_rank} {host} {stream} {time}] ",
           "0horovod",
+          "0[${role_name}${local_rank}]: $rank $$",
+          "4\x03\x1b[31mred\x1b[0m 10%\r20%\r\nlast",
           "0{{rank}",
           "13",
           "10:3,11:1",
@@ -101,6 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (kind % 5) {  // '0' is 48
     case 3:
       check_prefix(text);
+      check_torchruns_prefix(text);
       break;
     case 4:
       check_streams(text);
@@ -113,6 +137,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     default:
       check_system(text);
+      check_tail(text);
       break;
   }
   return 0;

@@ -34,6 +34,7 @@ class LogFile {
   // errno of the write that failed, else 0.
   int error() const { return error_; }
   const std::string& path() const { return path_; }
+  UniqueFd& descriptor() { return fd_; }  // to be moved elsewhere for a while
 
  private:
   std::string path_;

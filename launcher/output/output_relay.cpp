@@ -82,6 +82,7 @@ UniqueFd OutputRelay::add_stream(StreamRequest request) {
   source->lines.set_prefix(prefix_.expand(request.place, host_, name_of(request.stream), ""));
   source->request = std::move(request);
   parked_.park(source->fd);
+  if (source->request.copy) parked_.park(source->request.copy->descriptor());
   sources_.push_back(std::move(source));
   return writer;
 }

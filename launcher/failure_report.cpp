@@ -61,19 +61,6 @@ std::string clock_time(SystemTime time) {
   return std::string(text.data()) + fraction.data();
 }
 
-std::string rank_list(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {
-      return text + " and " + std::to_string(ranks.size() - i) + " more";
-    }
-    if (i > 0) text += ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 // The worker's own words, indented. Control characters would let a worker rewrite the terminal.
 std::string quote_message(const std::string& message) {
   std::vector<std::string> lines(1);
@@ -113,6 +100,19 @@ bool repeats_error(const RankEnd& rank) {
 }
 
 }  // namespace
+
+std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxRanksListed && ranks.size() > kMaxRanksListed + 1) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    if (i > 0) text += ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
 
 std::string describe_end(const RankEnd& rank) {
   if (rank.signal != 0) {
@@ -159,7 +159,7 @@ int exit_status(const JobEnd& job) {
     if (culprit.told_to_stop && culprit.signal != 0) return 1;
     return status_of(culprit);
   }
-  if (job.is_late) return to_int(ExitStatus::kTimeout);
+  if (job.is_late()) return to_int(ExitStatus::kTimeout);
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
   // Told to stop: no failure when every rank saved and left by itself.
   bool saved = false;
@@ -170,6 +170,12 @@ int exit_status(const JobEnd& job) {
     saved = true;
   }
   return to_int(saved ? ExitStatus::kSavedAndStopped : ExitStatus::kSuccess);
+}
+
+int torchrun_exit_status(const JobEnd& job) {
+  const int status = exit_status(job);
+  const bool is_own = !job.elsewhere && job.is_late() && !first_failure(job);
+  return status == 0 || is_own ? status : 1;
 }
 
 std::string failure_report(const JobEnd& job) {
@@ -184,19 +190,22 @@ std::string failure_report(const JobEnd& job) {
     return text;
   }
   const auto first = first_failure(job);
-  if (!first) return job.is_late ? "ddprun: stopped because the time of --timeout was over\n" : "";
+  if (!first) return job.is_late() ? "ddprun: stopped because " + job.late_reason + "\n" : "";
   const RankEnd& culprit = job.ranks[*first];
   std::string text =
       "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_end(culprit) + "\n";
   text += "  when:   " + clock_time(culprit.time) +
-          format(", %.3f s after the start\n", seconds(culprit.time) - seconds(job.start));
+          format(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
+          (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
   text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
-          std::to_string(culprit.pid) + "\n";
+          std::to_string(culprit.pid) + (job.gpu.empty() ? "" : ", " + job.gpu) + "\n";
   if (culprit.error) text += "  error:\n" + quote_message(culprit.error->message);
   if (!culprit.last_lines.empty() && !repeats_error(culprit)) {
     text += "  stderr:\n" + quote_message(culprit.last_lines);
   }
   if (!culprit.log_file.empty()) text += "  log:    " + culprit.log_file + "\n";
+
+  for (const std::string& hint : job.hints) text += "  hint:   " + hint + "\n";
 
   std::vector<int> stopped;
   std::vector<int> finished;

@@ -35,12 +35,17 @@ struct FailureElsewhere {
 };
 
 struct JobEnd {
+  bool is_late() const { return !late_reason.empty(); }
+
   std::vector<RankEnd> ranks;  // in the order in which they ended
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
-  bool is_late = false;                                      // stopped because its time was over
+  std::string late_reason{};                                 // when ddprun stopped it because its time was over
   std::optional<FailureElsewhere> elsewhere = std::nullopt;  // when it was the job's first
+  std::string gpu{};                                         // of the first failing rank, where known
+  std::vector<std::string> hints{};                          // on the first failure
+  int attempt = 0;                                           // restarts before
 };
 
 // The rank's error message, or without one its last lines, says that another rank went away: it did not fail by itself.
@@ -52,12 +57,17 @@ std::optional<std::size_t> first_failure(const JobEnd& job);
 
 // ddprun's exit status.
 int exit_status(const JobEnd& job);
+// The same with --exit_code torchrun: 1 for whatever comes from the ranks or from a signal.
+int torchrun_exit_status(const JobEnd& job);
 
 // About ten lines; empty when there is nothing to say.
 std::string failure_report(const JobEnd& job);
 
 // The status to pass on for one rank's end: its exit code, or 128 + signal.
 int status_of(const RankEnd& rank);
+
+// "rank 3", "ranks 0, 1, 3", the rest of many as a number.
+std::string rank_list(std::vector<int> ranks);
 
 // "exited with status 7", "was killed by SIGSEGV (core dumped)".
 std::string describe_end(const RankEnd& rank);

@@ -5,19 +5,24 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "launcher/debugger.h"
 #include "launcher/event_loop.h"
+#include "launcher/failure_hints.h"
 #include "launcher/failure_report.h"
+#include "launcher/gpu_information.h"
 #include "launcher/host_name.h"
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
 #include "launcher/nodes/node_group.h"
 #include "launcher/output/rank_streams.h"
 #include "launcher/rank_plan.h"
+#include "launcher/start_watch.h"
 #include "launcher/store/store_server.h"
 #include "launcher/supervisor.h"
 #include "launcher/usable_cpus.h"
@@ -50,6 +55,17 @@ rlimit raise_open_files() {
   return original;
 }
 
+std::string current_folder() {
+  std::error_code error;
+  return std::filesystem::current_path(error).string();
+}
+
+std::string format_seconds(std::chrono::milliseconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1000);
+  return text.data();
+}
+
 class Job {
  public:
   Job(const JobRequest& request, EventLog& events, Guarded guarded);
@@ -57,11 +73,13 @@ class Job {
 
  private:
   bool several_nodes() const { return options_.nnodes > 1; }
-  bool hosts_store() const { return options_.node_rank == 0; }
+  bool hosts_store() const { return options_.node_rank == 0 && environment_.agent_store; }
   void start_store();
   void start_supervisor();
   bool meet_other_nodes();
   void start_ranks();
+  void watch_start();
+  void add_details(JobEnd& end) const;
   void leave_other_nodes(JobEnd& end);
   std::optional<JobEnd> run_attempt();
   bool should_restart(const JobEnd& end) const;
@@ -85,6 +103,8 @@ class Job {
   int attempt_ = 0;
   std::optional<Supervisor> supervisor_;
   std::optional<NodeGroup> group_;
+  std::optional<StartWatch> start_watch_;
+  std::optional<long> out_of_memory_kills_ = out_of_memory_kills();
 
   Messages& messages() { return streams_.messages(); }
 };
@@ -108,6 +128,8 @@ void Job::start_store() {
                    store::ServerOptions{.port = static_cast<std::uint16_t>(environment_.master_port),
                                         .loopback_only = !several_nodes()});
     environment_.master_port = store_->port();
+  } else if (environment_.master_port == 0) {
+    environment_.master_port = store::free_port();
   }
   if (attempt_ == 0 && options_.nproc_per_node > 1 && !has_variable(inherited_, "OMP_NUM_THREADS")) {
     messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
@@ -167,7 +189,40 @@ bool Job::meet_other_nodes() {
 
 void Job::start_ranks() {
   streams_.begin_attempt(attempt_, ranks_.world_size);
-  supervisor_->start(plan_ranks(options_, request_.program, environment_, inherited_, ranks_, streams_.layout()));
+  std::vector<RankPlan> plans =
+      plan_ranks(options_, request_.program, environment_, inherited_, ranks_, request_.resources, streams_.layout());
+  for (RankPlan& plan : plans) {
+    if (request_.debugger.empty() || plan.place.rank != options_.debug_rank) continue;
+    const Program& program = plan.program ? *plan.program : request_.program;
+    plan.program = under_debugger(program, request_.debugger, first_line_of_text(program.file));
+    plan.in_terminal = true;
+  }
+  supervisor_->start(std::move(plans));
+}
+
+// The ranks that do not reach the store in time end the job.
+void Job::watch_start() {
+  if (!options_.start_timeout) return;
+  start_watch_.emplace(
+      loop_, static_cast<std::uint16_t>(environment_.master_port), *options_.start_timeout,
+      [this] { return supervisor_->running_ranks(); },
+      [this](std::vector<int> missing) {
+        supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
+                               format_seconds(*options_.start_timeout) + " of --start_timeout");
+      });
+}
+
+// What only the report of a failure needs.
+void Job::add_details(JobEnd& end) const {
+  const auto first = end.elsewhere ? std::nullopt : first_failure(end);
+  if (!first) return;
+  const RankEnd& rank = end.ranks[*first];
+  end.hints = failure_hints(rank, out_of_memory_kills_,
+                            options_.working_folder.empty() ? current_folder() : options_.working_folder);
+  if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
+    const std::string entry = shown_gpu(inherited_, environment_, rank.local_rank);
+    end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);
+  }
 }
 
 // After a good end: stay until all nodes have ended, as their ranks may still use the store. After a failure: find out
@@ -204,10 +259,14 @@ std::optional<JobEnd> Job::run_attempt() {
   start_supervisor();
   if (several_nodes() && !meet_other_nodes()) return std::nullopt;
   start_ranks();
+  watch_start();
   JobEnd end = supervisor_->wait();
+  start_watch_.reset();
+  end.attempt = attempt_;
   if (several_nodes()) leave_other_nodes(end);
   finish_output();  // the ranks' last lines before the report
   streams_.describe(end);
+  add_details(end);
   events_.attempt_failed(end, attempt_);
   messages().say_block(failure_report(end));
   return end;
@@ -215,8 +274,8 @@ std::optional<JobEnd> Job::run_attempt() {
 
 // Restarts are for failures, not for being told to stop or being late.
 bool Job::should_restart(const JobEnd& end) const {
-  return attempt_ < options_.max_restarts && exit_status(end) != 0 && end.stop_signal == 0 && !end.is_late &&
-         !supervisor_->is_impatient();
+  return attempt_ < options_.max_restarts && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
+         !end.is_late() && !supervisor_->is_impatient();
 }
 
 // False when ddprun was told to stop meanwhile.
@@ -228,7 +287,7 @@ bool Job::wait_before_restart() {
 int Job::run() {
   if (options_.timeout) {
     loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] {
-      if (supervisor_) supervisor_->stop_late();
+      if (supervisor_) supervisor_->stop_late("the time of --timeout was over");
     });
   }
   std::optional<JobEnd> end = run_attempt();
@@ -244,9 +303,9 @@ int Job::run() {
   if (!end) {
     if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
     if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kTimeout);
-    return to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
+    return options_.torchrun_exit_code ? 1 : to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
   }
-  const int status = exit_status(*end);
+  const int status = options_.torchrun_exit_code ? torchrun_exit_status(*end) : exit_status(*end);
   const bool output_lost = !streams_.problem().empty();
   return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
 }

@@ -7,12 +7,15 @@
 #include "launcher/guardian.h"
 #include "launcher/options.h"
 #include "launcher/program.h"
+#include "launcher/resources.h"
 
 namespace launcher {
 
 struct JobRequest {
   Options options;
   Program program;
+  Resources resources;
+  std::string debugger;      // of --debug; empty: none
   std::string error_folder;  // for the workers' error files
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/command_line.h"
+#include "launcher/debugger.h"
 #include "launcher/event_log.h"
 #include "launcher/gpus.h"
 #include "launcher/guardian.h"
@@ -22,6 +23,7 @@
 #include "launcher/preview.h"
 #include "launcher/program.h"
 #include "launcher/rank_plan.h"
+#include "launcher/resources.h"
 #include "launcher/signals.h"
 #include "launcher/temporary_folder.h"
 
@@ -79,11 +81,15 @@ int run_job(Options options) {
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program);
+  Resources resources = plan_resources(options);
+  std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
   const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
-  const JobRequest request{std::move(options), std::move(program), error_files.path()};
+  const std::vector<int> stop_signals = options.stop_signals.empty() ? default_stop_signals() : options.stop_signals;
+  const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
+                           error_files.path()};
 
-  SignalSource signals;
+  SignalSource signals(stop_signals);
   const pid_t guardian = ::getpid();
   const int status = run_guarded(signals, [&](Guarded guarded) {
     return with_events(guard_errors([&] { return supervise_job(request, events, std::move(guarded)); }), events);

@@ -64,9 +64,10 @@ std::string preview(const Options& options, const std::optional<Program>& progra
   if (!options.log_folder.empty()) {
     layout.log_folder = options.log_folder + "/" + environment.run_id + "_" + std::string(kRandom);
   }
+  const Resources resources = plan_resources(options);
   std::string text;
-  for (const RankPlan& plan :
-       plan_ranks(options, program.value_or(Program{}), environment, inherited, even_ranks(options), layout)) {
+  for (const RankPlan& plan : plan_ranks(options, program.value_or(Program{}), environment, inherited,
+                                         even_ranks(options), resources, layout)) {
     text += "rank " + std::to_string(plan.place.rank) + " of " + std::to_string(plan.place.world_size) +
             " (local rank " + std::to_string(plan.place.local_rank) + " on host " + host_name() + ")\n";
     if (program) {
@@ -76,6 +77,7 @@ std::string preview(const Options& options, const std::optional<Program>& progra
       if (!options.working_folder.empty()) text += "  folder:  " + shell_quote(options.working_folder) + "\n";
     }
     text += "  GPU:     " + gpu_line(plan, inherited, gpus) + "\n";
+    if (plan.binding) text += "  CPUs:    " + to_cpu_list(plan.binding->cpus) + "\n";
     for (const std::string& entry : plan.variables) text += "    " + environment_line(entry) + "\n";
   }
   return text;

@@ -78,6 +78,15 @@ std::string expand_fields(std::string_view text, const RankPlace& place) {
 
 }  // namespace
 
+std::string first_line_of_text(const std::string& file) {
+  std::string line;
+  if (is_text(file)) {
+    std::ifstream stream(file);
+    std::getline(stream, line);
+  }
+  return line;
+}
+
 std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place) {
   if (!options.local_rank_argument && !options.expand_arguments) return std::nullopt;
   Program own = program;

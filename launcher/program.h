@@ -29,6 +29,9 @@ struct Program {
 };
 Program resolve_program(const Options& options);
 
+// The first line of a text file, "" of any other.
+std::string first_line_of_text(const std::string& file);
+
 // The program of one rank where it differs from the others': with --pass_local_rank and --expand_arguments. Nothing
 // when all ranks get the same arguments. Pure.
 std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "launcher/signals.h"
 #include "launcher/usable_cpus.h"
 
 namespace launcher {
@@ -20,14 +21,18 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
                              .restart_count = attempt,
                              .max_restarts = options.max_restarts,
                              .default_omp_threads = default_omp_threads(cpus, options.nproc_per_node),
-                             .exported = options.exported};
+                             .exported = options.exported,
+                             .gpus = options.gpus,
+                             .virtual_local_rank = options.virtual_local_rank,
+                             .agent_store = options.store == Options::Store::kLauncher};
+  if (!options.stop_signals.empty()) environment.stop_signals = signal_list(options.stop_signals);
   if (environment.run_id.empty()) environment.run_id = several_nodes ? "none" : random_id;
   return environment;
 }
 
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
                                  const std::vector<std::string>& inherited, const NodeRanks& ranks,
-                                 const LogLayout& layout) {
+                                 const Resources& resources, const LogLayout& layout) {
   std::vector<RankPlan> plans;
   plans.reserve(static_cast<std::size_t>(options.nproc_per_node));
   for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
@@ -40,8 +45,11 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
                           .role_rank = ranks.first_role_rank + local_rank,
                           .role_world_size = ranks.role_world_size};
     const std::string error_file = layout.error_file(environment.restart_count, place);
-    plans.push_back({place, worker_variables(inherited, environment, place, error_file), error_file,
-                     program_of_rank(program, options, place)});
+    plans.push_back({.place = place,
+                     .variables = worker_variables(inherited, environment, place, error_file),
+                     .error_file = error_file,
+                     .program = program_of_rank(program, options, place)});
+    if (!resources.bindings.empty()) plans.back().binding = resources.bindings[static_cast<std::size_t>(local_rank)];
   }
   return plans;
 }

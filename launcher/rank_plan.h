@@ -6,30 +6,34 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cpu_binding.h"
 #include "launcher/nodes/rank_assignment.h"
 #include "launcher/options.h"
 #include "launcher/output/log_layout.h"
 #include "launcher/program.h"
+#include "launcher/resources.h"
 #include "launcher/worker_environment.h"
 
 namespace launcher {
 
 // What to start as one rank.
 struct RankPlan {
-  RankPlace place;
-  std::vector<std::string> variables;  // on top of inherited_entries()
-  std::string error_file;
-  std::optional<Program> program{};  // when it is not the one of all ranks
+  RankPlace place{};
+  std::vector<std::string> variables{};  // on top of inherited_entries()
+  std::string error_file{};
+  std::optional<Program> program{};     // when it is not the one of all ranks
+  bool in_terminal = false;             // reads and writes ddprun's own, and gets its keyboard
+  std::optional<CpuBinding> binding{};  // else every CPU that ddprun may use
 };
 
 // What the ranks of attempt number `attempt` share. The store's port is the one that was asked for, 0 for a free one.
 // `random_id` names a job that the user gave no name. `cpus`: how many this node may use.
 JobEnvironment plan_environment(const Options& options, int attempt, const std::string& random_id, int cpus);
 
-// One plan per local rank of this node, to which `ranks` are assigned.
+// One plan per local rank of this node, to which `ranks` and `resources` are assigned.
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
                                  const std::vector<std::string>& inherited, const NodeRanks& ranks,
-                                 const LogLayout& layout);
+                                 const Resources& resources, const LogLayout& layout);
 
 // The ranks of this node when every node has as many as this one.
 NodeRanks even_ranks(const Options& options);

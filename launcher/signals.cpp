@@ -2,16 +2,19 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "launcher/launch_error.h"
 
 namespace launcher {
 namespace {
 
-constexpr std::array kHandled = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
+// Besides those that stop the job.
+constexpr std::array kForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH};
 
 // Blocked but not handled. SIGPIPE: writing to a reader that is gone must be an error, not the end. SIGTTOU, SIGTTIN:
 // the supervisor is not in the terminal's foreground group, and blocked they let it write nevertheless. SIGXFSZ: a file
@@ -40,13 +43,29 @@ std::optional<int> signal_number(std::string_view name) {
   return std::nullopt;
 }
 
-SignalSource::SignalSource() {
+std::vector<int> default_stop_signals() {
+  return {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+}
+
+std::string signal_list(const std::vector<int>& signals) {
+  std::string text;
+  for (int number : signals) text.append(text.empty() ? "" : ",").append(signal_name(number));
+  return text;
+}
+
+bool SignalSource::is_stop(int signal_number) const {
+  return std::find(stop_signals_.begin(), stop_signals_.end(), signal_number) != stop_signals_.end();
+}
+
+SignalSource::SignalSource(std::vector<int> stop_signals) : stop_signals_(std::move(stop_signals)) {
   sigset_t handled;
   ::sigemptyset(&handled);
   ::sigaddset(&handled, SIGCHLD);
-  for (int number : kHandled) {
+  const auto handle = [&handled](int number) {
     if (!is_ignored(number)) ::sigaddset(&handled, number);
-  }
+  };
+  std::for_each(stop_signals_.begin(), stop_signals_.end(), handle);
+  std::for_each(kForwarded.begin(), kForwarded.end(), handle);
   sigset_t blocked = handled;
   for (int number : kOnlyBlocked) ::sigaddset(&blocked, number);
   ::sigprocmask(SIG_BLOCK, &blocked, &original_mask_);

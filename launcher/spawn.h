@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cpu_binding.h"
 #include "launcher/pipe.h"
 #include "launcher/unique_fd.h"
 
@@ -20,6 +21,7 @@ struct SpawnRequest {
   char* const* arguments = nullptr;        // null-terminated
   char* const* shell_arguments = nullptr;  // for /bin/sh when the kernel knows no such format; null: no shell
   char* const* environment = nullptr;      // null-terminated
+  const CpuBinding* binding = nullptr;     // null: as the launcher's
   int stdin_fd = -1;                       // -1: inherited
   int stdout_fd = -1;
   int stderr_fd = -1;
@@ -59,7 +61,8 @@ class Spawner {
   std::optional<ExecFailure> next_exec_failure();
 
  private:
-  [[noreturn]] void run_child(const SpawnRequest& request, pid_t launcher) const;
+  struct KernelBinding;
+  [[noreturn]] void run_child(const SpawnRequest& request, const KernelBinding& binding, pid_t launcher) const;
 
   WorkerStart start_;
   Pipe gate_;

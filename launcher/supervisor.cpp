@@ -56,6 +56,7 @@ Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, Ra
 }
 
 Supervisor::~Supervisor() {
+  take_terminal_back();
   loop_.remove(guarded_.signals.fd());
   loop_.remove(guarded_.lifeline.get());
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
@@ -69,6 +70,7 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   ranks_.reserve(plans.size());
   for (RankPlan& plan : plans) spawn_rank(std::move(plan));
   watch_ranks();
+  give_terminal_to_debugged_rank();
   // Rank 0 has it; with a copy of ours open, the guardian would not see rank 0 end.
   if (!options_.may_restart) guarded_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
@@ -86,11 +88,12 @@ void Supervisor::spawn_rank(RankPlan plan) {
   for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
-  const RankDescriptors descriptors = streams_.add_rank(plan.place);
+  const RankDescriptors descriptors = plan.in_terminal ? RankDescriptors{} : streams_.add_rank(plan.place);
   const SpawnRequest request{.file = program.file.c_str(),
                              .arguments = arguments.data(),
                              .shell_arguments = program.shell_arguments.empty() ? nullptr : shell_arguments.data(),
                              .environment = environment.data(),
+                             .binding = plan.binding ? &*plan.binding : nullptr,
                              .stdin_fd = descriptors.input,
                              .stdout_fd = descriptors.output,
                              .stderr_fd = descriptors.error};
@@ -110,6 +113,21 @@ void Supervisor::watch_ranks() {
   streams_.all_added();
 }
 
+// Before the gate opens: a debugger that reads the terminal from the background would be suspended.
+void Supervisor::give_terminal_to_debugged_rank() {
+  const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.plan.in_terminal; });
+  if (rank == ranks_.end()) return;
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  if (foreground != ::getpgid(::getppid())) return;  // somebody else has the terminal: then as any background job
+  terminal_group_ = foreground;
+  ::tcsetpgrp(STDIN_FILENO, rank->process.pid);
+}
+
+void Supervisor::take_terminal_back() {
+  if (terminal_group_ > 0) ::tcsetpgrp(STDIN_FILENO, terminal_group_);
+  terminal_group_ = 0;
+}
+
 JobEnd Supervisor::wait() {
   while (!done_) loop_.run_once();
   for (RankEnd& rank : end_.ranks) {
@@ -125,6 +143,10 @@ void Supervisor::on_signals() {
 
 void Supervisor::on_signal(const signalfd_siginfo& info) {
   const int number = static_cast<int>(info.ssi_signo);
+  if (guarded_.signals.is_stop(number)) {
+    on_stop_signal(number);
+    return;
+  }
   switch (number) {
     case SIGCHLD:
       // Where there is no pidfd, the first of several endings is the one that this signal carries.
@@ -149,8 +171,12 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
       }
       return;
     default:
-      break;
+      return;
   }
+}
+
+void Supervisor::on_stop_signal(int number) {
+  told_to_stop_ = true;
   if (done_) {
     impatient_ = true;
     return;
@@ -205,6 +231,7 @@ void Supervisor::on_rank_event(std::size_t index) {
   rank_of_pid_.erase(rank.process.pid);
   rank.running = false;
   --running_;
+  if (rank.plan.in_terminal) take_terminal_back();
 
   if (failed && !stopping_) {
     const RankEnd& end = end_.ranks.back();
@@ -275,9 +302,17 @@ void Supervisor::stop_because(FailureElsewhere failure) {
   stop_ranks(SIGTERM);
 }
 
-void Supervisor::stop_late() {
+std::map<pid_t, int> Supervisor::running_ranks() const {
+  std::map<pid_t, int> running;
+  for (const Rank& rank : ranks_) {
+    if (rank.running) running.emplace(rank.process.pid, rank.plan.place.rank);
+  }
+  return running;
+}
+
+void Supervisor::stop_late(std::string reason) {
   if (done_ || stopping_) return;
-  end_.is_late = true;
+  end_.late_reason = std::move(reason);
   stop_ranks(SIGTERM);
 }
 

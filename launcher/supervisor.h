@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,12 +52,16 @@ class Supervisor {
   JobEnd wait();
   // Stops all ranks because another node failed.
   void stop_because(FailureElsewhere failure);
-  // Stops all ranks because the job has taken too long.
-  void stop_late();
+  // Stops all ranks because the job has taken too long; `reason` is for the report.
+  void stop_late(std::string reason);
+  // The processes of the ranks that have not ended, and their ranks.
+  std::map<pid_t, int> running_ranks() const;
   // The ranks were asked to stop, or would be if there were any yet.
   bool is_stopping() const { return stopping_; }
   // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.
   int stop_signal() const { return end_.stop_signal; }
+  // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
+  bool was_told_to_stop() const { return told_to_stop_; }
   // After wait(): the user does not want to wait for anything any more.
   bool is_impatient() const { return impatient_; }
 
@@ -72,8 +77,11 @@ class Supervisor {
 
   void spawn_rank(RankPlan plan);
   void watch_ranks();
+  void give_terminal_to_debugged_rank();
+  void take_terminal_back();
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
+  void on_stop_signal(int number);
   void on_rank_event(std::size_t index);
   void record_end(Rank& rank, const siginfo_t& info);
   void reap_children();
@@ -99,9 +107,11 @@ class Supervisor {
   std::size_t running_ = 0;
   bool done_ = false;
   bool impatient_ = false;
+  pid_t terminal_group_ = 0;  // the foreground group before a debugged rank became it
 
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got
+  bool told_to_stop_ = false;
   bool stopping_ = false;
   bool killing_ = false;
   bool sweeping_ = false;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -18,17 +19,6 @@ std::string read_file(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
-}
-
-int cpus_of_affinity() {
-  // The kernel refuses a mask that is shorter than its own; machines with more than 1024 CPUs need a longer one.
-  for (std::size_t cpus = CPU_SETSIZE; cpus <= (1U << 16); cpus *= 2) {
-    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
-    const std::size_t bytes = mask.size() * sizeof(unsigned long);
-    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
-    if (::sched_getaffinity(0, bytes, set) == 0) return CPU_COUNT_S(bytes, set);
-  }
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 // The smallest quota on the way from this process's cgroup (v2) to the root.
@@ -68,8 +58,26 @@ int default_omp_threads(int cpus, int local_ranks) {
   return std::max(1, cpus / std::max(1, local_ranks));
 }
 
+std::vector<int> affinity_cpus() {
+  // The kernel refuses a mask that is shorter than its own; machines with more than 1024 CPUs need a longer one.
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= (1U << 16); cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    const std::size_t bytes = mask.size() * sizeof(unsigned long);
+    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
+    if (::sched_getaffinity(0, bytes, set) != 0) continue;
+    std::vector<int> numbers;
+    for (std::size_t cpu = 0; cpu < cpus; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, set)) numbers.push_back(static_cast<int>(cpu));
+    }
+    return numbers;
+  }
+  std::vector<int> numbers(std::max(1U, std::thread::hardware_concurrency()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 int usable_cpus() {
-  const int affinity = std::max(1, cpus_of_affinity());
+  const int affinity = std::max(1, static_cast<int>(affinity_cpus().size()));
   const int quota = cpus_of_cgroup();
   return quota > 0 ? std::min(affinity, quota) : affinity;
 }

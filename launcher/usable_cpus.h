@@ -3,10 +3,14 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace launcher {
 
 int usable_cpus();
+
+// The numbers of the CPUs in this process's affinity mask, ascending.
+std::vector<int> affinity_cpus();
 
 // Whole CPUs granted by the text of a cgroup v2 cpu.max file ("max 100000", "150000 100000"), rounded up; 0: no limit
 // or not understood. Pure.

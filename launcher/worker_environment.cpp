@@ -1,7 +1,10 @@
 #include "launcher/worker_environment.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+
+#include "launcher/gpu_information.h"
 
 namespace launcher {
 namespace {
@@ -17,6 +20,23 @@ std::string name_of(const std::string& entry_text) {
   return entry_text.substr(0, entry_text.find('='));
 }
 
+std::optional<std::string> value_of(std::span<const std::string> environment, const std::string& name) {
+  for (const std::string& text : environment) {
+    if (text.starts_with(name + "=")) return text.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+// A rank's CUDA_VISIBLE_DEVICES, when it is not what was inherited.
+std::optional<std::string> shown_gpus(std::span<const std::string> inherited, const JobEnvironment& job,
+                                      const RankPlace& place) {
+  std::string list;
+  for (const std::string& gpu : job.gpus) list.append(list.empty() ? "" : ",").append(gpu);
+  if (!job.virtual_local_rank) return job.gpus.empty() ? std::nullopt : std::optional(list);
+  const auto visible = job.gpus.empty() ? value_of(inherited, "CUDA_VISIBLE_DEVICES") : std::optional(list);
+  return visible_entry(visible ? visible->c_str() : nullptr, place.local_rank);
+}
+
 }  // namespace
 
 bool has_variable(std::span<const std::string> environment, const std::string& name) {
@@ -28,7 +48,7 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
                                           const RankPlace& place, const std::string& error_file) {
   std::vector<std::string> variables = {
       entry("RANK", place.rank),
-      entry("LOCAL_RANK", place.local_rank),
+      entry("LOCAL_RANK", job.virtual_local_rank ? 0 : place.local_rank),
       entry("WORLD_SIZE", place.world_size),
       entry("LOCAL_WORLD_SIZE", place.local_world_size),
       entry("GROUP_RANK", place.group_rank),
@@ -43,9 +63,10 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
       entry("TORCHELASTIC_RUN_ID", job.run_id),
       // Python compares with exactly "True".
       entry("TORCHELASTIC_USE_AGENT_STORE", job.agent_store ? "True" : "False"),
-      entry("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
+      entry("TORCHELASTIC_SIGNALS_TO_HANDLE", job.stop_signals),
       entry("TORCHELASTIC_ERROR_FILE", error_file),
   };
+  if (const auto gpus = shown_gpus(inherited, job, place)) variables.push_back(entry("CUDA_VISIBLE_DEVICES", *gpus));
   if (!has_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
     variables.push_back(entry("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1));
   }
@@ -57,6 +78,12 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
     if (text.find('=') != std::string::npos) variables.push_back(text);
   }
   return variables;
+}
+
+std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironment& job, int local_rank) {
+  const auto own = shown_gpus(inherited, job, {.local_rank = local_rank});
+  const auto visible = own ? own : value_of(inherited, "CUDA_VISIBLE_DEVICES");
+  return visible_entry(visible ? visible->c_str() : nullptr, job.virtual_local_rank ? 0 : local_rank);
 }
 
 std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job) {

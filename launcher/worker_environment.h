@@ -29,11 +29,18 @@ struct JobEnvironment {
   int max_restarts = 0;
   int default_omp_threads = 1;          // used when OMP_NUM_THREADS is unset
   std::vector<std::string> exported{};  // the user's own "NAME=value"; they override all others
-  bool agent_store = true;              // the launcher hosts the store; false: rank 0 does
+  std::string stop_signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::vector<std::string> gpus{};  // --gpus: what CUDA is to show; empty: what it shows anyway
+  bool virtual_local_rank = false;  // each rank sees one GPU and takes itself for local rank 0
+  bool agent_store = true;          // the launcher hosts the store; false: rank 0 does
 };
 
 // True when `environment` (entries "NAME=value") has a variable `name`.
 bool has_variable(std::span<const std::string> environment, const std::string& name);
+
+// The entry of CUDA_VISIBLE_DEVICES that a local rank takes by convention, the one with its own number (the only one
+// with virtual local ranks); "" when there is none.
+std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironment& job, int local_rank);
 
 // The inherited entries that a worker keeps: all but those that worker_variables() sets.
 std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job);

@@ -92,6 +92,12 @@ std::uint16_t port_of(int fd) {
 
 }  // namespace
 
+std::uint16_t free_port() {
+  const UniqueFd listener = listen_on(AF_INET, {});
+  if (!listener) throw LaunchError(std::string("cannot find a free port: ") + std::strerror(errno));
+  return port_of(listener.get());
+}
+
 // Replies on their way: small ones are packed together, large values are shared with the store.
 struct StoreServer::Connection {
   struct Piece {

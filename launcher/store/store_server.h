@@ -26,6 +26,10 @@ struct ServerOptions {
   bool loopback_only = true;  // else every address of this machine, IPv6 and IPv4
 };
 
+// A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
+// Throws LaunchError when there is none.
+std::uint16_t free_port();
+
 class StoreServer : private ReplySink {
  public:
   // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.

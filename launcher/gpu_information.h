@@ -1,0 +1,28 @@
+// What the NVIDIA driver's files say about the GPUs: quick to read, where asking its library takes a while.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace launcher {
+
+struct GpuInformation {
+  std::string bus_id{};  // "0000:1b:00.0"
+  std::string model{};
+  std::string uuid{};
+};
+
+// The GPUs under `folder`, in the order of their bus addresses: that of nvidia-smi. Empty without a driver.
+std::vector<GpuInformation> driver_gpus(const std::string& folder = "/proc/driver/nvidia/gpus");
+
+// The entry of CUDA_VISIBLE_DEVICES (null: unset) that CUDA device `index` stands for: "" when there is none. Pure.
+std::string visible_entry(const char* cuda_visible_devices, int index);
+
+// The GPU that an entry (a number, a UUID or the beginning of one) means; null when it is none of `gpus`. Pure.
+const GpuInformation* find_gpu(const std::vector<GpuInformation>& gpus, std::string_view entry);
+
+// "GPU 2 (NVIDIA H200, GPU-3f...)", as far as it is known. Pure.
+std::string describe_gpu(const std::vector<GpuInformation>& gpus, const std::string& entry);
+
+}  // namespace launcher

@@ -23,7 +23,7 @@ exit 0
 class Debug(LauncherTest):
     def start_at_terminal(self, *arguments, **options):
         self.master, slave = pty.openpty()
-        self.addCleanup(lambda: os.close(self.master))
+        self.addCleanup(os.close, self.master)
 
         def own_terminal():
             os.setsid()

@@ -26,6 +26,8 @@ constexpr auto kSameInterrupt = 100ms;
 constexpr auto kSilentWait = 1s;
 // How often leftover processes are looked for again; their own children come to us without notice.
 constexpr auto kSweepInterval = 50ms;
+// How long a rank whose peers have lost it may take to end by itself: destructors, a core file.
+constexpr auto kCulpritPatience = 4s;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
 constexpr auto kKillPatience = 10s;
 
@@ -233,16 +235,34 @@ void Supervisor::on_rank_event(std::size_t index) {
   --running_;
   if (rank.plan.in_terminal) take_terminal_back();
 
-  if (failed && !stopping_) {
-    const RankEnd& end = end_.ranks.back();
-    if (options_.on_stop) {
-      options_.on_stop("rank " + std::to_string(end.rank) + " on host " + end_.host + " " + describe_end(end),
-                       status_of(end));
-    }
-    stop_ranks(SIGTERM);
-  }
+  if (failed && !stopping_) on_failure(rank);
   reap_children();
   if (running_ == 0) begin_sweep();
+}
+
+// A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down. To
+// stop that one now would hide how it ends, so it gets a moment.
+void Supervisor::on_failure(const Rank& rank) {
+  end_.ranks.back().error = read_error_file(rank.plan.error_file);
+  streams_.describe(end_);
+  if (running_ == 0 || !is_consequence(end_.ranks.back())) {
+    stop_after_failure();
+    return;
+  }
+  if (waits_for_culprit_) return;
+  waits_for_culprit_ = true;
+  timers_.push_back(loop_.call_at(Clock::now() + kCulpritPatience, [this] { stop_after_failure(); }));
+}
+
+void Supervisor::stop_after_failure() {
+  if (stopping_ || done_) return;
+  const auto first = first_failure(end_);
+  if (options_.on_stop && first) {
+    const RankEnd& end = end_.ranks[*first];
+    options_.on_stop("rank " + std::to_string(end.rank) + " on host " + end_.host + " " + describe_end(end),
+                     status_of(end));
+  }
+  stop_ranks(SIGTERM);
 }
 
 void Supervisor::record_end(Rank& rank, const siginfo_t& info) {

@@ -83,6 +83,8 @@ class Supervisor {
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(int number);
   void on_rank_event(std::size_t index);
+  void on_failure(const Rank& rank);
+  void stop_after_failure();
   void record_end(Rank& rank, const siginfo_t& info);
   void reap_children();
   void on_guardian_gone();
@@ -112,6 +114,7 @@ class Supervisor {
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got
   bool told_to_stop_ = false;
+  bool waits_for_culprit_ = false;
   bool stopping_ = false;
   bool killing_ = false;
   bool sweeping_ = false;

@@ -105,6 +105,35 @@ class TorchrunsStatus(LauncherTest):
         self.assertEqual(self.run_job("--exit-code=torchrun", "/no/such/program")[0], 127)
 
 
+class Culprit(LauncherTest):
+    """A rank whose peer went away ends first, and says so."""
+
+    VICTIM = "while [ ! -e closed ]; do sleep 0.01; done; echo 'RuntimeError: Connection closed by peer' >&2; exit 1"
+
+    def test_the_one_that_takes_2_s_to_tear_down_is_blamed(self):
+        for end, status in (("exit 9", 9), ("kill -SEGV $$", 139)):
+            script = f"[ $RANK = 2 ] || {{ {self.VICTIM}; }}\n: > closed; sleep 2; {end}"
+            job_status, _, err = self.run_job("-n", "3", *shell(script))
+            self.assertEqual(job_status, status, err)
+            self.assertIn("rank 2 failed first", err)
+            self.assertEqual(err.count("its peer was gone"), 2, err)
+            os.remove(self.path("closed"))
+
+    def test_one_that_does_not_end_is_stopped_after_a_while(self):
+        script = f"[ $RANK = 1 ] || {{ {self.VICTIM}; }}\n: > closed; exec sleep 1000"
+        job = self.start("-n", "2", *shell(script))
+        status, _, err = job.finish()
+        self.assertEqual(status, 1, err)
+        self.assertIn("rank 1 was stopped by ddprun", err)
+        self.assert_nothing_left(job)
+
+    def test_a_failure_of_another_kind_stops_all_at_once(self):
+        script = f"[ $RANK = 2 ] && exec sleep 1000\n[ $RANK = 1 ] || {{ {self.VICTIM}; }}\n: > closed; sleep 0.5; exit 6"
+        status, _, err = self.run_job("-n", "3", *shell(script))
+        self.assertEqual(status, 6, err)
+        self.assertIn("rank 2 was stopped by ddprun", err)
+
+
 class Report(LauncherTest):
     def test_the_attempt_is_named(self):
         status, _, err = self.run_job("--max-restarts", "1", *shell("exit 5"))

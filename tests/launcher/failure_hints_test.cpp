@@ -13,21 +13,21 @@ RankEnd crashed(int signal_number, bool dumped) {
 
 TEST(CoreHint, WhereToLook) {
   const RankEnd rank = crashed(SIGSEGV, true);
-  EXPECT_EQ(core_hint(rank, "core.%p\n", RLIM_INFINITY, "/work"), "core file: /work/core.123");
-  EXPECT_EQ(core_hint(rank, "/cores/%p%%x", 1, "/work"), "core file: named by the pattern /cores/%p%%x");
-  EXPECT_EQ(core_hint(rank, "/cores/core-%p", 1, "/work"), "core file: /cores/core-123");
+  EXPECT_EQ(core_hint(rank, "core.%p\n", RLIM_INFINITY, "/job"), "core file: /job/core.123");
+  EXPECT_EQ(core_hint(rank, "/cores/%p%%x", 1, "/job"), "core file: named by the pattern /cores/%p%%x");
+  EXPECT_EQ(core_hint(rank, "/cores/core-%p", 1, "/job"), "core file: /cores/core-123");
   EXPECT_EQ(core_hint(rank, "core", 1, "/nowhere"), "core file: /nowhere/core");
-  EXPECT_EQ(core_hint(rank, "|/usr/lib/systemd/systemd-coredump %P %u\n", 0, "/work"),
+  EXPECT_EQ(core_hint(rank, "|/usr/lib/systemd/systemd-coredump %P %u\n", 0, "/job"),
             "core file: coredumpctl debug 123");
-  EXPECT_EQ(core_hint(rank, "|/usr/share/apport/apport -p%p", 0, "/work"),
+  EXPECT_EQ(core_hint(rank, "|/usr/share/apport/apport -p%p", 0, "/job"),
             "the core file was given to /usr/share/apport/apport, see /proc/sys/kernel/core_pattern");
 }
 
 TEST(CoreHint, WhyThereIsNone) {
-  EXPECT_NE(core_hint(crashed(SIGABRT, false), "core", 0, "/work"), "");
-  EXPECT_EQ(core_hint(crashed(SIGABRT, false), "core", 1000, "/work"), "");
-  EXPECT_EQ(core_hint(crashed(SIGTERM, false), "core", 0, "/work"), "") << "leaves no core";
-  EXPECT_EQ(core_hint({.exit_code = 1}, "core", 0, "/work"), "");
+  EXPECT_NE(core_hint(crashed(SIGABRT, false), "core", 0, "/job"), "");
+  EXPECT_EQ(core_hint(crashed(SIGABRT, false), "core", 1000, "/job"), "");
+  EXPECT_EQ(core_hint(crashed(SIGTERM, false), "core", 0, "/job"), "") << "leaves no core";
+  EXPECT_EQ(core_hint({.exit_code = 1}, "core", 0, "/job"), "");
 }
 
 TEST(CounterIn, TheNumberBehindTheWholeName) {
@@ -38,11 +38,11 @@ TEST(CounterIn, TheNumberBehindTheWholeName) {
 }
 
 TEST(FailureHints, AKillThatNobodyExplains) {
-  EXPECT_EQ(failure_hints(crashed(SIGKILL, false), std::nullopt, "/work").size(), 1U);
-  EXPECT_TRUE(failure_hints({.exit_code = 3}, std::nullopt, "/work").empty());
+  EXPECT_EQ(failure_hints(crashed(SIGKILL, false), std::nullopt, "/job").size(), 1U);
+  EXPECT_TRUE(failure_hints({.exit_code = 3}, std::nullopt, "/job").empty());
   RankEnd stopped = crashed(SIGKILL, false);
   stopped.told_to_stop = true;
-  EXPECT_TRUE(failure_hints(stopped, std::nullopt, "/work").empty());
+  EXPECT_TRUE(failure_hints(stopped, std::nullopt, "/job").empty());
 }
 
 }  // namespace

@@ -39,6 +39,21 @@ main()
 """
 
 
+CRASH_ONCE = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+assert total.item() == dist.get_world_size()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+    os._exit(3)
+dist.barrier()
+dist.all_reduce(total)
+open(os.path.join(os.environ["DDPRUN_TEST_FOLDER"], f"done.{dist.get_rank()}"), "a").write("x")
+dist.destroy_process_group()
+"""
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -61,6 +76,24 @@ class TorchJob(LauncherTest):
         self.assertEqual(status, 1, err)
         report = err[err.index("ddprun: rank 1 failed first"):]
         self.assertIn("ValueError: no such shard", report)
+
+    def test_a_job_that_crashes_once_recovers_every_time(self):
+        script = self.write("job.py", CRASH_ONCE)
+        repetitions = int(os.environ.get("RESTART_REPETITIONS", "2"))
+        for done in range(1, repetitions + 1):
+            # Every second time on a fixed port, where an earlier attempt's connections could be in the way.
+            port = ("--master_port", str(free_port())) if done % 2 == 0 else ()
+            status, _, err = self.run_job("-n", "2", "--max-restarts", "1", *port, script,
+                                          environment={"OMP_NUM_THREADS": "1"}, patience=120)
+            self.assertEqual(status, 0, err)
+            self.assertIn("rank 1 failed first: it exited with status 3", err)
+            self.assertEqual([self.read(f"done.{rank}") for rank in range(2)], ["x" * done] * 2)
+
+    def test_rank_0_hosts_the_store(self):
+        script = self.write("job.py", ALL_REDUCE)
+        status, _, err = self.run_job("-n", "2", "--store", "rank0", script, environment={"OMP_NUM_THREADS": "1"}, patience=120)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(self.read("sum.1"), "[3.0]")
 
     def torchrun(self, *arguments):
         process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], stdout=subprocess.DEVNULL,

@@ -396,6 +396,11 @@ void Supervisor::sweep() {
     done_ = true;
     return;
   }
+  if (!identify(::getpid())) {
+    messages_.say("cannot find the processes that the ranks left behind: /proc is not readable here");
+    done_ = true;
+    return;
+  }
   for (const ProcessIdentity& process : descendants_of(::getpid())) {
     signal_process(process, killing_ ? SIGKILL : SIGTERM);
     signal_process(process, SIGCONT);

@@ -170,6 +170,27 @@ TEST(FirstFailure, LastLinesSayThatThePeerWasGone) {
   EXPECT_EQ(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})), 1);
 }
 
+TEST(FailureReport, GpuAttemptAndHints) {
+  JobEnd end = job({killed(2, SIGKILL, 1000)});
+  end.gpu = "GPU 2 (NVIDIA H200, GPU-12)";
+  end.attempt = 3;
+  end.hints = {"out of memory"};
+  const std::string text = failure_report(end);
+  EXPECT_THAT(text, HasSubstr("process 102, GPU 2 (NVIDIA H200, GPU-12)\n"));
+  EXPECT_THAT(text, HasSubstr("1.000 s after the start of restart 3\n"));
+  EXPECT_THAT(text, HasSubstr("  hint:   out of memory\n"));
+}
+
+TEST(ExitStatusOf, TorchrunsIsOneForWhateverComesFromTheRanks) {
+  EXPECT_EQ(torchrun_exit_status(job({exited(0, 0, 1)})), 0);
+  EXPECT_EQ(torchrun_exit_status(job({exited(0, 124, 1)})), 1);
+  EXPECT_EQ(torchrun_exit_status(job({exited(0, 85, 1, true)}, SIGTERM)), 1);
+  JobEnd late = job({killed(0, SIGTERM, 1, true)});
+  late.late_reason = "it took too long";
+  EXPECT_EQ(torchrun_exit_status(late), 124);
+  EXPECT_THAT(failure_report(late), HasSubstr("stopped because it took too long"));
+}
+
 TEST(FailureReport, TheMessageCannotControlTheTerminal) {
   RankEnd culprit = exited(0, 1, 1);
   culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};

@@ -44,7 +44,7 @@ def is_running(pid):
 class Job:
     """One ddprun. `arguments` are its own and the program's; workers find `folder` as DDPRUN_TEST_FOLDER."""
 
-    def __init__(self, arguments, folder, environment=None, **popen):
+    def __init__(self, arguments, folder, environment=None, program=DDPRUN, **popen):
         self.mark = "DDPRUN_TEST_MARK=" + uuid.uuid4().hex
         variables = dict(os.environ)
         for name in [name for name in variables if name.startswith(("PET_", "TORCHELASTIC_"))]:
@@ -57,7 +57,7 @@ class Job:
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("stdout", subprocess.PIPE)
         popen.setdefault("stderr", subprocess.PIPE)
-        self.process = subprocess.Popen([DDPRUN] + list(arguments), env=variables, **popen)
+        self.process = subprocess.Popen([program] + list(arguments), env=variables, **popen)
 
     def members(self):
         """Pids of all living processes of this job, ddprun's own included."""

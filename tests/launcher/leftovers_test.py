@@ -1,8 +1,11 @@
 """Nothing that the ranks started is left behind, however the job ends."""
 
 import os
+import pwd
+import shutil
 import signal
 import subprocess
+import unittest
 
 from harness import DDPRUN, PATIENCE, LauncherTest, is_running, main, process_state, shell, wait_until
 
@@ -102,6 +105,36 @@ class Leftovers(LauncherTest):
         wait_until(lambda: process_state(orphan) is None, "the orphan to be reaped")
         self.write("finish", "")
         self.assertEqual(job.finish()[0], 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
+    def test_without_privileges(self):
+        nobody = pwd.getpwnam("nobody")
+        os.chmod(self.folder, 0o777)
+        program = shutil.copy(DDPRUN, self.path("ddprun"))  # the build may lie where only root may look
+
+        def become_nobody():
+            os.setgroups([])
+            os.setgid(nobody.pw_gid)
+            os.setuid(nobody.pw_uid)
+
+        script = "trap '' TERM\n" + FAMILY + 'id -u > user.$RANK\n[ $RANK = 0 ] && exit 5\nsleep 1000'
+        job = self.start("-n", "2", "--grace", "0.3", *shell(script), preexec_fn=become_nobody, program=program)
+        self.assertEqual(job.finish()[0], 5)
+        self.assertEqual(self.read("user.1").strip(), str(nobody.pw_uid))
+        self.assert_nothing_left(job)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root to take /proc away")
+    def test_without_proc_it_is_said_what_cannot_be_done(self):
+        hide = ("-m", "sh", "-c", 'umount -l /proc || exit 77; exec "$0" "$@"', DDPRUN)
+        if subprocess.run(["unshare", "-m", "umount", "-l", "/proc"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("/proc cannot be taken away here")
+        job = self.start(*hide, "-n", "2", *shell("exit $((RANK * 4))"), program="unshare")
+        status, _, err = job.finish()
+        self.assertEqual(status, 4, err)
+        job = self.start(*hide, *shell("setsid sleep 1000 >/dev/null 2>&1 &"), program="unshare")
+        status, _, err = job.finish()
+        self.assertEqual(status, 0, err)
+        self.assertIn("/proc is not readable", err)
 
     def test_no_error_folder_is_left(self):
         scratch = self.path("scratch")

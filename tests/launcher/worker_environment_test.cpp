@@ -60,6 +60,27 @@ TEST(WorkerEnvironment, WithoutTheAgentStorePythonSeesNoTrue) {
   EXPECT_THAT(worker_variables({}, job, kPlace, ""), Not(Contains("TORCHELASTIC_USE_AGENT_STORE=True")));
 }
 
+TEST(WorkerEnvironment, VirtualLocalRanksSeeOneGpu) {
+  JobEnvironment job = kJob;
+  job.virtual_local_rank = true;
+  const std::vector<std::string> inherited = {"CUDA_VISIBLE_DEVICES=5,GPU-7"};
+  EXPECT_THAT(worker_variables(inherited, job, kPlace, ""), Contains("CUDA_VISIBLE_DEVICES=GPU-7"));
+  EXPECT_THAT(worker_variables({}, job, kPlace, ""), Contains("CUDA_VISIBLE_DEVICES=1"));
+  EXPECT_THAT(worker_variables({}, job, kPlace, ""), Contains("LOCAL_RANK=0"));
+  EXPECT_THAT(inherited_entries(inherited, job), testing::IsEmpty());
+  EXPECT_EQ(shown_gpu(inherited, job, 1), "GPU-7");
+}
+
+TEST(WorkerEnvironment, NamedGpusReplaceTheInheritedOnes) {
+  JobEnvironment job = kJob;
+  job.gpus = {"2", "4"};
+  const std::vector<std::string> inherited = {"CUDA_VISIBLE_DEVICES=5,6"};
+  EXPECT_THAT(worker_variables(inherited, job, kPlace, ""), Contains("CUDA_VISIBLE_DEVICES=2,4"));
+  EXPECT_EQ(shown_gpu(inherited, job, 1), "4");
+  EXPECT_EQ(shown_gpu(inherited, kJob, 1), "6");
+  EXPECT_EQ(shown_gpu({}, kJob, 3), "3");
+}
+
 TEST(WorkerEnvironment, AVariableIsFoundByItsWholeName) {
   const std::vector<std::string> environment = {"OMP_NUM_THREADS_X=1", "A=", "B"};
   EXPECT_FALSE(has_variable(environment, "OMP_NUM_THREADS"));

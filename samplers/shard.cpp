@@ -1,5 +1,7 @@
 #include "samplers/shard.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -16,20 +18,32 @@ void check_replica(int num_replicas, int rank) {
   }
 }
 
-int64_t shard_size(int64_t dataset_size, int num_replicas, bool drop_last) {
-  const int64_t whole = dataset_size / num_replicas;
-  const bool divides = dataset_size % num_replicas == 0;
-  return divides || drop_last ? whole : whole + 1;
+int64_t shard_size(int64_t length, const Sharding& sharding) {
+  const int64_t left = std::max<int64_t>(0, length - sharding.consumed);
+  const int64_t whole = left / sharding.num_replicas;
+  const int64_t rest = left % sharding.num_replicas;
+  switch (sharding.tail) {
+    case Tail::kDrop:
+      return whole;
+    case Tail::kUneven:
+      return whole + (sharding.rank < rest ? 1 : 0);
+    case Tail::kRepeat:
+      break;
+  }
+  return rest == 0 ? whole : whole + 1;
 }
 
-std::vector<int64_t> shard(std::span<const int64_t> order, int num_replicas, int rank, bool drop_last) {
-  check_replica(num_replicas, rank);
-  const auto dataset_size = static_cast<int64_t>(order.size());
-  std::vector<int64_t> samples(static_cast<size_t>(shard_size(dataset_size, num_replicas, drop_last)));
-  int64_t position = rank;
+std::vector<int64_t> shard(std::span<const int64_t> order, const Sharding& sharding) {
+  check_replica(sharding.num_replicas, sharding.rank);
+  if (sharding.consumed < 0) {
+    throw std::invalid_argument("Invalid number of consumed samples " + std::to_string(sharding.consumed));
+  }
+  const auto length = static_cast<int64_t>(order.size());
+  std::vector<int64_t> samples(static_cast<size_t>(shard_size(length, sharding)));
+  int64_t position = sharding.consumed + sharding.rank;
   for (int64_t& sample : samples) {
-    sample = order[static_cast<size_t>(position % dataset_size)];
-    position += num_replicas;
+    sample = order[static_cast<size_t>(position % length)];
+    position += sharding.num_replicas;
   }
   return samples;
 }

@@ -1,0 +1,50 @@
+// The bytes of a file, plain or gzip-compressed, for readers that check before they allocate.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ddp {
+
+/// Reads a regular file from its beginning; a gzip file is unpacked on the way. Files are taken as hostile.
+class ByteSource {
+ public:
+  /// Throws DataError when it is no regular file (a pipe or device could block or never end) or cannot be opened.
+  explicit ByteSource(std::filesystem::path path);
+  ~ByteSource();
+  ByteSource(ByteSource&& other) noexcept;
+  ByteSource& operator=(ByteSource&& other) noexcept;
+
+  /// Fills `bytes`. Throws DataError, naming how many bytes there were, when the file ends before or is damaged.
+  void read(std::span<uint8_t> bytes);
+
+  /// Goes on `count` bytes further.
+  void skip(uint64_t count);
+
+  /// Throws DataError when fewer than `count` bytes can follow: what is left of a plain file, and of a gzip file what
+  /// its size could at most unpack to. To be called before memory for them is taken.
+  void require(uint64_t count) const;
+
+  /// Throws DataError when anything follows.
+  void require_end();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  struct Stream;
+
+  uint64_t read_some(std::span<uint8_t> bytes);
+
+  std::filesystem::path path_;
+  std::unique_ptr<Stream> stream_;
+  uint64_t size_ = 0;
+  uint64_t position_ = 0;
+};
+
+/// The whole of a small file, such as a list of names. Throws DataError when it has more than `most` bytes.
+std::string read_small_file(const std::filesystem::path& path, uint64_t most);
+
+}  // namespace ddp

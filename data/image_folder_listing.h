@@ -1,0 +1,40 @@
+// Image folders: one folder per class, as torchvision.datasets.ImageFolder; splits of them; the file of class indices.
+// No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+/// The files of an image folder, or some of them.
+struct ImageListing {
+  std::vector<std::string> class_names{};      ///< sub-folders, sorted; a class's index is its place here
+  std::vector<std::filesystem::path> files{};  ///< by class, then by path
+  std::vector<int64_t> labels{};               ///< of each file
+};
+
+/// Lists `<root>/<class>/**/*.{jpg,jpeg,png}` (capitals too), in torchvision's order. Throws DataError when the folder
+/// cannot be read or has no class folder, and naming the class for one without any image.
+ImageListing list_image_folder(const std::filesystem::path& root);
+
+struct ImageSplit {
+  ImageListing train{};
+  ImageListing validation{};
+};
+
+/// Takes from each class the same part for validation, rounded down, chosen by the seed: which files are taken depends
+/// on their order and the seed alone. Throws std::invalid_argument unless 0 ≤ validation_ratio ≤ 1.
+ImageSplit split_listing(const ImageListing& listing, double validation_ratio, uint64_t seed);
+
+/// Writes {"0": "daisy", "1": "roses", …}, the file that flower-classification programs keep beside their weights.
+/// Throws DataError.
+void write_class_indices(const std::filesystem::path& file, const std::vector<std::string>& class_names);
+
+/// Reads such a file: the class names in the order of their indices. Throws DataError, one line that names the file,
+/// unless the indices are 0 … n-1.
+std::vector<std::string> read_class_indices(const std::filesystem::path& file);
+
+}  // namespace ddp

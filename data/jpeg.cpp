@@ -1,0 +1,94 @@
+#include "data/jpeg.h"
+
+#include <csetjmp>
+#include <cstdio>
+// libjpeg's headers need what <cstdio> declares.
+#include <jpeglib.h>
+// And this one needs the one before.
+#include <jerror.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "data/error.h"
+
+namespace ddp {
+namespace {
+
+/// libjpeg reports by a callback that must not return; everything that it calls over is plain C.
+struct ErrorHandler {
+  jpeg_error_mgr manager{};  // first: libjpeg knows it by its address
+  std::jmp_buf back{};
+  std::array<char, JMSG_LENGTH_MAX> message{};
+};
+
+ErrorHandler& handler_of(j_common_ptr decoder) {
+  return *reinterpret_cast<ErrorHandler*>(decoder->err);
+}
+
+[[noreturn]] void stop(j_common_ptr decoder) {
+  ErrorHandler& handler = handler_of(decoder);
+  handler.manager.format_message(decoder, handler.message.data());
+  std::longjmp(handler.back, 1);
+}
+
+/// A level of -1 is a warning. Where data is missing libjpeg goes on with grey, which nobody wants to train on; other
+/// oddities, such as bytes between two markers, are common and harmless.
+void note(j_common_ptr decoder, int level) {
+  const int code = decoder->err->msg_code;
+  if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) stop(decoder);
+}
+
+enum class Outcome { kDone, kTooLarge, kUnsupported, kFailed };
+
+/// The C part. No object with a destructor may live here: a jump would leave it behind.
+Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std::vector<uint8_t>& bytes,
+               const DecodeOptions& options, Image& image) {
+  if (setjmp(handler.back) != 0) return Outcome::kFailed;
+  jpeg_create_decompress(&decoder);
+  jpeg_mem_src(&decoder, bytes.data(), bytes.size());
+  jpeg_read_header(&decoder, TRUE);
+  image.height = decoder.image_height;
+  image.width = decoder.image_width;
+  if (image.height < 1 || image.width < 1 || image.height > options.most_pixels / image.width)
+    return Outcome::kTooLarge;
+  if (decoder.jpeg_color_space == JCS_CMYK || decoder.jpeg_color_space == JCS_YCCK) return Outcome::kUnsupported;
+  decoder.out_color_space = JCS_RGB;
+  jpeg_start_decompress(&decoder);
+  image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
+  while (decoder.output_scanline < decoder.output_height) {
+    JSAMPROW row = image.pixels.data() + static_cast<size_t>(decoder.output_scanline) * decoder.output_width * 3;
+    jpeg_read_scanlines(&decoder, &row, 1);
+  }
+  jpeg_finish_decompress(&decoder);
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
+  ErrorHandler handler;
+  jpeg_decompress_struct decoder{};
+  const std::unique_ptr<jpeg_decompress_struct, decltype(&jpeg_destroy_decompress)> owner(&decoder,
+                                                                                          jpeg_destroy_decompress);
+  decoder.err = jpeg_std_error(&handler.manager);
+  handler.manager.error_exit = stop;
+  handler.manager.emit_message = note;
+  Image image;
+  const Outcome outcome = decode(decoder, handler, bytes, options, image);
+  switch (outcome) {
+    case Outcome::kFailed:
+      throw DataError(path, std::string("not a valid JPEG file: ") + handler.message.data());
+    case Outcome::kTooLarge:
+      check_image_size(path, image.height, image.width, options);
+      break;
+    case Outcome::kUnsupported:
+      throw DataError(path, "a JPEG in CMYK, which is for printing: convert it to RGB");
+    case Outcome::kDone:
+      break;
+  }
+  return image;
+}
+
+}  // namespace ddp

@@ -1,0 +1,61 @@
+#include "metrics/accuracy.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "comm/collectives.h"
+
+namespace ddp {
+
+Accuracy::Accuracy(std::vector<int64_t> top_k) : top_k_(std::move(top_k)) {
+  if (top_k_.empty() || *std::min_element(top_k_.begin(), top_k_.end()) < 1) {
+    throw std::invalid_argument("Accuracy: expected numbers of guesses of at least 1, such as {1, 5}");
+  }
+}
+
+void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
+  const int64_t most = *std::max_element(top_k_.begin(), top_k_.end());
+  if (scores.dim() != 2 || target.dim() != 1 || scores.size(0) != target.size(0) || scores.size(1) < most) {
+    std::ostringstream message;
+    message << "Accuracy: expected scores (N, classes) with at least " << most << " classes and target (N), got "
+            << scores.sizes() << " and " << target.sizes();
+    throw std::invalid_argument(message.str());
+  }
+  const at::Tensor guesses = std::get<1>(scores.detach().topk(most, 1));
+  const at::Tensor is_right = guesses.eq(target.unsqueeze(1));
+  if (!counts_.defined()) {
+    counts_ = at::zeros({static_cast<int64_t>(top_k_.size()) + 1}, scores.options().dtype(at::kLong));
+  }
+  for (size_t i = 0; i < top_k_.size(); ++i) {
+    counts_[static_cast<int64_t>(i)].add_(is_right.narrow(1, 0, top_k_[i]).sum());
+  }
+  counts_[-1].add_(target.size(0));
+}
+
+std::vector<double> Accuracy::compute(const GroupHandle& group) const {
+  const auto kinds = static_cast<int64_t>(top_k_.size());
+  at::Tensor counts = counts_.defined() ? counts_.to(group.device(), at::kLong, /*non_blocking=*/false, /*copy=*/true)
+                                        : at::zeros({kinds + 1}, at::TensorOptions(group.device()).dtype(at::kLong));
+  all_reduce(counts, group);
+  const at::Tensor result = counts.to(at::kCPU);
+  const int64_t* values = result.const_data_ptr<int64_t>();
+  std::vector<double> fractions;
+  for (int64_t i = 0; i < kinds; ++i) {
+    fractions.push_back(values[kinds] == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                           : static_cast<double>(values[i]) / static_cast<double>(values[kinds]));
+  }
+  return fractions;
+}
+
+void Accuracy::reset() {
+  counts_ = at::Tensor();
+}
+
+}  // namespace ddp

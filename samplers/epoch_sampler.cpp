@@ -1,0 +1,152 @@
+#include "samplers/epoch_sampler.h"
+
+#include <ATen/ops/tensor.h>
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace ddp {
+namespace {
+
+void write(torch::serialize::OutputArchive& archive, const std::string& key, int64_t value) {
+  archive.write(key, at::tensor(value, at::kLong), /*is_buffer=*/true);
+}
+
+int64_t read(torch::serialize::InputArchive& archive, const std::string& key) {
+  at::Tensor value;
+  archive.read(key, value, /*is_buffer=*/true);
+  if (!value.defined() || value.scalar_type() != at::kLong || value.numel() != 1) {
+    throw std::invalid_argument("Sampler state: expected one int64 under \"" + key + "\"");
+  }
+  return value.item<int64_t>();
+}
+
+}  // namespace
+
+struct EpochSampler::State {
+  Kind kind;
+  int64_t epoch = 0;     // for the next reset()
+  int64_t consumed = 0;  // of that epoch, when load_state() named it
+
+  /// What next() gives out. Drawn by reset() or by the first next(), so that a set_epoch() right after the constructor
+  /// still counts.
+  std::optional<std::vector<int64_t>> order{};
+  size_t position = 0;
+  int64_t order_epoch = 0;
+  int64_t order_consumed = 0;  // before its first entry
+
+  Sharding sharding(int64_t already_consumed) const {
+    return {.num_replicas = kind.num_replicas, .rank = kind.rank, .tail = kind.tail, .consumed = already_consumed};
+  }
+};
+
+EpochSampler::EpochSampler(Kind kind) {
+  check_replica(kind.num_replicas, kind.rank);
+  if (kind.length < 0) {
+    throw std::invalid_argument("Invalid dataset size " + std::to_string(kind.length) +
+                                ", the number of samples cannot be negative");
+  }
+  state_ = std::make_shared<State>(State{.kind = std::move(kind)});
+}
+
+void EpochSampler::set_epoch(int64_t epoch) {
+  if (epoch != state_->epoch) state_->consumed = 0;
+  state_->epoch = epoch;
+}
+
+int64_t EpochSampler::epoch() const {
+  return state_->epoch;
+}
+
+int64_t EpochSampler::size() const {
+  return shard_size(state_->kind.length, state_->sharding(state_->consumed));
+}
+
+std::vector<int64_t> EpochSampler::indices() const {
+  // Unsigned, so a seed near the end of the range wraps around as Python's generator seeds do.
+  const uint64_t seed = state_->kind.seed + static_cast<uint64_t>(state_->epoch);
+  return shard(state_->kind.order(state_->kind.length, seed), state_->sharding(state_->consumed));
+}
+
+void EpochSampler::reset(std::optional<size_t> new_size) {
+  Kind& kind = state_->kind;
+  if (new_size.has_value() && *new_size != static_cast<size_t>(kind.length)) {
+    if (*new_size > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
+      throw std::invalid_argument("Invalid dataset size " + std::to_string(*new_size) + ", it must fit in int64");
+    }
+    if (!kind.can_change_length) {
+      throw std::invalid_argument(std::string(kind.name) + ": made for " + std::to_string(kind.length) +
+                                  " samples per epoch, which cannot become " + std::to_string(*new_size));
+    }
+    kind.length = static_cast<int64_t>(*new_size);
+    state_->consumed = 0;
+  }
+  state_->order = indices();
+  state_->position = 0;
+  state_->order_epoch = state_->epoch;
+  state_->order_consumed = std::exchange(state_->consumed, 0);
+}
+
+std::optional<std::vector<size_t>> EpochSampler::next(size_t batch_size) {
+  if (!state_->order.has_value()) reset();
+  const std::span<const int64_t> left = std::span<const int64_t>(*state_->order).subspan(state_->position);
+  if (left.empty()) return std::nullopt;
+  const auto batch = left.first(std::min(batch_size, left.size()));
+  state_->position += batch.size();
+  return std::vector<size_t>(batch.begin(), batch.end());
+}
+
+SamplerState EpochSampler::state() const {
+  return state_after(state_->order.has_value() ? static_cast<int64_t>(state_->position) : 0);
+}
+
+SamplerState EpochSampler::state_after(int64_t samples) const {
+  const Kind& kind = state_->kind;
+  const bool has_begun = state_->order.has_value();
+  const int64_t before = has_begun ? state_->order_consumed : state_->consumed;
+  const int64_t most = shard_size(kind.length, state_->sharding(before));
+  if (samples < 0 || samples > most) {
+    throw std::invalid_argument(std::string(kind.name) + ": this rank has " + std::to_string(most) +
+                                " samples, so it cannot have used " + std::to_string(samples));
+  }
+  return {.seed = kind.seed,
+          .epoch = has_begun ? state_->order_epoch : state_->epoch,
+          .consumed = before + samples * kind.num_replicas,
+          .length = kind.length};
+}
+
+void EpochSampler::load_state(const SamplerState& state) {
+  Kind& kind = state_->kind;
+  if (state.consumed < 0 || (state.consumed > 0 && state.length != kind.length)) {
+    throw std::invalid_argument(std::string(kind.name) + " state: saved after " + std::to_string(state.consumed) +
+                                " of " + std::to_string(state.length) + " samples of an epoch, but an epoch has " +
+                                std::to_string(kind.length) + " here: use the dataset of the saved run");
+  }
+  kind.seed = state.seed;
+  state_->epoch = state.epoch;
+  state_->consumed = state.consumed;
+  state_->order.reset();
+  state_->position = 0;
+}
+
+void EpochSampler::save(torch::serialize::OutputArchive& archive) const {
+  const SamplerState now = state();
+  write(archive, "seed", static_cast<int64_t>(now.seed));
+  write(archive, "epoch", now.epoch);
+  write(archive, "consumed", now.consumed);
+  write(archive, "length", now.length);
+}
+
+void EpochSampler::load(torch::serialize::InputArchive& archive) {
+  load_state({.seed = static_cast<uint64_t>(read(archive, "seed")),
+              .epoch = read(archive, "epoch"),
+              .consumed = read(archive, "consumed"),
+              .length = read(archive, "length")});
+}
+
+}  // namespace ddp

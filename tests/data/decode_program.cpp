@@ -1,0 +1,35 @@
+// Prints what the readers make of the files named on the command line, for comparison with Python's: for each file a
+// line
+// `<depth> <height> <width>` and then that many raw values to standard output, bytes of pictures (3 for each pixel,
+// depth 0) or floats of NIfTI volumes.
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "data/image.h"
+#include "data/nifti_format.h"
+
+namespace {
+
+void print(const std::string& path) {
+  const auto number = [](int64_t value) { return static_cast<long long>(value); };
+  if (path.ends_with(".nii") || path.ends_with(".nii.gz")) {
+    const ddp::NiftiVolume volume = ddp::read_nifti(path);
+    std::printf("%lld %lld %lld\n", number(volume.depth), number(volume.height), number(volume.width));
+    std::fwrite(volume.values.data(), sizeof(float), volume.values.size(), stdout);
+    return;
+  }
+  const ddp::Image image = ddp::read_image(path);
+  std::printf("0 %lld %lld\n", number(image.height), number(image.width));
+  std::fwrite(image.pixels.data(), 1, image.pixels.size(), stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  for (int i = 1; i < argc; ++i) print(argv[i]);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

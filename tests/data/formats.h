@@ -1,0 +1,54 @@
+// Made-up IDX and NIfTI files.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace ddp::testing {
+
+inline std::string idx(const std::vector<uint32_t>& shape, const std::string& values) {
+  std::string content("\0\0\x08", 3);
+  content.push_back(static_cast<char>(shape.size()));
+  for (const uint32_t size : shape) {
+    for (int shift = 24; shift >= 0; shift -= 8) content.push_back(static_cast<char>(size >> shift));
+  }
+  return content + values;
+}
+
+struct NiftiFile {
+  std::array<int16_t, 8> dimensions{};
+  std::array<float, 8> spacing{};
+  float slope = 1;
+  float intercept = 0;
+  float offset = 352;
+
+  template <typename Number>
+  std::string bytes(int16_t type, const std::vector<Number>& values, bool swap = false) const {
+    std::string content(352, '\0');
+    const auto put = [&](size_t place, auto number) {
+      char raw[sizeof(number)];
+      std::memcpy(raw, &number, sizeof(number));
+      if (swap) std::reverse(raw, raw + sizeof(number));
+      if (content.size() < place + sizeof(number)) content.resize(place + sizeof(number));
+      std::memcpy(content.data() + place, raw, sizeof(number));
+    };
+    put(0, int32_t{348});
+    for (size_t i = 0; i < 8; ++i) {
+      put(40 + 2 * i, dimensions[i]);
+      put(76 + 4 * i, spacing[i]);
+    }
+    put(70, type);
+    put(108, offset);
+    put(112, slope);
+    put(116, intercept);
+    std::memcpy(content.data() + 344, "n+1", 4);
+    for (size_t i = 0; i < values.size(); ++i) put(352 + i * sizeof(Number), values[i]);
+    return content;
+  }
+};
+
+}  // namespace ddp::testing

@@ -1,0 +1,153 @@
+// JPEG and PNG files, image folders, splits and class indices.
+#include "data/image.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+
+#include "data/error.h"
+#include "data/image_folder_listing.h"
+#include "tests/data/files.h"
+#include "tests/data/pictures.h"
+
+namespace ddp {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
+
+std::vector<uint8_t> bytes_of(const std::string& content) {
+  return {content.begin(), content.end()};
+}
+
+Image decode(const std::string& content, const DecodeOptions& options = {}) {
+  return decode_image(bytes_of(content), "picture", options);
+}
+
+TEST(Image, png_keeps_every_pixel_of_every_kind) {
+  const Image picture = testing::picture(13, 7);
+  EXPECT_EQ(decode(testing::png(picture, PNG_FORMAT_RGB)).pixels, picture.pixels);
+  EXPECT_EQ(decode(testing::png(picture, PNG_FORMAT_RGB)).height, 13);
+  EXPECT_EQ(decode(testing::png(picture, PNG_FORMAT_RGB)).width, 7);
+  // The opacity differs from pixel to pixel and is dropped.
+  EXPECT_EQ(decode(testing::png(picture, PNG_FORMAT_RGBA)).pixels, picture.pixels);
+  const Image grey = decode(testing::png(picture, PNG_FORMAT_GRAY));
+  for (size_t i = 0; i < grey.pixels.size(); i += 3) {
+    ASSERT_EQ(grey.pixels[i], picture.pixels[i / 3]);
+    ASSERT_EQ(grey.pixels[i + 1], grey.pixels[i]);
+    ASSERT_EQ(grey.pixels[i + 2], grey.pixels[i]);
+  }
+}
+
+TEST(Image, jpeg_is_close_to_what_was_encoded) {
+  const Image picture = testing::smooth_picture(50, 41);
+  const Image read = decode(testing::jpeg(picture, 95));
+  ASSERT_EQ(read.height, 50);
+  ASSERT_EQ(read.width, 41);
+  double difference = 0;
+  for (size_t i = 0; i < read.pixels.size(); ++i) difference += std::abs(read.pixels[i] - picture.pixels[i]);
+  EXPECT_LT(difference / static_cast<double>(read.pixels.size()), 2.0);
+}
+
+TEST(Image, files_cut_short_are_refused_wherever_they_end) {
+  constexpr size_t kEnd = 16;  // what comes after the last pixel
+  for (const std::string& content :
+       {testing::png(testing::picture(9, 9), PNG_FORMAT_RGB), testing::jpeg(testing::smooth_picture(40, 40), 80)}) {
+    for (size_t size = 0; size + kEnd < content.size(); size += 1 + content.size() / 60) {
+      EXPECT_THROW(decode(content.substr(0, size)), DataError) << size << " of " << content.size();
+    }
+  }
+}
+
+TEST(Image, other_formats_and_pictures_too_large_are_refused_by_name) {
+  EXPECT_THAT([] { decode("GIF89a"); },
+              ThrowsMessage<DataError>("picture: expected a JPEG or PNG file, got another format"));
+  EXPECT_THAT([] { decode(""); }, ThrowsMessage<DataError>(HasSubstr("empty")));
+  for (const std::string& content :
+       {testing::png(testing::picture(10, 11), PNG_FORMAT_RGB), testing::jpeg(testing::picture(10, 11), 80)}) {
+    EXPECT_NO_THROW(decode(content, {.most_pixels = 110}));
+    EXPECT_THAT([&] { decode(content, {.most_pixels = 109}); },
+                ThrowsMessage<DataError>(HasSubstr("1 to 109 pixels, its header says 11x10")));
+  }
+}
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void add(const fs::path& file) const {
+    fs::create_directories((root() / file).parent_path());
+    testing::write_file(root() / file, "");
+  }
+  const fs::path& root() const { return folder_.path(); }
+
+  std::vector<std::string> names(const ImageListing& listing) const {
+    std::vector<std::string> relative;
+    for (const auto& file : listing.files) relative.push_back(file.lexically_relative(root()).string());
+    return relative;
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(FolderTest, is_listed_in_the_order_of_torchvision) {
+  for (const char* file :
+       {"dog/2.jpg", "dog/10.JPEG", "cat/b/c/x.png", "cat/b-/x.png", "cat/z.PNG", "cat/notes.txt", "top.jpg"}) {
+    add(file);
+  }
+  const ImageListing listing = list_image_folder(root());
+  EXPECT_THAT(listing.class_names, ElementsAre("cat", "dog"));
+  // sorted(os.walk()) compares paths as text, and '-' comes before '/'.
+  EXPECT_THAT(names(listing), ElementsAre("cat/z.PNG", "cat/b-/x.png", "cat/b/c/x.png", "dog/10.JPEG", "dog/2.jpg"));
+  EXPECT_THAT(listing.labels, ElementsAre(0, 0, 0, 1, 1));
+}
+
+TEST_F(FolderTest, without_classes_or_with_an_empty_class_is_refused) {
+  EXPECT_THAT([&] { list_image_folder(root()); }, ThrowsMessage<DataError>(HasSubstr("a folder per class")));
+  EXPECT_THROW(list_image_folder(root() / "none"), DataError);
+  add("cat/x.jpg");
+  fs::create_directories(root() / "dog");
+  EXPECT_THAT([&] { list_image_folder(root()); }, ThrowsMessage<DataError>(HasSubstr((root() / "dog").string())));
+}
+
+TEST_F(FolderTest, a_split_takes_the_same_part_of_each_class_and_depends_on_the_seed_alone) {
+  for (int i = 0; i < 20; ++i) add("a/" + std::to_string(i) + ".jpg");
+  for (int i = 0; i < 9; ++i) add("b/" + std::to_string(i) + ".jpg");
+  const ImageListing listing = list_image_folder(root());
+  const ImageSplit split = split_listing(listing, 0.25, 7);
+  EXPECT_EQ(std::count(split.validation.labels.begin(), split.validation.labels.end(), 0), 5);
+  EXPECT_EQ(std::count(split.validation.labels.begin(), split.validation.labels.end(), 1), 2);
+  std::set<fs::path> all(split.train.files.begin(), split.train.files.end());
+  all.insert(split.validation.files.begin(), split.validation.files.end());
+  EXPECT_EQ(all.size(), 29U);
+  EXPECT_EQ(split.train.files.size(), 22U);
+  EXPECT_TRUE(std::is_sorted(split.train.labels.begin(), split.train.labels.end()));
+  EXPECT_EQ(split_listing(listing, 0.25, 7).validation.files, split.validation.files);
+  EXPECT_NE(split_listing(listing, 0.25, 8).validation.files, split.validation.files);
+  EXPECT_THAT(split_listing(listing, 0, 7).validation.files, IsEmpty());
+  EXPECT_THAT(split_listing(listing, 1, 7).train.files, IsEmpty());
+  EXPECT_THROW(split_listing(listing, 1.5, 7), std::invalid_argument);
+  EXPECT_THROW(split_listing(listing, -0.1, 7), std::invalid_argument);
+}
+
+TEST_F(FolderTest, class_indices_are_written_as_json_and_read_back) {
+  const fs::path file = root() / "class_indices.json";
+  const std::vector<std::string> names = {"daisy", "\"quoted\"", "c", "d", "e", "f", "g", "h", "i", "j", "Größe"};
+  write_class_indices(file, names);
+  EXPECT_EQ(read_class_indices(file), names);
+  testing::write_file(file, "{\n  \"1\": \"b\", \"0\": \"a\"\n}");
+  EXPECT_THAT(read_class_indices(file), ElementsAre("a", "b"));
+  for (const char* bad : {"", "[]", "{\"0\": 1}", "{\"1\": \"b\"}", "{\"0\": \"a\", \"2\": \"b\"}", "{\"0\": "}) {
+    testing::write_file(file, bad);
+    EXPECT_THAT([&] { read_class_indices(file); }, ThrowsMessage<DataError>(HasSubstr(file.string()))) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace ddp

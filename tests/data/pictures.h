@@ -1,0 +1,88 @@
+// Made-up pictures, and their PNG and JPEG files.
+#pragma once
+
+#include <png.h>
+
+#include <cstdio>
+#include <cstdlib>
+// libjpeg's header needs what <cstdio> declares.
+#include <jpeglib.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "data/image.h"
+
+namespace ddp::testing {
+
+/// Neighbours differ in every direction.
+inline Image picture(int64_t height, int64_t width) {
+  Image image{.height = height, .width = width};
+  for (int64_t i = 0; i < height * width * 3; ++i) image.pixels.push_back(static_cast<uint8_t>(i * 31 + i / 11));
+  return image;
+}
+
+/// What JPEG is made for.
+inline Image smooth_picture(int64_t height, int64_t width) {
+  Image image{.height = height, .width = width};
+  for (int64_t i = 0; i < height * width * 3; ++i) {
+    const double x = static_cast<double>(i / 3 % width) / 10;
+    const double y = static_cast<double>(i / 3 / width) / 14;
+    image.pixels.push_back(
+        static_cast<uint8_t>(128 + 60 * std::sin(x) + 60 * std::cos(y + static_cast<double>(i % 3))));
+  }
+  return image;
+}
+
+/// As RGB, RGBA with an opacity that differs, or grey (the picture's first bytes).
+inline std::string png(const Image& picture, png_uint_32 format) {
+  std::string pixels;
+  const size_t channels = PNG_IMAGE_SAMPLE_CHANNELS(format);
+  for (size_t i = 0; i < static_cast<size_t>(picture.height * picture.width); ++i) {
+    for (size_t c = 0; c < channels; ++c) {
+      const bool is_opacity = c == 3;
+      pixels.push_back(static_cast<char>(is_opacity ? i : picture.pixels[channels == 1 ? i : 3 * i + c]));
+    }
+  }
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.height = static_cast<png_uint_32>(picture.height);
+  image.width = static_cast<png_uint_32>(picture.width);
+  image.format = format;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string file(size, '\0');
+  if (png_image_write_to_memory(&image, file.data(), &size, 0, pixels.data(), 0, nullptr) == 0) {
+    throw std::runtime_error(image.message);
+  }
+  file.resize(size);
+  return file;
+}
+
+inline std::string jpeg(const Image& picture, int quality) {
+  jpeg_error_mgr errors{};
+  jpeg_compress_struct encoder{};
+  encoder.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&encoder);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&encoder, &bytes, &size);
+  encoder.image_height = static_cast<JDIMENSION>(picture.height);
+  encoder.image_width = static_cast<JDIMENSION>(picture.width);
+  encoder.input_components = 3;
+  encoder.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&encoder);
+  jpeg_set_quality(&encoder, quality, TRUE);
+  jpeg_start_compress(&encoder, TRUE);
+  while (encoder.next_scanline < encoder.image_height) {
+    auto* row = const_cast<JSAMPROW>(picture.pixels.data() + encoder.next_scanline * encoder.image_width * 3);
+    jpeg_write_scanlines(&encoder, &row, 1);
+  }
+  jpeg_finish_compress(&encoder);
+  std::string file(reinterpret_cast<char*>(bytes), size);
+  jpeg_destroy_compress(&encoder);
+  std::free(bytes);
+  return file;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,35 @@
+// What PyTorch 2.11 gives (sampler_expected.json), and how its long orders are compared.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace ddp::testing {
+
+inline nlohmann::json expected_orders() {
+  return nlohmann::json::parse(std::ifstream(DDPRUN_SAMPLER_EXPECTED));
+}
+
+/// The hash of the file: a = 0; for v: a = (a * 1000003 + v + 1) mod 2^61.
+inline int64_t digest(const std::vector<int64_t>& values) {
+  constexpr uint64_t kModulus = uint64_t{1} << 61;
+  uint64_t a = 0;
+  for (const int64_t v : values) a = (a * 1000003 + static_cast<uint64_t>(v) + 1) % kModulus;  // 2^61 divides 2^64
+  return static_cast<int64_t>(a);
+}
+
+inline void expect_digest(const std::vector<int64_t>& values, const nlohmann::json& want) {
+  const std::vector<int64_t> head = want.at("head");
+  const std::vector<int64_t> tail = want.at("tail");
+  ASSERT_GE(values.size(), std::max(head.size(), tail.size()));
+  EXPECT_TRUE(std::equal(head.begin(), head.end(), values.begin()));
+  EXPECT_TRUE(std::equal(tail.rbegin(), tail.rend(), values.rbegin()));
+  EXPECT_EQ(digest(values), want.at("hash").get<int64_t>());
+}
+
+}  // namespace ddp::testing

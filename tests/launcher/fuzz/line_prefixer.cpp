@@ -15,7 +15,7 @@ std::string expand(std::string_view input) {
   for (const char c : input) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x80) {
-      text.append(std::size_t{byte - 0x7FU} * 700, 'x');
+      text.append(std::size_t{byte - 0x7FU} * 200, 'x');
     } else {
       text.push_back(byte < 3 ? '\3' : c);
     }
@@ -62,10 +62,10 @@ std::vector<std::string> launcher::fuzz::seeds() {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  fuzz::Input input(data, std::min<std::size_t>(size, 64));
-  const std::size_t cut = input.byte();
-  const std::size_t piece = cut < 64 ? 1 + cut : (cut - 60) * 1021;
+  fuzz::Input input(data, std::min<std::size_t>(size, 32));
+  const std::size_t cut = std::size_t{1} + input.byte();
   const std::string text = expand(input.rest());
+  const std::size_t piece = text.size() < 4096 ? cut : cut * 1021;
   if (text.find(LinePrefixer::kContinues) != std::string::npos) return 0;  // not to be told from ours
   const std::string whole = prefixed(text, std::max<std::size_t>(text.size(), 1));
   fuzz::require(restored(whole) == text, "no byte is lost or changed");

@@ -32,8 +32,9 @@ constexpr auto kSweepInterval = 20ms;
 
 class Guardian {
  public:
-  Guardian(SignalSource& signals, pid_t supervisor, UniqueFd terminal_writer, std::vector<ProcessIdentity> strangers)
-      : signals_(signals), supervisor_(supervisor), strangers_(std::move(strangers)) {
+  Guardian(SignalSource& signals, pid_t supervisor, UniqueFd terminal_writer, std::vector<ProcessIdentity> strangers,
+           const JobCgroup* cgroup)
+      : signals_(signals), supervisor_(supervisor), strangers_(std::move(strangers)), cgroup_(cgroup) {
     loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
     if (terminal_writer) terminal_.emplace(loop_, std::move(terminal_writer));
   }
@@ -84,8 +85,9 @@ class Guardian {
     const auto give_up = EventLoop::Clock::now() + kKillPatience;
     while (EventLoop::Clock::now() < give_up) {
       reap();
+      if (cgroup_ != nullptr) cgroup_->kill();
       std::size_t left = 0;
-      for (const ProcessIdentity& process : descendants_of(::getpid())) {
+      for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
         if (is_stranger(process)) continue;
         ++left;
         signal_process(process, SIGKILL);
@@ -101,6 +103,7 @@ class Guardian {
   SignalSource& signals_;
   pid_t supervisor_;
   std::vector<ProcessIdentity> strangers_;  // children from before the exec of ddprun: not ours to end
+  const JobCgroup* cgroup_;
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
@@ -118,6 +121,8 @@ int run_guarded(SignalSource& signals, const std::function<int(Guarded)>& superv
   Pipe terminal;
   if (::isatty(STDIN_FILENO) == 1) terminal = make_pipe();
 
+  const std::optional<JobCgroup> cgroup = JobCgroup::create();
+  const JobCgroup* cgroup_or_null = cgroup ? &*cgroup : nullptr;
   const pid_t guardian = ::getpid();
   const pid_t supervisor = ::fork();
   if (supervisor < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
@@ -127,11 +132,11 @@ int run_guarded(SignalSource& signals, const std::function<int(Guarded)>& superv
     lifeline.writer.reset();
     terminal.writer.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    return supervise({signals, std::move(lifeline.reader), std::move(terminal.reader)});
+    return supervise({signals, std::move(lifeline.reader), std::move(terminal.reader), cgroup_or_null});
   }
   lifeline.reader.reset();
   terminal.reader.reset();
-  return Guardian(signals, supervisor, std::move(terminal.writer), std::move(strangers)).run();
+  return Guardian(signals, supervisor, std::move(terminal.writer), std::move(strangers), cgroup_or_null).run();
 }
 
 }  // namespace launcher

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "launcher/job_cgroup.h"
 #include "launcher/signals.h"
 #include "launcher/unique_fd.h"
 
@@ -15,6 +16,7 @@ struct Guarded {
   SignalSource& signals;
   UniqueFd lifeline;        // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // what is typed, when standard input is a terminal; else empty
+  const JobCgroup* cgroup;  // for the ranks; null where there is none
 };
 
 // Runs `supervise` in a child process and returns its exit status. `supervise` must not throw.

@@ -145,7 +145,8 @@ void Job::start_supervisor() {
                             .may_restart = attempt_ < options_.max_restarts,
                             .worker_start = {.mask = guarded_.signals.original_mask(),
                                              .open_files = open_files_,
-                                             .working_folder = options_.working_folder}};
+                                             .working_folder = options_.working_folder,
+                                             .cgroup = guarded_.cgroup}};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
   if (several_nodes()) {

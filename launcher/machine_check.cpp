@@ -21,6 +21,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/line.h"
 #include "launcher/messages.h"
+#include "launcher/own_cgroup.h"
 #include "launcher/program.h"
 #include "launcher/store/store_server.h"
 #include "launcher/temporary_folder.h"
@@ -61,17 +62,10 @@ Finding check_subreaper() {
 }
 
 Finding check_cgroup() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string path;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) path = line.substr(3);
-  }
-  if (path.empty()) return {Kind::kNote, "cgroup v2", "not mounted: leftovers are found by parentage"};
-  std::string folder = "/sys/fs/cgroup";
-  if (path != "/") folder.append(path);
-  if (::access((folder + "/cgroup.procs").c_str(), W_OK) == 0 && ::access(folder.c_str(), W_OK) == 0)
-    return {Kind::kGood, "cgroup v2", "delegated: " + folder};
-  return {Kind::kNote, "cgroup v2", "not delegated (" + folder + "): leftovers are found by parentage"};
+  const auto folder = own_cgroup_folder();
+  if (!folder) return {Kind::kNote, "cgroup v2", "not mounted: leftovers are found by parentage"};
+  if (is_delegated(*folder)) return {Kind::kGood, "cgroup v2", "delegated: each job gets a group of its own"};
+  return {Kind::kNote, "cgroup v2", "not delegated (" + *folder + "): leftovers are found by parentage"};
 }
 
 Finding check_terminals() {

@@ -68,7 +68,7 @@ SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
   const KernelBinding binding(request.binding);
   // A plain fork: ddprun is small, so copying its page tables costs less than the exec that follows, and unlike vfork
   // it leaves us running while the child waits at the gate.
-  const pid_t pid = ::fork();
+  const pid_t pid = start_.cgroup != nullptr ? start_.cgroup->fork_into() : ::fork();
   if (pid < 0) {
     throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno) +
                       (errno == EAGAIN ? " (limit on processes: ulimit -u, or the container's)" : ""));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/cpu_binding.h"
+#include "launcher/job_cgroup.h"
 #include "launcher/pipe.h"
 #include "launcher/unique_fd.h"
 
@@ -43,7 +44,8 @@ struct ExecFailure {
 struct WorkerStart {
   sigset_t mask{};
   rlimit open_files{};
-  std::string working_folder{};  // empty: ddprun's
+  std::string working_folder{};       // empty: ddprun's
+  const JobCgroup* cgroup = nullptr;  // null: ddprun's
 };
 
 class Spawner {

@@ -307,9 +307,10 @@ void Supervisor::reap_children() {
   if (sweeping_ && !done_) sweep();
 }
 
-bool Supervisor::has_children() const {
+bool Supervisor::has_processes() const {
   siginfo_t info{};
-  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) return true;
+  return guarded_.cgroup != nullptr && !guarded_.cgroup->members().empty();
 }
 
 void Supervisor::signal_group(const Rank& rank, int signal_number) const {
@@ -371,12 +372,13 @@ void Supervisor::kill_everything() {
     rank.told_to_stop = true;
     signal_group(rank, SIGKILL);
   }
-  for (const ProcessIdentity& process : descendants_of(::getpid())) signal_process(process, SIGKILL);
+  if (guarded_.cgroup != nullptr) guarded_.cgroup->kill();
+  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup)) signal_process(process, SIGKILL);
 }
 
 void Supervisor::begin_sweep() {
   sweeping_ = true;
-  if (!has_children() || (options_.keep_daemons && !killing_)) {
+  if (!has_processes() || (options_.keep_daemons && !killing_)) {
     done_ = true;
     return;
   }
@@ -389,10 +391,10 @@ void Supervisor::begin_sweep() {
   sweep();
 }
 
-// All ranks are gone: end what they left behind. Runs until there is no child any more.
+// All ranks are gone: end what they left behind. Runs until there is nothing any more.
 void Supervisor::sweep() {
   if (done_) return;
-  if (!has_children()) {
+  if (!has_processes()) {
     done_ = true;
     return;
   }
@@ -401,7 +403,7 @@ void Supervisor::sweep() {
     done_ = true;
     return;
   }
-  for (const ProcessIdentity& process : descendants_of(::getpid())) {
+  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup)) {
     signal_process(process, killing_ ? SIGKILL : SIGTERM);
     signal_process(process, SIGCONT);
   }
@@ -411,7 +413,7 @@ void Supervisor::sweep() {
 void Supervisor::give_up() {
   if (done_) return;
   std::string pids;
-  for (const ProcessIdentity& process : descendants_of(::getpid()))
+  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup))
     pids.append(" ").append(std::to_string(process.pid));
   messages_.say("these processes do not end although they were killed, the kernel may be holding them:" + pids);
   done_ = true;

@@ -93,7 +93,7 @@ class Supervisor {
   void kill_everything();
   void begin_sweep();
   void sweep();
-  bool has_children() const;
+  bool has_processes() const;
   void signal_group(const Rank& rank, int signal_number) const;
   void give_up();
   void say_what_we_wait_for();

@@ -37,6 +37,8 @@ class Cifar10 {
   const at::Tensor& images() const { return images_; }
   /// int64 (N), 0 to 9.
   const at::Tensor& labels() const { return labels_; }
+  /// What get_batch() makes of each byte.
+  const NormalizationTable& table() const { return table_; }
   /// Ten names; "0" to "9" without batches.meta.txt.
   const std::vector<std::string>& class_names() const { return class_names_; }
 

@@ -4,6 +4,7 @@
 //   ddprun --nproc_per_node=2 build/release/bin/cifar10 --lr 0.01 --momentum 0.9
 //   ddprun --nproc_per_node=2 build/release/bin/cifar10 --lr 0.01 --momentum 0.9 --epochs 10 --resume
 //   build/release/bin/cifar10 --data-dir cifar-10-batches-bin                     one process, no launcher
+//   ddprun --nproc_per_node=2 build/release/bin/cifar10 --tensorboard runs/cifar10     then: tensorboard --logdir runs
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
 //
 // The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -25,7 +27,6 @@
 
 #include "examples/launch_options.h"
 #include "examples/models/lenet.h"
-#include "examples/progress.h"
 #include "examples/run_folder.h"
 
 namespace {
@@ -38,9 +39,13 @@ struct Options {
   double lr = 0.001;
   double momentum = 0.0;
   uint64_t seed = 0;
+  bool augment = false;
+  int workers = 1;
   std::string checkpoint_dir = "checkpoints/cifar10";
   std::optional<std::string> resume;  // a file; empty for the newest one in checkpoint_dir
   std::string pretrained;
+  std::string tensorboard;  // a folder; empty for none
+  std::string metrics;      // a file; empty for none
   bool lr_given = false;
   bool momentum_given = false;
 };
@@ -62,6 +67,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--momentum", options.momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
       ->capture_default_str();
   app.add_option("--seed", options.seed, "For the initial weights and the order of samples")->capture_default_str();
+  app.add_flag("--augment", options.augment, "Crop and mirror the training images at random");
+  app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
       ->capture_default_str();
   auto* resume =
@@ -71,36 +80,92 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--pretrained", options.pretrained, "Start from the weights in this safetensors file")
       ->type_name("FILE")
       ->excludes(resume);
+  app.add_option("--tensorboard", options.tensorboard,
+                 "Write loss, accuracy, images and weights for TensorBoard into DIR")
+      ->type_name("DIR");
+  app.add_option("--metrics", options.metrics, "Write a row per epoch into FILE, which ends in .csv or .jsonl")
+      ->type_name("FILE");
 }
 
 using Model = ddp::DistributedDataParallel<models::LeNet>;
 
+/// What the run tells TensorBoard; nothing without --tensorboard.
+class Recorder {
+ public:
+  Recorder(const Options& options, const ddp::GroupHandle& group, int64_t first_step) {
+    if (options.tensorboard.empty()) return;
+    writer_.emplace(options.tensorboard, ddp::SummaryWriterOptions{.rank = group.rank(), .purge_step = first_step});
+  }
+
+  void scalar(const char* tag, double value, int64_t step) {
+    if (writer_) writer_->add_scalar(tag, value, step);
+  }
+
+  /// The first images, as the network sees them.
+  void images(const torch::Tensor& normalized) {
+    if (!writer_) return;
+    const auto images =
+        normalized.narrow(0, 0, std::min<int64_t>(normalized.size(0), 16)).mul(0.5).add(0.5).contiguous();
+    writer_->add_images("images", ddp::ImagesView<float>{.pixels = values_of(images),
+                                                         .count = images.size(0),
+                                                         .channels = images.size(1),
+                                                         .height = images.size(2),
+                                                         .width = images.size(3)});
+  }
+
+  void weights(const models::LeNet& net, int64_t step) {
+    if (!writer_) return;
+    for (const auto& parameter : net->named_parameters()) {
+      const auto weight = parameter.value().detach().to(torch::kCPU, torch::kFloat).contiguous();
+      writer_->add_histogram(parameter.key(), values_of(weight), step);
+    }
+  }
+
+  void hyper_parameters(const Options& options, double accuracy) {
+    if (!writer_) return;
+    writer_->add_hparams({{"lr", options.lr}, {"momentum", options.momentum}, {"batch_size", options.batch_size}},
+                         {{"hparam/accuracy", accuracy}});
+    writer_->flush();
+  }
+
+ private:
+  static std::span<const float> values_of(const torch::Tensor& tensor) {
+    return {tensor.const_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+  }
+
+  std::optional<ddp::SummaryWriter> writer_;
+};
+
 class Trainer {
  public:
   Trainer(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train, models::LeNet net,
-          torch::optim::SGD& optimizer)
+          torch::optim::SGD& optimizer, Recorder& recorder)
       : options_(options),
         group_(group),
-        train_(train),
+        train_(train, {.padding = options.augment ? 4 : 0, .flip = options.augment, .seed = options.seed}),
         sampler_(train.size(), {.num_replicas = group.size(), .rank = group.rank(), .seed = options.seed}),
+        loader_(train_, sampler_, {.batch_size = options.batch_size, .workers = options.workers}),
         model_(std::move(net), group),
-        optimizer_(optimizer) {}
+        optimizer_(optimizer),
+        recorder_(recorder) {}
 
   /// Trains for one epoch and returns the mean loss over all ranks' samples. Every rank throws when it is not finite.
   double train_epoch(int64_t epoch) {
     model_->train();
     sampler_.set_epoch(epoch);
-    const auto batches = ddp::batches(train_, sampler_.indices(), options_.batch_size);
-    const auto report_every = std::max<int64_t>(1, batches.size() / 20);
+    const auto steps = loader_.size();
+    const auto report_every = std::max<int64_t>(1, steps / 20);
+    ddp::ProgressBar bar(steps, {.description = "epoch " + std::to_string(epoch), .rank = group_.rank()});
     // Loss and samples so far. They stay on the device: reading them at every step would make the host wait for it.
     auto totals = torch::zeros({2}, torch::TensorOptions(group_.device()).dtype(torch::kDouble));
     double mean_loss = 0;
     int64_t step = 0;
-    for (const auto& batch : batches) {
+    for (const auto& batch : loader_) {
       const auto begin_of_update = step - step % options_.accumulate;
-      const auto end_of_update = std::min(begin_of_update + options_.accumulate, batches.size());
+      const auto end_of_update = std::min(begin_of_update + options_.accumulate, steps);
       const bool is_last = step + 1 == end_of_update;
       if (step == begin_of_update) optimizer_.zero_grad();
+      if (step == 0 && epoch == 0) recorder_.images(batch.data);
 
       // Gradients are exchanged once per update, in its last backward pass.
       std::optional<ddp::NoSyncGuard> local_only;
@@ -113,12 +178,13 @@ class Trainer {
       const auto samples = static_cast<double>(target.size(0));
       totals[0].add_(loss.detach(), samples);
       totals[1].add_(samples);
-      if (++step % report_every == 0 || step == batches.size()) {
+      if (++step % report_every == 0 || step == steps) {
         mean_loss = mean_over_ranks(totals, epoch, step);
-        if (group_.rank() == 0 && step < batches.size()) show(epoch, step, batches.size(), mean_loss);
+        bar.set_postfix({{"loss", mean_loss}});
+        recorder_.scalar("loss/train", mean_loss, epoch * steps + step);
       }
+      bar.advance();
     }
-    progress_.clear();
     return mean_loss;
   }
 
@@ -128,7 +194,6 @@ class Trainer {
     ddp::all_reduce(sum, group_);
     const auto mean = (sum[0] / sum[1]).item<double>();
     if (std::isfinite(mean)) return mean;
-    progress_.clear();
     std::ostringstream message;
     message << "the loss is " << (std::isnan(mean) ? "nan" : "infinite") << " at step " << step << " of epoch " << epoch
             << ", so training stops without saving this epoch; try a learning rate below "
@@ -136,32 +201,24 @@ class Trainer {
     throw std::runtime_error(message.str());
   }
 
-  void show(int64_t epoch, int64_t step, int64_t steps, double loss) {
-    std::ostringstream text;
-    text.setf(std::ios::fixed);
-    text.precision(4);
-    text << "epoch " << epoch << ": step " << step << "/" << steps << ", running loss " << loss;
-    progress_.show(text.str());
-  }
-
   const Options& options_;
   ddp::GroupHandle group_;
-  const ddp::Cifar10& train_;
+  ddp::AugmentedCifar10 train_;
   ddp::DistributedSampler sampler_;
+  ddp::Loader<ddp::AugmentedCifar10> loader_;
   Model model_;
   torch::optim::SGD& optimizer_;
-  examples::Progress progress_;
+  Recorder& recorder_;
 };
 
 /// Number of test images that `net` classifies correctly, exact over all ranks: each image belongs to one rank, whether
-/// or not the ranks divide the set. (A DistributedSampler would repeat images to make the shares equal.)
+/// or not the ranks divide the set.
 int64_t count_correct(models::LeNet& net, const ddp::Cifar10& test, const ddp::GroupHandle& group) {
   const torch::NoGradGuard no_grad;
   net->eval();
-  std::vector<int64_t> share;
-  for (int64_t i = group.rank(); i < test.size(); i += group.size()) share.push_back(i);
+  const ddp::SequentialSampler sampler(test.size(), {.num_replicas = group.size(), .rank = group.rank()});
   auto correct = torch::zeros({1}, torch::TensorOptions(group.device()).dtype(torch::kLong));
-  for (const auto& batch : ddp::batches(test, share, 256)) {
+  for (const auto& batch : ddp::batches(test, sampler.indices(), 256)) {
     const auto prediction = net(batch.data.to(group.device())).argmax(1);
     correct += prediction.eq(batch.target.to(group.device())).sum();
   }
@@ -245,7 +302,14 @@ int main(int argc, char** argv) try {
   const auto first_epoch = checkpoint.empty() ? 0 : resume(checkpoint, options, net, optimizer, group);
   // On rank 0 only: the wrapper, made next, copies its weights to the other ranks.
   if (checkpoint.empty() && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
-  Trainer trainer(options, group, train, net, optimizer);
+  const auto samples_per_rank = (train.size() + group.size() - 1) / group.size();
+  const auto steps_per_epoch = (samples_per_rank + options.batch_size - 1) / options.batch_size;
+  Recorder recorder(options, group, first_epoch * steps_per_epoch);
+  std::optional<ddp::MetricsFile> metrics;
+  if (!options.metrics.empty()) {
+    metrics.emplace(options.metrics, ddp::MetricsFileOptions{.rank = group.rank(), .append = first_epoch > 0});
+  }
+  Trainer trainer(options, group, train, net, optimizer, recorder);
   if (is_first && !options.resume) {
     if (const auto aside = examples::set_aside_checkpoints(options.checkpoint_dir)) {
       std::printf("a new run: the earlier one's checkpoints are in %s now\n", aside->c_str());
@@ -257,10 +321,14 @@ int main(int argc, char** argv) try {
     const auto correct = count_correct(net, test, group);
     ddp::save_checkpoint(examples::epoch_file(options.checkpoint_dir, epoch), {.model = net, .optimizer = optimizer},
                          group, {{"epoch", std::to_string(epoch)}});
+    const auto accuracy = static_cast<double>(correct) / static_cast<double>(test.size());
+    recorder.scalar("accuracy/validation", accuracy, (epoch + 1) * steps_per_epoch);
+    recorder.weights(net, (epoch + 1) * steps_per_epoch);
+    if (epoch + 1 == options.epochs) recorder.hyper_parameters(options, accuracy);
+    if (metrics) metrics->write({{"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy}});
     if (!is_first) continue;
     std::printf("epoch %lld: loss %.4f, validation accuracy %.1f %% (%lld/%lld)\n", static_cast<long long>(epoch), loss,
-                100.0 * static_cast<double>(correct) / static_cast<double>(test.size()),
-                static_cast<long long>(correct), static_cast<long long>(test.size()));
+                100.0 * accuracy, static_cast<long long>(correct), static_cast<long long>(test.size()));
   }
   return 0;
 } catch (const std::exception& error) {

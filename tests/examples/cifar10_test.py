@@ -122,6 +122,37 @@ class Training(Cifar10Test):
         weights = lambda path: {k: v for k, v in read_safetensors(path).items() if not k.startswith("state.")}
         self.assertEqual(weights(self.checkpoint(0, "second")), weights(before))
 
+    def test_workers_change_nothing_and_augmentation_depends_on_the_samples_alone(self):
+        plain = self.train(1, "--epochs", "2", "--workers", "0", folder="a")
+        self.assertEqual(self.train(1, "--epochs", "2", "--workers", "3", folder="b"), plain)
+        self.assertEqual(read_bytes(self.checkpoint(1, "a")), read_bytes(self.checkpoint(1, "b")))
+        augmented = self.train(1, "--epochs", "2", "--augment", folder="c")
+        self.assertNotEqual(augmented, plain)
+        self.train(1, "--epochs", "1", "--augment", folder="d")
+        self.assertEqual(self.train(1, "--epochs", "2", "--augment", "--resume", folder="d"), augmented[1:])
+
+    def test_it_tells_tensorboard_a_table_and_the_terminal(self):
+        more = ("--tensorboard", self.path("board"), "--metrics", self.path("metrics.csv"))
+        result = self.run_ranks(2, *self.arguments("--epochs", "1", *more))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"(?m)^epoch 0: 100% \d+/\d+ \[.*it/s, loss=")
+        self.assertEqual(len(result.stderr.splitlines()), 1, "rank 1 is silent")
+        ((epoch, loss, correct, total),) = self.epochs(result.stdout.splitlines())
+        self.train(2, "--epochs", "2", "--resume", *more)
+        with open(self.path("metrics.csv")) as table:
+            header, first, second = table.read().splitlines()
+        self.assertEqual(header, "epoch,loss,accuracy")
+        self.assertEqual(first.split(",")[0], "0")
+        self.assertAlmostEqual(float(first.split(",")[1]), loss, delta=6e-5)
+        self.assertEqual(float(first.split(",")[2]), correct / total)
+        self.assertEqual(second.split(",")[0], "1")
+        names = os.listdir(self.path("board"))
+        self.assertEqual(len(names), 2, "a file per run, of rank 0 alone")
+        with open(self.path("board", sorted(names)[0]), "rb") as file:
+            content = file.read()
+        for tag in (b"loss/train", b"accuracy/validation", b"images", b"conv1.weight", b"hparam/accuracy"):
+            self.assertIn(tag, content)
+
     def test_the_seed_decides_the_run(self):
         losses = {self.train(0, "--epochs", "1", "--seed", seed, folder=f"run{i}")[0][1] for i, seed in enumerate((1, 1, 2))}
         self.assertEqual(len(losses), 2)

@@ -1,0 +1,147 @@
+// A dataset's batches, made ahead of time by threads, in the order of a sampler.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/batch_pipeline.h"
+#include "samplers/batch_sampler.h"
+#include "samplers/epoch_sampler.h"
+
+namespace ddp {
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool drop_last = false;  ///< leave out a last batch that is not full
+  int workers = 1;         ///< threads that make batches; 0: the caller's, when it asks
+  int64_t prefetch = 4;    ///< batches made ahead, at most
+};
+
+/// What a dataset threw for a sample.
+class LoaderError : public std::runtime_error {
+ public:
+  LoaderError(int64_t index, const std::string& problem)
+      : std::runtime_error("sample " + std::to_string(index) + ": " + problem), index_(index) {}
+
+  /// The sample's index in the dataset.
+  int64_t index() const noexcept { return index_; }
+
+ private:
+  int64_t index_;
+};
+
+/// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
+/// come in the sampler's order whatever the number of workers, the threads stay from epoch to epoch, and at most
+/// `prefetch` batches are in memory besides the caller's. Not safe for concurrent calls.
+///
+///     ddp::Loader loader(train, sampler, {.batch_size = 128, .workers = 2});
+///     for (int64_t epoch = 0; epoch < 10; ++epoch) {
+///       sampler.set_epoch(epoch);
+///       for (auto& batch : loader) { … batch.data … batch.target … }
+///     }
+///
+/// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
+/// from epoch to epoch; it is called by several threads at once. An exception of the dataset comes out of the pass in
+/// place of the batch, as a LoaderError that names the sample. The dataset must outlive the loader.
+template <typename Dataset>
+class Loader {
+ public:
+  /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers.
+  Loader(const Dataset& dataset, EpochSampler& sampler, const LoaderOptions& options = {})
+      : dataset_(&dataset),
+        sampler_(&sampler),
+        options_(options),
+        pipeline_(std::make_unique<BatchPipeline<Batch>>(options.workers, options.prefetch)) {
+    static_cast<void>(BatchSampler({}, options.batch_size));  // checks it
+  }
+  Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
+
+  static auto read(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch) {
+    if constexpr (requires { dataset.get_batch(indices, epoch); }) {
+      return dataset.get_batch(indices, epoch);
+    } else {
+      return dataset.get_batch(indices);
+    }
+  }
+  using Batch = decltype(read(std::declval<const Dataset&>(), {}, 0));
+
+  class Iterator {
+   public:
+    explicit Iterator(Loader* loader) : loader_(loader), batch_(loader->next()) {}
+    Batch& operator*() { return *batch_; }
+    Batch* operator->() { return &*batch_; }
+    Iterator& operator++() {
+      batch_ = loader_->next();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !batch_.has_value(); }
+
+   private:
+    Loader* loader_;
+    std::optional<Batch> batch_;
+  };
+
+  /// Begins a pass over the samples that are left of the sampler's epoch.
+  Iterator begin() {
+    const int64_t epoch = sampler_->epoch();
+    batches_ = std::make_shared<const BatchSampler>(sampler_->indices(), options_.batch_size, options_.drop_last);
+    used_ = 0;
+    given_ = 0;
+    pipeline_->start(batches_->size(), [dataset = dataset_, batches = batches_, epoch](int64_t number) {
+      return read_naming_samples(*dataset, (*batches)[number], epoch);
+    });
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  /// Number of batches of a pass that begins now.
+  int64_t size() const {
+    const int64_t samples = sampler_->size();
+    return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0 ? 1 : 0);
+  }
+
+  /// Where the job stands when the current batch, the one that the loop's body sees, has been used: to be saved, and
+  /// given to the sampler's load_state(). Within a pass only.
+  SamplerState state() const { return sampler_->state_after(used_); }
+
+ private:
+  static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
+    try {
+      return read(dataset, indices, epoch);
+    } catch (const std::exception& error) {
+      // Which one was it? Datasets know only batches.
+      for (const int64_t index : indices) {
+        try {
+          static_cast<void>(read(dataset, std::span(&index, 1), epoch));
+        } catch (const std::exception& of_sample) {
+          throw LoaderError(index, of_sample.what());
+        }
+      }
+      throw;
+    }
+  }
+
+  std::optional<Batch> next() {
+    std::optional<Batch> batch = pipeline_->next();
+    if (batch) used_ += static_cast<int64_t>((*batches_)[given_++].size());
+    return batch;
+  }
+
+  const Dataset* dataset_;
+  EpochSampler* sampler_;
+  LoaderOptions options_;
+  std::shared_ptr<const BatchSampler> batches_;
+  int64_t used_ = 0;
+  int64_t given_ = 0;
+  std::unique_ptr<BatchPipeline<Batch>> pipeline_;  // last: its threads use the others
+};
+
+}  // namespace ddp

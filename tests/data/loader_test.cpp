@@ -1,0 +1,146 @@
+// The loader over a sampler: the same batches whatever the workers, epochs, resume, errors with the sample's index.
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "data/augmented_cifar10.h"
+#include "samplers/distributed_sampler.h"
+#include "samplers/sequential_sampler.h"
+#include "tests/data/files.h"
+
+namespace ddp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ThrowsMessage;
+using Numbers = std::vector<int64_t>;
+
+/// Samples are their indices; sample `broken` cannot be read.
+struct Indices {
+  int64_t broken = -1;
+  Numbers get_batch(std::span<const int64_t> indices) const {
+    for (const int64_t index : indices) {
+      if (index == broken) throw std::runtime_error("unreadable");
+    }
+    return {indices.begin(), indices.end()};
+  }
+};
+
+/// Samples are index and epoch.
+struct ByEpoch {
+  Numbers get_batch(std::span<const int64_t> indices, int64_t epoch) const {
+    Numbers values;
+    for (const int64_t index : indices) values.push_back(1000 * epoch + index);
+    return values;
+  }
+};
+
+template <typename Dataset>
+std::vector<Numbers> all(Loader<Dataset>& loader) {
+  std::vector<Numbers> batches;
+  for (auto& batch : loader) batches.push_back(batch);
+  return batches;
+}
+
+class LoaderTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(LoaderTest, gives_the_samplers_order_in_batches_epoch_after_epoch) {
+  const Indices dataset;
+  DistributedSampler sampler(23, {.num_replicas = 2, .rank = 1, .seed = 3});
+  Loader loader(dataset, sampler, {.batch_size = 5, .workers = GetParam()});
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    sampler.set_epoch(epoch);
+    EXPECT_EQ(loader.size(), 3);
+    Numbers seen;
+    for (const Numbers& batch : all(loader)) seen.insert(seen.end(), batch.begin(), batch.end());
+    EXPECT_EQ(seen, sampler.indices());
+  }
+}
+
+TEST_P(LoaderTest, tells_the_dataset_the_epoch_and_leaves_out_a_ragged_batch_if_asked) {
+  const ByEpoch dataset;
+  SequentialSampler sampler(5);
+  Loader loader(dataset, sampler, {.batch_size = 2, .drop_last = true, .workers = GetParam()});
+  sampler.set_epoch(7);
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_THAT(all(loader), ElementsAre(ElementsAre(7000, 7001), ElementsAre(7002, 7003)));
+}
+
+TEST_P(LoaderTest, goes_on_in_mid_epoch_although_it_has_read_ahead) {
+  const Indices dataset;
+  for (int64_t stop = 1; stop <= 4; ++stop) {
+    DistributedSampler sampler(40, {.num_replicas = 2, .rank = 0, .seed = 1});
+    Loader loader(dataset, sampler, {.batch_size = 5, .workers = GetParam(), .prefetch = 8});
+    sampler.set_epoch(2);
+    const std::vector<Numbers> whole = all(loader);
+    SamplerState state;
+    int64_t done = 0;
+    for (auto& batch : loader) {
+      EXPECT_EQ(batch, whole[static_cast<size_t>(done)]);
+      state = loader.state();
+      if (++done == stop) break;
+    }
+    EXPECT_EQ(state.consumed, stop * 5 * 2);
+    DistributedSampler later(40, {.num_replicas = 2, .rank = 0});
+    later.load_state(state);
+    Loader rest(dataset, later, {.batch_size = 5, .workers = GetParam()});
+    EXPECT_EQ(all(rest), std::vector<Numbers>(whole.begin() + stop, whole.end()));
+  }
+}
+
+TEST_P(LoaderTest, an_unreadable_sample_is_named_and_the_next_pass_works) {
+  const Indices dataset{.broken = 6};
+  SequentialSampler sampler(20);
+  Loader loader(dataset, sampler, {.batch_size = 4, .workers = GetParam()});
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Numbers> seen;
+    EXPECT_THAT(
+        [&] {
+          for (auto& batch : loader) seen.push_back(batch);
+        },
+        ThrowsMessage<LoaderError>("sample 6: unreadable"));
+    EXPECT_THAT(seen, ElementsAre(ElementsAre(0, 1, 2, 3)));
+  }
+}
+
+TEST_P(LoaderTest, augmented_images_are_the_same_whatever_the_workers_and_differ_from_epoch_to_epoch) {
+  const testing::TemporaryFolder folder;
+  testing::write_file(folder.path() / "data_batch_1.bin", testing::records(0, 30));
+  const Cifar10 images(folder.path(), Cifar10::Split::kTrain);
+  const AugmentedCifar10 augmented(images, {.seed = 4});
+  SequentialSampler sampler(images.size());
+  Loader loader(augmented, sampler, {.batch_size = 7, .workers = GetParam()});
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    sampler.set_epoch(epoch);
+    int64_t first = 0;
+    for (auto& batch : loader) {
+      Numbers indices;
+      for (int64_t i = 0; i < batch.target.numel(); ++i) indices.push_back(first + i);
+      EXPECT_TRUE(batch.data.equal(augmented.get_batch(indices, epoch).data));
+      EXPECT_FALSE(batch.data.equal(augmented.get_batch(indices, epoch + 1).data));
+      EXPECT_TRUE(batch.target.equal(images.get_batch(std::span<const int64_t>(indices)).target));
+      first += batch.target.numel();
+    }
+    EXPECT_EQ(first, 30);
+  }
+  const AugmentedCifar10 unchanged(images, {.padding = 0, .flip = false});
+  const Numbers some = {3, 1, 29};
+  EXPECT_TRUE(unchanged.get_batch(some, 5).data.equal(images.get_batch(std::span<const int64_t>(some)).data));
+  EXPECT_THROW(unchanged.get_batch(Numbers{30}, 0), std::out_of_range);
+}
+
+INSTANTIATE_TEST_SUITE_P(workers, LoaderTest, ::testing::Values(0, 1, 3));
+
+TEST(Loader, numbers_that_make_no_loader_are_refused) {
+  const Indices dataset;
+  SequentialSampler sampler(3);
+  EXPECT_THROW(Loader(dataset, sampler, {.batch_size = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(dataset, sampler, {.workers = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(dataset, sampler, {.prefetch = 0}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ddp

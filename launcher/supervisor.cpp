@@ -243,9 +243,10 @@ void Supervisor::on_rank_event(std::size_t index) {
 // A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down. To
 // stop that one now would hide how it ends, so it gets a moment.
 void Supervisor::on_failure(const Rank& rank) {
-  end_.ranks.back().error = read_error_file(rank.plan.error_file);
+  RankEnd& end = end_.ranks.back();
+  if (!end.error) end.error = read_error_file(rank.plan.error_file);  // else it could not even be executed
   streams_.describe(end_);
-  if (running_ == 0 || !is_consequence(end_.ranks.back())) {
+  if (running_ == 0 || !is_consequence(end)) {
     stop_after_failure();
     return;
   }

@@ -11,22 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/debugger.h"
-#include "launcher/event_loop.h"
-#include "launcher/failure_hints.h"
-#include "launcher/failure_report.h"
-#include "launcher/gpu_information.h"
-#include "launcher/host_name.h"
-#include "launcher/launch_error.h"
-#include "launcher/line.h"
+#include "launcher/machine/gpu_information.h"
+#include "launcher/machine/usable_cpus.h"
 #include "launcher/nodes/node_group.h"
 #include "launcher/output/rank_streams.h"
-#include "launcher/rank_plan.h"
-#include "launcher/start_watch.h"
+#include "launcher/plan/rank_plan.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/processes/debugger.h"
+#include "launcher/processes/start_watch.h"
+#include "launcher/processes/supervisor.h"
+#include "launcher/report/failure_hints.h"
+#include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
-#include "launcher/supervisor.h"
-#include "launcher/usable_cpus.h"
-#include "launcher/worker_environment.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/host_name.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/line.h"
 
 namespace launcher {
 namespace {

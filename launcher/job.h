@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "launcher/event_log.h"
-#include "launcher/guardian.h"
-#include "launcher/options.h"
-#include "launcher/program.h"
-#include "launcher/resources.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/program.h"
+#include "launcher/plan/resources.h"
+#include "launcher/processes/guardian.h"
+#include "launcher/report/event_log.h"
 
 namespace launcher {
 

@@ -10,22 +10,22 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/command_line.h"
-#include "launcher/debugger.h"
-#include "launcher/event_log.h"
-#include "launcher/gpus.h"
-#include "launcher/guardian.h"
+#include "launcher/command_line/command_line.h"
+#include "launcher/command_line/machine_check.h"
+#include "launcher/command_line/preview.h"
 #include "launcher/job.h"
-#include "launcher/launch_error.h"
-#include "launcher/line.h"
-#include "launcher/local_ranks.h"
-#include "launcher/machine_check.h"
-#include "launcher/preview.h"
-#include "launcher/program.h"
-#include "launcher/rank_plan.h"
-#include "launcher/resources.h"
-#include "launcher/signals.h"
-#include "launcher/temporary_folder.h"
+#include "launcher/machine/gpus.h"
+#include "launcher/plan/local_ranks.h"
+#include "launcher/plan/program.h"
+#include "launcher/plan/rank_plan.h"
+#include "launcher/plan/resources.h"
+#include "launcher/processes/debugger.h"
+#include "launcher/processes/guardian.h"
+#include "launcher/report/event_log.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/line.h"
+#include "launcher/system/signals.h"
+#include "launcher/system/temporary_folder.h"
 
 namespace launcher {
 namespace {

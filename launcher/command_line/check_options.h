@@ -1,7 +1,7 @@
 // Which options contradict each other, and what follows from which.
 #pragma once
 
-#include "launcher/options.h"
+#include "launcher/plan/options.h"
 
 namespace launcher {
 

@@ -10,7 +10,7 @@
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/output/prefix_template.h"
-#include "launcher/signals.h"
+#include "launcher/system/signals.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <CLI/App.hpp>
 
-#include "launcher/options.h"
+#include "launcher/plan/options.h"
 
 namespace launcher {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/messages.h"
-#include "launcher/nodes/rank_assignment.h"
+#include "launcher/plan/rank_assignment.h"
 #include "launcher/store/store_client.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
 
 namespace launcher {
 

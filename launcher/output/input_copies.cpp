@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "launcher/pipe.h"
+#include "launcher/system/pipe.h"
 
 namespace launcher {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/unique_fd.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "launcher/launch_error.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher {
 

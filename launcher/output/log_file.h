@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/unique_fd.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

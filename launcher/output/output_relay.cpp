@@ -11,9 +11,9 @@
 #include <cstring>
 #include <ctime>
 
-#include "launcher/host_name.h"
 #include "launcher/output/pseudo_terminal.h"
-#include "launcher/pipe.h"
+#include "launcher/system/host_name.h"
+#include "launcher/system/pipe.h"
 
 namespace launcher {
 namespace {

@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/messages.h"
 #include "launcher/output/line_filter.h"
 #include "launcher/output/line_prefixer.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
-#include "launcher/output/stream_selection.h"
 #include "launcher/output/stream_writer.h"
-#include "launcher/parked_descriptors.h"
-#include "launcher/unique_fd.h"
-#include "launcher/worker_environment.h"
+#include "launcher/plan/stream_selection.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/system/parked_descriptors.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "launcher/unique_fd.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 namespace {

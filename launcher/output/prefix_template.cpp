@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "launcher/launch_error.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/worker_environment.h"
+#include "launcher/plan/worker_environment.h"
 
 namespace launcher {
 

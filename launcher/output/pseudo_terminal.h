@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "launcher/unique_fd.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

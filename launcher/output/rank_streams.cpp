@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "launcher/launch_error.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {

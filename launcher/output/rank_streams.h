@@ -7,16 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "launcher/event_loop.h"
-#include "launcher/failure_report.h"
-#include "launcher/line.h"
-#include "launcher/options.h"
 #include "launcher/output/input_copies.h"
-#include "launcher/output/log_layout.h"
 #include "launcher/output/output_relay.h"
 #include "launcher/output/stream_route.h"
-#include "launcher/unique_fd.h"
-#include "launcher/worker_environment.h"
+#include "launcher/plan/log_layout.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/line.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include "launcher/options.h"
-#include "launcher/output/log_layout.h"
-#include "launcher/output/stream_selection.h"
-#include "launcher/worker_environment.h"
+#include "launcher/plan/log_layout.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/stream_selection.h"
+#include "launcher/plan/worker_environment.h"
 
 namespace launcher {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/event_loop.h"
-#include "launcher/unique_fd.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher {
 

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/nodes/address.h"
-#include "launcher/unique_fd.h"
+#include "launcher/system/address.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher::store {
 

@@ -17,8 +17,8 @@
 #include <limits>
 #include <optional>
 
-#include "launcher/launch_error.h"
 #include "launcher/store/wire_format.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher::store {
 namespace {

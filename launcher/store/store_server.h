@@ -13,11 +13,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/messages.h"
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/request_parser.h"
-#include "launcher/unique_fd.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/system/unique_fd.h"
 
 namespace launcher::store {
 

@@ -1,4 +1,4 @@
-#include "launcher/cpu_binding.h"
+#include "launcher/machine/cpu_binding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/failure_hints.h"
+#include "launcher/report/failure_hints.h"
 
 #include <gtest/gtest.h>
 

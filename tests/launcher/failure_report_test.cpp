@@ -1,4 +1,4 @@
-#include "launcher/failure_report.h"
+#include "launcher/report/failure_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/gpu_information.h"
+#include "launcher/machine/gpu_information.h"
 
 #include <gtest/gtest.h>
 

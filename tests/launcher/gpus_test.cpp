@@ -1,4 +1,4 @@
-#include "launcher/gpus.h"
+#include "launcher/machine/gpus.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "launcher/nodes/host_list.h"
+#include "launcher/plan/host_list.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/launch_error.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/own_cgroup.h"
+#include "launcher/machine/own_cgroup.h"
 
 #include <gtest/gtest.h>
 

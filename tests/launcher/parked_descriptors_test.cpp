@@ -1,4 +1,4 @@
-#include "launcher/parked_descriptors.h"
+#include "launcher/system/parked_descriptors.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "launcher/launch_error.h"
-#include "launcher/pipe.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/pipe.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/launch_error.h"
+#include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {

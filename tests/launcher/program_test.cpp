@@ -1,4 +1,4 @@
-#include "launcher/program.h"
+#include "launcher/plan/program.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/launch_error.h"
-#include "launcher/temporary_folder.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/temporary_folder.h"
 
 namespace launcher {
 namespace {

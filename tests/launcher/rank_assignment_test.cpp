@@ -1,4 +1,4 @@
-#include "launcher/nodes/rank_assignment.h"
+#include "launcher/plan/rank_assignment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/shell_quote.h"
+#include "launcher/system/shell_quote.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/start_watch.h"
+#include "launcher/processes/start_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

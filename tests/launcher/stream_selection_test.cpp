@@ -1,4 +1,4 @@
-#include "launcher/output/stream_selection.h"
+#include "launcher/plan/stream_selection.h"
 
 #include <gtest/gtest.h>
 

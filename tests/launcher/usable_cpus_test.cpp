@@ -1,4 +1,4 @@
-#include "launcher/usable_cpus.h"
+#include "launcher/machine/usable_cpus.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

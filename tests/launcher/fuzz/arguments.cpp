@@ -1,7 +1,7 @@
 // The argument parser: words, one a line.
 #include <variant>
 
-#include "launcher/command_line.h"
+#include "launcher/command_line/command_line.h"
 #include "tests/launcher/fuzz/fuzz.h"
 
 namespace launcher::fuzz {

@@ -1,7 +1,7 @@
 // The error file that a worker writes.
-#include "launcher/error_file.h"
+#include "launcher/report/error_file.h"
 
-#include "launcher/failure_report.h"
+#include "launcher/report/failure_report.h"
 #include "tests/launcher/fuzz/fuzz.h"
 
 std::vector<std::string> launcher::fuzz::seeds() {

@@ -1,14 +1,14 @@
 // The small languages of single options and of what nodes and the system write. The first byte chooses.
-#include "launcher/descendants.h"
-#include "launcher/gpus.h"
-#include "launcher/launch_error.h"
-#include "launcher/nodes/host_list.h"
-#include "launcher/nodes/rank_assignment.h"
+#include "launcher/machine/gpus.h"
+#include "launcher/machine/usable_cpus.h"
 #include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
-#include "launcher/output/stream_selection.h"
-#include "launcher/shell_quote.h"
-#include "launcher/usable_cpus.h"
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/rank_assignment.h"
+#include "launcher/plan/stream_selection.h"
+#include "launcher/processes/descendants.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/shell_quote.h"
 #include "tests/launcher/fuzz/fuzz.h"
 
 namespace {

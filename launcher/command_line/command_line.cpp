@@ -1,0 +1,52 @@
+#include "launcher/command_line/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "launcher/command_line/check_options.h"
+#include "launcher/command_line/declare_options.h"
+#include "launcher/command_line/help.h"
+#include "launcher/command_line/split_arguments.h"
+#include "launcher/command_line/usage_error.h"
+#include "launcher/system/exit_status.h"
+#include "launcher/version.h"
+
+namespace launcher {
+namespace {
+
+ExitRequest refuse(const std::string& text) {
+  return {to_int(ExitStatus::kLauncherError), "ddprun: " + text + "\n"};
+}
+
+std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
+  CLI::App app(
+      "Starts one process per rank of a distributed program and ends them together.\n"
+      "Everything after PROGRAM belongs to the program and is passed on untouched.",
+      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
+  Options options;
+  declare_options(app, options);
+
+  SplitArguments split = split_arguments(app, arguments);
+  std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
+  app.parse(std::move(split.own));
+  options.program = std::move(split.program);
+  if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
+  if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+  check_options(options);
+  return options;
+}
+
+}  // namespace
+
+std::variant<Options, ExitRequest> parse_command_line(std::span<const std::string> arguments) {
+  try {
+    return parse(arguments);
+  } catch (const UsageError& error) {
+    return refuse(error.what());
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,85 @@
+#include "launcher/machine/usable_cpus.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace launcher {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The smallest quota on the way from this process's cgroup (v2) to the root.
+int cpus_of_cgroup() {
+  std::istringstream lines(read_file("/proc/self/cgroup"));
+  std::string line;
+  std::string group;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("0::")) group = line.substr(3);
+  }
+  int fewest = 0;
+  while (true) {
+    const int cpus = cpus_from_cpu_max(read_file("/sys/fs/cgroup" + group + "/cpu.max"));
+    if (cpus > 0) fewest = fewest == 0 ? cpus : std::min(fewest, cpus);
+    const std::size_t slash = group.rfind('/');
+    if (group.empty() || slash == std::string::npos) break;
+    group.resize(slash);
+  }
+  return fewest;
+}
+
+}  // namespace
+
+int cpus_from_cpu_max(std::string_view text) {
+  std::int64_t quota = 0;
+  std::int64_t period = 0;
+  const char* end = text.data() + text.size();
+  auto [after_quota, quota_error] = std::from_chars(text.data(), end, quota);
+  if (quota_error != std::errc() || after_quota == end || *after_quota != ' ') return 0;
+  auto [after_period, period_error] = std::from_chars(after_quota + 1, end, period);
+  if (period_error != std::errc() || quota <= 0 || period <= 0) return 0;
+  const std::int64_t cpus = quota / period + (quota % period != 0 ? 1 : 0);
+  return static_cast<int>(std::min<std::int64_t>(cpus, 1 << 20));
+}
+
+int default_omp_threads(int cpus, int local_ranks) {
+  return std::max(1, cpus / std::max(1, local_ranks));
+}
+
+std::vector<int> affinity_cpus() {
+  // The kernel refuses a mask that is shorter than its own; machines with more than 1024 CPUs need a longer one.
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= (1U << 16); cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    const std::size_t bytes = mask.size() * sizeof(unsigned long);
+    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
+    if (::sched_getaffinity(0, bytes, set) != 0) continue;
+    std::vector<int> numbers;
+    for (std::size_t cpu = 0; cpu < cpus; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, set)) numbers.push_back(static_cast<int>(cpu));
+    }
+    return numbers;
+  }
+  std::vector<int> numbers(std::max(1U, std::thread::hardware_concurrency()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+int usable_cpus() {
+  const int affinity = std::max(1, static_cast<int>(affinity_cpus().size()));
+  const int quota = cpus_of_cgroup();
+  return quota > 0 ? std::min(affinity, quota) : affinity;
+}
+
+}  // namespace launcher

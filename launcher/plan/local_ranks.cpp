@@ -1,0 +1,64 @@
+#include "launcher/plan/local_ranks.h"
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "launcher/machine/gpus.h"
+#include "launcher/machine/usable_cpus.h"
+#include "launcher/plan/host_list.h"
+#include "launcher/system/host_name.h"
+#include "launcher/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+int one_per_gpu(bool or_per_cpu) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto installed = installed_gpus();
+  const int gpus = installed ? visible_gpus(*installed, visible) : 0;
+  if (gpus > 0) return gpus;
+  if (or_per_cpu) return usable_cpus();
+  if (!installed) throw LaunchError("--nproc_per_node=gpu: no NVIDIA driver was found (libnvidia-ml.so.1)");
+  throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(installed->size()) + " GPUs is visible" +
+                    (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : ""));
+}
+
+int requested_ranks(int nproc_per_node) {
+  switch (nproc_per_node) {
+    case Options::kOnePerCpu:
+      return usable_cpus();
+    case Options::kOnePerGpu:
+      return one_per_gpu(/*or_per_cpu=*/false);
+    case Options::kAutomatic:
+      return one_per_gpu(/*or_per_cpu=*/true);
+    default:
+      return nproc_per_node;
+  }
+}
+
+LocalRanks single_rank() {
+  const auto installed = installed_gpus();
+  const int gpus = installed ? visible_gpus(*installed, std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
+  if (gpus <= 1) return {};
+  return {.count = 1,
+          .hint = "1 rank is started, but " + std::to_string(gpus) +
+                  " GPUs are visible; --nproc_per_node=gpu starts one on each"};
+}
+
+}  // namespace
+
+LocalRanks local_ranks(const Options& options) {
+  const bool is_unset = options.nproc_per_node == Options::kUnset;
+  if (options.hosts.empty()) return is_unset ? single_rank() : LocalRanks{requested_ranks(options.nproc_per_node)};
+  const int slots = local_slots(parse_host_list(options.hosts), host_name());
+  if (is_unset) return {slots};
+  const int ranks = requested_ranks(options.nproc_per_node);
+  if (ranks > slots) {
+    throw LaunchError("-H " + options.hosts + " has room for " + std::to_string(slots) + ", not for " +
+                      std::to_string(ranks) + " ranks");
+  }
+  return {ranks};
+}
+
+}  // namespace launcher

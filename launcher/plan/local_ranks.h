@@ -1,0 +1,19 @@
+// How many ranks this node gets.
+#pragma once
+
+#include <string>
+
+#include "launcher/plan/options.h"
+
+namespace launcher {
+
+struct LocalRanks {
+  int count = 1;
+  std::string hint{};  // a line for the user, empty when there is nothing to say
+};
+
+// From --nproc_per_node, the slots of -H, and this machine's CPUs and GPUs. Throws LaunchError when there are no GPUs
+// to count, or fewer slots than ranks.
+LocalRanks local_ranks(const Options& options);
+
+}  // namespace launcher

@@ -1,0 +1,32 @@
+// Where the files are that a job's ranks write or that hold their output. Pure.
+#pragma once
+
+#include <string>
+
+#include "launcher/plan/stream_selection.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace launcher {
+
+struct LogLayout {
+  std::string error_folder{};   // for error files when there is no log folder
+  std::string log_folder{};     // torchrun's layout: <log_dir>/<run_id>_<random>; empty: none
+  std::string output_folder{};  // horovodrun's and mpirun's layout: a folder per rank; empty: none
+
+  // <log_folder>/attempt_<n>
+  std::string attempt_folder(int attempt) const;
+  // Where the rank's files of the attempt are: <log_folder>/attempt_<n>/<local_rank>.
+  std::string rank_folder(int attempt, const RankPlace& place) const;
+  // TORCHELASTIC_ERROR_FILE.
+  std::string error_file(int attempt, const RankPlace& place) const;
+  // stdout.log or stderr.log in the rank's folder.
+  std::string log_file(int attempt, const RankPlace& place, Stream stream) const;
+  // <output_folder>/rank.<rank>, the number as wide as the highest one.
+  std::string output_rank_folder(const RankPlace& place) const;
+  // stdout or stderr in it, for all attempts.
+  std::string output_file(const RankPlace& place, Stream stream) const;
+  // filtered_stdout.log or filtered_stderr.log of the attempt.
+  std::string filtered_file(int attempt, Stream stream) const;
+};
+
+}  // namespace launcher

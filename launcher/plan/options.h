@@ -1,0 +1,90 @@
+// Everything the command line says, as plain values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/stream_selection.h"
+
+namespace launcher {
+
+// Who reads ddprun's standard input.
+struct StandardInput {
+  enum class To { kRank, kAll, kNone };
+  To to = To::kRank;
+  int rank = 0;  // in the whole job
+};
+
+struct Options {
+  // Values of nproc_per_node that depend on the machine.
+  static constexpr int kOnePerCpu = -1;
+  static constexpr int kOnePerGpu = -2;
+  static constexpr int kUnset = 0;              // as many as -H has slots, else 1
+  static constexpr int kAutomatic = -3;         // one per GPU, or without any one per CPU
+  static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
+
+  // What the command line asks for besides running a job.
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kVersion, kHelp };
+
+  Mode mode = Mode::kRun;
+  int nnodes = 1;
+  int node_rank = 0;
+  int nproc_per_node = kUnset;
+  std::string hosts{};  // of -H
+  bool standalone = false;
+  std::string master_addr{};  // unset: 127.0.0.1
+  std::optional<std::uint16_t> master_port =
+      std::nullopt;  // unset: one node binds a free port, several nodes use 29500
+  std::string rdzv_backend{};
+  std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
+  std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
+  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
+  std::string role = "default";
+  std::chrono::milliseconds grace{30'000};
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // for the whole job
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_backoff{0};
+  bool keep_daemons = false;
+  std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;  // for all ranks to reach the store
+  bool torchrun_exit_code = false;               // --exit_code torchrun: 1 for any failure of a rank
+  std::vector<int> stop_signals{};               // --signals_to_handle: that end the job; unset: TERM, INT, HUP, QUIT
+  std::optional<int> debug_rank = std::nullopt;  // runs under gdb in this terminal
+
+  // Who hosts the rendezvous store.
+  enum class Store { kLauncher, kRank0 };
+  Store store = Store::kLauncher;
+  // Which CPUs a rank may use.
+  enum class Binding { kNone, kCore, kNuma };
+  Binding binding = Binding::kNone;
+  std::vector<std::string> gpus{};  // --gpus: indices or UUIDs; unset: as CUDA_VISIBLE_DEVICES says
+  bool virtual_local_rank = false;  // each rank sees one GPU and LOCAL_RANK=0
+
+  std::vector<std::string> exported{};  // "NAME=value", or "NAME": as in ddprun's own environment
+  std::string working_folder{};         // unset: ddprun's
+
+  std::optional<std::string> prefix = std::nullopt;  // template in front of each line of a rank
+  bool no_prefix = false;                            // ranks write to ddprun's own descriptors
+
+  std::string log_folder{};                   // for the ranks' output and error files; unset: none
+  StreamSelection redirects{};                // go to a file only
+  StreamSelection tee{};                      // go to a file and to the console
+  std::vector<int> console_ranks{};           // local ranks whose output is shown; empty: all
+  std::vector<std::string> output_filters{};  // lines of standard output with one of these are copied to a file
+  std::vector<std::string> error_filters{};   // and of standard error
+  std::string output_folder{};                // --output_filename: a folder per rank for copies of its output
+  StandardInput standard_input{};
+
+  std::string event_file{};  // one JSON line per event of the job; unset: none
+
+  bool module = false;                               // -m: the program is a Python module
+  bool run_path = false;                             // --run_path: the program is a Python script whatever its name
+  bool no_python = false;                            // --no_python: execute a .py file directly
+  std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
+  bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
+  std::vector<std::string> program{};  // program and arguments, byte for byte as given
+};
+
+}  // namespace launcher

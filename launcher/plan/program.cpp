@@ -1,0 +1,168 @@
+#include "launcher/plan/program.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "launcher/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+bool runs_with_python(const Options& options) {
+  if (options.no_python) return false;
+  return options.module || options.run_path || options.program.front().ends_with(".py");
+}
+
+// 0, or the errno that executing `file` would give.
+int executable_error(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return errno;
+  if (!S_ISREG(status.st_mode)) return EACCES;
+  return ::access(file.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+bool is_text(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::array<char, 256> start{};
+  stream.read(start.data(), start.size());
+  const std::string_view bytes(start.data(), static_cast<std::size_t>(stream.gcount()));
+  return bytes.find('\0') == std::string_view::npos && !bytes.starts_with(
+                                                           "\x7f"
+                                                           "ELF");
+}
+
+[[noreturn]] void throw_not_executable(const std::string& file, int error) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    throw LaunchError("cannot execute " + file + ": it is a folder", ExitStatus::kNotExecutable);
+  }
+  throw LaunchError("cannot execute " + file + ": " + std::strerror(error) +
+                        (error == EACCES ? " (is it marked executable? chmod +x)" : ""),
+                    ExitStatus::kNotExecutable);
+}
+
+}  // namespace
+
+namespace {
+
+std::optional<int> field_of(const RankPlace& place, std::string_view name) {
+  if (name == "rank") return place.rank;
+  if (name == "local_rank") return place.local_rank;
+  if (name == "world_size") return place.world_size;
+  if (name == "local_world_size") return place.local_world_size;
+  return std::nullopt;
+}
+
+// Replaces each ${field}; whatever else there is stays as it is.
+std::string expand_fields(std::string_view text, const RankPlace& place) {
+  std::string expanded;
+  while (true) {
+    const std::size_t open = text.find("${");
+    const std::size_t close = open == std::string_view::npos ? open : text.find('}', open);
+    if (close == std::string_view::npos) break;
+    const std::optional<int> value = field_of(place, text.substr(open + 2, close - open - 2));
+    // An unknown field may still have a known one inside, as in "${a${rank}".
+    const std::size_t taken = value ? close + 1 : open + 2;
+    expanded.append(text.substr(0, value ? open : taken));
+    if (value) expanded.append(std::to_string(*value));
+    text.remove_prefix(taken);
+  }
+  return expanded.append(text);
+}
+
+}  // namespace
+
+std::string first_line_of_text(const std::string& file) {
+  std::string line;
+  if (is_text(file)) {
+    std::ifstream stream(file);
+    std::getline(stream, line);
+  }
+  return line;
+}
+
+std::optional<Program> program_of_rank(const Program& program, const Options& options, const RankPlace& place) {
+  if (!options.local_rank_argument && !options.expand_arguments) return std::nullopt;
+  Program own = program;
+  // The user's own arguments are the last ones in both lists.
+  const auto count = static_cast<std::ptrdiff_t>(options.program.size()) - 1;
+  for (std::vector<std::string>* arguments : {&own.arguments, &own.shell_arguments}) {
+    if (arguments->empty()) continue;
+    if (options.expand_arguments) {
+      for (auto argument = arguments->end() - count; argument != arguments->end(); ++argument) {
+        *argument = expand_fields(*argument, place);
+      }
+    }
+    if (options.local_rank_argument) {
+      arguments->push_back("--" + *options.local_rank_argument + "=" + std::to_string(place.local_rank));
+    }
+  }
+  return own;
+}
+
+std::vector<std::string> worker_arguments(const Options& options, const std::string& python_executable) {
+  std::vector<std::string> arguments;
+  if (runs_with_python(options)) {
+    arguments = {python_executable, "-u"};
+    if (options.module) arguments.emplace_back("-m");
+  }
+  arguments.insert(arguments.end(), options.program.begin(), options.program.end());
+  return arguments;
+}
+
+std::string find_executable(const std::string& name, std::string_view path) {
+  if (name.find('/') != std::string::npos) {
+    const int error = executable_error(name);
+    if (error == 0) return name;
+    if (error == ENOENT || error == ENOTDIR) throw LaunchError("program not found: " + name, ExitStatus::kNotFound);
+    throw_not_executable(name, error);
+  }
+  std::string refused;
+  while (true) {
+    const std::size_t colon = path.find(':');
+    const std::string_view folder = path.substr(0, colon);
+    std::string file = folder.empty() ? "./" + name : std::string(folder) + "/" + name;
+    const int error = executable_error(file);
+    if (error == 0) return file;
+    if (error == EACCES && refused.empty()) {
+      struct stat status {};
+      if (::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode)) refused = file;
+    }
+    if (colon == std::string_view::npos) break;
+    path.remove_prefix(colon + 1);
+  }
+  if (!refused.empty()) throw_not_executable(refused, EACCES);
+  const bool here = ::access(name.c_str(), F_OK) == 0;
+  throw LaunchError(
+      "program not found in PATH: " + name + (here ? " (a file in this folder is started as ./" + name + ")" : ""),
+      ExitStatus::kNotFound);
+}
+
+Program resolve_program(const Options& options) {
+  const char* python = std::getenv("PYTHON_EXEC");
+  const char* path = std::getenv("PATH");
+  Program program;
+  program.arguments = worker_arguments(options, python != nullptr && *python != '\0' ? python : "python3");
+  // Without PATH execvp takes the system's default.
+  program.file = find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin");
+  if (runs_with_python(options) && !options.module && ::access(options.program.front().c_str(), R_OK) != 0) {
+    const int error = errno;
+    throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") +
+                          options.program.front() + (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
+                      error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
+  }
+  if (is_text(program.file)) {
+    program.shell_arguments = {"/bin/sh", program.file};
+    program.shell_arguments.insert(program.shell_arguments.end(), program.arguments.begin() + 1,
+                                   program.arguments.end());
+  }
+  return program;
+}
+
+}  // namespace launcher

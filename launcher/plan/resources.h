@@ -1,0 +1,21 @@
+// What of this machine each rank gets: GPUs and CPUs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/machine/cpu_binding.h"
+#include "launcher/plan/options.h"
+
+namespace launcher {
+
+struct Resources {
+  std::vector<CpuBinding> bindings{};  // one per local rank; empty: all ranks use what ddprun may use
+};
+
+// From --gpus, --virtual_local_rank and --bind_to, for options.nproc_per_node ranks. Throws LaunchError when a named
+// GPU does not exist (as far as there is a driver to ask), or when there are fewer GPUs than ranks that want one each.
+Resources plan_resources(const Options& options);
+
+}  // namespace launcher

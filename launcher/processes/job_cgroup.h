@@ -1,0 +1,43 @@
+// A cgroup (v2) of this job's own, where ddprun's is delegated to its user. It holds the ranks and all that they start,
+// so that even a process that nobody's parentage leads to is found, and all of them can be killed at once.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/processes/descendants.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+class JobCgroup {
+ public:
+  // Nothing where cgroups are not delegated; then parentage alone has to do.
+  static std::optional<JobCgroup> create();
+  // In each process that has the object: removes the group unless somebody is still in it.
+  ~JobCgroup();
+  JobCgroup(JobCgroup&&) = default;
+  JobCgroup& operator=(JobCgroup&&) = delete;
+
+  // fork(), with the child in this group from its first instruction on. Where the kernel or the container has no
+  // clone3, a plain fork.
+  pid_t fork_into() const;
+  // The living processes in the group and in groups that they made below it.
+  std::vector<ProcessIdentity> members() const;
+  // SIGKILL to all members at once, those being forked at this moment too. Kernels before 5.14 cannot.
+  void kill() const;
+
+ private:
+  JobCgroup(std::string folder, UniqueFd fd) : folder_(std::move(folder)), fd_(std::move(fd)) {}
+
+  std::string folder_;
+  UniqueFd fd_;
+};
+
+// All that the calling process started, directly or not, and the members of `group` where there is one (else null).
+std::vector<ProcessIdentity> processes_of_job(const JobCgroup* group);
+
+}  // namespace launcher

@@ -1,0 +1,74 @@
+// Starts worker processes. All of them wait at a gate between fork and exec until the launcher has registered every
+// one: no rank can fail before the launcher watches all ranks, so the order of failures is the kernel's.
+#pragma once
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/machine/cpu_binding.h"
+#include "launcher/processes/job_cgroup.h"
+#include "launcher/system/pipe.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+struct SpawnRequest {
+  const char* file = nullptr;
+  char* const* arguments = nullptr;        // null-terminated
+  char* const* shell_arguments = nullptr;  // for /bin/sh when the kernel knows no such format; null: no shell
+  char* const* environment = nullptr;      // null-terminated
+  const CpuBinding* binding = nullptr;     // null: as the launcher's
+  int stdin_fd = -1;                       // -1: inherited
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+};
+
+// One process that was started: what is known about it, no behaviour.
+struct SpawnedProcess {
+  pid_t pid = -1;
+  UniqueFd pidfd;  // empty where the kernel or the container has no pidfd_open
+};
+
+// Why a worker's exec failed, as it reported itself.
+struct ExecFailure {
+  pid_t pid = -1;
+  int error = 0;
+};
+
+// What ddprun changed for itself and workers get back.
+struct WorkerStart {
+  sigset_t mask{};
+  rlimit open_files{};
+  std::string working_folder{};       // empty: ddprun's
+  const JobCgroup* cgroup = nullptr;  // null: ddprun's
+};
+
+class Spawner {
+ public:
+  explicit Spawner(const WorkerStart& start);
+
+  // Each worker leads its own process group and dies with this thread. Throws LaunchError when no process can be made.
+  SpawnedProcess spawn(const SpawnRequest& request);
+  // Fills `process.pidfd`: after the last spawn(), so that no worker is forked with the pidfds of those before it.
+  // Throws LaunchError when there are too few descriptors.
+  static void watch(SpawnedProcess& process);
+  // Lets all workers spawned so far execute.
+  void open_gate();
+  // The next worker whose exec failed; to be asked after a worker ended.
+  std::optional<ExecFailure> next_exec_failure();
+
+ private:
+  struct KernelBinding;
+  [[noreturn]] void run_child(const SpawnRequest& request, const KernelBinding& binding, pid_t launcher) const;
+
+  WorkerStart start_;
+  Pipe gate_;
+  Pipe failures_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,99 @@
+#include "launcher/report/event_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "launcher/system/host_name.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/signals.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json fields_of(const RankEnd& rank, int attempt) {
+  return {{"attempt", attempt},
+          {"rank", rank.rank},
+          {"local_rank", rank.local_rank},
+          {"pid", rank.pid},
+          {"exit_code", rank.signal == 0 ? ordered_json(rank.exit_code) : ordered_json(nullptr)},
+          {"signal", rank.signal != 0 ? ordered_json(signal_name(rank.signal)) : ordered_json(nullptr)},
+          {"core_dumped", rank.core_dumped},
+          {"told_to_stop", rank.told_to_stop}};
+}
+
+double seconds_since_epoch(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& file) : file_(file) {
+  if (file.empty()) return;
+  host_ = host_name();
+  // Not blocking: a named pipe without a reader is refused at once, and a reader that sleeps must not stop the job.
+  fd_.reset(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+  if (!fd_) {
+    throw LaunchError("--events " + file + ": " +
+                      (errno == ENXIO ? "nobody reads it" : std::string(std::strerror(errno))));
+  }
+}
+
+void EventLog::rank_started(const RankPlace& place, pid_t pid, int attempt) {
+  if (!fd_) return;
+  write("start", {{"attempt", attempt}, {"rank", place.rank}, {"local_rank", place.local_rank}, {"pid", pid}});
+}
+
+void EventLog::rank_ended(const RankEnd& rank, int attempt) {
+  if (fd_) write("exit", fields_of(rank, attempt));
+}
+
+void EventLog::attempt_failed(const JobEnd& end, int attempt) {
+  if (!fd_) return;
+  if (end.elsewhere) {
+    write("failure", {{"attempt", attempt},
+                      {"node", end.elsewhere->node},
+                      {"exit_status", end.elsewhere->exit_status},
+                      {"message", end.elsewhere->text}});
+    return;
+  }
+  const auto first = first_failure(end);
+  if (!first) return;
+  const RankEnd& culprit = end.ranks[*first];
+  ordered_json fields = fields_of(culprit, attempt);
+  fields["ended_at"] = seconds_since_epoch(culprit.time);
+  fields["message"] = culprit.error ? ordered_json(culprit.error->message) : ordered_json(nullptr);
+  write("failure", fields);
+}
+
+void EventLog::restarting(int attempt) {
+  if (fd_) write("restart", {{"attempt", attempt}});
+}
+
+void EventLog::job_ended(int exit_status) {
+  if (fd_) write("end", {{"exit_status", exit_status}});
+}
+
+void EventLog::write(const char* event, const ordered_json& fields) {
+  if (!problem_.empty()) return;  // after a line that is cut off, others would not be readable
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  ordered_json line{{"event", event},
+                    {"time", seconds_since_epoch(std::chrono::system_clock::now())},
+                    {"elapsed", elapsed.count()},
+                    {"host", host_}};
+  line.update(fields);
+  const std::string text = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  ssize_t written = 0;
+  do {
+    written = ::write(fd_.get(), text.data(), text.size());
+  } while (written < 0 && errno == EINTR);
+  if (written == static_cast<ssize_t>(text.size())) return;
+  problem_ = "--events " + file_ + ": " + (written < 0 ? std::strerror(errno) : "the line was written in part only");
+}
+
+}  // namespace launcher

@@ -1,0 +1,89 @@
+#include "launcher/system/address.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+
+#include "launcher/system/launch_error.h"
+#include "launcher/system/pipe.h"
+
+namespace launcher {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<SocketAddress>);
+
+constexpr std::size_t kMaxAddresses = 64;
+
+// Runs in the helper process.
+void write_addresses(const std::string& host, std::uint16_t port, int fd) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  std::size_t count = 0;
+  for (const addrinfo* entry = found; entry != nullptr && count < kMaxAddresses; entry = entry->ai_next, ++count) {
+    SocketAddress address;
+    if (entry->ai_addrlen > sizeof address.storage) continue;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.length = entry->ai_addrlen;
+    if (::write(fd, &address, sizeof address) != sizeof address) break;
+  }
+  ::freeaddrinfo(found);
+}
+
+}  // namespace
+
+AddressLookup::AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
+                             std::function<void(std::vector<SocketAddress>)> done)
+    : loop_(loop), done_(std::move(done)) {
+  Pipe pipe = make_pipe();
+  const pid_t launcher = ::getpid();
+  helper_ = ::fork();
+  if (helper_ < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
+  if (helper_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() == launcher) write_addresses(host, port, pipe.writer.get());
+    ::_exit(0);
+  }
+  answer_ = std::move(pipe.reader);
+  ::fcntl(answer_.get(), F_SETFL, O_NONBLOCK);
+  loop_.add(answer_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
+}
+
+AddressLookup::~AddressLookup() {
+  finish();
+}
+
+void AddressLookup::finish() {
+  if (helper_ < 0) return;
+  loop_.remove(answer_.get());
+  answer_.reset();
+  ::kill(helper_, SIGKILL);
+  ::waitpid(helper_, nullptr, 0);
+  helper_ = -1;
+}
+
+void AddressLookup::read() {
+  std::array<char, 4096> part;
+  const ssize_t count = ::read(answer_.get(), part.data(), part.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count > 0) {
+    bytes_.append(part.data(), static_cast<std::size_t>(count));
+    return;
+  }
+  finish();
+  std::vector<SocketAddress> addresses(bytes_.size() / sizeof(SocketAddress));
+  if (!addresses.empty()) std::memcpy(addresses.data(), bytes_.data(), addresses.size() * sizeof(SocketAddress));
+  done_(std::move(addresses));
+}
+
+}  // namespace launcher

@@ -1,0 +1,40 @@
+// From a host name to socket addresses, without blocking the event loop: the system's resolver can take a minute.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+class AddressLookup {
+ public:
+  // Calls `done` once with the addresses, none when the name is unknown. Ends quietly with the object.
+  AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
+                std::function<void(std::vector<SocketAddress>)> done);
+  ~AddressLookup();
+  AddressLookup(const AddressLookup&) = delete;
+  AddressLookup& operator=(const AddressLookup&) = delete;
+
+ private:
+  void read();
+  void finish();
+
+  EventLoop& loop_;
+  std::function<void(std::vector<SocketAddress>)> done_;
+  pid_t helper_ = -1;  // the process that asks the resolver
+  UniqueFd answer_;
+  std::string bytes_;
+};
+
+}  // namespace launcher

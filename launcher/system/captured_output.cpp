@@ -1,0 +1,65 @@
+#include "launcher/system/captured_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "launcher/system/pipe.h"
+
+namespace launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMaxBytes = 64 << 10;
+
+// Everything up to the end of the output; nothing when it does not come in time.
+std::optional<std::string> read_all(int fd, Clock::time_point deadline) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (text.size() < kMaxBytes) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = left > 0 ? ::poll(&event, 1, static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return std::nullopt;
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count == 0) return text;
+    if (count < 0 && errno != EINTR) return std::nullopt;
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> captured_output(const std::string& file, std::vector<std::string> arguments,
+                                           std::chrono::milliseconds patience) {
+  Pipe output = make_pipe();
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, output.writer.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, file.c_str(), &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return std::nullopt;
+  output.writer.reset();
+  auto text = read_all(output.reader.get(), Clock::now() + patience);
+  if (!text) ::kill(pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return text && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : std::nullopt;
+}
+
+}  // namespace launcher

@@ -1,0 +1,20 @@
+// Writes ddprun's own messages: each is one write to standard error, so lines of several processes do not mix.
+#pragma once
+
+#include <string_view>
+
+#include "launcher/system/messages.h"
+
+namespace launcher {
+
+void print_line(std::string_view text);   // "ddprun: <text>\n"
+void print_block(std::string_view text);  // as it is, in one write where the kernel allows it
+
+// Messages that go straight to standard error.
+class DirectMessages : public Messages {
+ public:
+  void say(std::string_view line) override { print_line(line); }
+  void say_block(std::string_view lines) override { print_block(lines); }
+};
+
+}  // namespace launcher

@@ -18,6 +18,12 @@
 namespace launcher {
 namespace {
 
+// What a worker whose exec failed writes into the pipe.
+struct ExecFailure {
+  pid_t pid = -1;
+  int error = 0;
+};
+
 int open_pidfd(pid_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
 }
@@ -93,10 +99,13 @@ void Spawner::open_gate() {
   gate_ = make_pipe();  // every worker reads the end of the old pipe
 }
 
-std::optional<ExecFailure> Spawner::next_exec_failure() {
+int Spawner::exec_error(pid_t worker) {
   ExecFailure failure;
-  if (::read(failures_.reader.get(), &failure, sizeof failure) != sizeof failure) return std::nullopt;
-  return failure;
+  while (::read(failures_.reader.get(), &failure, sizeof failure) == sizeof failure) {
+    exec_errors_[failure.pid] = failure.error;
+  }
+  const auto found = exec_errors_.find(worker);
+  return found != exec_errors_.end() ? found->second : 0;
 }
 
 // Only async-signal-safe calls from here to exec.

@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "launcher/machine/cpu_binding.h"
@@ -34,12 +34,6 @@ struct SpawnedProcess {
   UniqueFd pidfd;  // empty where the kernel or the container has no pidfd_open
 };
 
-// Why a worker's exec failed, as it reported itself.
-struct ExecFailure {
-  pid_t pid = -1;
-  int error = 0;
-};
-
 // What ddprun changed for itself and workers get back.
 struct WorkerStart {
   sigset_t mask{};
@@ -59,8 +53,8 @@ class Spawner {
   static void watch(SpawnedProcess& process);
   // Lets all workers spawned so far execute.
   void open_gate();
-  // The next worker whose exec failed; to be asked after a worker ended.
-  std::optional<ExecFailure> next_exec_failure();
+  // The errno with which the worker's exec failed, 0 when it did not; to be asked after the worker ended.
+  int exec_error(pid_t worker);
 
  private:
   struct KernelBinding;
@@ -68,7 +62,8 @@ class Spawner {
 
   WorkerStart start_;
   Pipe gate_;
-  Pipe failures_;
+  Pipe failures_;  // of ExecFailure
+  std::unordered_map<pid_t, int> exec_errors_;
 };
 
 }  // namespace launcher

@@ -279,12 +279,9 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
     end.core_dumped = info.si_code == CLD_DUMPED;
   }
   if (end.exit_code == to_int(ExitStatus::kNotFound) || end.exit_code == to_int(ExitStatus::kNotExecutable)) {
-    while (const auto failure = spawner_.next_exec_failure()) {
-      if (failure->pid != rank.process.pid) continue;
-      const bool is_missing_interpreter = failure->error == ENOENT;
-      end.error =
-          ErrorRecord{.message = "cannot execute " + options_.program.file + ": " + std::strerror(failure->error) +
-                                 (is_missing_interpreter ? " (the interpreter that it names?)" : "")};
+    if (const int error = spawner_.exec_error(rank.process.pid); error != 0) {
+      end.error = ErrorRecord{.message = "cannot execute " + options_.program.file + ": " + std::strerror(error) +
+                                         (error == ENOENT ? " (the interpreter that it names?)" : "")};
     }
   }
   end_.ranks.push_back(std::move(end));

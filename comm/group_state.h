@@ -47,6 +47,9 @@ class GroupState {
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order.
   uint64_t next_operation() { return operations_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
+  uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
+
   /// Set by manual_seed(), taken once by the first DistributedDataParallel.
   void set_pending_seed(uint64_t seed);
   std::optional<uint64_t> take_pending_seed();
@@ -64,6 +67,7 @@ class GroupState {
   mutable std::mutex mutex_;
   Parts parts_;
   std::atomic<uint64_t> operations_{0};
+  std::atomic<uint64_t> comparisons_{0};
   std::optional<uint64_t> pending_seed_;
 };
 

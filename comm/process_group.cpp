@@ -3,9 +3,11 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <torch/csrc/distributed/c10d/debug.h>
 #include <cstdio>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
 #include "comm/cuda_plugin.h"
@@ -82,6 +84,16 @@ Backend make_backend(const std::string& name, const c10::intrusive_ptr<c10d::Sto
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, info.rank, info.world_size, options);
 }
 
+// With TORCH_DISTRIBUTED_DEBUG=DETAIL all ranks compare what they are about to do before each collective, over a gloo
+// group of its own with torch.distributed's keys; a mismatch is an error that names both collectives.
+Backend with_checks(Backend backend, const c10::intrusive_ptr<c10d::Store>& store, const RankInfo& info,
+                    std::chrono::milliseconds timeout, const std::string& group_name) {
+  if (c10d::debug_level() != c10d::DebugLevel::Detail) return backend;
+  const auto helper_store = c10::make_intrusive<c10d::PrefixStore>("pg_wrapper:" + group_name, store);
+  return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend,
+                                                        make_backend("gloo", helper_store, info, timeout, group_name));
+}
+
 c10d::ProcessGroup::BackendType backend_type(const std::string& name) {
   if (name == "nccl") return c10d::ProcessGroup::NCCL;
   if (name == "gloo") return c10d::ProcessGroup::GLOO;
@@ -104,7 +116,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d:
   const auto add = [&](c10::DeviceType type, const std::string& name, const std::string& prefix) {
     const auto backend_store = c10::make_intrusive<c10d::PrefixStore>(prefix + "/", store);
     Backend backend = make_backend(name, backend_store, info, timeout, group_name);
-    if (name != "local") backend->setSequenceNumberForGroup();
+    if (name != "local") {
+      backend->setSequenceNumberForGroup();
+      backend = with_checks(backend, backend_store, info, timeout, group_name);
+    }
     group->setBackend(type, backend_type(name), backend);
     return backend;
   };
@@ -130,6 +145,7 @@ std::chrono::milliseconds default_timeout(const BackendMap& backends) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   tune_malloc();
+  c10d::setDebugLevelFromEnvironment();
   install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
   const BackendMap backends = choose_backends(options, info);

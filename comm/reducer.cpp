@@ -1,108 +1,363 @@
 #include "comm/reducer.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <atomic>
-#include <limits>
 #include <mutex>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <unordered_map>
+#include <sstream>
+#include <stdexcept>
 #include <utility>
 
+#include "comm/bucket_tuner.h"
+#include "comm/collectives.h"
 #include "comm/group_state.h"
+#include "comm/pending_work.h"
+#include "comm/reducer_engine.h"
 #include "comm/store.h"
+#include "comm/watched_work.h"
+#include "comm/wrap_mark.h"
 
 namespace ddp {
 namespace {
 
-// Calls `hook` after a gradient was accumulated.
-class AfterAccumulate final : public torch::autograd::FunctionPostHook {
+using detail::ReducerEngine;
+
+// The first failure of a reduction on this rank; written by whichever thread sees it.
+class FailureNote {
  public:
-  explicit AfterAccumulate(std::function<void()> hook) : hook_(std::move(hook)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    hook_();
-    return outputs;
+  void set(const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    if (message_.empty()) message_ = message;
+  }
+  std::string get() const {
+    const std::lock_guard lock(mutex_);
+    return message_;
   }
 
  private:
-  std::function<void()> hook_;
+  mutable std::mutex mutex_;
+  std::string message_;
 };
 
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                            const std::vector<std::string>& names, const GroupHandle& group,
-                                            const GradientReducerOptions& options) {
-  const std::vector<bool> expect_sparse(parameters.size(), false);
-  // As in Python's DDP: a single bucket until the first backward has told the order in which gradients become ready.
-  const auto unlimited = static_cast<size_t>(std::numeric_limits<int64_t>::max());
-  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, {unlimited}, expect_sparse));
-  std::reverse(buckets.begin(), buckets.end());
-  std::unordered_map<size_t, std::string> names_by_index;
-  for (size_t i = 0; i < names.size(); ++i) names_by_index.emplace(i, names[i]);
-  return std::make_unique<c10d::Reducer>(
-      parameters, std::move(buckets), group.state().group("DistributedDataParallel"), expect_sparse,
-      options.bucket_cap_bytes, /*find_unused_parameters=*/false, options.gradient_as_bucket_view,
-      std::move(names_by_index), options.first_bucket_bytes, /*skip_all_reduce_unused_params=*/false,
-      /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+class HookAdapter final : public c10d::CommHookInterface {
+ public:
+  using FindParameters = std::function<std::vector<at::Tensor>(size_t bucket)>;
+  HookAdapter(CommHook hook, std::string rank, detail::BucketCheck check, FindParameters parameters,
+              std::shared_ptr<FailureNote> failure)
+      : hook_(std::move(hook)),
+        rank_(std::move(rank)),
+        check_(std::move(check)),
+        parameters_(std::move(parameters)),
+        failure_(std::move(failure)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    check_(bucket.getBuffer());
+    const std::string place = rank_ + ": the communication hook failed in bucket " + std::to_string(bucket.getIndex());
+    try {
+      GradientBucket view(bucket, parameters_(bucket.getIndex()));
+      TensorFuture future = hook_(view);
+      if (!future) throw std::logic_error("it returned no future");
+      return future->devices().empty() ? noting_errors(future, place) : future;
+    } catch (const std::exception& error) {
+      fail(place + ": " + detail::brief(error));
+    } catch (...) {  // anything else would end the process when it reaches the autograd engine
+      fail(place + " with something that is no std::exception");
+    }
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const {
+    failure_->set(message);
+    throw std::runtime_error(message);
+  }
+  // Noted before anybody who waits for the result can go on.
+  TensorFuture noting_errors(const TensorFuture& future, const std::string& place) const {
+    return future->then(
+        [failure = failure_, place](c10::ivalue::Future& done) {
+          if (done.hasError()) failure->set(place + ": " + done.tryRetrieveErrorMessage());
+          return done.value();
+        },
+        future->elementType());
+  }
+
+  CommHook hook_;
+  std::string rank_;
+  detail::BucketCheck check_;
+  FindParameters parameters_;
+  std::shared_ptr<FailureNote> failure_;
+};
+
+// c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
+std::string with_names(const std::string& text, const std::vector<std::string>& names) {
+  const std::string before_indices = "Parameter indices which did not receive grad for rank ";
+  const auto found = text.find(before_indices);
+  if (found == std::string::npos || text.find("Parameters which did not receive grad") != std::string::npos) {
+    return text;
+  }
+  const auto line_end = std::min(text.find('\n', found), text.size());
+  const auto colon = text.find(':', found);
+  if (colon >= line_end) return text;
+  std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
+  std::string list;
+  for (size_t index = 0; indices >> index;) {
+    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
+  }
+  const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
+  return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +
+         text.substr(found, line_end - found);
+}
+
+void synchronise(c10::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 }  // namespace
 
 class GradientReducer::Impl : public std::enable_shared_from_this<GradientReducer::Impl> {
  public:
-  Impl(std::vector<at::Tensor> parameters, const std::vector<std::string>& names, const GroupHandle& group,
-       const GradientReducerOptions& options)
+  Impl(std::vector<at::Tensor> parameters, std::vector<std::string> names, const GroupHandle& group,
+       GradientReducerOptions options)
       : group_(group),
+        options_(std::move(options)),
         parameters_(std::move(parameters)),
-        bucket_views_(options.gradient_as_bucket_view),
+        names_(std::move(names)),
         aliases_(parameters_.size()),
-        reducer_(make_reducer(parameters_, names, group, options)) {}
-
-  ~Impl() {
-    for (auto& [node, key] : hooks_) node->del_post_hook(key);
-  }
-
-  // After construction, since the hooks need a weak reference to this.
-  void add_hooks() {
-    if (!bucket_views_) return;
-    for (const at::Tensor& parameter : parameters_) {
-      auto node = torch::autograd::impl::grad_accumulator(parameter);
-      const auto key = node->add_post_hook(std::make_unique<AfterAccumulate>([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->queue_alias_swap();
-      }));
-      hooks_.emplace_back(std::move(node), key);
+        failure_(std::make_shared<FailureNote>()) {
+    if (options_.tune_bucket_cap) tuner_.emplace(total_bytes());
+    engine_ = detail::make_engine(parameters_, names_, engine_group(), options_);
+    logger_ = std::make_shared<c10d::Logger>(engine_);
+    engine_->set_logger(logger_);
+    logger_->set_construction_data_and_log(options_.module_name, {}, -1, options_.broadcast_buffers,
+                                           /*has_sync_bn=*/false, options_.static_graph);
+    if (options_.static_graph) {
+      engine_->set_static_graph();
+      logger_->set_static_graph();
     }
   }
 
-  void before_forward(bool will_reduce) {
-    group_.state().group("DistributedDataParallel forward");  // throws when closed
-    swap_queued_.store(false, std::memory_order_relaxed);
-    if (will_reduce) reducer_->prepare_for_forward();
-    reducer_->rebuild_buckets();
+  ~Impl() {
+    try {
+      logger_.reset();  // it keeps the engine
+      engine_->remove_autograd_hooks();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): destructors of c10d may throw, ours must not
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // After construction, since the hooks need a weak reference to this.
+  void add_hooks() {
+    std::function<void()> after_accumulate;
+    if (options_.gradient_as_bucket_view || tuner_) {
+      after_accumulate = [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->queue_end_of_backward();
+      };
+    }
+    mark_ = std::make_unique<WrapMark>(parameters_, std::move(after_accumulate));
   }
 
-  void after_forward() { reducer_->prepare_for_backward({}); }
+  void register_comm_hook(CommHook hook, const std::string& name) {
+    if (!hook_name_.empty()) {
+      throw std::logic_error(who(group_.info()) + ": a communication hook can be registered once; there is already '" +
+                             hook_name_ + "'");
+    }
+    engine_->register_comm_hook(std::make_unique<HookAdapter>(
+        std::move(hook), who(group_.info()), [this](const at::Tensor& bucket) { check_bucket(bucket); },
+        [this](size_t bucket) { return engine_->bucket_parameters(bucket); }, failure_));
+    hook_name_ = name.empty() ? "custom" : name;
+    logger_->set_comm_hook(hook_name_);
+  }
+
+  void before_forward(const Forward& forward) {
+    group_.state().group("DistributedDataParallel forward");  // throws when closed
+    refuse_after_failure();
+    end_queued_.store(false, std::memory_order_relaxed);
+    if (forward.will_reduce) {
+      logger_->set_runtime_stats_and_log();
+      engine_->prepare_for_forward();
+    }
+    if (forward.active_ranks) {
+      engine_->set_forward_pass_work_handle(forward.active_ranks->work, forward.divide_by_initial_world_size);
+      counts_active_ranks_ = true;
+    } else if (std::exchange(counts_active_ranks_, false)) {
+      engine_->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
+    }
+    if (forward.records_gradients) rebuild();
+    if (forward.will_reduce && tuner_ && !tuner_->is_finished()) tune();
+  }
+
+  void after_forward(const std::vector<at::Tensor>& outputs) {
+    engine_->prepare_for_backward(outputs);
+    if (is_measuring()) {
+      synchronise(parameters_.front().device());
+      measured_from_ = std::chrono::steady_clock::now();
+    }
+  }
+
+  void reduce_after_backward() {
+    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->engine_->delay_all_reduce();
+    });
+  }
+
+  void shadow_forward() {
+    refuse_after_failure();
+    rebuild();
+  }
+
+  void shadow_backward() {
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
+    auto buckets = engine_->get_grad_buckets(/*return_zero_tensors=*/true);
+    for (c10d::GradBucket& bucket : buckets) reductions.push_back(engine_->run_comm_hook(bucket));
+    for (const auto& reduction : reductions) reduction->waitAndThrow();
+    if (options_.find_unused_parameters) {
+      std::vector<at::Tensor> used{engine_->get_local_used_map_on_device()};
+      engine_group()->allreduce(used)->wait();
+    }
+    engine_->push_rebuilt_params_for_all_indices();
+  }
+
+  void stop_tuning() {
+    logger_->set_uneven_input_join();
+    if (tuner_ && !tuner_->is_finished()) {
+      tuner_->stop(options_.bucket_cap_bytes);
+      apply_cap();
+    }
+  }
+
+  std::vector<std::vector<size_t>> buckets() const { return engine_->assignment(); }
+
+  DdpLoggingData logging_data() const {
+    DdpLoggingData data{.module_name = options_.module_name,
+                        .backend = group_.backend(),
+                        .comm_hook = hook_name_,
+                        .rank = group_.rank(),
+                        .world_size = group_.size(),
+                        .parameter_tensors = static_cast<int64_t>(parameters_.size()),
+                        .parameter_bytes = total_bytes(),
+                        .bucket_cap_bytes = tuner_ ? tuner_->bytes() : options_.bucket_cap_bytes,
+                        .bucket_cap_settled = !tuner_ || tuner_->is_finished(),
+                        .bucket_bytes = engine_->bucket_bytes(),
+                        .has_rebuilt_buckets = engine_->has_rebuilt(),
+                        .find_unused_parameters = options_.find_unused_parameters,
+                        .static_graph = options_.static_graph,
+                        .gradient_as_bucket_view = options_.gradient_as_bucket_view,
+                        .broadcast_buffers = options_.broadcast_buffers,
+                        .error = failure_->get()};
+    for (const size_t index : engine_->unused_parameters()) data.unused_parameters.push_back(names_.at(index));
+    detail::read_logger(*logger_, data);
+    return data;
+  }
 
  private:
+  c10::intrusive_ptr<c10d::ProcessGroup> engine_group() {
+    group_.state().group("DistributedDataParallel");  // throws when closed
+    detail::BucketCheck check;
+    if (options_.check_finite) check = [this](const at::Tensor& bucket) { check_bucket(bucket); };
+    return detail::make_watched_group(
+        group_, [failure = failure_](const std::string& message) { failure->set(message); }, std::move(check));
+  }
+
+  int64_t total_bytes() const {
+    int64_t bytes = 0;
+    for (const at::Tensor& parameter : parameters_) bytes += static_cast<int64_t>(parameter.nbytes());
+    return bytes;
+  }
+
+  void refuse_after_failure() const {
+    const std::string failure = failure_->get();
+    if (failure.empty()) return;
+    throw std::runtime_error(who(group_.info()) +
+                             ": an earlier backward failed, so the ranks' gradients differ and training cannot go on: "
+                             "restart all ranks from a checkpoint. It was: " +
+                             failure);
+  }
+
+  void check_bucket(const at::Tensor& bucket) {
+    if (!options_.check_finite || !bucket.is_floating_point()) return;
+    if (at::isfinite(bucket.is_sparse() ? bucket._values() : bucket).all().item<bool>()) return;
+    std::string message = who(group_.info()) + ": a gradient is NaN or infinite before its reduction";
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& gradient = parameters_[i].grad();
+      if (!gradient.defined() || gradient.is_sparse() || at::isfinite(gradient).all().item<bool>()) continue;
+      message += ": parameter '" + names_[i] + "'";
+      break;
+    }
+    failure_->set(message);
+    throw std::runtime_error(message);
+  }
+
+  void rebuild() {
+    bool rebuilt = false;
+    try {
+      rebuilt = engine_->rebuild_buckets();
+    } catch (const std::exception& error) {
+      if (!failure_->get().empty()) throw;
+      throw std::runtime_error(who(group_.info()) + ": " + with_names(full_message(error), names_));
+    }
+    if (!rebuilt) return;
+    if (!options_.bucket_ends.empty()) engine_->regroup_after(options_.bucket_ends);
+    // Gradients that were there have become views of the new buckets.
+    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+  }
+
+  static std::string full_message(const std::exception& error) {
+    const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+    return c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+  }
+
+  bool is_measuring() const {
+    return tuner_ && !tuner_->is_finished() && (engine_->has_rebuilt() || !engine_->should_rebuild_buckets());
+  }
+
+  void tune() {
+    if (tuner_->needs_decision()) {
+      const at::Tensor times = at::tensor(tuner_->times(), at::kFloat).to(parameters_.front().device());
+      all_reduce(times, group_, ReduceOp::kMax);
+      const at::Tensor on_host = times.cpu().to(at::kDouble);
+      const auto* first = on_host.const_data_ptr<double>();
+      tuner_->decide(std::vector<double>(first, first + on_host.numel()));
+    }
+    if (is_measuring() || tuner_->is_finished()) apply_cap();
+  }
+
+  void apply_cap() {
+    if (std::exchange(applied_cap_, tuner_->bytes()) == tuner_->bytes()) return;
+    engine_->regroup(std::min(options_.first_bucket_bytes, tuner_->bytes()), tuner_->bytes());
+    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+  }
+
   // The Reducer's bucket views are autograd views, which optimizer.zero_grad() refuses to detach, so they are replaced
   // after each backward. That has to follow the Reducer's own final callback, which is queued late in backward: a
   // callback that is queued from a callback runs after all earlier ones.
-  void queue_alias_swap() {
-    if (swap_queued_.exchange(true, std::memory_order_relaxed)) return;
+  void queue_end_of_backward() {
+    if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
     auto& engine = torch::autograd::Engine::get_default_engine();
     engine.queue_callback([weak = weak_from_this()] {
       torch::autograd::Engine::get_default_engine().queue_callback([weak] {
-        if (const auto self = weak.lock()) self->swap_views_for_aliases();
+        if (const auto self = weak.lock()) self->end_of_backward();
       });
     });
   }
 
+  void end_of_backward() {
+    end_queued_.store(false, std::memory_order_relaxed);
+    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+    if (!measured_from_) return;
+    synchronise(parameters_.front().device());
+    tuner_->record(std::chrono::duration<double>(std::chrono::steady_clock::now() - *measured_from_).count());
+    measured_from_.reset();
+  }
+
   void swap_views_for_aliases() {
-    swap_queued_.store(false, std::memory_order_relaxed);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       at::Tensor& gradient = parameters_[i].mutable_grad();
       if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
@@ -124,13 +379,20 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   }
 
   const GroupHandle group_;
+  const GradientReducerOptions options_;
   std::vector<at::Tensor> parameters_;
-  const bool bucket_views_;
+  const std::vector<std::string> names_;
   std::vector<at::Tensor> aliases_;
-  // auto-typed through decltype: autograd nodes are held differently from version to version.
-  std::vector<std::pair<decltype(torch::autograd::impl::grad_accumulator(at::Tensor())), uintptr_t>> hooks_;
-  std::atomic<bool> swap_queued_{false};
-  std::unique_ptr<c10d::Reducer> reducer_;  // last: it dies first, and its hooks refer to the parameters
+  const std::shared_ptr<FailureNote> failure_;
+  std::string hook_name_;
+  bool counts_active_ranks_ = false;
+  std::optional<detail::BucketTuner> tuner_;
+  int64_t applied_cap_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> measured_from_;
+  std::unique_ptr<WrapMark> mark_;
+  std::atomic<bool> end_queued_{false};
+  std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
+  std::shared_ptr<c10d::Logger> logger_;
 };
 
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const std::vector<std::string>& names,
@@ -140,11 +402,54 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const std::
 }
 
 GradientReducer::~GradientReducer() = default;
-void GradientReducer::before_forward(bool will_reduce) {
-  impl_->before_forward(will_reduce);
+void GradientReducer::register_comm_hook(CommHook hook, const std::string& name) {
+  impl_->register_comm_hook(std::move(hook), name);
 }
-void GradientReducer::after_forward() {
-  impl_->after_forward();
+void GradientReducer::before_forward(const Forward& forward) {
+  impl_->before_forward(forward);
+}
+void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs) {
+  impl_->after_forward(outputs);
+}
+void GradientReducer::reduce_after_backward() {
+  impl_->reduce_after_backward();
+}
+void GradientReducer::shadow_forward() {
+  impl_->shadow_forward();
+}
+void GradientReducer::shadow_backward() {
+  impl_->shadow_backward();
+}
+void GradientReducer::stop_tuning() {
+  impl_->stop_tuning();
+}
+std::vector<std::vector<size_t>> GradientReducer::buckets() const {
+  return impl_->buckets();
+}
+DdpLoggingData GradientReducer::logging_data() const {
+  return impl_->logging_data();
+}
+
+void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+                   const GroupHandle& group) {
+  const BackendMap& backends = group.state().backends();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const c10::Device device = parameters[i].device();
+    const std::string begin =
+        who(group.info()) + ": DistributedDataParallel: parameter '" + names[i] + "' is on " + device.str();
+    if (device.type() != parameters[0].device().type()) {
+      throw std::invalid_argument(begin + " and '" + names[0] + "' on " + parameters[0].device().str() +
+                                  "; all parameters must be on one type of device");
+    }
+    if ((device.is_cpu() ? backends.cpu : backends.cuda).empty()) {
+      throw std::invalid_argument(begin + ", which backend '" + backends.text() +
+                                  "' does not serve: move the model to " + group.device().str() + " first");
+    }
+    if (device.is_cuda() && group.device().is_cuda() && device != group.device()) {
+      throw std::invalid_argument(begin + ", but this rank's device is " + group.device().str() +
+                                  ": move the model there before wrapping it");
+    }
+  }
 }
 
 void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHandle& group) {

@@ -50,5 +50,9 @@ inline std::string gpu(const std::string& uuid) {
 inline std::string failed(uint64_t operation, int rank) {
   return "failed/" + std::to_string(operation) + "/" + std::to_string(rank);
 }
+/// What this rank says in comparison number `comparison`; rank -1: how many ranks have done it.
+inline std::string compared(uint64_t comparison, int rank) {
+  return "compared/" + std::to_string(comparison) + "/" + std::to_string(rank);
+}
 
 }  // namespace ddp::keys

@@ -1,114 +1,312 @@
 #include "ddp/ddp_core.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
+#include "comm/agreement.h"
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
+#include "ddp/ddp_join_hook.h"
+#include "ddp/output_sink.h"
 
 namespace ddp {
 namespace {
 
-// named_parameters() and named_buffers() of LibTorch walk as Python's do but repeat what is shared.
-template <typename Named, typename Keep>
-void each_once(const Named& named, Keep keep) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : named) {
-    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-      keep(item.key(), item.value());
+constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
+
+std::vector<std::string> left_out(const DdpOptions& options) {
+  std::vector<std::string> names = options.ignored;
+  names.insert(names.end(), options.delayed.names.begin(), options.delayed.names.end());
+  return names;
+}
+
+std::shared_ptr<torch::nn::Module> require_module(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group) {
+  if (module) return module;
+  throw std::invalid_argument(who(group.info()) + ": DistributedDataParallel got an empty module holder");
+}
+
+int64_t first_bucket_bytes(const DdpOptions& options) {
+  const BucketCap& cap = options.bucket_cap_bytes;
+  const int64_t by_rule = cap.is_default() || cap.is_automatic() ? kFirstBucketBytes : cap.bytes();
+  return std::min(options.first_bucket_bytes.value_or(by_rule), cap.bytes());
+}
+
+std::string describe(const char* kind, const NamedTensor& item) {
+  std::ostringstream text;
+  text << kind << " '" << item.name << "' " << item.tensor.scalar_type() << " " << item.tensor.sizes();
+  if (!item.tensor.is_contiguous()) text << " strides " << item.tensor.strides();
+  if (item.tensor.requires_grad()) text << " that requires a gradient";
+  return text.str();
+}
+
+std::string switch_line(const char* name, bool value) {
+  return std::string("option ") + name + " = " + (value ? "true" : "false");
+}
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(items.size());
+  for (const NamedTensor& item : items) tensors.push_back(item.tensor);
+  return tensors;
+}
+
+std::vector<std::string> names_of(const std::vector<NamedTensor>& items) {
+  std::vector<std::string> names;
+  names.reserve(items.size());
+  for (const NamedTensor& item : items) names.push_back(item.name);
+  return names;
+}
+
+at::Tensor find(const torch::nn::Module& module, const std::string& name, const std::string& what) {
+  for (const auto& item : module.named_parameters()) {
+    if (item.key() == name) return item.value();
   }
-}
-
-std::vector<at::Tensor> buffers_of(const torch::nn::Module& module) {
-  std::vector<at::Tensor> buffers;
-  each_once(module.named_buffers(), [&](const std::string&, const at::Tensor& value) { buffers.push_back(value); });
-  return buffers;
-}
-
-// What Python's DDP broadcasts at its construction, in its order.
-std::vector<at::Tensor> state_of(const torch::nn::Module& module, bool with_buffers) {
-  std::vector<at::Tensor> state;
-  each_once(module.named_parameters(),
-            [&](const std::string&, const at::Tensor& value) { state.push_back(value.detach()); });
-  if (!with_buffers) return state;
-  for (at::Tensor& buffer : buffers_of(module)) state.push_back(std::move(buffer));
-  return state;
+  throw std::invalid_argument(what + " '" + name + "' is no parameter of the model");
 }
 
 }  // namespace
 
 DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options)
-    : group_(std::move(group)), options_(options), module_(std::move(module)) {
-  if (!module_)
-    throw std::invalid_argument(who(group_.info()) + ": DistributedDataParallel got an empty module holder");
-  if (options.bucket_cap_bytes <= 0 || options.first_bucket_bytes <= 0) {
-    throw std::invalid_argument(
-        who(group_.info()) + ": DistributedDataParallel: bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes) +
-        " and first_bucket_bytes=" + std::to_string(options.first_bucket_bytes) + ": both must be positive");
+    : group_(std::move(group)),
+      options_(options),
+      module_(require_module(std::move(module), group_)),
+      parameters_(module_, left_out(options)),
+      rank_(who(group_.info())),
+      device_(c10::kCPU) {
+  check_options();
+  const std::vector<NamedTensor> trainable = parameters_.trainable();
+  check_model(trainable);
+  device_ = parameters_.all().empty() ? group_.device() : parameters_.all().front().tensor.device();
+  if (options_.init_sync) compare_with_other_ranks();
+  if (!options_.delayed.names.empty()) make_delayed();
+  if (options_.init_sync && !trainable.empty()) {
+    verify_parameters(tensors_of(trainable), group_);
+    broadcast_state(0);
   }
-  each_once(module_->named_parameters(), [&](const std::string& name, const at::Tensor& value) {
-    if (!value.requires_grad()) return;
-    names_.push_back(name);
-    parameters_.push_back(value);
-  });
-  if (parameters_.empty()) {
+  const bool nothing_to_reduce = trainable.empty() || (group_.backend() == "local" && !options_.comm_hook);
+  if (nothing_to_reduce) {
+    mark_ = std::make_unique<WrapMark>(tensors_of(trainable));
+  } else {
+    make_reducer(trainable);
+  }
+  take_rank_stream(group_);
+}
+
+void DdpCore::check_options() const {
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(rank_ + ": DistributedDataParallel: " + why);
+  };
+  if (options_.bucket_cap_bytes.bytes() <= 0 || options_.first_bucket_bytes.value_or(1) <= 0) {
+    refuse("bucket_cap_bytes=" + std::to_string(options_.bucket_cap_bytes.bytes()) +
+           " and first_bucket_bytes=" + std::to_string(first_bucket_bytes(options_)) + ": both must be positive");
+  }
+  if (options_.delayed.names.empty() != options_.delayed.trigger.empty())
+    refuse("delayed.names and delayed.trigger need to be set at the same time");
+  if (options_.skip_all_reduce_unused_params && !options_.find_unused_parameters)
+    refuse("skip_all_reduce_unused_params needs find_unused_parameters");
+  if (options_.bucket_cap_bytes.is_automatic() && !options_.bucket_ends.empty())
+    refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
+}
+
+void DdpCore::check_model(const std::vector<NamedTensor>& trainable) const {
+  require_unwrapped(*module_, rank_ + ": DistributedDataParallel");
+  if (trainable.empty() && options_.delayed.names.empty()) {
     throw std::invalid_argument(
-        who(group_.info()) +
+        rank_ +
         ": DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.");
   }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].device().type() == parameters_[0].device().type()) continue;
-    std::ostringstream text;
-    text << who(group_.info()) << ": DistributedDataParallel needs all parameters on one type of device, but '"
-         << names_[0] << "' is on " << parameters_[0].device() << " and '" << names_[i] << "' on "
-         << parameters_[i].device();
-    throw std::invalid_argument(text.str());
-  }
-  first_options_ = parameters_.front().options();
-  last_options_ = parameters_.back().options();
+  check_devices(tensors_of(parameters_.all()), names_of(parameters_.all()), group_);
+}
 
-  if (options_.init_sync) {
-    verify_parameters(parameters_, group_);
-    broadcast_coalesced(state_of(*module_, options_.broadcast_buffers), 0, group_);
+void DdpCore::compare_with_other_ranks() const {
+  std::vector<std::string> lines{
+      "option bucket_cap_bytes = " + (options_.bucket_cap_bytes.is_automatic()
+                                          ? std::string("auto")
+                                          : std::to_string(options_.bucket_cap_bytes.bytes())),
+      "option first_bucket_bytes = " + std::to_string(first_bucket_bytes(options_)),
+      switch_line("find_unused_parameters", options_.find_unused_parameters),
+      switch_line("static_graph", options_.static_graph),
+      switch_line("broadcast_buffers", options_.broadcast_buffers),
+      switch_line("skip_all_reduce_unused_params", options_.skip_all_reduce_unused_params)};
+  for (const NamedTensor& parameter : parameters_.all()) lines.push_back(describe("parameter", parameter));
+  if (options_.broadcast_buffers) {
+    for (const NamedTensor& buffer : parameters_.buffers()) lines.push_back(describe("buffer", buffer));
+  }
+  require_equal_lines("the ranks' models", lines, group_);
+}
+
+// What Python's DDP broadcasts, in its order.
+void DdpCore::broadcast_state(int root) const {
+  std::vector<at::Tensor> state;
+  for (const NamedTensor& parameter : parameters_.all()) state.push_back(parameter.tensor.detach());
+  if (options_.broadcast_buffers) {
+    for (const NamedTensor& buffer : parameters_.buffers()) state.push_back(buffer.tensor.detach());
+  }
+  if (!state.empty()) broadcast_coalesced(state, root, group_);
+}
+
+void DdpCore::make_delayed() {
+  const std::string what = rank_ + ": DistributedDataParallel: delayed parameter";
+  std::vector<at::Tensor> delayed;
+  std::vector<at::Tensor> values;
+  for (const std::string& name : options_.delayed.names) {
+    delayed.push_back(find(*module_, name, what));
+    values.push_back(delayed.back().detach());
+  }
+  if (options_.init_sync) broadcast_coalesced(values, 0, group_);
+  delayed_ = std::make_unique<DelayedReduction>(std::move(delayed), find(*module_, options_.delayed.trigger, what),
+                                                group_, [this] { return sync_enabled_ && group_.size() > 1; });
+}
+
+void DdpCore::make_reducer(const std::vector<NamedTensor>& trainable) {
+  const std::vector<std::string> names = names_of(trainable);
+  std::unordered_map<std::string, size_t> index_of;
+  for (size_t i = 0; i < names.size(); ++i) index_of.emplace(names[i], i);
+  std::vector<size_t> ends;
+  for (const std::string& name : options_.bucket_ends) {
+    const auto found = index_of.find(name);
+    if (found == index_of.end()) {
+      throw std::invalid_argument(rank_ + ": DistributedDataParallel: bucket_ends names '" + name +
+                                  "', which is no parameter of the model that requires a gradient");
+    }
+    ends.push_back(found->second);
   }
   reducer_ = std::make_unique<GradientReducer>(
-      parameters_, names_, group_,
-      GradientReducerOptions{.bucket_cap_bytes = options_.bucket_cap_bytes,
-                             .first_bucket_bytes = std::min(options_.first_bucket_bytes, options_.bucket_cap_bytes),
-                             .gradient_as_bucket_view = options_.gradient_as_bucket_view});
-  take_rank_stream(group_);
+      tensors_of(trainable), names, group_,
+      GradientReducerOptions{.bucket_cap_bytes = options_.bucket_cap_bytes.bytes(),
+                             .first_bucket_bytes = first_bucket_bytes(options_),
+                             .tune_bucket_cap = options_.bucket_cap_bytes.is_automatic(),
+                             .bucket_ends = std::move(ends),
+                             .find_unused_parameters = options_.find_unused_parameters,
+                             .static_graph = options_.static_graph,
+                             .gradient_as_bucket_view = options_.gradient_as_bucket_view,
+                             .skip_all_reduce_unused_params = options_.skip_all_reduce_unused_params,
+                             .check_finite = options_.check_gradients,
+                             .expect_sparse = parameters_.sparse(),
+                             .module_name = module_->name(),
+                             .broadcast_buffers = options_.broadcast_buffers});
+  if (options_.comm_hook) reducer_->register_comm_hook(options_.comm_hook, "");
 }
 
 bool DdpCore::will_reduce() const {
   return at::GradMode::is_enabled() && sync_enabled_;
 }
 
-void DdpCore::check_not_moved() const {
-  const auto same = [](const at::TensorOptions& before, const at::Tensor& now) {
-    return before.device() == now.device() && before.dtype() == now.dtype();
-  };
-  if (!same(first_options_, parameters_.front()) || !same(last_options_, parameters_.back())) refuse_to_move();
+bool DdpCore::wants_outputs() const {
+  if (!reducer_) return false;
+  return detects_unused() || (options_.static_graph && !static_graph_known_);
+}
+
+void DdpCore::refuse_output(const char* type_name) const {
+  throw std::logic_error(rank_ + ": DistributedDataParallel with " +
+                         (options_.static_graph ? "static_graph" : "find_unused_parameters") +
+                         " has to see the tensors in the forward's output, and does not know the type " + type_name +
+                         ": define visit_tensors() for it, as ddp/output_tensors.h says");
 }
 
 void DdpCore::before_forward() {
-  check_not_moved();
-  if (at::GradMode::is_enabled()) reducer_->before_forward(will_reduce());
-  if (!buffers_stale_ || !options_.broadcast_buffers) return;
-  // Collected anew each time: modules may replace their buffers.
-  const std::vector<at::Tensor> buffers = buffers_of(*module_);
-  if (!buffers.empty()) broadcast_coalesced(buffers, 0, group_);
+  if (!group_.is_open()) throw std::runtime_error(rank_ + ": DistributedDataParallel: the process group is closed");
+  parameters_.check_unchanged(rank_);
+  if (!reducer_) return;
+  reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
+                            .will_reduce = will_reduce(),
+                            .active_ranks = notify_join_context(),
+                            .divide_by_initial_world_size = divide_by_initial_world_size_});
+  sync_buffers();
+  if (join_enabled()) any_rank_reduces(sync_enabled_);
 }
 
-void DdpCore::after_forward() {
+void DdpCore::after_forward(const std::vector<at::Tensor*>& outputs) {
+  if (delayed_) delayed_->after_forward();
+  if (!reducer_) return;
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.
   buffers_stale_ = will_reduce();
-  if (will_reduce()) reducer_->after_forward();
+  const bool needs_sink = wants_outputs() && at::GradMode::is_enabled() && (detects_unused() || will_reduce());
+  if (will_reduce()) {
+    std::vector<at::Tensor> roots;
+    if (detects_unused()) {
+      for (const at::Tensor* output : outputs) {
+        if (output->defined()) roots.push_back(*output);
+      }
+    }
+    reducer_->after_forward(roots);
+  }
+  if (!needs_sink) return;
+  std::vector<at::Tensor*> places;
+  std::vector<at::Tensor> originals;
+  for (at::Tensor* output : outputs) {
+    if (!output->defined() || !output->grad_fn()) continue;
+    places.push_back(output);
+    originals.push_back(*output);
+  }
+  if (places.empty()) return;
+  const auto copies = pass_through_sink(originals, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !self->options_.static_graph || self->static_graph_known_) return;
+    self->static_graph_known_ = true;
+    self->reducer_->reduce_after_backward();
+  });
+  for (size_t i = 0; i < places.size(); ++i) *places[i] = copies[i];
+}
+
+void DdpCore::sync_buffers() {
+  if (!buffers_stale_ || !options_.broadcast_buffers) return;
+  // Collected anew each time: modules may replace their buffers.
+  const std::vector<NamedTensor> buffers = parameters_.buffers();
+  if (buffers.empty()) return;
+  broadcast_coalesced(tensors_of(buffers), join_enabled() ? common_rank(true) : 0, group_);
+}
+
+int DdpCore::common_rank(bool is_candidate) const {
+  const at::Tensor rank =
+      at::full({1}, is_candidate ? group_.rank() : -1, at::TensorOptions().dtype(at::kLong).device(device_));
+  all_reduce(rank, group_, ReduceOp::kMax);
+  return static_cast<int>(rank.item<int64_t>());
+}
+
+bool DdpCore::any_rank_reduces(bool this_rank_reduces) const {
+  const at::Tensor count = at::full({1}, this_rank_reduces ? 1.F : 0.F, at::TensorOptions().device(device_));
+  all_reduce(count, group_);
+  return count.item<float>() != 0;
+}
+
+void DdpCore::register_comm_hook(CommHook hook, const std::string& name) {
+  if (!hook) throw std::invalid_argument(rank_ + ": DistributedDataParallel: the communication hook is empty");
+  if (!reducer_) {
+    throw std::logic_error(rank_ + ": DistributedDataParallel in a single process reduces nothing: a communication " +
+                           "hook has to be given as DdpOptions::comm_hook there");
+  }
+  reducer_->register_comm_hook(std::move(hook), name);
+}
+
+DdpLoggingData DdpCore::logging_data() const {
+  if (reducer_) return reducer_->logging_data();
+  DdpLoggingData data{.module_name = module_->name(),
+                      .backend = group_.backend(),
+                      .rank = group_.rank(),
+                      .world_size = group_.size(),
+                      .bucket_cap_bytes = options_.bucket_cap_bytes.bytes(),
+                      .find_unused_parameters = options_.find_unused_parameters,
+                      .static_graph = options_.static_graph,
+                      .gradient_as_bucket_view = options_.gradient_as_bucket_view,
+                      .broadcast_buffers = options_.broadcast_buffers};
+  for (const NamedTensor& parameter : parameters_.trainable()) {
+    ++data.parameter_tensors;
+    data.parameter_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+  }
+  return data;
+}
+
+std::unique_ptr<JoinHook> DdpCore::join_hook(const JoinOptions& options) {
+  divide_by_initial_world_size_ = options.divide_by_initial_world_size;
+  if (reducer_) reducer_->stop_tuning();
+  return std::make_unique<DdpJoinHook>(*this);
 }
 
 NoSyncGuard::NoSyncGuard(std::shared_ptr<DdpCore> core) : core_(std::move(core)), previous_(core_->sync_enabled()) {

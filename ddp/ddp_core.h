@@ -7,43 +7,67 @@
 #include <string>
 #include <vector>
 
+#include "comm/join.h"
 #include "comm/process_group.h"
 #include "comm/reducer.h"
+#include "comm/wrap_mark.h"
 #include "ddp/ddp_options.h"
-
-namespace torch::nn {
-class Module;
-}
+#include "ddp/delayed_reduction.h"
+#include "ddp/model_parameters.h"
 
 namespace ddp {
 
 /// State and steps of one DistributedDataParallel wrapper. Used by the wrapper; not meant for programs.
-class DdpCore {
+class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCore> {
  public:
   DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options);
-  DdpCore(const DdpCore&) = delete;
-  DdpCore& operator=(const DdpCore&) = delete;
 
   void before_forward();
-  void after_forward();
+  /// True when after_forward() needs the tensors of the forward's output.
+  bool wants_outputs() const;
+  /// `outputs` point to the tensors in the forward's output, which may be replaced.
+  void after_forward(const std::vector<at::Tensor*>& outputs);
+  /// Throws std::logic_error: the options need to see the outputs, and type `type_name` has no visit_tensors().
+  [[noreturn]] void refuse_output(const char* type_name) const;
 
   bool sync_enabled() const { return sync_enabled_; }
   void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
+  void register_comm_hook(CommHook hook, const std::string& name);
+  DdpLoggingData logging_data() const;
+
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
+  c10::Device join_device() const override { return device_; }
+  const GroupHandle& join_group() const override { return group_; }
 
  private:
+  friend class DdpJoinHook;
+
+  void check_options() const;
+  void check_model(const std::vector<NamedTensor>& trainable) const;
+  void compare_with_other_ranks() const;
+  void broadcast_state(int root) const;
+  void make_reducer(const std::vector<NamedTensor>& trainable);
+  void make_delayed();
+
   bool will_reduce() const;
-  void check_not_moved() const;
+  bool detects_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
+  void sync_buffers();
+  int common_rank(bool is_candidate) const;
+  bool any_rank_reduces(bool this_rank_reduces) const;
 
   const GroupHandle group_;
   const DdpOptions options_;
   const std::shared_ptr<torch::nn::Module> module_;
-  std::vector<at::Tensor> parameters_;  // those that require gradients, each once
-  std::vector<std::string> names_;
-  at::TensorOptions first_options_;
-  at::TensorOptions last_options_;
+  const ModelParameters parameters_;
+  const std::string rank_;  // "rank 1 of 2"
+  c10::Device device_;
   bool sync_enabled_ = true;
-  bool buffers_stale_ = true;  // the last backward was synchronised, or there was none yet
-  std::unique_ptr<GradientReducer> reducer_;
+  bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
+  bool static_graph_known_ = false;  // its first backward has begun
+  bool divide_by_initial_world_size_ = true;
+  std::unique_ptr<WrapMark> mark_;  // where there is no reducer
+  std::unique_ptr<DelayedReduction> delayed_;
+  std::unique_ptr<GradientReducer> reducer_;  // null in a single process, which has nothing to reduce
 };
 
 /// Keeps gradients local while it lives; made by DistributedDataParallelImpl::no_sync().

@@ -5,14 +5,25 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <memory>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "ddp/ddp_core.h"
 #include "ddp/ddp_options.h"
+#include "ddp/output_tensors.h"
 
 namespace ddp {
+
+namespace detail {
+
+template <typename Holder, typename... Arguments>
+using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forward(std::declval<Arguments>()...))>;
+
+}  // namespace detail
 
 /// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
 /// `Net`, or `std::shared_ptr<NetImpl>`.
@@ -26,20 +37,29 @@ class DistributedDataParallelImpl : public torch::nn::Module {
     this->register_module("module", pointer);
   }
 
-  /// Calls the model's forward and returns what it returns. Gradients are averaged over the ranks during the backward
-  /// that follows, unless the forward ran under no_sync(). All ranks must call it equally often. Before a forward that
-  /// follows a synchronised one, the model's buffers are broadcast from rank 0.
+  /// Calls the model's forward, which may take and return anything, and returns what it returns (a reference as a
+  /// copy). Gradients are averaged over the ranks during the backward that follows, unless the forward ran under
+  /// no_sync(). All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
+  /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
+  /// tensors must be found: see ddp/output_tensors.h. Throws std::runtime_error when the model has changed since it was
+  /// wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
-  auto forward(Arguments&&... arguments)
-      -> decltype(std::declval<Holder&>()->forward(std::forward<Arguments>(arguments)...)) {
+  auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
     core_->before_forward();
-    if constexpr (std::is_void_v<decltype(module_->forward(std::forward<Arguments>(arguments)...))>) {
+    if constexpr (std::is_void_v<detail::ForwardResult<Holder, Arguments...>>) {
       module_->forward(std::forward<Arguments>(arguments)...);
-      core_->after_forward();
+      core_->after_forward({});
     } else {
-      decltype(auto) output = module_->forward(std::forward<Arguments>(arguments)...);
-      core_->after_forward();
-      return std::forward<decltype(output)>(output);  // move-only outputs pass
+      detail::ForwardResult<Holder, Arguments...> output = module_->forward(std::forward<Arguments>(arguments)...);
+      std::vector<at::Tensor*> tensors;
+      if (core_->wants_outputs()) {
+        const bool known = for_each_tensor(output, [&](auto& tensor) {
+          if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensors.push_back(&tensor);
+        });
+        if (!known) core_->refuse_output(typeid(output).name());
+      }
+      core_->after_forward(tensors);
+      return output;
     }
   }
 
@@ -49,6 +69,25 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
   /// the first backward after it reduces the sum. The forward has to be inside as well as the backward. Guards nest.
   [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
+
+  /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body
+  /// takes part in the reductions of the others with zeros, and at the end all take the model of the last one. Every
+  /// rank must call it. Optimizer steps need nothing of the kind. A model with other collectives in its forward or
+  /// backward (SyncBatchNorm) needs throw_on_early_termination, or ddp::join() with joinable() and theirs.
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    ddp::join({core_.get()}, body, options);
+  }
+  /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
+  Joinable& joinable() { return *core_; }
+
+  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name` appears in
+  /// logging_data().
+  void register_comm_hook(CommHook hook, const std::string& name = "") {
+    core_->register_comm_hook(std::move(hook), name);
+  }
+
+  /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
+  DdpLoggingData logging_data() const { return core_->logging_data(); }
 
   /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
   /// do.

@@ -6,18 +6,20 @@
 
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
+#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/power_sgd.h"
 
 namespace ddp {
 namespace {
 
 // The mean loss gradient of a linear layer after some steps on `device`, with data that does not depend on the rank
 // count.
-at::Tensor train(const GroupHandle& group, c10::Device device) {
+at::Tensor train(const GroupHandle& group, c10::Device device, const DdpOptions& options = {}) {
   manual_seed(3, group);
   torch::nn::Linear net(8, 4);
   net->to(device);
-  DistributedDataParallel<torch::nn::Linear> model(net, group);
+  DistributedDataParallel<torch::nn::Linear> model(net, group, options);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < 20; ++step) {
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step));
@@ -62,6 +64,27 @@ TEST(OneRank, nccl_trains_as_the_cpu_does) {
   const auto on_gpu = train(group, group.device());
   const auto on_cpu = train(group, c10::Device(c10::kCPU));
   EXPECT_TRUE(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
+  group.close();
+}
+
+TEST(OneRank, every_option_and_hook_trains_on_nccl_as_plain_ones_on_the_cpu) {
+  auto group = init_process_group({.backend = "cpu:gloo,cuda:nccl"});
+  const auto on_cpu = train(group, c10::Device(c10::kCPU));
+  const PowerSgdOptions full_rank{.matrix_approximation_rank = 4, .start_iteration = 2, .min_compression_rate = 0.1};
+  const std::vector<DdpOptions> all{
+      {.bucket_cap_bytes = kAutoBucketCap},
+      {.find_unused_parameters = true},
+      {.static_graph = true},
+      {.gradient_as_bucket_view = true, .check_gradients = true},
+      {.delayed = {.names = {"bias"}, .trigger = "weight"}},
+      {.comm_hook = hooks::all_reduce(group)},
+      {.comm_hook = hooks::fp16_compress(group)},
+      {.comm_hook = hooks::bf16_compress(group)},
+      {.comm_hook = hooks::fp16_compress_wrapper(hooks::all_reduce(group))},
+      {.comm_hook = hooks::power_sgd(make_power_sgd_state(group, full_rank))},
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_TRUE(torch::allclose(train(group, group.device(), all[i]), on_cpu, 2e-2, 1e-3)) << "options " << i;
   group.close();
 }
 

@@ -1,116 +1,50 @@
 """The same training in Python's DDP, in ours and in jobs that mix both: equal bits, and N ranks follow one process.
 
-    parity_test.py PROGRAM    with an interpreter that has torch
+    parity_test.py PROGRAM [Parity|Features|Slow ...]    with an interpreter that has torch
 """
 
-import os
-import pathlib
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
 import numpy
+from parity_jobs import CASES, CPP, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, THREE, Job
 from torch.distributed import TCPStore
 
-PROGRAM = sys.argv.pop(1)
-TWIN = pathlib.Path(__file__).with_name("parity_train.py")
-CPP = [PROGRAM]
-PYTHON = [sys.executable, str(TWIN)]
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMI_", "SLURM_")
-JOB_LIMIT_S = 120
 
-DEFAULTS = {
-    "model": "lenet",
-    "batch": 16,
-    "lr": 0.05,
-    "views": 1,
-    "set_to_none": 1,
-    "bucket_cap_bytes": 0,
-    "accumulate": 1,
-    "save_at": 50,
-    "replaces": 1,
-}
-LENET = {"save_at": "10,50"}
-CASES = {
-    "lenet": LENET,
-    "small_buckets": {"bucket_cap_bytes": 4096, "save_at": 20},
-    "accumulate": {"accumulate": 4, "bucket_cap_bytes": 16384, "save_at": 10},
-    "accumulate_zeroed": {"accumulate": 3, "set_to_none": 0, "views": 0, "save_at": 8},
-    "resnet18": {"model": "resnet18", "batch": 4, "lr": 0.01, "save_at": 5},
-}
-# Ways to do the same training: equal bits whichever is taken.
-LENET_VARIANTS = {
-    "lenet_views_zeroed": {**LENET, "set_to_none": 0},
-    "lenet_copied": {**LENET, "views": 0},
-    "lenet_copied_zeroed": {**LENET, "views": 0, "set_to_none": 0},
-}
+def assert_same_bits(test, job, python):
+    expected = python.all_weights()
+    actual = job.all_weights()
+    test.assertEqual(expected.keys(), {name: None for name in actual if name in expected}.keys())
+    for name, weights in expected.items():
+        with test.subTest(name):
+            test.assertEqual(len(actual[name]), len(weights))
+            if actual[name] != weights:
+                bytes_of = [numpy.frombuffer(content, numpy.uint8) for content in (actual[name], weights)]
+                different = numpy.count_nonzero(bytes_of[0] != bytes_of[1])
+                test.fail(f"{different} of {len(weights)} bytes differ from Python's")
 
 
-def cases_file(folder, cases):
-    path = pathlib.Path(folder) / "cases.txt"
-    lines = []
-    for name, changes in cases.items():
-        settings = {**DEFAULTS, **changes}
-        lines.append(" ".join([name, *(f"{key}={value}" for key, value in settings.items())]))
-    path.write_text("\n".join(lines) + "\n")
-    return path
+class Features(unittest.TestCase):
+    def check(self, cases, size):
+        python, cpp = (Job(type(self), [command] * size, cases) for command in (PYTHON, CPP))
+        self.assertEqual(len(python.all_weights()), size * len(cases))
+        assert_same_bits(self, cpp, python)
+        for name in cases:  # a comparison of numbers that never moved, or became NaN, would prove nothing
+            weights = numpy.frombuffer(cpp.weights(name, 50), numpy.float32)
+            self.assertTrue(numpy.isfinite(weights[: len(weights) // 2]).all(), name)
+
+    def test_every_feature_gives_pythons_bits_on_two_ranks(self):
+        self.check(FEATURES, 2)
+
+    def test_buckets_joins_and_unused_parameters_give_pythons_bits_on_three_ranks(self):
+        self.check({name: FEATURES[name] for name in THREE}, 3)
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def environment(rank, size, port):
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)}
-    variables |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    return variables
-
-
-class Job:
-    """The ranks of one job, one command each; the result files of all cases are in `folder`."""
-
-    def __init__(self, test, commands, cases, agent_store=None, size=None, timeout_s=60, expect_success=True):
-        folder = tempfile.TemporaryDirectory()
-        test.addClassCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        arguments = [str(cases_file(self.folder, cases)), str(self.folder), str(timeout_s)]
-        port = agent_store.port if agent_store else free_port()
-        variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if agent_store else {}
-        ranks = [
-            subprocess.Popen(
-                command + arguments,
-                env=environment(rank, size or len(commands), port) | variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank, command in enumerate(commands)
-        ]
-        deadline = time.monotonic() + JOB_LIMIT_S
-        try:
-            outputs = [rank.communicate(timeout=max(0, deadline - time.monotonic())) for rank in ranks]
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                    rank.communicate()
-        self.errors = [errors for _, errors in outputs]
-        self.output = [output for output, _ in outputs]
-        self.statuses = [rank.returncode for rank in ranks]
-        if expect_success and (any(self.statuses) or any(self.errors)):
-            raise AssertionError(f"exit statuses {self.statuses}, expected 0 and nothing on stderr: {outputs}")
-
-    def weights(self, case, step, rank=0):
-        return (self.folder / f"{case}.step{step}.rank{rank}").read_bytes()
-
-    def all_weights(self):
-        return {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.rank*"))}
+class Slow(unittest.TestCase):
+    def test_resnet18_gives_pythons_bits_over_50_steps_also_in_mixed_jobs(self):
+        python = Job(type(self), [PYTHON, PYTHON], RESNET)
+        for ranks in ([CPP, CPP], [PYTHON, CPP], [CPP, PYTHON]):
+            assert_same_bits(self, Job(type(self), ranks, RESNET), python)
 
 
 class Parity(unittest.TestCase):
@@ -124,16 +58,8 @@ class Parity(unittest.TestCase):
         cls.cpp_keys = set(cpp_store.list_keys())
 
     def assert_same_bits(self, job):
-        expected = self.python.all_weights()
-        self.assertEqual(len(expected), 2 * (len(CASES) + 1), expected.keys())
-        actual = job.all_weights()
-        for name, weights in expected.items():
-            self.assertEqual(len(actual[name]), len(weights), name)
-            if actual[name] == weights:
-                continue
-            bytes_of = [numpy.frombuffer(content, numpy.uint8) for content in (actual[name], weights)]
-            different = numpy.count_nonzero(bytes_of[0] != bytes_of[1])
-            self.fail(f"{name}: {different} of {len(weights)} bytes differ from Python's")
+        self.assertEqual(len(self.python.all_weights()), 2 * (len(CASES) + 1))
+        assert_same_bits(self, job, self.python)
 
     def test_all_ranks_in_cpp_give_pythons_bits(self):
         self.assert_same_bits(self.cpp)
@@ -174,6 +100,32 @@ class Parity(unittest.TestCase):
             print(f"relative difference after step {step}: {relative:.2e}", file=sys.stderr)
             self.assertLess(relative, bound)
             self.assertGreater(relative, 0, "a comparison with itself would prove nothing")
+
+    def test_n_ranks_follow_one_process_that_accumulates_n_micro_batches(self):
+        case = {"lenet": {**LENET, "accumulate": 2, "micro_is_rank": 1}}
+        alone = Job(type(self), [CPP], case)
+        for step in (10, 50):
+            one, two = (numpy.frombuffer(job.weights("lenet", step), numpy.float32) for job in (alone, self.cpp))
+            relative = numpy.linalg.norm(one - two) / numpy.linalg.norm(one)
+            print(f"relative difference to accumulation after step {step}: {relative:.2e}", file=sys.stderr)
+            self.assertLess(relative, 1e-5)
+
+    def test_collectives_compared_by_torch_distributed_debug_change_no_bit_and_mixed_jobs_work(self):
+        detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+        cases = {"small_buckets": CASES["small_buckets"]}
+        for commands in ([CPP, CPP], [PYTHON, CPP]):
+            job = Job(type(self), commands, cases, expect_success=False, more_environment=detail)
+            self.assertEqual(job.statuses, [0, 0], job.errors)
+            for rank in (0, 1):
+                self.assertEqual(job.weights("small_buckets", 20, rank), self.python.weights("small_buckets", 20, rank))
+
+    def test_torch_distributed_debug_names_both_collectives_that_do_not_match(self):
+        cases = {"small_buckets": {**CASES["small_buckets"], "odd": 1}}
+        detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+        job = Job(type(self), [CPP, CPP], cases, timeout_s=20, expect_success=False, more_environment=detail)
+        self.assertEqual(job.statuses, [1, 1])
+        for errors in job.errors:
+            self.assertRegex(errors, "(?s)mismatch between collectives.*(ALLREDUCE.*BROADCAST|BROADCAST.*ALLREDUCE)")
 
     def test_a_missing_rank_is_named_and_pythons_ranks_are_not(self):
         job = Job(type(self), [CPP, PYTHON], CASES, size=3, timeout_s=8, expect_success=False)

@@ -8,9 +8,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -18,14 +22,115 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "comm/collectives.h"
 #include "comm/process_group.h"
 #include "comm/report.h"
+#include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/power_sgd.h"
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
 
 namespace {
+
+// Small models, each about one feature; parity_train.py has the same. They read the first features of each image.
+constexpr int64_t kFeatures = 8;
+
+torch::Tensor features(const torch::Tensor& images) {
+  return images.flatten(1).narrow(1, 0, kFeatures);
+}
+
+// 200 layers, so 400 parameters and a head.
+struct Tiny200Impl : torch::nn::Module {
+  Tiny200Impl() {
+    for (int i = 0; i < 200; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(kFeatures, kFeatures)));
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    torch::Tensor x = features(images);
+    for (auto& layer : layers) x = x + torch::tanh(layer(x)) * 0.05;
+    return head(x);
+  }
+  std::vector<torch::nn::Linear> layers;
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kFeatures, 10));
+};
+TORCH_MODULE(Tiny200);
+
+// One layer under two names, used twice.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    register_module("first", shared);
+    register_module("second", shared);
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    return head(torch::tanh(shared(torch::tanh(shared(features(images))))));
+  }
+  torch::nn::Linear shared{kFeatures, kFeatures};
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kFeatures, 10));
+};
+TORCH_MODULE(Tied);
+
+struct FrozenImpl : torch::nn::Module {
+  FrozenImpl() {
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  }
+  torch::Tensor forward(const torch::Tensor& images) {
+    return head(torch::tanh(frozen(torch::tanh(trained(features(images))))));
+  }
+  torch::nn::Linear trained = register_module("trained", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear frozen = register_module("frozen", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kFeatures, 10));
+};
+TORCH_MODULE(Frozen);
+
+// `turn` chooses the branch: some are unused on one rank, some on all.
+struct BranchesImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& images) {
+    torch::nn::Linear branches[] = {first, second, third};
+    return head(torch::tanh(branches[turn % 3](features(images))));
+  }
+  int64_t turn = 0;
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear third = register_module("third", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kFeatures, 10));
+};
+TORCH_MODULE(Branches);
+
+// For static graphs: a layer that is never used and one that is used twice.
+struct StaticImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& images) {
+    return head(torch::tanh(twice(torch::tanh(twice(features(images))))));
+  }
+  torch::nn::Linear never = register_module("never", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear twice = register_module("twice", torch::nn::Linear(kFeatures, kFeatures));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kFeatures, 10));
+};
+TORCH_MODULE(Static);
+
+// Buffers that have to be broadcast.
+struct NormedImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& images) { return head(torch::tanh(norm(body(features(images))))); }
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(kFeatures, 16));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(16));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(16, 10));
+};
+TORCH_MODULE(Normed);
+
+// Sparse gradients: the images' signs choose rows.
+struct SparseImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& images) {
+    const torch::Tensor rows = (features(images) > 0).to(torch::kLong) + torch::arange(kFeatures) * 2;
+    return head(table(rows).sum(1));
+  }
+  torch::nn::Embedding table =
+      register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(2 * kFeatures, 6).sparse(true)));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(6, 10));
+};
+TORCH_MODULE(Sparse);
 
 struct Case {
   std::string name;
@@ -56,16 +161,25 @@ at::Generator generator(int64_t seed) {
   return at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
 }
 
+// LibTorch's named_parameters() repeats what is shared, Python's does not.
+std::vector<std::pair<std::string, torch::Tensor>> parameters_once(const torch::nn::Module& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> result;
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& item : model.named_parameters()) {
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) result.emplace_back(item.key(), item.value());
+  }
+  return result;
+}
+
 // Each rank starts from other weights: the wrapper has to take rank 0's.
 void initialise(torch::nn::Module& model, int rank) {
   const torch::NoGradGuard no_grad;
   auto random = generator(7 + rank);
-  for (const auto& item : model.named_parameters()) {
-    torch::Tensor parameter = item.value();
+  for (auto& [name, parameter] : parameters_once(model)) {
     if (parameter.dim() > 1) {
       const double fan_in = static_cast<double>(parameter.numel() / parameter.size(0));
       parameter.copy_((torch::rand(parameter.sizes(), random) * 2 - 1) / std::sqrt(fan_in));
-    } else if (item.key().ends_with("bias")) {
+    } else if (name.ends_with("bias")) {
       parameter.zero_();
     }
   }
@@ -105,7 +219,7 @@ void save(const torch::nn::Module& model, const std::string& path) {
     const torch::Tensor dense = tensor.detach().contiguous();
     file.write(static_cast<const char*>(dense.data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
   };
-  for (const torch::Tensor& parameter : model.parameters()) write(parameter);
+  for (const auto& [name, parameter] : parameters_once(model)) write(parameter);
   for (const torch::Tensor& buffer : model.buffers()) write(buffer);
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
@@ -117,31 +231,89 @@ std::set<int64_t> steps_in(const std::string& text) {
   return steps;
 }
 
+void take_turn(Branches& net, int64_t turn) {
+  net->turn = turn;
+}
+template <typename Net>
+void take_turn(Net& /*net*/, int64_t /*turn*/) {}
+
+ddp::CommHook hook_named(const std::string& name, const ddp::ProcessGroup& group) {
+  if (name == "fp16") return ddp::hooks::fp16_compress(group);
+  if (name == "bf16") return ddp::hooks::bf16_compress(group);
+  if (name == "allreduce") return ddp::hooks::all_reduce(group);
+  if (name == "fp16_wrapped") return ddp::hooks::fp16_compress_wrapper(ddp::hooks::all_reduce(group));
+  if (name.starts_with("power_sgd")) {
+    return ddp::hooks::power_sgd(ddp::make_power_sgd_state(
+        group, {.matrix_approximation_rank = std::stoll(name.substr(9)), .start_iteration = 5}));
+  }
+  return nullptr;
+}
+
+// For `die` = RANK:STEP: that rank is killed in the middle of that step's backward.
+void prepare_to_die(const Case& settings, torch::nn::Module& net, int rank, const int64_t& step) {
+  const std::string& die = settings.text("die");
+  const auto colon = die.find(':');
+  if (colon == std::string::npos || std::stoi(die.substr(0, colon)) != rank) return;
+  net.parameters().back().register_hook(
+      [&step, last = std::stoll(die.substr(colon + 1))](const torch::Tensor& gradient) {
+        if (step == last) std::raise(SIGKILL);
+        return gradient;
+      });
+}
+
 template <typename Net>
 void train(const Case& settings, const std::string& folder, const ddp::ProcessGroup& group, Net net) {
   initialise(*net, group.rank());
-  ddp::DdpOptions options{.gradient_as_bucket_view = settings.number("views") != 0};
+  ddp::DdpOptions options{.find_unused_parameters = settings.number("find_unused") != 0,
+                          .static_graph = settings.number("static") != 0,
+                          .gradient_as_bucket_view = settings.number("views") != 0,
+                          .comm_hook = hook_named(settings.text("hook"), group)};
   if (settings.number("bucket_cap_bytes") > 0) options.bucket_cap_bytes = settings.number("bucket_cap_bytes");
   ddp::DistributedDataParallel<Net> model(net, group, options);
-  torch::optim::SGD optimizer(model->parameters(),
-                              torch::optim::SGDOptions(std::stod(settings.text("lr"))).momentum(0.9));
+  std::vector<torch::Tensor> parameters;  // an optimizer steps twice on what it is given twice
+  for (const auto& [name, parameter] : parameters_once(*net)) parameters.push_back(parameter);
+  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(std::stod(settings.text("lr"))).momentum(0.9));
   const std::set<int64_t> save_at = steps_in(settings.text("save_at"));
   const int64_t accumulate = settings.number("accumulate");
-  for (int64_t step = 1; step <= *save_at.rbegin(); ++step) {
-    optimizer.zero_grad(settings.number("set_to_none") != 0);
-    for (int64_t micro = 0; micro < accumulate; ++micro) {
-      const Batch batch = batch_of(settings, (step - 1) * accumulate + micro, group.rank());
-      std::optional<ddp::NoSyncGuard> local;
-      if (micro + 1 < accumulate) local.emplace(model->no_sync());
-      torch::Tensor loss = torch::nn::functional::cross_entropy(model(batch.images), batch.labels);
-      (loss / accumulate).backward();
+  const auto save_after = [&](int64_t step) {
+    save(*net, folder + "/" + settings.name + ".step" + std::to_string(step) + ".rank" + std::to_string(group.rank()));
+  };
+  int64_t current_step = 0;
+  prepare_to_die(settings, *net, group.rank(), current_step);
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step) {
+      current_step = step;
+      optimizer.zero_grad(settings.number("set_to_none") != 0);
+      for (int64_t micro = 0; micro < accumulate; ++micro) {
+        const int64_t number = (step - 1) * accumulate + micro;
+        const bool micro_is_rank = settings.number("micro_is_rank") != 0;  // one process in place of `accumulate` ranks
+        const Batch batch = micro_is_rank ? batch_of(settings, step - 1, static_cast<int>(micro))
+                                          : batch_of(settings, number, group.rank());
+        take_turn(net, number % 4 == 3 ? 0 : number + group.rank());
+        std::optional<ddp::NoSyncGuard> local;
+        if (micro + 1 < accumulate) local.emplace(model->no_sync());
+        torch::Tensor loss = torch::nn::functional::cross_entropy(model(batch.images), batch.labels);
+        (loss / accumulate).backward();
+      }
+      optimizer.step();
+      if (settings.text("join") == "no" && save_at.contains(step)) save_after(step);
     }
-    optimizer.step();
-    if (save_at.contains(step)) {
-      save(*net,
-           folder + "/" + settings.name + ".step" + std::to_string(step) + ".rank" + std::to_string(group.rank()));
-    }
+  };
+  const int64_t steps = *save_at.rbegin();
+  if (settings.text("join") == "no") {
+    run(1, steps);
+    if (settings.number("odd") < 0) return;
+    const torch::Tensor value = torch::ones({3});  // the odd rank calls another collective than the others
+    group.rank() == settings.number("odd") ? ddp::broadcast(value, 0, group) : ddp::all_reduce(value, group);
+    return;
   }
+  // Ranks have 2 inputs less than the next one; twice, for what lasts from one join to the next.
+  for (const int64_t epoch : {0, 1}) {
+    const ddp::JoinOptions how{.divide_by_initial_world_size = settings.text("join") == "initial"};
+    const int64_t inputs = steps - 2 * (group.size() - 1 - group.rank());
+    model->join([&] { run(epoch * steps + 1, epoch * steps + inputs); }, how);
+  }
+  save_after(steps);
 }
 
 }  // namespace
@@ -152,11 +324,17 @@ int main(int count, char** arguments) try {
   const ddp::ProcessGroup group =
       ddp::init_process_group({.backend = "gloo", .timeout = std::chrono::seconds(std::stoi(arguments[3]))});
   for (const Case& settings : read_cases(arguments[1])) {
-    if (settings.text("model") == "lenet") {
-      train(settings, arguments[2], group, models::LeNet());
-    } else {
-      train(settings, arguments[2], group, models::ResNet18(models::ResNetOptions{.num_classes = 10}));
-    }
+    const std::string folder = arguments[2];
+    const std::string& model = settings.text("model");
+    if (model == "lenet") train(settings, folder, group, models::LeNet());
+    if (model == "resnet18") train(settings, folder, group, models::ResNet18(models::ResNetOptions{.num_classes = 10}));
+    if (model == "tiny200") train(settings, folder, group, Tiny200());
+    if (model == "tied") train(settings, folder, group, Tied());
+    if (model == "frozen") train(settings, folder, group, Frozen());
+    if (model == "branches") train(settings, folder, group, Branches());
+    if (model == "static") train(settings, folder, group, Static());
+    if (model == "normed") train(settings, folder, group, Normed());
+    if (model == "sparse") train(settings, folder, group, Sparse());
   }
   return 0;
 } catch (const std::exception& error) {

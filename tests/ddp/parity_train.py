@@ -12,6 +12,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn import functional as F
 
 
@@ -68,7 +69,125 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-MODELS = {"lenet": LeNet, "resnet18": ResNet18}
+# Small models, each about one feature, as in parity_train.cpp.
+FEATURES = 8
+
+
+def features(images):
+    return images.flatten(1)[:, :FEATURES]
+
+
+class Tiny200(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(FEATURES, 10)  # registered first, as in C++, where members are constructed first
+        for i in range(200):
+            self.add_module(f"layer{i}", nn.Linear(FEATURES, FEATURES))
+
+    def forward(self, images):
+        x = features(images)
+        for i in range(200):
+            x = x + torch.tanh(getattr(self, f"layer{i}")(x)) * 0.05
+        return self.head(x)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(FEATURES, 10)
+        self.first = nn.Linear(FEATURES, FEATURES)
+        self.second = self.first
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(features(images))))))
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trained = nn.Linear(FEATURES, FEATURES)
+        self.frozen = nn.Linear(FEATURES, FEATURES).requires_grad_(False)
+        self.head = nn.Linear(FEATURES, 10)
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.frozen(torch.tanh(self.trained(features(images))))))
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turn = 0
+        self.first = nn.Linear(FEATURES, FEATURES)
+        self.second = nn.Linear(FEATURES, FEATURES)
+        self.third = nn.Linear(FEATURES, FEATURES)
+        self.head = nn.Linear(FEATURES, 10)
+
+    def forward(self, images):
+        branch = [self.first, self.second, self.third][self.turn % 3]
+        return self.head(torch.tanh(branch(features(images))))
+
+
+class Static(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.never = nn.Linear(FEATURES, FEATURES)
+        self.twice = nn.Linear(FEATURES, FEATURES)
+        self.head = nn.Linear(FEATURES, 10)
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.twice(torch.tanh(self.twice(features(images))))))
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(FEATURES, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.norm(self.body(features(images)))))
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(2 * FEATURES, 6, sparse=True)
+        self.head = nn.Linear(6, 10)
+
+    def forward(self, images):
+        rows = (features(images) > 0).long() + torch.arange(FEATURES) * 2
+        return self.head(self.table(rows).sum(1))
+
+
+MODELS = {
+    "lenet": LeNet,
+    "resnet18": ResNet18,
+    "tiny200": Tiny200,
+    "tied": Tied,
+    "frozen": Frozen,
+    "branches": Branches,
+    "static": Static,
+    "normed": Normed,
+    "sparse": Sparse,
+}
+
+
+def register_hook(model, name):
+    # bf16 is refused without CUDA because of a check of NCCL's version, which gloo does not need.
+    model._check_comm_hook = lambda hook: None
+    hooks = {
+        "fp16": (None, default_hooks.fp16_compress_hook),
+        "bf16": (None, default_hooks.bf16_compress_hook),
+        "allreduce": (None, default_hooks.allreduce_hook),
+        "fp16_wrapped": (None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
+    }
+    if name.startswith("power_sgd"):
+        rank = int(name.removeprefix("power_sgd"))
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=5)
+        hooks[name] = (state, powerSGD_hook.powerSGD_hook)
+    if name in hooks:
+        model.register_comm_hook(*hooks[name])
 
 
 def read_cases(path):
@@ -108,21 +227,40 @@ def train(name, settings, folder):
     initialise(net, rank)
     cap = int(settings["bucket_cap_bytes"])
     model = nn.parallel.DistributedDataParallel(
-        net, gradient_as_bucket_view=settings["views"] == "1", bucket_cap_mb=cap / 2**20 if cap else None
+        net,
+        gradient_as_bucket_view=settings["views"] == "1",
+        bucket_cap_mb=cap / 2**20 if cap else None,
+        find_unused_parameters=settings["find_unused"] == "1",
+        static_graph=settings["static"] == "1",
     )
+    register_hook(model, settings["hook"])
     optimizer = torch.optim.SGD(model.parameters(), lr=float(settings["lr"]), momentum=0.9)
     save_at = {int(step) for step in settings["save_at"].split(",")}
     accumulate = int(settings["accumulate"])
-    for step in range(1, max(save_at) + 1):
-        optimizer.zero_grad(set_to_none=settings["set_to_none"] == "1")
-        for micro in range(accumulate):
-            images, labels = draw((step - 1) * accumulate + micro, rank, int(settings["batch"]))
-            with model.no_sync() if micro + 1 < accumulate else contextlib.nullcontext():
-                loss = F.cross_entropy(model(images), labels)
-                (loss / accumulate).backward()
-        optimizer.step()
-        if step in save_at:
-            save(net, folder / f"{name}.step{step}.rank{rank}")
+
+    def run(first, last):
+        for step in range(first, last + 1):
+            optimizer.zero_grad(set_to_none=settings["set_to_none"] == "1")
+            for micro in range(accumulate):
+                number = (step - 1) * accumulate + micro
+                images, labels = draw(number, rank, int(settings["batch"]))
+                net.turn = 0 if number % 4 == 3 else number + rank
+                with model.no_sync() if micro + 1 < accumulate else contextlib.nullcontext():
+                    loss = F.cross_entropy(model(images), labels)
+                    (loss / accumulate).backward()
+            optimizer.step()
+            if settings["join"] == "no" and step in save_at:
+                save(net, folder / f"{name}.step{step}.rank{rank}")
+
+    steps = max(save_at)
+    if settings["join"] == "no":
+        run(1, steps)
+    else:
+        for epoch in (0, 1):
+            inputs = steps - 2 * (dist.get_world_size() - 1 - rank)
+            with model.join(divide_by_initial_world_size=settings["join"] == "initial"):
+                run(epoch * steps + 1, epoch * steps + inputs)
+        save(net, folder / f"{name}.step{steps}.rank{rank}")
     facts = model._get_ddp_logging_data()
     buckets = facts.get("rebuilt_bucket_sizes", "").split(", ")
     print(f"{name}: rebuilt={facts.get('has_rebuilt_buckets')} buckets={len(buckets)}", flush=True)

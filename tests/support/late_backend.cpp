@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -46,10 +47,13 @@ void deliver(const Buffer& buffer) {
 
 class LateWork final : public c10d::Work {
  public:
-  LateWork(c10::intrusive_ptr<c10d::Work> inner, std::vector<Buffer> buffers, std::vector<at::Tensor> outputs)
-      : future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
-    thread_ = std::thread([future = future_, inner = std::move(inner), buffers = std::move(buffers),
-                           outputs = std::move(outputs)]() mutable {
+  LateWork() : future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+
+  // The thread may outlive this: whoever keeps the future only must not wait for the result by dropping the Work.
+  std::thread finish_late(c10::intrusive_ptr<c10d::Work> inner, std::vector<Buffer> buffers,
+                          std::vector<at::Tensor> outputs) {
+    return std::thread([future = future_, inner = std::move(inner), buffers = std::move(buffers),
+                        outputs = std::move(outputs)]() mutable {
       try {
         inner->wait();
         std::this_thread::sleep_for(kDelay);
@@ -60,8 +64,6 @@ class LateWork final : public c10d::Work {
       }
     });
   }
-  ~LateWork() override { thread_.join(); }
-
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     future_->waitAndThrow();
     return true;
@@ -71,13 +73,15 @@ class LateWork final : public c10d::Work {
 
  private:
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::thread thread_;
 };
 
 class LateBackend final : public c10d::Backend {
  public:
   explicit LateBackend(c10::intrusive_ptr<c10d::Backend> inner)
       : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
+  ~LateBackend() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
 
   const std::string getBackendName() const override { return "late"; }
 
@@ -124,6 +128,7 @@ class LateBackend final : public c10d::Backend {
       return nullptr;
     }
     const at::NoGradGuard no_grad;
+    if (tensors.at(0).is_sparse()) return start(tensors);
     std::vector<at::Tensor> real;
     std::vector<Buffer> buffers;
     for (at::Tensor& tensor : tensors) {
@@ -133,10 +138,15 @@ class LateBackend final : public c10d::Backend {
       if (written) poison(tensor);
     }
     auto inner = start(real);
-    return c10::make_intrusive<LateWork>(std::move(inner), std::move(buffers), tensors);
+    auto work = c10::make_intrusive<LateWork>();
+    const std::lock_guard lock(mutex_);
+    threads_.push_back(work->finish_late(std::move(inner), std::move(buffers), tensors));
+    return work;
   }
 
   c10::intrusive_ptr<c10d::Backend> inner_;
+  std::mutex mutex_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace

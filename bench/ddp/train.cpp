@@ -1,0 +1,112 @@
+// One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
+// each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank. train.py is its twin in Python. Cases
+// end in
+// "+copies" to keep gradients outside of the buckets.
+#include <ATen/Parallel.h>
+#include <sys/resource.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/ddp/overlap.h"
+#include "comm/process_group.h"
+#include "comm/report.h"
+#include "ddp/distributed_data_parallel.h"
+#include "examples/models/lenet.h"
+#include "examples/models/resnet.h"
+
+namespace {
+
+using Step = std::function<void()>;
+
+struct LayersImpl : torch::nn::Module {
+  LayersImpl(int count, int64_t width) {
+    for (int i = 0; i < count; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(width, width)));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& layer : layers) x = layer(x);
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Layers);
+
+template <typename Net>
+Step make_step(Net net, const ddp::GroupHandle& group, bool views, const torch::Tensor& x, const torch::Tensor& y) {
+  auto model = std::make_shared<ddp::DistributedDataParallel<Net>>(net, group,
+                                                                   ddp::DdpOptions{.gradient_as_bucket_view = views});
+  auto optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  return [=] {
+    optimizer->zero_grad();
+    const torch::Tensor output = (*model)(x);
+    const torch::Tensor loss = y.defined() ? torch::nn::functional::cross_entropy(output, y) : output.square().mean();
+    loss.backward();
+    optimizer->step();
+  };
+}
+
+Step make_case(const std::string& name, const ddp::GroupHandle& group) {
+  const bool views = !name.ends_with("+copies");
+  const std::string model = name.substr(0, name.find('+'));
+  torch::manual_seed(group.rank());
+  const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };
+  const auto labels = [](int64_t batch) { return torch::randint(10, {batch}, torch::kLong); };
+  if (model == "linear1") return make_step(Layers(1, 1), group, views, torch::randn({1, 1}), {});
+  if (model == "tiny200") return make_step(Layers(200, 8), group, views, torch::randn({8, 8}), {});
+  if (model == "wide") return make_step(Layers(4, 2048), group, views, torch::randn({2, 2048}), {});
+  if (model == "lenet16") return make_step(models::LeNet(), group, views, images(16), labels(16));
+  if (model == "lenet128") return make_step(models::LeNet(), group, views, images(128), labels(128));
+  if (model == "resnet18") {
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, views, images(8), labels(8));
+  }
+  throw std::invalid_argument("no case '" + name + "'");
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{1024} * usage.ru_maxrss;
+}
+
+}  // namespace
+
+int main() try {
+  at::set_num_threads(1);
+  const ddp::ProcessGroup group = ddp::init_process_group({.backend = "gloo"});
+  std::map<std::string, Step> steps;
+  std::string name;
+  for (int64_t iterations = 0; std::cin >> name >> iterations;) {
+    if (name == "overlap") {
+      std::cout << bench::measure_overlap(group, iterations) << std::endl;
+      continue;
+    }
+    if (!steps.contains(name)) steps.emplace(name, make_case(name, group));
+    const Step& step = steps.at(name);
+    const double cpu = cpu_seconds();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < iterations; ++i) step();
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+    std::cout << cpu_seconds() - cpu << ' ' << wall.count() << ' ' << peak_bytes() << std::endl;
+  }
+  return 0;
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

@@ -1,0 +1,91 @@
+"""One rank of a job that trains models on command: the twin of train.cpp, which says what it does. "overlap" answers with
+the time of a step only."""
+
+import datetime
+import pathlib
+import resource
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "ddp"))
+from parity_train import LeNet, ResNet18  # noqa: E402
+
+
+def layers(count, width):
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(count)))
+
+
+def images(batch):
+    return torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+
+
+CASES = {
+    "linear1": lambda: (layers(1, 1), torch.randn(1, 1), None),
+    "tiny200": lambda: (layers(200, 8), torch.randn(8, 8), None),
+    "wide": lambda: (layers(4, 2048), torch.randn(2, 2048), None),
+    "lenet16": lambda: (LeNet(), *images(16)),
+    "lenet128": lambda: (LeNet(), *images(128)),
+    "resnet18": lambda: (ResNet18(), *images(8)),
+}
+
+
+def make_step(name):
+    model, _, mode = name.partition("+")
+    net, x, y = CASES[model]()
+    wrapped = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=mode == "views")
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1e-3, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        output = wrapped(x)
+        loss = output.square().mean() if y is None else F.cross_entropy(output, y)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def overlap(iterations):
+    net = nn.Sequential(*(module for _ in range(12) for module in (nn.Linear(512, 512), nn.ReLU())))
+    model = nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    x = torch.randn(1024, 512)
+    times = []
+    for step in range(3 + iterations):
+        dist.barrier()
+        begin = time.monotonic()
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        times.append(time.monotonic() - begin)
+    return statistics.median(times[3:])
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
+    torch.manual_seed(dist.get_rank())
+    steps = {}
+    for line in sys.stdin:
+        name, iterations = line.split()
+        if name == "overlap":
+            print(overlap(int(iterations)), flush=True)
+            continue
+        if name not in steps:
+            steps[name] = make_step(name)
+        step, cpu, wall = steps[name], time.process_time(), time.monotonic()
+        for _ in range(int(iterations)):
+            step()
+        cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        print(cpu, wall, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

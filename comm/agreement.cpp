@@ -1,0 +1,120 @@
+#include "comm/agreement.h"
+
+#include <cstdint>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/group_state.h"
+#include "comm/store.h"
+#include "comm/store_keys.h"
+
+namespace ddp {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// FNV-1a: the same in every build, unlike std::hash.
+std::string digest(const std::string& text) {
+  uint64_t hash = 14695981039346656037U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return std::to_string(hash) + "/" + std::to_string(text.size());
+}
+
+std::string shown(const std::vector<std::string>& lines, size_t index) {
+  constexpr size_t kLongestShown = 300;
+  if (index >= lines.size()) return "nothing more";
+  return lines[index].size() <= kLongestShown ? lines[index] : lines[index].substr(0, kLongestShown) + "...";
+}
+
+// One comparison as one rank sees it.
+class Comparison {
+ public:
+  Comparison(const detail::GroupState& state, Store store, uint64_t number)
+      : state_(state), store_(std::move(store)), number_(number) {
+    for (int rank = 0; rank < state_.info().world_size; ++rank) {
+      if (store_->check({keys::present(rank)})) ranks_.push_back(rank);
+    }
+  }
+
+  void run(const std::string& subject, const std::vector<std::string>& lines) {
+    const int own = state_.info().rank;
+    const std::string text = join_lines(lines);
+    const std::string own_digest = digest(text);
+    const int reference = ranks_.front();
+    if (own == reference || read_digest(reference) != own_digest) store_->set(text_key(own), text);
+    store_->set(digest_key(own), own_digest);
+    const std::string expected = own == reference ? own_digest : read_digest(reference);
+    for (const int rank : ranks_) {
+      if (read_digest(rank) == expected) continue;
+      throw std::runtime_error(who(state_.info()) + ": " + difference(subject, reference, rank));
+    }
+    forget();
+  }
+
+ private:
+  std::string digest_key(int rank) const { return keys::compared(number_, rank) + "/digest"; }
+  std::string text_key(int rank) const { return keys::compared(number_, rank) + "/text"; }
+
+  std::string text_of(const std::string& key) {
+    const std::vector<uint8_t> bytes = store_->get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  std::string read_digest(int rank) {
+    const std::string key = digest_key(rank);
+    try {
+      store_->wait({key}, state_.timeout());
+      return text_of(key);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(who(state_.info()) + ": waited for rank " + std::to_string(rank) +
+                               ", which did not come to the same point within the timeout: " + detail::brief(error));
+    }
+  }
+
+  std::string difference(const std::string& subject, int first, int second) {
+    const auto a = split_lines(text_of(text_key(first)));
+    const auto b = split_lines(text_of(text_key(second)));
+    size_t index = 0;
+    while (index < a.size() && index < b.size() && a[index] == b[index]) ++index;
+    return subject + " differ; the first difference: rank " + std::to_string(first) + " has " + shown(a, index) +
+           ", rank " + std::to_string(second) + " has " + shown(b, index);
+  }
+
+  // The last rank to have read everything removes it: programs may wrap models in a loop.
+  void forget() {
+    if (store_->add(keys::compared(number_, -1), 1) != static_cast<int64_t>(ranks_.size())) return;
+    store_->deleteKey(text_key(ranks_.front()));
+    for (const int rank : ranks_) store_->deleteKey(digest_key(rank));
+    store_->deleteKey(keys::compared(number_, -1));
+  }
+
+  const detail::GroupState& state_;
+  Store store_;
+  uint64_t number_;
+  std::vector<int> ranks_;  // those that run this library
+};
+
+}  // namespace
+
+void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group) {
+  detail::GroupState& state = group.state();
+  const Store store = state.store();
+  if (!store || group.size() == 1) return;
+  Comparison(state, store, state.next_comparison()).run(subject, lines);
+}
+
+}  // namespace ddp

@@ -1,0 +1,41 @@
+// Chooses the bucket size of gradient reduction from measured steps. No LibTorch here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ddp::detail {
+
+/// Tries bucket sizes from one bucket for everything downwards, a few steps each, and settles on the one whose slowest
+/// rank is fastest. A step's time is from the end of the forward to the end of the reduction: what a size saves in
+/// overlap and what it costs in more collectives are both in it.
+class BucketTuner {
+ public:
+  /// `gradient_bytes`: size of all gradients together.
+  explicit BucketTuner(int64_t gradient_bytes);
+
+  /// Bucket size for the next step. Changes only after record() or decide().
+  int64_t bytes() const { return candidates_.at(current_); }
+  bool is_finished() const { return finished_; }
+
+  /// Adds the time of one step that used bytes().
+  void record(double seconds);
+  /// All candidates were measured here: times() are to be reduced to the maximum over the ranks and given to decide().
+  bool needs_decision() const { return !finished_ && measured_ == candidates_.size(); }
+  const std::vector<double>& times() const { return times_; }
+  void decide(const std::vector<double>& slowest_rank_times);
+
+  /// Ends the trials with the size `bytes`.
+  void stop(int64_t bytes);
+
+ private:
+  std::vector<int64_t> candidates_;
+  std::vector<double> times_;  // the best of each candidate's steps
+  size_t current_ = 0;
+  size_t measured_ = 0;
+  int steps_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,77 @@
+#include "ddp/delayed_reduction.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace ddp {
+
+struct DelayedReduction::State {
+  std::vector<at::Tensor> parameters;
+  GroupHandle group;
+  std::function<bool()> is_wanted;
+  at::Tensor flat;
+  std::vector<at::Tensor> gradients;  // parts of flat, no autograd views: zero_grad() may detach them
+  TensorFuture reduction;
+
+  void start() {
+    const at::NoGradGuard no_grad;
+    flat.div_(group.size());
+    reduction = all_reduce_future(flat, group);
+  }
+  void finish() {
+    const auto pending = std::exchange(reduction, nullptr);
+    if (pending) pending->waitAndThrow();
+  }
+};
+
+DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
+                                   std::function<bool()> is_wanted)
+    : state_(std::make_shared<State>(State{std::move(parameters), std::move(group), std::move(is_wanted), {}, {}, {}})),
+      trigger_(std::move(trigger)) {
+  const at::TensorOptions options = state_->parameters.at(0).options().requires_grad(false);
+  int64_t total = 0;
+  for (const at::Tensor& parameter : state_->parameters) {
+    if (parameter.dtype() != options.dtype() || parameter.device() != options.device())
+      throw std::invalid_argument("DistributedDataParallel: delayed parameters must be of one dtype on one device");
+    total += parameter.numel();
+  }
+  state_->flat = at::zeros({total}, options);
+  int64_t offset = 0;
+  for (const at::Tensor& parameter : state_->parameters) {
+    const at::Tensor place = state_->flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    at::Tensor gradient = at::empty({0}, options);
+    gradient.set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
+    state_->gradients.push_back(std::move(gradient));
+    offset += parameter.numel();
+  }
+  hook_ = trigger_.register_hook([weak = std::weak_ptr<State>(state_)](const at::Tensor& gradient) {
+    const auto state = weak.lock();
+    if (state && state->is_wanted()) {
+      state->start();
+      torch::autograd::Engine::get_default_engine().queue_callback([state] { state->finish(); });
+    }
+    return gradient;
+  });
+}
+
+DelayedReduction::~DelayedReduction() {
+  trigger_.remove_hook(hook_);
+}
+
+void DelayedReduction::after_forward() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < state_->parameters.size(); ++i) {
+    at::Tensor& gradient = state_->parameters[i].mutable_grad();
+    if (gradient.defined()) continue;
+    gradient = state_->gradients[i];
+    gradient.zero_();
+  }
+}
+
+}  // namespace ddp

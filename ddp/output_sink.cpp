@@ -1,0 +1,52 @@
+#include "ddp/output_sink.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace ddp {
+namespace {
+
+// Hands gradients on as they are, undefined ones too.
+class Sink final : public torch::autograd::Node {
+ public:
+  Sink(torch::autograd::edge_list next_edges, std::function<void()> on_backward)
+      : Node(std::move(next_edges)), on_backward_(std::move(on_backward)) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    on_backward_();
+    return std::move(gradients);
+  }
+
+ private:
+  std::function<void()> on_backward_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> on_backward) {
+  torch::autograd::edge_list edges;
+  edges.reserve(outputs.size());
+  for (const at::Tensor& output : outputs) edges.push_back(torch::autograd::impl::gradient_edge(output));
+  const std::shared_ptr<torch::autograd::Node> sink(new Sink(std::move(edges), std::move(on_backward)),
+                                                    torch::autograd::deleteNode);
+  std::vector<at::Tensor> copies;
+  copies.reserve(outputs.size());
+  for (const at::Tensor& output : outputs) {
+    at::Tensor copy;
+    {
+      // As in Python: without a copy, changing an output in place would be refused as changing a view.
+      const at::NoGradGuard no_grad;
+      copy = output.clone();
+    }
+    torch::autograd::set_history(copy, sink);
+    copies.push_back(std::move(copy));
+  }
+  return copies;
+}
+
+}  // namespace ddp

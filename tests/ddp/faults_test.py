@@ -1,0 +1,87 @@
+"""A rank that is killed in the middle of a backward, and a store that disappears: no other rank hangs, each says what failed.
+
+    faults_test.py PROGRAM    with an interpreter that has torch; PROGRAM is parity_train
+"""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import parity_jobs
+
+LIMIT_S = 60
+SERVER = """
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def start(size, victim, folder, port, agent_store):
+    settings = {"model": "tied", "save_at": "1,20", "die": f"{victim}:10"}
+    cases = parity_jobs.cases_file(folder, {"training": settings})
+    variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if agent_store else {}
+    return [
+        subprocess.Popen(
+            [*parity_jobs.CPP, str(cases), str(folder), "20"],
+            env=parity_jobs.environment(rank, size, port) | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+class KilledRank(unittest.TestCase):
+    def check(self, ranks, victim):
+        deadline = time.monotonic() + LIMIT_S
+        try:
+            outputs = [rank.communicate(timeout=max(0.1, deadline - time.monotonic())) for rank in ranks]
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+                    rank.communicate()
+        for number, (rank, (_, errors)) in enumerate(zip(ranks, outputs)):
+            if number == victim:
+                self.assertEqual(rank.returncode, -signal.SIGKILL, errors)
+                continue
+            self.assertEqual(rank.returncode, 1, errors)
+            yield number, errors
+
+    def test_every_other_rank_names_the_collective_and_the_killed_rank(self):
+        for size in (2, 3, 4):
+            for victim in range(size):
+                with self.subTest(size=size, victim=victim), tempfile.TemporaryDirectory() as folder:
+                    ranks = start(size, victim, pathlib.Path(folder), parity_jobs.free_port(), agent_store=False)
+                    for rank, errors in self.check(ranks, victim):
+                        self.assertRegex(errors, f"error: rank {rank} of {size}: all_reduce of a gradient bucket")
+                        if victim != 0:  # with rank 0 the store is gone that would tell
+                            self.assertIn(f"did not take part in it: rank {victim}", errors)
+
+    def test_a_store_that_disappears_stops_nobody_and_then_a_killed_rank_still_ends_all(self):
+        for size, victim in ((2, 1), (3, 0), (4, 2)):
+            with self.subTest(size=size, victim=victim), tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                server = subprocess.Popen(
+                    [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+                ranks = start(size, victim, folder, int(server.stdout.readline()), agent_store=True)
+                first_step = [folder / f"training.step1.rank{rank}" for rank in range(size)]
+                deadline = time.monotonic() + LIMIT_S
+                while not all(path.exists() for path in first_step) and time.monotonic() < deadline:
+                    time.sleep(0.002)
+                server.kill()
+                server.communicate()
+                for rank, errors in self.check(ranks, victim):
+                    self.assertRegex(errors, f"error: rank {rank} of {size}: .*")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,369 @@
+#include <torch/autograd.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/optim/sgd.h>
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <variant>
+
+#include "comm/collectives.h"
+#include "ddp/distributed_data_parallel.h"
+#include "tests/ddp/support.h"
+
+namespace ddp {
+namespace {
+
+using test::expect_close;
+using test::expect_equal;
+using test::make;
+using test::mean_gradients;
+using test::message_of;
+using test::numbers;
+using test::run_ranks;
+using test::TwoLayers;
+using test::Wire;
+using testing::HasSubstr;
+
+class Features : public testing::TestWithParam<Wire> {
+ protected:
+  static void run(int size, const std::function<void(const GroupHandle&)>& body) {
+    run_ranks(size, body, {.wire = GetParam()});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Wires, Features, testing::Values(Wire::kGloo, Wire::kLate));
+
+// What a forward may return.
+struct Answer {
+  std::vector<torch::Tensor> parts{};
+  std::optional<torch::Tensor> extra{};
+  int count = 0;
+};
+template <typename Visit>
+void visit_tensors(Answer& answer, Visit&& visit) {
+  visit(answer.parts);
+  visit(answer.extra);
+}
+struct Opaque {
+  torch::Tensor hidden;
+};
+
+TEST(OutputTensors, finds_them_in_every_known_container) {
+  const auto count = [](auto value) {
+    int found = 0;
+    const bool known = for_each_tensor(value, [&](auto& tensor) { found += tensor.defined() ? 1 : 100; });
+    return known ? found : -1;
+  };
+  const auto t = torch::ones({1});
+  EXPECT_EQ(count(t), 1);
+  EXPECT_EQ(count(std::make_tuple(t, 3, std::string("x"), t)), 2);
+  EXPECT_EQ(count(std::pair(t, 1.5)), 1);
+  EXPECT_EQ(count(std::vector<torch::Tensor>{t, t, t}), 3);
+  EXPECT_EQ(count(std::map<std::string, std::vector<torch::Tensor>>{{"a", {t}}, {"b", {t, t}}}), 3);
+  EXPECT_EQ(count(std::optional<torch::Tensor>()), 0);
+  EXPECT_EQ(count(std::variant<int, torch::Tensor>(t)), 1);
+  EXPECT_EQ(count(std::make_shared<torch::Tensor>(t)), 1);
+  EXPECT_EQ(count(torch::OrderedDict<std::string, torch::Tensor>({{"a", t}})), 1);
+  EXPECT_EQ(count(Answer{.parts = {t, t}, .extra = t}), 3);
+  EXPECT_EQ(count(std::vector<Answer>{{.parts = {t}}, {.extra = t}}), 2);
+  EXPECT_EQ(count(Opaque{t}), -1);
+}
+
+// `used` names the layers that a forward uses.
+struct ChoiceImpl : torch::nn::Module {
+  Answer forward(const torch::Tensor& x, int used) {
+    Answer answer;
+    if (used & 1) answer.parts.push_back(first(x));
+    if (used & 2) answer.parts.push_back(second(x));
+    if (used & 4) answer.extra = third(x);
+    return answer;
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 2));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(6, 2));
+  torch::nn::Linear third = register_module("third", torch::nn::Linear(6, 2));
+};
+TORCH_MODULE(Choice);
+
+torch::Tensor loss_of(const Answer& answer) {
+  torch::Tensor loss = torch::zeros({});
+  for (const auto& part : answer.parts) loss = loss + part.square().sum();
+  return answer.extra ? loss + answer.extra->sum() : loss;
+}
+
+TEST_P(Features, unused_parameters_take_the_ranks_that_used_them_and_stay_alone_if_none_did) {
+  for (const bool views : {false, true}) {
+    run(2, [&](const GroupHandle& group) {
+      auto net = make<Choice>(1);
+      DistributedDataParallel<Choice> model(net, group,
+                                            {.find_unused_parameters = true, .gradient_as_bucket_view = views});
+      // Rank 0 uses the first layer, rank 1 the second (and both the third in the last round).
+      for (const int third : {0, 0, 4}) {
+        net->zero_grad();
+        const auto x = numbers({3, 6}, group.rank());
+        loss_of(model(x, (1 << group.rank()) | third)).backward();
+        const auto expected = mean_gradients<Choice>(1, 2, [&](Choice& alone, int rank) {
+          loss_of(alone->forward(numbers({3, 6}, rank), (1 << rank) | third)).backward();
+        });
+        const auto parameters = net->parameters();
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          ASSERT_EQ(parameters[i].grad().defined(), expected[i].defined()) << i;
+          if (!expected[i].defined()) continue;
+          expect_close(parameters[i].grad(), expected[i]);
+          EXPECT_FALSE(parameters[i].grad().is_view());
+        }
+      }
+      EXPECT_EQ(model->logging_data().unused_parameters.size(), 2U);
+    });
+  }
+}
+
+TEST_P(Features, no_sync_with_unused_parameters_reduces_what_any_micro_batch_used) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<Choice>(2);
+    DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      for (const int used : {1, 2}) {
+        std::optional<NoSyncGuard> guard;
+        if (used == 1) guard.emplace(model->no_sync());
+        loss_of(model(numbers({3, 6}, group.rank() + used), used)).backward();
+      }
+      const auto expected = mean_gradients<Choice>(2, 2, [&](Choice& alone, int rank) {
+        for (const int used : {1, 2}) loss_of(alone->forward(numbers({3, 6}, rank + used), used)).backward();
+      });
+      for (size_t i = 0; i < 4; ++i) expect_close(net->parameters()[i].grad(), expected[i]);
+      EXPECT_FALSE(net->third->weight.grad().defined());
+    }
+  });
+}
+
+TEST_P(Features, an_output_that_takes_no_part_in_the_loss_is_an_unused_one) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<Choice>(3);
+    DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      const Answer answer = model(numbers({3, 6}, group.rank()), 7);
+      (answer.parts[0].sum() + 0 * answer.parts[1].sum() + answer.extra->sum()).backward();
+      expect_equal(net->second->weight.grad(), torch::zeros({2, 6}));
+    }
+  });
+}
+
+struct OpaqueNet : torch::nn::Module {
+  Opaque forward(const torch::Tensor& x) { return {layer(x)}; }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(6, 2));
+};
+
+TEST(FeaturesTest, an_output_of_unknown_type_is_refused_only_where_it_must_be_looked_into) {
+  run_ranks(2, [](const GroupHandle& group) {
+    const auto x = numbers({3, 6}, 0);
+    DistributedDataParallel<std::shared_ptr<OpaqueNet>> plain(std::make_shared<OpaqueNet>(), group);
+    plain(x).hidden.sum().backward();
+    DistributedDataParallel<std::shared_ptr<OpaqueNet>> searching(std::make_shared<OpaqueNet>(), group,
+                                                                  {.find_unused_parameters = true});
+    EXPECT_THAT(message_of([&] { searching(x); }), HasSubstr("visit_tensors"));
+  });
+}
+
+// Runs its layer again in backward, as checkpointing does in a re-entrant way.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               torch::nn::LinearImpl* layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
+    return layer->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode on(true);
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    torch::autograd::backward({layer->forward(x)}, {gradients[0]});
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+struct ReentrantImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    torch::Tensor y = torch::tanh(in(x));
+    y = Checkpoint::apply(y, twice.get());
+    y = Checkpoint::apply(torch::tanh(y), twice.get());
+    return out(y);
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 4));
+  torch::nn::Linear twice = register_module("twice", torch::nn::Linear(4, 4));
+  torch::nn::Linear never = register_module("never", torch::nn::Linear(4, 4));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
+};
+TORCH_MODULE(Reentrant);
+
+TEST_P(Features, static_graphs_may_have_reentrant_segments_unused_layers_and_layers_used_twice) {
+  for (const bool views : {false, true}) {
+    run(2, [&](const GroupHandle& group) {
+      auto net = make<Reentrant>(4);
+      DistributedDataParallel<Reentrant> model(
+          net, group, {.bucket_cap_bytes = 100, .static_graph = true, .gradient_as_bucket_view = views});
+      torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01));
+      for (int step = 0; step < 4; ++step) {
+        optimizer.zero_grad();
+        model(numbers({3, 6}, group.rank() + 10 * step)).square().sum().backward();
+        const auto expected = mean_gradients<Reentrant>(4, 2, [&](Reentrant& alone, int rank) {
+          alone(numbers({3, 6}, rank + 10 * step)).square().sum().backward();
+        });
+        const auto parameters = net->parameters();
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          ASSERT_EQ(parameters[i].grad().defined(), expected[i].defined()) << "step " << step << " parameter " << i;
+          if (expected[i].defined()) expect_close(parameters[i].grad(), expected[i]);
+        }
+      }
+      EXPECT_TRUE(model->logging_data().static_graph);
+    });
+  }
+}
+
+TEST_P(Features, a_model_used_twice_in_one_loss_reduces_once) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(5);
+    DistributedDataParallel<TwoLayers> model(net, group, {.static_graph = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      const auto once = model(numbers({2, 6}, group.rank()));
+      (once.sum() + model(numbers({2, 6}, group.rank() + 5)).square().sum()).backward();
+      const auto expected = mean_gradients<TwoLayers>(5, 2, [&](TwoLayers& alone, int rank) {
+        (alone(numbers({2, 6}, rank)).sum() + alone(numbers({2, 6}, rank + 5)).square().sum()).backward();
+      });
+      for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
+    }
+  });
+}
+
+TEST_P(Features, ignored_parameters_and_buffers_are_left_alone) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(6 + 100 * group.rank());
+    DistributedDataParallel<TwoLayers> model(net, group, {.ignored = {"second.weight", "second.bias"}});
+    const auto own = make<TwoLayers>(6 + 100 * group.rank());
+    expect_equal(net->first->weight, make<TwoLayers>(6)->first->weight);
+    expect_equal(net->second->weight, own->second->weight);
+    const auto x = numbers({2, 6}, group.rank());
+    model(x).sum().backward();
+    expect_equal(net->second->bias.grad(), torch::full({3}, 2.F));
+    const auto all = all_gather(net->first->bias.grad(), group);
+    expect_equal(all[0], all[1]);
+  });
+}
+
+TEST_P(Features, delayed_parameters_are_reduced_in_one_piece_when_the_trigger_comes) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(7 + 100 * group.rank());
+    DistributedDataParallel<TwoLayers> model(
+        net, group, {.delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}});
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.0));
+    for (const bool set_to_none : {true, false, true}) {
+      optimizer.zero_grad(set_to_none);
+      model(numbers({2, 6}, group.rank())).square().sum().backward();
+      const auto expected = mean_gradients<TwoLayers>(7, 2, [&](TwoLayers& alone, int rank) {
+        alone(numbers({2, 6}, rank)).square().sum().backward();
+      });
+      for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
+    }
+  });
+}
+
+TEST_P(Features, buckets_can_end_after_named_parameters) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(8);
+    DistributedDataParallel<TwoLayers> model(net, group, {.bucket_ends = {"second.weight"}});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(numbers({2, 6}, group.rank())).square().sum().backward();
+    }
+    const auto expected = mean_gradients<TwoLayers>(8, 2, [&](TwoLayers& alone, int rank) {
+      alone(numbers({2, 6}, rank)).square().sum().backward();
+    });
+    for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
+    EXPECT_EQ(model->logging_data().bucket_bytes.size(), 2U);
+  });
+}
+
+struct LookupImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& rows) { return head(table(rows)); }
+  torch::nn::Embedding table =
+      register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(8, 4).sparse(true)));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(4, 1));
+};
+TORCH_MODULE(Lookup);
+
+TEST_P(Features, sparse_gradients_are_reduced_as_such) {
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<Lookup>(9);
+    DistributedDataParallel<Lookup> model(net, group);
+    const auto rows = [](int rank) { return torch::tensor({rank, 3, 5 + rank}, torch::kLong); };
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(rows(group.rank())).sum().backward();
+      const auto expected =
+          mean_gradients<Lookup>(9, 2, [&](Lookup& alone, int rank) { alone(rows(rank)).sum().backward(); });
+      ASSERT_TRUE(net->table->weight.grad().is_sparse());
+      expect_close(net->table->weight.grad().to_dense(), expected[0].to_dense());
+      expect_close(net->head->weight.grad(), expected[1]);
+    }
+  });
+}
+
+TEST_P(Features, an_automatic_bucket_size_settles_on_one_that_all_ranks_share) {
+  run(3, [&](const GroupHandle& group) {
+    auto layer = torch::nn::Linear(nullptr);
+    {
+      static std::mutex mutex;
+      const std::lock_guard lock(mutex);
+      layer = torch::nn::Linear(512, 512);
+    }
+    DistributedDataParallel<torch::nn::Linear> model(layer, group, {.bucket_cap_bytes = kAutoBucketCap});
+    EXPECT_FALSE(model->logging_data().bucket_cap_settled);
+    for (int step = 0; step < 40 && !model->logging_data().bucket_cap_settled; ++step) {
+      layer->zero_grad();
+      model(numbers({2, 512}, group.rank() + step)).sum().backward();
+      const auto all = all_gather(layer->bias.grad(), group);
+      expect_equal(all[0], all[2]);
+    }
+    const auto data = model->logging_data();
+    EXPECT_TRUE(data.bucket_cap_settled);
+    const auto caps = all_gather(torch::tensor({data.bucket_cap_bytes}, torch::kLong), group);
+    expect_equal(caps[0], caps[1]);
+    expect_equal(caps[0], caps[2]);
+  });
+}
+
+TEST(FeaturesTest, logging_data_tells_buckets_and_times) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group, {.bucket_cap_bytes = 100});
+    for (int step = 0; step < 4; ++step) model(numbers({2, 6}, group.rank())).sum().backward();
+    const auto data = model->logging_data();
+    EXPECT_EQ(data.world_size, 2);
+    EXPECT_EQ(data.parameter_tensors, 4);
+    EXPECT_EQ(data.parameter_bytes, 4 * (48 + 8 + 24 + 3));
+    EXPECT_TRUE(data.has_rebuilt_buckets);
+    EXPECT_EQ(data.bucket_bytes, (std::vector<int64_t>{4 * (3 + 24), 4 * (8 + 48)}));
+    EXPECT_GT(data.last.backward.count(), 0);
+    EXPECT_GT(data.average.communication.count(), 0);
+    EXPECT_THAT(data.table(), testing::AllOf(HasSubstr("TwoLayers"), HasSubstr("108, 224 bytes")));
+  });
+}
+
+TEST(FeaturesTest, a_single_process_has_no_reducer_and_the_same_interface) {
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  auto net = make<TwoLayers>(1);
+  DistributedDataParallel<TwoLayers> model(net, group, {.find_unused_parameters = true, .static_graph = true});
+  const auto expected = mean_gradients<TwoLayers>(1, 1, [&](TwoLayers& alone, int) {
+    alone(numbers({2, 6}, 0)).sum().backward();
+  });
+  model->join([&] { model(numbers({2, 6}, 0)).sum().backward(); });
+  for (size_t i = 0; i < expected.size(); ++i) expect_equal(net->parameters()[i].grad(), expected[i]);
+  EXPECT_EQ(model->logging_data().world_size, 1);
+  EXPECT_TRUE(is_wrapped(*net));
+}
+
+}  // namespace
+}  // namespace ddp

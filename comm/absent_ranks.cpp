@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/store_keys.h"
@@ -39,6 +40,12 @@ std::string absent_ranks(const GroupState& state, uint64_t operation) {
       if (silent.empty() || std::chrono::steady_clock::now() > deadline) break;
       std::this_thread::sleep_for(kPollInterval);
     }
+    // Those known to have left are the cause; others may still be waiting in the same collective.
+    std::vector<int> left;
+    for (const int rank : silent) {
+      if (store->check({keys::exited(rank)})) left.push_back(rank);
+    }
+    if (!left.empty()) silent = std::move(left);
   } catch (const std::exception&) {
     store_is_gone = true;
   }

@@ -63,10 +63,23 @@ void GroupState::close() {
   leave_store_last(parts.store, parts.hosts_store);
 }
 
+namespace {
+
+// For the messages of ranks that still wait for this one.
+void announce_exit(const c10::intrusive_ptr<c10d::Store>& store, int rank) noexcept {
+  try {
+    if (store) store->set(keys::exited(rank), std::string("1"));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
+  }
+}
+
+}  // namespace
+
 void GroupState::abort() noexcept {
   try {
     Parts parts = release();
     if (!parts.group) return;
+    announce_exit(parts.store, info_.rank);
     parts.group->abort();
     // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
     // that is giving up.

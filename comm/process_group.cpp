@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <torch/csrc/distributed/c10d/debug.h>
+#include <csignal>
 #include <cstdio>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -136,6 +137,13 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_group(const c10::intrusive_ptr<c10d:
   return group;
 }
 
+// gloo writes to sockets whose peer may have gone: without this a rank would die of SIGPIPE, with no message, when
+// another one fails. Python ignores the signal for every program; here a program's own choice is kept.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 std::chrono::milliseconds default_timeout(const BackendMap& backends) {
   const bool nccl_only = backends.cpu.empty() && backends.cuda == "nccl";
   return std::chrono::minutes(nccl_only ? 10 : 30);
@@ -145,6 +153,7 @@ std::chrono::milliseconds default_timeout(const BackendMap& backends) {
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   tune_malloc();
+  ignore_broken_pipes();
   c10d::setDebugLevelFromEnvironment();
   install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();

@@ -1,5 +1,6 @@
 #include "tests/support/ranks.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -14,6 +15,11 @@
 
 namespace ddp::test {
 namespace {
+
+// As init_process_group() does: gloo writes to sockets whose peer may have gone.
+[[gnu::constructor]] void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 // LibTorch 2.11's flight recorder is one object a process and writes to one of its maps without a lock, so groups in
 // several threads crash now and then. It reads this variable at its first use.

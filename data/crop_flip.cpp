@@ -4,32 +4,18 @@
 #include <stdexcept>
 #include <string>
 
+#include "data/sample_random.h"
+
 namespace ddp {
-namespace {
-
-/// SplitMix64's output function (Steele, Lea and Flood, 2014): every bit of the result depends on every bit of the
-/// input.
-uint64_t mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
-
-}  // namespace
-
 CropFlip draw_crop_flip(const CropFlipOptions& options, int64_t epoch, int64_t index) {
   if (options.padding < 0) {
     throw std::invalid_argument("Invalid padding " + std::to_string(options.padding) + ", it should not be negative");
   }
   const uint64_t places = 2 * static_cast<uint64_t>(options.padding) + 1;
-  const uint64_t first = mix(mix(mix(options.seed) ^ static_cast<uint64_t>(epoch)) ^ static_cast<uint64_t>(index));
-  const uint64_t second = mix(first);
-  // The upper halves, scaled: no bias that matters, and no division.
-  const auto place = [&](uint64_t random) {
-    return static_cast<int64_t>((random >> 32) * places >> 32) - options.padding;
-  };
-  return {.down = place(first), .right = place(second), .is_flipped = options.flip && (second & 1) != 0};
+  SampleRandom random(options.seed, epoch, index);
+  const int64_t down = random.below(places) - options.padding;
+  const int64_t right = random.below(places) - options.padding;
+  return {.down = down, .right = right, .is_flipped = options.flip && random.below(2) == 1};
 }
 
 void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int64_t height, int64_t width,

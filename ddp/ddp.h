@@ -10,6 +10,7 @@
 #include "data/augmented_cifar10.h"
 #include "data/batches.h"
 #include "data/cifar10.h"
+#include "data/image_folder.h"
 #include "data/loader.h"
 #include "ddp/apex_settings.h"
 #include "ddp/comm_hooks.h"

@@ -62,6 +62,18 @@ double ours(const ddp::Cifar10& images, int workers, double seconds) {
   });
 }
 
+double folder(const std::string& root, int workers, double seconds) {
+  const ddp::ImageFolder dataset(ddp::list_image_folder(root), {.augment = true});
+  ddp::DistributedSampler sampler(dataset.size());
+  ddp::Loader loader(dataset, sampler, {.batch_size = 32, .workers = workers});
+  return images_per_second(seconds, [&](int64_t epoch) {
+    sampler.set_epoch(epoch);
+    int64_t count = 0;
+    for (auto& batch : loader) count += batch.target.numel();
+    return count;
+  });
+}
+
 double libtorch(const ddp::Cifar10& images, int workers, double seconds) {
   namespace data = torch::data;
   auto loader = data::make_data_loader<data::samplers::RandomSampler>(
@@ -81,11 +93,15 @@ double libtorch(const ddp::Cifar10& images, int workers, double seconds) {
 int main(int argc, char** argv) try {
   if (argc != 5) return 2;
   at::set_num_threads(1);
-  const ddp::Cifar10 images(argv[4], ddp::Cifar10::Split::kTrain, kNormalization);
+  const std::string kind = argv[1];
   const int workers = std::stoi(argv[2]);
   const double seconds = std::stod(argv[3]);
-  std::printf("%.1f\n",
-              std::string(argv[1]) == "ours" ? ours(images, workers, seconds) : libtorch(images, workers, seconds));
+  if (kind == "folder") {
+    std::printf("%.1f\n", folder(argv[4], workers, seconds));
+    return 0;
+  }
+  const ddp::Cifar10 images(argv[4], ddp::Cifar10::Split::kTrain, kNormalization);
+  std::printf("%.1f\n", kind == "ours" ? ours(images, workers, seconds) : libtorch(images, workers, seconds));
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -1,4 +1,5 @@
-"""The same work with PyTorch's DataLoader and torchvision's transforms: `torchvision_loader.py WORKERS SECONDS FOLDER`."""
+"""The same work with PyTorch's DataLoader and torchvision's transforms: `torchvision_loader.py [folder] WORKERS SECONDS
+FOLDER`, where `folder` is for an image folder at 224 pixels."""
 
 import pathlib
 import sys
@@ -7,7 +8,7 @@ import time
 import numpy
 import torch
 from PIL import Image
-from torchvision import transforms
+from torchvision import datasets, transforms
 
 
 class Cifar10(torch.utils.data.Dataset):
@@ -32,11 +33,19 @@ class Cifar10(torch.utils.data.Dataset):
         return self.transform(Image.fromarray(self.images[index])), self.labels[index]
 
 
+def image_folder(root):
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    steps.append(transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return datasets.ImageFolder(root, transforms.Compose(steps))
+
+
 def main():
-    workers, seconds, folder = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    is_folder = sys.argv[1] == "folder"
+    workers, seconds, root = int(sys.argv[-3]), float(sys.argv[-2]), sys.argv[-1]
     torch.set_num_threads(1)
+    dataset, batch_size = (image_folder(root), 32) if is_folder else (Cifar10(root), 128)
     loader = torch.utils.data.DataLoader(
-        Cifar10(folder), 128, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+        dataset, batch_size, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
     sum(len(target) for _, target in loader)
     images, start = 0, time.monotonic()
     while time.monotonic() - start < seconds:

@@ -7,11 +7,20 @@
 #include <string>
 
 #include "data/image.h"
+#include "data/image_transform.h"
 #include "data/nifti_format.h"
+#include "data/resize.h"
 
 namespace {
 
-void print(const std::string& path) {
+ddp::Image resized(const ddp::Image& image, const std::string& how) {
+  if (how == "centre") return ddp::resize_and_crop_centre(image, 256, 224);
+  const size_t cross = how.find('x');
+  return ddp::resize(image, {.height = image.height, .width = image.width}, std::stoll(how.substr(0, cross)),
+                     std::stoll(how.substr(cross + 1)));
+}
+
+void print(const std::string& path, const std::string& how) {
   const auto number = [](int64_t value) { return static_cast<long long>(value); };
   if (path.ends_with(".nii") || path.ends_with(".nii.gz")) {
     const ddp::NiftiVolume volume = ddp::read_nifti(path);
@@ -19,7 +28,8 @@ void print(const std::string& path) {
     std::fwrite(volume.values.data(), sizeof(float), volume.values.size(), stdout);
     return;
   }
-  const ddp::Image image = ddp::read_image(path);
+  ddp::Image image = ddp::read_image(path);
+  if (!how.empty()) image = resized(image, how);
   std::printf("0 %lld %lld\n", number(image.height), number(image.width));
   std::fwrite(image.pixels.data(), 1, image.pixels.size(), stdout);
 }
@@ -27,7 +37,15 @@ void print(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  for (int i = 1; i < argc; ++i) print(argv[i]);
+  std::string how;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "centre" || argument.find('.') == std::string::npos) {
+      how = argument;
+    } else {
+      print(argument, how);
+    }
+  }
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

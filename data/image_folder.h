@@ -1,0 +1,56 @@
+// Pictures in a folder per class, read when they are asked for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "data/batch.h"
+#include "data/image.h"
+#include "data/image_folder_listing.h"
+#include "data/normalization.h"
+
+namespace ddp {
+
+struct ImageFolderOptions {
+  int64_t size = 224;  ///< height and width of what a network gets
+  /// Training: a random part (8 to 100 % of the area), mirrored half of the time. Else: the centre of the picture, its
+  /// shorter side scaled to `shorter_side`.
+  bool augment = false;
+  int64_t shorter_side = 256;
+  uint64_t seed = 0;  ///< of the augmentation
+  Normalization normalization = {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};  ///< ImageNet's
+  bool skip_unreadable = false;  ///< leave damaged pictures out of their batch and count them, instead of throwing
+  DecodeOptions decode{};
+};
+
+/// The pictures of a listing, for a Loader. Safe from several threads.
+///
+///     auto split = ddp::split_listing(ddp::list_image_folder(root), 0.2, /*seed=*/0);
+///     ddp::ImageFolder train(split.train, {.augment = true});
+class ImageFolder {
+ public:
+  /// Throws std::invalid_argument for sizes below 1, a crop larger than the picture, and an unusable normalization.
+  explicit ImageFolder(ImageListing listing, const ImageFolderOptions& options = {});
+
+  int64_t size() const { return static_cast<int64_t>(listing_.files.size()); }
+  const ImageListing& listing() const { return listing_; }
+
+  /// The pictures with these indices: data float32 (B, 3, size, size), target int64 (B). Depends on seed, epoch and
+  /// index alone. Throws std::out_of_range, and DataError naming the file that cannot be read.
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const;
+
+  /// Pictures left out so far, with skip_unreadable.
+  int64_t skipped() const { return skipped_->load(); }
+
+ private:
+  void read(int64_t index, int64_t epoch, std::span<float> out) const;
+
+  ImageListing listing_;
+  ImageFolderOptions options_;
+  NormalizationTable table_;
+  std::shared_ptr<std::atomic<int64_t>> skipped_;
+};
+
+}  // namespace ddp

@@ -29,3 +29,5 @@
 #include "samplers/random_sampler.h"
 #include "samplers/sequential_sampler.h"
 #include "samplers/weighted_sampler.h"
+#include "syncbn/conversion.h"
+#include "syncbn/sync_batch_norm.h"

@@ -1,0 +1,29 @@
+// Internal: batch norm's arithmetic on the CPU. LibTorch's own operators for the purpose exist for GPUs only.
+// Statistics and sums are in double, so that large means and tiny variances lose nothing; results in the input's type.
+#pragma once
+
+#include "syncbn/arithmetic.h"
+#include "syncbn/simd_kernels.h"
+
+namespace ddp::detail {
+
+class CpuArithmetic final : public Arithmetic {
+ public:
+  explicit CpuArithmetic(const SimdLevel& level = simd_level()) : level_(level) {}
+
+  at::Tensor local_row(const at::Tensor& x, const Share& share) const override;
+  RowSummary summary(const at::Tensor& rows, int64_t rank) const override;
+  BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
+                        const RunningStatistics& running) const override;
+  at::Tensor normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
+                       const at::Tensor& bias) const override;
+  LocalGradients local_gradients(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
+                                 const at::Tensor& weight) const override;
+  at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
+                            const at::Tensor& weight, const at::Tensor& sums) const override;
+
+ private:
+  const SimdLevel& level_;
+};
+
+}  // namespace ddp::detail

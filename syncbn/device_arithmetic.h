@@ -1,0 +1,27 @@
+// Internal: batch norm's arithmetic on GPUs, with the operators that LibTorch's own synchronised batch norm is made of.
+// Nothing waits for the device.
+#pragma once
+
+#include "syncbn/arithmetic.h"
+
+namespace ddp::detail {
+
+class DeviceArithmetic final : public Arithmetic {
+ public:
+  at::Tensor local_row(const at::Tensor& x, const Share& share) const override;
+  RowSummary summary(const at::Tensor& rows, int64_t rank) const override;
+  /// Works on tensors of any device.
+  BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
+                        const RunningStatistics& running) const override;
+  at::Tensor normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
+                       const at::Tensor& bias) const override;
+  LocalGradients local_gradients(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
+                                 const at::Tensor& weight) const override;
+  at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
+                            const at::Tensor& weight, const at::Tensor& sums) const override;
+};
+
+/// A row as DeviceArithmetic gathers it, out of a rank's means, biased variances and number of values per channel.
+at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_t values);
+
+}  // namespace ddp::detail

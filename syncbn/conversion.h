@@ -42,7 +42,7 @@ size_t revert_sync_batchnorm(torch::nn::Module& model);
 
 template <typename Contained>
 size_t convert_sync_batchnorm(const torch::nn::ModuleHolder<Contained>& model, const GroupHandle& group) {
-  return convert_sync_batchnorm(*model, group);
+  return convert_sync_batchnorm(*model.ptr(), group);
 }
 template <typename Contained>
 size_t convert_sync_batchnorm(const std::shared_ptr<Contained>& model, const GroupHandle& group) {
@@ -50,7 +50,7 @@ size_t convert_sync_batchnorm(const std::shared_ptr<Contained>& model, const Gro
 }
 template <typename Contained>
 size_t revert_sync_batchnorm(const torch::nn::ModuleHolder<Contained>& model) {
-  return revert_sync_batchnorm(*model);
+  return revert_sync_batchnorm(*model.ptr());
 }
 template <typename Contained>
 size_t revert_sync_batchnorm(const std::shared_ptr<Contained>& model) {

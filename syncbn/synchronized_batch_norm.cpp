@@ -105,6 +105,7 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
 
     context->save_for_backward(
         {x, weight.value_or(at::Tensor()), statistics.mean, statistics.invstd, statistics.count});
+    context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["records_gradient"] = records_gradient;
     context->saved_data["layer"] = c10::IValue::make_capsule(c10::make_intrusive<LayerReference>(layer));
     return arithmetic->normalize(x, statistics, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()));
@@ -130,9 +131,12 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
         reduce_sums(local.sums, *layer, x);
         dx = arithmetic->input_gradient(dy, x, statistics, weight, local.sums);
       }
-      // Autograd drops the gradients of arguments that need none, and casts to the arguments' types.
-      results = {dx, local.weight, local.bias, {}, {}, {}, {}};
-      if (!weight.defined()) results[1] = at::Tensor();
+      // One for each argument of forward, undefined for those that were none. Autograd drops what nobody needs and
+      // casts to the arguments' types.
+      results.resize(7);
+      results[0] = dx;
+      if (weight.defined()) results[1] = local.weight;
+      if (context->saved_data["has_bias"].toBool()) results[2] = local.bias;
     }
     return create_graph ? refuse_second_derivative(std::move(results), *layer) : results;
   }

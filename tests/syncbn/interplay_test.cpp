@@ -1,0 +1,225 @@
+// SyncBatchNorm together with the rest: DistributedDataParallel, optimizers, checkpoints, a real network.
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <mutex>
+
+#include "comm/collectives.h"
+#include "ddp/distributed_data_parallel.h"
+#include "examples/models/resnet.h"
+#include "syncbn/conversion.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::run_ranks;
+using test::Wire;
+using torch::Tensor;
+
+Tensor numbers(torch::IntArrayRef shape, uint64_t seed) {
+  return torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("second", second);
+    uint64_t seed = 1;
+    const torch::NoGradGuard no_grad;
+    to(torch::kDouble);
+    for (Tensor& parameter : parameters()) parameter.copy_(numbers(parameter.sizes(), seed++));
+  }
+  Tensor forward(const Tensor& x) { return second(torch::tanh(norm(first(x)))); }
+
+  torch::nn::Linear first{6, 8};
+  torch::nn::BatchNorm1d norm{8};
+  torch::nn::Linear second{8, 3};
+};
+TORCH_MODULE(Net);
+
+// Modules draw their first weights from the generator that all threads share.
+template <typename Model, typename... Arguments>
+Model make(Arguments&&... arguments) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return Model(std::forward<Arguments>(arguments)...);
+}
+
+void expect_close(const torch::nn::Module& actual, const torch::nn::Module& expected, double relative) {
+  const auto compare = [&](const auto& a, const auto& e) {
+    for (const auto& item : e) {
+      const Tensor value = a[item.key()];
+      const double scale = std::max(1e-3, item.value().detach().abs().max().template item<double>());
+      const double difference = (value - item.value()).abs().max().template item<double>();
+      EXPECT_LE(difference, relative * scale) << item.key();
+    }
+  };
+  compare(actual.named_parameters(), expected.named_parameters());
+  compare(actual.named_buffers(), expected.named_buffers());
+}
+
+void expect_equal_buffers(const torch::nn::Module& model, const GroupHandle& group) {
+  for (const auto& item : model.named_buffers()) {
+    const Tensor all = all_gather(item.value().contiguous(), group);
+    for (int rank = 1; rank < group.size(); ++rank) EXPECT_TRUE(torch::equal(all[rank], all[0])) << item.key();
+  }
+}
+
+torch::optim::SGD optimizer_for(torch::nn::Module& model, double rate) {
+  return torch::optim::SGD(model.parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
+}
+
+TEST(Interplay, a_wrapped_converted_model_follows_one_process_with_the_whole_batch) {
+  constexpr int kSteps = 10;
+  auto whole = make<Net>();
+  auto whole_optimizer = optimizer_for(*whole, 0.05);
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    whole_optimizer.zero_grad();
+    whole(numbers({8, 6}, step)).square().mean().backward();
+    whole_optimizer.step();
+  }
+  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+    run_ranks(2,
+              [&](const GroupHandle& group) {
+                auto net = make<Net>();
+                convert_sync_batchnorm(net, group);
+                DistributedDataParallel<Net> model(net, group);
+                auto optimizer = optimizer_for(*net, 0.05);
+                for (uint64_t step = 0; step < kSteps; ++step) {
+                  optimizer.zero_grad();
+                  model(numbers({8, 6}, step).chunk(2)[static_cast<size_t>(group.rank())]).square().mean().backward();
+                  optimizer.step();
+                }
+                expect_close(*net, *whole, 1e-10);
+                expect_equal_buffers(*net, group);
+              },
+              {.wire = wire});
+  }
+}
+
+TEST(Interplay, no_sync_accumulates_and_still_shares_statistics) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto whole = make<Net>();
+    auto net = make<Net>();
+    convert_sync_batchnorm(net, group);
+    DistributedDataParallel<Net> model(net, group);
+    const auto share = [&](uint64_t seed) { return numbers({8, 6}, seed).chunk(2)[static_cast<size_t>(group.rank())]; };
+    {
+      const auto guard = model->no_sync();
+      model(share(0)).square().mean().backward();
+    }
+    model(share(1)).square().mean().backward();
+    for (uint64_t seed : {0U, 1U}) whole(numbers({8, 6}, seed)).square().mean().backward();
+    for (const auto& item : net->named_parameters()) {
+      const Tensor& expected = whole->named_parameters()[item.key()].grad();
+      EXPECT_TRUE(torch::allclose(item.value().grad(), expected, 1e-10, 1e-12)) << item.key();
+    }
+    expect_close(*net->norm, *whole->norm, 1e-12);
+    expect_equal_buffers(*net, group);
+  });
+}
+
+TEST(Interplay, the_wrapper_refuses_no_order_but_its_own) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>();
+    {
+      const DistributedDataParallel<Net> model(net, group);
+      EXPECT_THROW(convert_sync_batchnorm(net, group), std::logic_error);
+      EXPECT_THROW(convert_sync_batchnorm(*model.ptr(), group), std::logic_error);
+    }
+    EXPECT_EQ(convert_sync_batchnorm(net, group), 1U);
+  });
+}
+
+// What torch.utils.checkpoint does: forward without a graph, and again in backward.
+struct Checkpointed : torch::autograd::Function<Checkpointed> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, NetImpl* net) {
+    context->save_for_backward({x});
+    context->saved_data["net"] = reinterpret_cast<int64_t>(net);
+    return net->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    auto* net = reinterpret_cast<NetImpl*>(context->saved_data["net"].toInt());
+    const at::AutoGradMode with_graph(true);
+    Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    net->forward(x).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+TEST(Interplay, activation_checkpointing_runs_forward_twice_on_all_ranks) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>();
+    auto plain = make<Net>();
+    convert_sync_batchnorm(net, group);
+    convert_sync_batchnorm(plain, group);
+    const Tensor input = numbers({4, 6}, static_cast<uint64_t>(group.rank()));
+    Tensor x = input.clone().requires_grad_();
+    Checkpointed::apply(x, net.get()).square().sum().backward();
+    Tensor y = input.clone().requires_grad_();
+    plain(y).square().sum().backward();
+    EXPECT_TRUE(torch::allclose(x.grad(), y.grad(), 1e-12, 1e-13));
+    EXPECT_TRUE(torch::allclose(net->first->weight.grad(), plain->first->weight.grad(), 1e-12, 1e-13));
+    EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), 2) << "as with torch::nn::BatchNorm";
+    expect_equal_buffers(*net, group);
+  });
+}
+
+TEST(Interplay, resnet18_with_2_ranks_of_8_follows_1_process_of_16_over_20_steps) {
+  constexpr int kSteps = 20;
+  const auto images = [](uint64_t step) { return numbers({16, 3, 64, 64}, step).to(torch::kFloat); };
+  const auto labels = [](uint64_t step) {
+    return torch::randint(10, {16}, at::detail::createCPUGenerator(1000 + step), torch::kLong);
+  };
+  const auto make_resnet = [] {
+    auto net = make<models::ResNet18>(models::ResNetOptions{.num_classes = 10});
+    uint64_t seed = 1;
+    const torch::NoGradGuard no_grad;
+    for (Tensor& parameter : net->parameters()) {
+      if (parameter.dim() > 1) {
+        const auto fan = static_cast<double>(parameter.numel() / parameter.size(0));
+        parameter.copy_(numbers(parameter.sizes(), seed++) * std::sqrt(2 / fan));
+      }
+    }
+    return net;
+  };
+  const auto train = [&](auto& model, torch::nn::Module& net, int rank, int size) {
+    auto optimizer = optimizer_for(net, 0.01);
+    std::vector<double> losses;
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      const auto part = [&](const Tensor& all) { return all.chunk(size)[static_cast<size_t>(rank)]; };
+      const Tensor loss = torch::nn::functional::cross_entropy(model(part(images(step))), part(labels(step)));
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.item<double>());
+    }
+    return losses;
+  };
+  auto whole = make_resnet();
+  const auto expected = train(whole, *whole, 0, 1);
+  run_ranks(2, [&](const GroupHandle& group) {
+    auto net = make_resnet();
+    EXPECT_EQ(convert_sync_batchnorm(net, group), 20U);
+    DistributedDataParallel<models::ResNet18> model(net, group);
+    const auto own = train(model, *net, group.rank(), group.size());
+    Tensor losses = torch::tensor(own, torch::kDouble);
+    all_reduce(losses, group, ReduceOp::kAvg);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const double whole_loss = expected[static_cast<size_t>(step)];
+      EXPECT_NEAR(losses[step].item<double>(), whole_loss, 1e-2 * whole_loss) << "step " << step;
+    }
+    expect_close(*net, *whole, 2e-2);
+    expect_equal_buffers(*net, group);
+  });
+}
+
+}  // namespace
+}  // namespace ddp

@@ -24,6 +24,7 @@ class Obituary final : public torch::autograd::FunctionPreHook {
 };
 
 void announce_death(const at::Tensor& tensor) {
+  torch::autograd::impl::materialize_autograd_meta(tensor);  // hooks live there, and buffers have none
   const auto& hooks = torch::autograd::impl::hooks(tensor);
   const bool has_one = std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
     return dynamic_cast<const Obituary*>(hook.get()) != nullptr;

@@ -7,7 +7,7 @@
 namespace ddp::detail {
 
 /// Bit patterns of c10::BFloat16 and c10::Half. Their own headers must not be seen here: an inline function compiled
-/// for AVX-512 could be the one that the linker keeps for the whole program.
+/// for AVX2 could be the one that the linker keeps for the whole program.
 struct BFloat16Bits {
   uint16_t bits;
 };
@@ -106,7 +106,7 @@ inline const SimdKernels<HalfBits>& SimdLevel::kernels() const {
 }
 
 /// The levels that this machine can run, the fastest first.
-int supported_simd_levels(const SimdLevel* (&levels)[3]);
+int supported_simd_levels(const SimdLevel* (&levels)[2]);
 
 /// The one to use.
 const SimdLevel& simd_level();

@@ -3,6 +3,7 @@
 The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
   - only comm/ includes c10d, gloo, CUDA and NCCL headers;
   - ddp/ddp.h, the umbrella header, may include any folder's public headers.
+  - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left.
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
@@ -39,8 +40,33 @@ def read_arrows(design: str) -> dict[str, set[str]]:
     return allowed
 
 
+def read_layers(design: str) -> dict[str, dict[str, int]]:
+    """{folder: {sub-folder: its layer}}."""
+    layers = {}
+    for match in re.finditer(r"^    inside (\w+): (.+<.+)$", design, re.MULTILINE):
+        groups = enumerate(match[2].split("<"))
+        layers[match[1]] = {name.strip(): layer for layer, group in groups for name in group.split(",")}
+    return layers
+
+
+def layer_violations(root: pathlib.Path, design: str):
+    for folder, layers in read_layers(design).items():
+        for path in sorted((root / folder).glob("*/*")):
+            own = path.parent.name
+            if own not in layers:
+                yield f"{path.relative_to(root)}: docs/design.md names no layer for {folder}/{own}"
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = INCLUDE.match(line)
+                parts = match[1].split("/") if match else []
+                if len(parts) == 3 and parts[0] == folder and parts[1] != own and layers[parts[1]] >= layers[own]:
+                    yield f"{path.relative_to(root)}:{number}: includes {match[1]}, which is not below it in docs/design.md"
+
+
 def violations(root: pathlib.Path):
-    arrows = read_arrows((root / "docs/design.md").read_text())
+    design = (root / "docs/design.md").read_text()
+    yield from layer_violations(root, design)
+    arrows = read_arrows(design)
     if not arrows:
         yield "docs/design.md: no arrows found"
     for folder, allowed in sorted(arrows.items()):

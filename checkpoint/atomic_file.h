@@ -6,31 +6,33 @@
 #include <cstddef>
 #include <filesystem>
 
+#include "checkpoint/storage/byte_sink.h"
+#include "checkpoint/storage/file_system.h"
+
 namespace ddp {
 
 /// Writes one file atomically. Use: construct, write() as often as needed, commit(). Without commit() the destructor
 /// removes the temporary file and the target keeps what it had. One writer per target at a time. All members throw
 /// std::system_error naming the path and the system's reason.
-class AtomicFile {
+class AtomicFile : public storage::ByteSink {
  public:
   /// Creates `<target>.tmp-<random>`, after removing such files that a killed process has left for the same target.
   explicit AtomicFile(std::filesystem::path target);
-  ~AtomicFile();
+  ~AtomicFile() override;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   /// Appends `size` bytes.
-  void write(const void* data, size_t size);
+  void write(const void* data, size_t size) override;
 
   /// Makes the bytes durable and gives them the target's name, replacing what was there.
   void commit();
 
  private:
-  [[noreturn]] void fail(const char* action, int error) const;
-
+  storage::FileSystem file_system_;
   std::filesystem::path target_;
   std::filesystem::path temporary_;
-  int descriptor_ = -1;
+  storage::FileDescriptor file_;
 };
 
 }  // namespace ddp

@@ -1,33 +1,20 @@
 #include "checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/tensor_files.h"
 #include "comm/collectives.h"
 
 namespace ddp {
 namespace {
-
-// Runs `action`; the reason why it failed, or nothing.
-template <typename Action>
-std::string failure_of(Action&& action) {
-  try {
-    action();
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return *error.what() != '\0' ? error.what() : "unknown error";
-  }
-}
 
 void write_checkpoint(const std::filesystem::path& path, const CheckpointState& state, Metadata metadata) {
   const auto model = module_state(state.model.get());
@@ -52,27 +39,14 @@ struct VerifiedState {
   }
 };
 
-VerifiedState read_checkpoint(const SafetensorsFile& file, const CheckpointState& state) {
+VerifiedState read_checkpoint(const StoredTensors& file, const CheckpointState& state) {
   const auto model = module_state(state.model.get());
   VerifiedState verified;
-  verified.metadata = file.header().metadata;
+  verified.metadata = file.metadata;
   verified.metadata.erase(kOptimizerKey);
-  verified.model = read_matching(file, model, optimizer_tensor_names(file));
+  verified.model = read_matching(file, model, optimizer_tensor_names(file)).assignments;
   if (state.optimizer) verified.optimizer = read_optimizer_state(file, *state.optimizer, model);
   return verified;
-}
-
-// One text for all ranks' failures; empty when there are none.
-std::string combine(const std::vector<std::string>& failures) {
-  const bool all_equal = std::all_of(failures.begin(), failures.end(),
-                                     [&](const std::string& failure) { return failure == failures.front(); });
-  if (all_equal) return failures.front();
-  std::string text;
-  for (size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    text += (text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": " + failures[rank];
-  }
-  return text;
 }
 
 }  // namespace
@@ -88,13 +62,9 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointState& s
 Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group) {
   // Whoever writes the file may have been rank 0 just now.
   barrier(group);
-  std::unique_ptr<SafetensorsFile> file;
   VerifiedState verified;
-  auto failure = failure_of([&] {
-    file = std::make_unique<SafetensorsFile>(path);
-    verified = read_checkpoint(*file, state);
-  });
-  failure = combine(all_gather_strings(failure, group));
+  auto failure = failure_of([&] { verified = read_checkpoint(open_tensors(path), state); });
+  failure = combined_failures(failure, group);
   if (!failure.empty()) throw std::runtime_error("cannot load the checkpoint: " + failure);
   verified.apply();
   return verified.metadata;
@@ -110,8 +80,7 @@ Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const 
 }
 
 Metadata load_weights(const std::filesystem::path& path, ModuleRef model) {
-  const SafetensorsFile file(path);
-  const auto verified = read_checkpoint(file, {.model = model});
+  const auto verified = read_checkpoint(open_tensors(path), {.model = model});
   verified.apply();
   return verified.metadata;
 }

@@ -1,38 +1,19 @@
 // Saving and resuming a training run. Rank 0 writes one safetensors file; every rank reads it.
 #pragma once
 
-#include <concepts>
 #include <filesystem>
 #include <functional>
 #include <optional>
 
+#include "checkpoint/module_ref.h"
 #include "checkpoint/safetensors_header.h"
 #include "comm/process_group.h"
 
-namespace torch::nn {
-class Module;
-}
 namespace torch::optim {
 class Optimizer;
 }
 
 namespace ddp {
-
-/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper.
-class ModuleRef {
- public:
-  ModuleRef(torch::nn::Module& module) : module_(&module) {}
-  template <typename Holder>
-  requires requires(Holder& holder) {
-    { *holder } -> std::convertible_to<torch::nn::Module&>;
-  }
-  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*holder)) {}
-
-  torch::nn::Module& get() const { return *module_; }
-
- private:
-  torch::nn::Module* module_;
-};
 
 /// What a checkpoint saves and restores.
 struct CheckpointState {

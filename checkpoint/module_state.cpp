@@ -9,11 +9,12 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include "checkpoint/name_pattern.h"
+
 namespace ddp {
 namespace {
 
 using safetensors::quote_name;
-using safetensors::TensorEntry;
 
 constexpr std::string_view kWrapperPrefix = "module.";
 
@@ -65,64 +66,69 @@ TensorMap module_state(const torch::nn::Module& module) {
   return state;
 }
 
-std::vector<Assignment> read_matching(const SafetensorsFile& file, const TensorMap& expected,
-                                      const std::set<std::string>& ignored) {
-  std::map<std::string, const TensorEntry*> stored;
-  for (const auto& entry : file.header().tensors) {
-    if (ignored.count(entry.name) == 0) stored.emplace(entry.name, &entry);
+MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
+                          const MatchOptions& options) {
+  std::map<std::string, at::Tensor> candidates;
+  for (const auto& [name, tensor] : stored.tensors) {
+    if (ignored.count(name) == 0) candidates.emplace(name, tensor);
   }
   // The metadata that says which names share a tensor may be prefixed too, like the tensors' own names.
   std::string prefix;
   {
     std::vector<std::string> names;
-    for (const auto& [name, entry] : stored) names.push_back(name);
+    for (const auto& [name, tensor] : candidates) names.push_back(name);
     if (const auto length = shared_wrapper_prefix(names); length > 0) prefix = names.front().substr(0, length);
   }
   const auto find = [&](const std::string& name) {
-    auto found = stored.find(prefix + name);
-    if (found != stored.end()) return found;
-    const auto alias = file.header().metadata.find(prefix + name);
-    return alias == file.header().metadata.end() ? stored.end() : stored.find(alias->second);
+    auto found = candidates.find(prefix + name);
+    if (found != candidates.end()) return found;
+    const auto alias = stored.metadata.find(prefix + name);
+    return alias == stored.metadata.end() ? candidates.end() : candidates.find(alias->second);
+  };
+  const auto wanted = [&](const std::string& name) {
+    return (options.only.empty() || matches_any(name, options.only)) && !matches_any(name, options.skip);
   };
 
-  struct Match {
-    at::Tensor target;
-    const TensorEntry* entry;
-  };
-  std::vector<Match> matches;
+  MatchResult result;
   std::vector<std::string> missing, unexpected, different;
   std::set<std::string> used;
   for (const auto& [name, tensor] : expected) {
+    if (!wanted(name)) continue;
     const auto found = find(name);
-    if (found == stored.end()) {
+    if (found == candidates.end()) {
+      result.missing.push_back(name);
       missing.push_back(quote_name(name));
       continue;
     }
-    const auto& entry = *found->second;
-    used.insert(entry.name);
-    if (tensor.sizes() != at::IntArrayRef(entry.shape) || tensor.scalar_type() != scalar_type(entry)) {
+    const auto& value = found->second;
+    used.insert(found->first);
+    if (tensor.sizes() != value.sizes() || tensor.scalar_type() != value.scalar_type()) {
       different.push_back(quote_name(name) + " is " + describe(tensor.scalar_type(), tensor.sizes()) +
-                          " in the model, but " + describe(scalar_type(entry), entry.shape) + " in the file");
+                          " in the model, but " + describe(value.scalar_type(), value.sizes()) + " in the file");
     }
-    matches.push_back({tensor, &entry});
+    result.assignments.push_back({tensor, value});
   }
-  for (const auto& [name, entry] : stored) {
-    if (used.count(name) == 0) unexpected.push_back(quote_name(name));
+  for (const auto& [name, tensor] : candidates) {
+    const auto plain = name.substr(prefix.size());
+    if (used.count(name) != 0 || !wanted(plain)) continue;
+    result.unexpected.push_back(plain);
+    unexpected.push_back(quote_name(name));
   }
 
+  const bool takes_nothing = result.assignments.empty() && !expected.empty();
   std::vector<std::string> parts;
-  append_list(parts, "missing", missing);
-  append_list(parts, "unexpected", unexpected);
+  if (options.strict || takes_nothing) {
+    append_list(parts, "missing", missing);
+    append_list(parts, "unexpected", unexpected);
+  }
   append_list(parts, "different:", different);
+  if (parts.empty() && takes_nothing) parts.push_back("no name of the model is among those to load");
   if (!parts.empty()) {
-    std::string message = file.path().string() + " does not fit the model: ";
+    std::string message = stored.source + " does not fit the model: ";
     for (size_t i = 0; i < parts.size(); ++i) message += (i > 0 ? "; " : "") + parts[i];
     throw std::runtime_error(message);
   }
-
-  std::vector<Assignment> assignments;
-  for (const auto& match : matches) assignments.push_back({match.target, file.read(*match.entry)});
-  return assignments;
+  return result;
 }
 
 void assign(const std::vector<Assignment>& assignments) {

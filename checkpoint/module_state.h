@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/stored_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -23,11 +23,26 @@ struct Assignment {
   at::Tensor value;
 };
 
-/// Checks that `file` holds every tensor of `expected` with its shape and dtype, and nothing else but `ignored`, and
-/// only then reads the values. Names in the file may all begin with `module.`; tied weights may be stored under one of
-/// their names. Throws std::runtime_error listing what is missing, unexpected and different.
-std::vector<Assignment> read_matching(const SafetensorsFile& file, const TensorMap& expected,
-                                      const std::set<std::string>& ignored);
+/// How names of a file and of a model are brought together.
+struct MatchOptions {
+  bool strict = true;               ///< every name of the model must be stored, and none else
+  std::vector<std::string> only{};  ///< patterns (name_pattern.h) of names to take; empty for all
+  std::vector<std::string> skip{};  ///< patterns of names to leave out, on both sides
+};
+
+/// What read_matching() found.
+struct MatchResult {
+  std::vector<Assignment> assignments{};
+  std::vector<std::string> missing{};     ///< names of the model that are not stored
+  std::vector<std::string> unexpected{};  ///< stored names that the model does not have
+};
+
+/// Checks that `stored` holds every tensor of `expected` with its shape and dtype, and nothing else but `ignored`, and
+/// only then reads the values. Stored names may all begin with `module.`; tied weights may be stored under one of their
+/// names. Throws std::runtime_error listing what is different and, when strict, what is missing and unexpected; and
+/// when nothing at all would be loaded.
+MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
+                          const MatchOptions& options = {});
 
 /// Copies every value into its target, on the target's device.
 void assign(const std::vector<Assignment>& assignments);

@@ -12,6 +12,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -22,11 +23,9 @@ namespace {
 
 using nlohmann::json;
 using safetensors::quote_name;
-using safetensors::TensorEntry;
 
 // Hyper-parameters and state of each optimizer, under Python's names. One list serves saving and loading.
 struct SgdKind {
-  using Optimizer = torch::optim::SGD;
   using Options = torch::optim::SGDOptions;
   using State = torch::optim::SGDParamState;
   static constexpr const char* kName = "SGD";
@@ -46,9 +45,8 @@ struct SgdKind {
   static constexpr std::array kFields = {"momentum_buffer"};
 };
 
-template <typename OptimizerType, typename OptionsType, typename StateType>
+template <typename OptionsType, typename StateType>
 struct AdamLikeKind {
-  using Optimizer = OptimizerType;
   using Options = OptionsType;
   using State = StateType;
 
@@ -70,14 +68,36 @@ struct AdamLikeKind {
   static constexpr std::array kFields = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 };
 
-struct AdamKind : AdamLikeKind<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState> {
+struct AdamKind : AdamLikeKind<torch::optim::AdamOptions, torch::optim::AdamParamState> {
   static constexpr const char* kName = "Adam";
 };
-struct AdamWKind : AdamLikeKind<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
+struct AdamWKind : AdamLikeKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
   static constexpr const char* kName = "AdamW";
 };
 
-constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind>{};
+struct AdagradKind {
+  using Options = torch::optim::AdagradOptions;
+  using State = torch::optim::AdagradParamState;
+  static constexpr const char* kName = "Adagrad";
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("lr_decay", options.lr_decay());
+    visit("weight_decay", options.weight_decay());
+    visit("initial_accumulator_value", options.initial_accumulator_value());
+    visit("eps", options.eps());
+  }
+  template <typename Visit>
+  static void state(State& state, const Options&, Visit&& visit) {
+    visit("step", state.step());
+    visit("sum", state.sum());
+  }
+  static constexpr std::array kFields = {"step", "sum"};
+};
+
+constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind>{};
+constexpr const char* kKnown = "torch::optim::SGD, Adam, AdamW and Adagrad";
 
 // Calls `use` with the kind for which `is_it` says yes; false when there is none.
 template <typename IsIt, typename Use>
@@ -87,8 +107,11 @@ bool with_kind(IsIt&& is_it, Use&& use) {
 
 template <typename Use>
 bool with_kind_of(const torch::optim::Optimizer& optimizer, Use&& use) {
+  // The options tell, not the optimizer's class: other implementations share them.
+  if (optimizer.param_groups().empty() || !optimizer.param_groups().front().has_options()) return false;
+  const auto& options = optimizer.param_groups().front().options();
   return with_kind(
-      [&](auto kind) { return dynamic_cast<const typename decltype(kind)::Optimizer*>(&optimizer) != nullptr; }, use);
+      [&](auto kind) { return dynamic_cast<const typename decltype(kind)::Options*>(&options) != nullptr; }, use);
 }
 
 std::string state_name(const std::string& parameter, const std::string& field) {
@@ -131,13 +154,13 @@ struct SavedOptimizer {
   std::vector<SavedGroup> groups;
 };
 
-[[noreturn]] void fail(const SafetensorsFile& file, const std::string& message) {
-  throw std::runtime_error(file.path().string() + ": " + message);
+[[noreturn]] void fail(const StoredTensors& stored, const std::string& message) {
+  throw std::runtime_error(stored.source + ": " + message);
 }
 
-std::optional<SavedOptimizer> parse_saved_optimizer(const SafetensorsFile& file) {
-  const auto text = file.header().metadata.find(kOptimizerKey);
-  if (text == file.header().metadata.end()) return std::nullopt;
+std::optional<SavedOptimizer> parse_saved_optimizer(const StoredTensors& stored) {
+  const auto text = stored.metadata.find(kOptimizerKey);
+  if (text == stored.metadata.end()) return std::nullopt;
   try {
     const auto root = json::parse(text->second);
     SavedOptimizer saved{.type = root.at("type").get<std::string>(), .groups = {}};
@@ -146,7 +169,7 @@ std::optional<SavedOptimizer> parse_saved_optimizer(const SafetensorsFile& file)
     }
     return saved;
   } catch (const json::exception&) {
-    fail(file, std::string("the metadata ") + kOptimizerKey + " is damaged");
+    fail(stored, std::string("the metadata ") + kOptimizerKey + " is damaged");
   }
 }
 
@@ -155,90 +178,112 @@ class Loaded : public LoadedOptimizerState {
  public:
   using States = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
-  Loaded(const SafetensorsFile& file, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
+  Loaded(const StoredTensors& stored, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
          const TensorMap& model)
-      : file_(file), optimizer_(optimizer) {
-    for (const auto& entry : file.header().tensors) entries_.emplace(entry.name, &entry);
+      : stored_(stored), optimizer_(optimizer) {
     const ParameterNames names(model);
     auto& groups = optimizer.param_groups();
     if (saved.groups.size() != groups.size()) {
-      fail(file, "the optimizer has " + std::to_string(groups.size()) + " parameter groups, but the file has " +
-                     std::to_string(saved.groups.size()));
+      fail(stored, "the optimizer has " + std::to_string(groups.size()) + " parameter groups, but the file has " +
+                       std::to_string(saved.groups.size()));
     }
     for (size_t i = 0; i < groups.size(); ++i) {
-      std::vector<std::string> parameters;
-      for (const auto& parameter : groups[i].params()) parameters.push_back(names.of(parameter));
-      if (parameters != saved.groups[i].parameters) {
-        fail(file, "parameter group " + std::to_string(i) +
-                       " has other parameters than the optimizer's (the file lists " +
-                       std::to_string(saved.groups[i].parameters.size()) + ", the optimizer " +
-                       std::to_string(parameters.size()) + ")");
+      const auto& keys = saved.groups[i].parameters;
+      const auto& parameters = groups[i].params();
+      bool fits = keys.size() == parameters.size();
+      for (size_t j = 0; fits && j < keys.size(); ++j) fits = means(keys[j], names.of(parameters[j]));
+      if (!fits) {
+        fail(stored, "parameter group " + std::to_string(i) +
+                         " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
+                         ", the optimizer " + std::to_string(parameters.size()) + ")");
       }
       auto options =
           std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(groups[i].options()));
-      read_options(saved.groups[i].options, *options);
-      for (const auto& parameter : groups[i].params()) read_state(names.of(parameter), parameter, *options);
+      read_options(saved, saved.groups[i].options, *options);
+      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *options);
       options_.push_back(std::move(options));
     }
-    entries_.clear();
   }
 
   void apply() override {
-    for (size_t i = 0; i < options_.size(); ++i) optimizer_.param_groups()[i].set_options(std::move(options_[i]));
+    for (size_t i = 0; i < options_.size(); ++i) {
+      // In place: the group's options may be of a derived class, whose own members stay.
+      auto& current = static_cast<typename Kind::Options&>(optimizer_.param_groups()[i].options());
+      std::map<std::string, json> values;
+      Kind::options(*options_[i], [&](const char* key, auto& value) { values[key] = value; });
+      Kind::options(current, [&](const char* key, auto& value) { values.at(key).get_to(value); });
+    }
     optimizer_.state() = std::move(states_);
   }
 
  private:
-  void read_options(const json& saved, typename Kind::Options& options) {
+  // Python's own files number the parameters instead of naming them, and may name them with a wrapper's prefix.
+  static bool means(std::string_view key, std::string_view name) {
+    if (key.starts_with('#')) return true;
+    while (key != name && key.starts_with("module.")) key.remove_prefix(7);
+    return key == name;
+  }
+
+  void read_options(const SavedOptimizer& saved, const json& values, typename Kind::Options& options) {
     try {
-      Kind::options(options, [&](const char* key, auto& value) { saved.at(key).get_to(value); });
+      Kind::options(options, [&](const char* key, auto& value) {
+        // Python's files name no type, and may lack what C++ has: what they lack stays as it is.
+        if (saved.type.empty() && !values.contains(key)) return;
+        values.at(key).get_to(value);
+      });
     } catch (const json::exception&) {
-      fail(file_, std::string("the metadata ") + kOptimizerKey + " lacks a hyper-parameter of " + Kind::kName);
+      fail(stored_, std::string("the metadata ") + kOptimizerKey + " lacks a hyper-parameter of " + Kind::kName);
     }
   }
 
-  void read_state(const std::string& name, const at::Tensor& parameter, const typename Kind::Options& options) {
+  void read_state(const std::string& key, const at::Tensor& parameter, const typename Kind::Options& options) {
+    const auto prefix = state_name(key, "");
+    bool has_state = false;
+    for (auto each = stored_.tensors.lower_bound(prefix);
+         each != stored_.tensors.end() && each->first.starts_with(prefix); ++each) {
+      const auto field = each->first.substr(prefix.size());
+      // The state of a parameter "a" is no state of "a.b".
+      if (field.find('.') != std::string::npos) continue;
+      if (std::find(Kind::kFields.begin(), Kind::kFields.end(), field) == Kind::kFields.end()) {
+        fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is nothing that " + Kind::kName + " has");
+      }
+      has_state = true;
+    }
     // A parameter that has had no gradient yet has no state.
-    const bool has_state = std::any_of(Kind::kFields.begin(), Kind::kFields.end(),
-                                       [&](const char* field) { return entries_.count(state_name(name, field)) != 0; });
     if (!has_state) return;
     auto state = std::make_unique<typename Kind::State>();
-    Kind::state(*state, options,
-                [&](const char* field, auto& value) { read(entry(state_name(name, field)), parameter, value); });
+    Kind::state(*state, options, [&](const char* field, auto& value) {
+      const auto name = state_name(key, field);
+      const auto found = stored_.tensors.find(name);
+      if (found == stored_.tensors.end()) fail(stored_, "the optimizer's tensor " + quote_name(name) + " is missing");
+      read(name, found->second, parameter, value);
+    });
     states_[parameter.unsafeGetTensorImpl()] = std::move(state);
   }
 
-  const TensorEntry& entry(const std::string& name) {
-    const auto found = entries_.find(name);
-    if (found == entries_.end()) fail(file_, "the optimizer's tensor " + quote_name(name) + " is missing");
-    return *found->second;
-  }
-
-  void read(const TensorEntry& entry, const at::Tensor& parameter, at::Tensor& value) {
-    if (parameter.sizes() != at::IntArrayRef(entry.shape) || parameter.scalar_type() != scalar_type(entry)) {
-      fail(file_,
-           "the optimizer's tensor " + quote_name(entry.name) + " has another shape or dtype than its parameter");
+  void read(const std::string& name, const at::Tensor& stored, const at::Tensor& parameter, at::Tensor& value) {
+    if (parameter.sizes() != stored.sizes() || parameter.scalar_type() != stored.scalar_type()) {
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " has another shape or dtype than its parameter");
     }
     value = at::empty_like(parameter.detach());
-    value.copy_(file_.read(entry));
+    value.copy_(stored);
   }
 
   // Python counts steps in a float32 scalar. Beyond 2^24 that rounds, but there Adam's bias correction is 1 in any
   // case.
-  void read(const TensorEntry& entry, const at::Tensor&, int64_t& value) {
-    if (!entry.shape.empty() || entry.dtype != safetensors::DType::kF32) {
-      fail(file_, "the optimizer's tensor " + quote_name(entry.name) + " must be an F32 scalar");
+  void read(const std::string& name, const at::Tensor& stored, const at::Tensor&, int64_t& value) {
+    if (stored.numel() != 1 || stored.dim() != 0 || stored.scalar_type() != at::kFloat) {
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " must be an F32 scalar");
     }
-    const auto steps = file_.read(entry).template item<float>();
+    const auto steps = stored.template item<float>();
     if (!(steps >= 0 && steps < 0x1p62f) || steps != std::floor(steps)) {
-      fail(file_, "the optimizer's tensor " + quote_name(entry.name) + " is no number of steps");
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " is no number of steps");
     }
     value = static_cast<int64_t>(steps);
   }
 
-  const SafetensorsFile& file_;
+  const StoredTensors& stored_;
   torch::optim::Optimizer& optimizer_;
-  std::map<std::string, const TensorEntry*> entries_;
   std::vector<std::unique_ptr<typename Kind::Options>> options_;
   States states_;
 };
@@ -277,42 +322,41 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
       root["param_groups"].push_back(std::move(saved));
     }
   });
-  if (!known) throw std::invalid_argument("only the states of torch::optim::SGD, Adam and AdamW can be saved");
+  if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be saved");
   return root.dump();
 }
 
-std::set<std::string> optimizer_tensor_names(const SafetensorsFile& file) {
-  const auto saved = parse_saved_optimizer(file);
+std::set<std::string> optimizer_tensor_names(const StoredTensors& stored) {
+  const auto saved = parse_saved_optimizer(stored);
   if (!saved) return {};
-  std::set<std::string> possible;
-  with_kind([&](auto kind) { return saved->type == decltype(kind)::kName; },
-            [&](auto kind) {
-              for (const auto& group : saved->groups) {
-                for (const auto& parameter : group.parameters) {
-                  for (const char* field : decltype(kind)::kFields) possible.insert(state_name(parameter, field));
-                }
-              }
-            });
   std::set<std::string> names;
-  for (const auto& entry : file.header().tensors) {
-    if (possible.count(entry.name) != 0) names.insert(entry.name);
+  for (const auto& group : saved->groups) {
+    for (const auto& parameter : group.parameters) {
+      const auto prefix = state_name(parameter, "");
+      for (auto each = stored.tensors.lower_bound(prefix);
+           each != stored.tensors.end() && each->first.starts_with(prefix); ++each) {
+        names.insert(each->first);
+      }
+    }
   }
   return names;
 }
 
-std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const SafetensorsFile& file,
+std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
                                                            torch::optim::Optimizer& optimizer, const TensorMap& model) {
-  const auto saved = parse_saved_optimizer(file);
-  if (!saved) fail(file, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one");
+  const auto saved = parse_saved_optimizer(stored);
+  if (!saved) {
+    fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one");
+  }
   std::unique_ptr<LoadedOptimizerState> loaded;
   const bool known = with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
-    if (saved->type != Kind::kName) {
-      fail(file, "it holds the state of " + quote_name(saved->type) + ", but the optimizer is " + Kind::kName);
+    if (!saved->type.empty() && saved->type != Kind::kName) {
+      fail(stored, "it holds the state of " + quote_name(saved->type) + ", but the optimizer is " + Kind::kName);
     }
-    loaded = std::make_unique<Loaded<Kind>>(file, *saved, optimizer, model);
+    loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model);
   });
-  if (!known) throw std::invalid_argument("only the states of torch::optim::SGD, Adam and AdamW can be loaded");
+  if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be loaded");
   return loaded;
 }
 

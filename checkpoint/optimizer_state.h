@@ -1,13 +1,13 @@
-// The state of torch::optim::SGD, Adam and AdamW under Python's names: tensors `state.<parameter>.<field>`, as
-// torch.distributed.checkpoint's flattened optimizer state dict has them, and the hyper-parameters of each group as
-// JSON.
+// The state of torch::optim::SGD, Adam, AdamW and Adagrad (and of optimizers with their options) under Python's names:
+// tensors `state.<parameter>.<field>`, as torch.distributed.checkpoint's flattened optimizer state dict has them, and
+// the hyper-parameters of each group as JSON.
 #pragma once
 
 #include <memory>
 #include <set>
 #include <string>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/stored_tensors.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -22,8 +22,8 @@ inline constexpr const char* kOptimizerKey = "ddprun.optimizer";
 /// as JSON. Throws std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors);
 
-/// Names of the tensors in `file` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.
-std::set<std::string> optimizer_tensor_names(const SafetensorsFile& file);
+/// Names of the tensors in `stored` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.
+std::set<std::string> optimizer_tensor_names(const StoredTensors& stored);
 
 /// An optimizer state that was read and verified, but not yet given to the optimizer.
 class LoadedOptimizerState {
@@ -33,9 +33,9 @@ class LoadedOptimizerState {
   virtual void apply() = 0;
 };
 
-/// Reads and verifies the state in `file` for `optimizer`, whose parameters are tensors of `model`. Throws
+/// Reads and verifies the state in `stored` for `optimizer`, whose parameters are tensors of `model`. Throws
 /// std::runtime_error when the file holds none, or one of another type, other parameters, shapes or dtypes.
-std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const SafetensorsFile& file,
+std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
                                                            torch::optim::Optimizer& optimizer, const TensorMap& model);
 
 }  // namespace ddp

@@ -1,12 +1,8 @@
 #include "checkpoint/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <system_error>
 #include <tuple>
@@ -14,6 +10,7 @@
 #include <vector>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include "checkpoint/atomic_file.h"
 
@@ -66,7 +63,7 @@ auto identity(const at::Tensor& tensor) {
 }
 
 // Row-major bytes of `tensor`, at most one chunk of another device's memory at a time on the host.
-void write_data(AtomicFile& file, const at::Tensor& tensor) {
+void write_data(storage::ByteSink& file, const at::Tensor& tensor) {
   constexpr int64_t kChunkBytes = int64_t{16} << 20;
   if (tensor.numel() == 0) return;
   const auto flat = tensor.resolve_conj().resolve_neg().contiguous().view(-1);
@@ -77,13 +74,12 @@ void write_data(AtomicFile& file, const at::Tensor& tensor) {
   }
 }
 
-[[noreturn]] void fail_system(const char* action, const std::filesystem::path& path, int error) {
-  throw std::system_error(error, std::generic_category(), std::string(action) + " " + path.string());
-}
-
 }  // namespace
 
-void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata) {
+namespace {
+
+// The file's beginning, and its tensors in their order.
+std::pair<std::string, std::vector<safetensors::TensorEntry>> plan(const TensorMap& tensors, const Metadata& metadata) {
   safetensors::Header header;
   header.metadata = metadata;
   std::map<decltype(identity(at::Tensor())), std::string> written;
@@ -103,61 +99,55 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
     header.tensors.push_back({.name = name, .dtype = dtype, .shape = tensor.sizes().vec()});
   }
 
-  std::string head;
   try {
     safetensors::assign_ranges(header.tensors);
-    head = safetensors::format_header(header);
+    auto head = safetensors::format_header(header);
+    return {std::move(head), std::move(header.tensors)};
   } catch (const safetensors::FormatError& error) {
-    throw std::invalid_argument("cannot write " + path.string() + ": " + error.what());
+    throw std::invalid_argument(error.what());
   }
+}
+
+void write_planned(storage::ByteSink& sink, const std::string& head,
+                   const std::vector<safetensors::TensorEntry>& entries, const TensorMap& tensors) {
+  sink.write(head.data(), head.size());
+  for (const auto& entry : entries) write_data(sink, tensors.at(entry.name));
+}
+
+}  // namespace
+
+void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata) {
+  const auto [head, entries] = plan(tensors, metadata);
   AtomicFile file(path);
-  file.write(head.data(), head.size());
-  for (const auto& entry : header.tensors) write_data(file, tensors.at(entry.name));
+  write_planned(file, head, entries, tensors);
   file.commit();
 }
 
+void write_safetensors(storage::ByteSink& sink, const TensorMap& tensors, const Metadata& metadata) {
+  const auto [head, entries] = plan(tensors, metadata);
+  write_planned(sink, head, entries, tensors);
+}
+
 SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor_ < 0) fail_system("cannot open", path_, errno);
+  storage::FileSystem file_system;
+  bytes_ = storage::map_file(file_system, path_);
+  file_ = file_system.open(path_);
+  parse();
+}
+
+SafetensorsFile::SafetensorsFile(storage::Bytes bytes, std::filesystem::path path)
+    : path_(std::move(path)), bytes_(std::move(bytes)) {
+  parse();
+}
+
+void SafetensorsFile::parse() {
+  const auto file = bytes_.view;
   try {
-    struct stat status {};
-    if (::fstat(descriptor_, &status) != 0) fail_system("cannot read", path_, errno);
-    if (!S_ISREG(status.st_mode)) throw safetensors::FormatError("this is no regular file");
-    const auto file_bytes = static_cast<uint64_t>(status.st_size);
-    std::string bytes(std::min(file_bytes, safetensors::kLengthBytes), '\0');
-    read_bytes(bytes.data(), bytes.size(), 0);
-    const auto header_bytes = safetensors::parse_header_length(bytes, file_bytes);
-    bytes.resize(header_bytes);
-    read_bytes(bytes.data(), header_bytes, safetensors::kLengthBytes);
-    data_position_ = safetensors::kLengthBytes + header_bytes;
-    header_ = safetensors::parse_header(bytes, file_bytes - data_position_);
+    const auto header_bytes = safetensors::parse_header_length(file.substr(0, safetensors::kLengthBytes), file.size());
+    data_ = file.substr(safetensors::kLengthBytes + header_bytes);
+    header_ = safetensors::parse_header(file.substr(safetensors::kLengthBytes, header_bytes), data_.size());
   } catch (const safetensors::FormatError& error) {
-    ::close(descriptor_);
     throw std::runtime_error(path_.string() + " is not a valid safetensors file: " + error.what());
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  ::close(descriptor_);
-}
-
-void SafetensorsFile::read_bytes(void* data, uint64_t size, uint64_t position) const {
-  constexpr uint64_t kLargestRead = uint64_t{1} << 30;
-  auto* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const auto got = ::pread(descriptor_, bytes, std::min(size, kLargestRead), static_cast<off_t>(position));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      fail_system("cannot read", path_, errno);
-    }
-    if (got == 0) throw std::runtime_error(path_.string() + " became shorter while it was read");
-    bytes += got;
-    size -= static_cast<uint64_t>(got);
-    position += static_cast<uint64_t>(got);
   }
 }
 
@@ -166,13 +156,31 @@ at::Tensor SafetensorsFile::read(const safetensors::TensorEntry& entry) const {
   const auto size = entry.end - entry.begin;
   if (size == 0) return tensor;
   auto* data = static_cast<uint8_t*>(tensor.mutable_data_ptr());
-  read_bytes(data, size, data_position_ + entry.begin);
+  if (file_.is_open()) {
+    // Not through the mapping: a file that becomes shorter is an error here, and a signal there.
+    storage::FileSystem file_system;
+    const auto position = static_cast<uint64_t>(data_.data() - bytes_.view.data()) + entry.begin;
+    file_system.read(file_, data, size, position, path_);
+  } else {
+    std::memcpy(data, data_.data() + entry.begin, size);
+  }
   // Any other value in a C++ bool is undefined behaviour.
   if (entry.dtype == DType::kBool && std::any_of(data, data + size, [](uint8_t byte) { return byte > 1; })) {
     throw std::runtime_error(path_.string() + ": the BOOL tensor " + quote_name(entry.name) +
                              " holds a byte that is neither 0 nor 1");
   }
   return tensor;
+}
+
+at::Tensor SafetensorsFile::view(const safetensors::TensorEntry& entry) const {
+  const auto bytes = data_.substr(entry.begin, entry.end - entry.begin);
+  // Files of other writers need not be aligned.
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % safetensors::dtype_bytes(entry.dtype) == 0;
+  if (bytes.empty() || !aligned || entry.dtype == DType::kBool) return read(entry);
+  // The mapping is private and writable.
+  return at::from_blob(
+      const_cast<char*>(bytes.data()), entry.shape, [owner = bytes_.owner](void*) {},
+      at::TensorOptions(scalar_type(entry)));
 }
 
 at::ScalarType scalar_type(const safetensors::TensorEntry& entry) {

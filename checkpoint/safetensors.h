@@ -9,6 +9,9 @@
 #include <string>
 
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/storage/byte_sink.h"
+#include "checkpoint/storage/file_system.h"
+#include "checkpoint/storage/mapped_file.h"
 
 namespace ddp {
 
@@ -23,15 +26,18 @@ using TensorMap = std::map<std::string, at::Tensor>;
 /// name), and std::system_error naming the file when it cannot be written.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
 
-/// An open safetensors file. The constructor reads and verifies the header (see safetensors::parse_header) before
-/// anything is allocated for data. Throws std::system_error when the file cannot be read and std::runtime_error when it
-/// is not valid; both name it.
+/// The same into a sink, from front to end.
+void write_safetensors(storage::ByteSink& sink, const TensorMap& tensors, const Metadata& metadata = {});
+
+/// An open safetensors file, mapped into memory. The constructor reads and verifies the header (see
+/// safetensors::parse_header) before anything is allocated for data. Throws std::system_error when the file cannot be
+/// read and std::runtime_error when it is not valid; both name it.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::filesystem::path path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  /// The same for bytes that are in memory already; `path` is for messages.
+  SafetensorsFile(storage::Bytes bytes, std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   const safetensors::Header& header() const { return header_; }
@@ -39,13 +45,18 @@ class SafetensorsFile {
   /// One tensor of header().tensors as a new, contiguous CPU tensor.
   at::Tensor read(const safetensors::TensorEntry& entry) const;
 
+  /// The same without a copy: the tensor refers to the file's mapped memory and keeps it alive. Writing to it changes
+  /// neither the file nor what others read.
+  at::Tensor view(const safetensors::TensorEntry& entry) const;
+
  private:
-  void read_bytes(void* data, uint64_t size, uint64_t position) const;
+  void parse();
 
   std::filesystem::path path_;
+  storage::FileDescriptor file_;  // of a file that was opened here
+  storage::Bytes bytes_;
   safetensors::Header header_;
-  uint64_t data_position_ = 0;
-  int descriptor_ = -1;
+  std::string_view data_;
 };
 
 /// The dtype of a tensor that is read from `entry`.

@@ -10,6 +10,7 @@ if(DDPRUN_BUILD_LAUNCHER)
 endif()
 
 if(DDPRUN_BUILD_LIBRARY)
+  install(TARGETS ddprun_checkpoint_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   install(TARGETS ddprun-curves EXPORT ddprunTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   get_property(_ddprun_installed GLOBAL PROPERTY DDPRUN_LIBRARIES)
   list(REMOVE_ITEM _ddprun_installed ddprun_launcher) # inside the executable

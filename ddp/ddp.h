@@ -2,6 +2,8 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/stop_request.h"
 #include "comm/collectives.h"
 #include "comm/failure_handlers.h"
 #include "comm/manual_seed.h"

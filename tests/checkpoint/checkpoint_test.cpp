@@ -2,9 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -17,30 +14,22 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/module_state.h"
 #include "checkpoint/safetensors.h"
+#include "tests/checkpoint/nets.h"
 #include "tests/checkpoint/temporary_folder.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using test::copy_of;
+using test::equal;
 using test::message_of;
+using test::Net;
 using test::run_ranks;
+using test::train;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(int64_t outputs = 3)
-      : fc1(register_module("fc1", torch::nn::Linear(4, 8))),
-        bn(register_module("bn", torch::nn::BatchNorm1d(8))),
-        fc2(register_module("fc2", torch::nn::Linear(8, outputs))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return fc2(bn(fc1(x).relu())); }
-  torch::nn::Linear fc1;
-  torch::nn::BatchNorm1d bn;
-  torch::nn::Linear fc2;
-};
-TORCH_MODULE(Net);
 
 // As DistributedDataParallel registers it.
 struct WrapperImpl : torch::nn::Module {
@@ -62,30 +51,6 @@ struct UntiedNetImpl : torch::nn::Module {
   }
   torch::Tensor encoder, decoder;
 };
-
-TensorMap copy_of(const torch::nn::Module& module) {
-  auto state = module_state(module);
-  for (auto& [name, tensor] : state) tensor = tensor.clone();
-  return state;
-}
-
-bool equal(const TensorMap& left, const TensorMap& right) {
-  if (left.size() != right.size()) return false;
-  for (const auto& [name, tensor] : left) {
-    const auto found = right.find(name);
-    if (found == right.end() || !found->second.equal(tensor)) return false;
-  }
-  return true;
-}
-
-void train(Net& net, torch::optim::Optimizer& optimizer, int first_step, int steps) {
-  for (int step = first_step; step < first_step + steps; ++step) {
-    const auto x = (torch::arange(24, torch::kFloat).view({6, 4}) * (step + 1)).sin();
-    optimizer.zero_grad();
-    torch::nn::functional::mse_loss(net(x), x.narrow(1, 0, 3).cos()).backward();
-    optimizer.step();
-  }
-}
 
 GroupHandle single_process() {
   static const auto group = init_process_group({.rank_info = RankInfo{}});
@@ -330,7 +295,7 @@ TEST_P(OptimizerCheckpoint, AStateThatDoesNotFitLeavesEverythingAlone) {
                                       torch::optim::OptimizerParamGroup(net->fc1->parameters())});
   EXPECT_THAT(refusal(*other_order), HasSubstr("parameter group 0 has other parameters"));
   torch::optim::RMSprop unknown(net->parameters());
-  EXPECT_THAT(refusal(unknown), HasSubstr("only the states of torch::optim::SGD, Adam and AdamW"));
+  EXPECT_THAT(refusal(unknown), HasSubstr("only the states of torch::optim::SGD, Adam, AdamW and Adagrad"));
   Net foreign;
   auto elsewhere = make(foreign, 0.003);
   EXPECT_THAT(refusal(*elsewhere), HasSubstr("a parameter that the model does not have"));

@@ -1,0 +1,28 @@
+// A reference to a module, however it is held.
+#pragma once
+
+#include <concepts>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddp {
+
+/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper.
+class ModuleRef {
+ public:
+  ModuleRef(torch::nn::Module& module) : module_(&module) {}
+  template <typename Holder>
+  requires requires(Holder& holder) {
+    { *holder } -> std::convertible_to<torch::nn::Module&>;
+  }
+  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*holder)) {}
+
+  torch::nn::Module& get() const { return *module_; }
+
+ private:
+  torch::nn::Module* module_;
+};
+
+}  // namespace ddp

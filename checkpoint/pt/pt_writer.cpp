@@ -1,0 +1,194 @@
+#include "checkpoint/pt/pt_writer.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/pt/crc32.h"
+#include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/pickler.h"
+#include "checkpoint/pt/zip_writer.h"
+
+namespace ddp::pt {
+namespace {
+
+using nlohmann::json;
+
+// Storages in the order in which the pickle mentions them.
+class Storages {
+ public:
+  void add(Pickler& pickler, const PtTensor& tensor) {
+    const auto* dtype = dtype_by_name(tensor.dtype);
+    if (dtype == nullptr) throw std::invalid_argument("a .pt file has no dtype " + tensor.dtype);
+    // Tied weights: one storage, named by where its bytes are. Empty ones have no place.
+    const auto key = std::pair(tensor.bytes.empty() ? nullptr : tensor.bytes.data(), tensor.bytes.size());
+    auto known = numbers_.find(key);
+    if (known == numbers_.end() || tensor.bytes.empty()) {
+      known = numbers_.insert_or_assign(key, data_.size()).first;
+      data_.push_back(tensor.bytes);
+    }
+    TensorEntry entry{.storage = std::to_string(known->second), .dtype = tensor.dtype, .sizes = tensor.sizes};
+    entry.strides.resize(tensor.sizes.size());
+    int64_t stride = 1;
+    for (size_t i = tensor.sizes.size(); i-- > 0;) {
+      entry.strides[i] = stride;
+      stride *= std::max<int64_t>(tensor.sizes[i], 1);
+    }
+    pickler.tensor(entry, static_cast<int64_t>(tensor.bytes.size() / dtype->bytes));
+  }
+
+  const std::vector<std::string_view>& data() const { return data_; }
+
+ private:
+  std::map<std::pair<const char*, size_t>, size_t> numbers_;
+  std::vector<std::string_view> data_;
+};
+
+void add_json(Pickler& pickler, const json& value) {
+  if (value.is_null()) {
+    pickler.none();
+  } else if (value.is_boolean()) {
+    pickler.boolean(value.get<bool>());
+  } else if (value.is_number_integer()) {
+    pickler.integer(value.get<int64_t>());
+  } else if (value.is_number()) {
+    pickler.real(value.get<double>());
+  } else if (value.is_string()) {
+    pickler.text(value.get<std::string>());
+  } else if (value.is_array()) {
+    pickler.begin_list();
+    for (const auto& item : value) add_json(pickler, item);
+    pickler.end_list();
+  } else {
+    pickler.begin_dict();
+    for (const auto& [name, item] : value.items()) {
+      pickler.text(name);
+      add_json(pickler, item);
+    }
+    pickler.end_dict();
+  }
+}
+
+void add_model(Pickler& pickler, Storages& storages, const std::vector<PtTensor>& tensors) {
+  pickler.begin_dict();
+  for (const auto& tensor : tensors) {
+    pickler.text(tensor.name);
+    storages.add(pickler, tensor);
+  }
+  pickler.end_dict();
+}
+
+// Options that Python's optimizers have and LibTorch's have not, at their defaults.
+json python_defaults(const std::string& type) {
+  json defaults = {{"maximize", false}, {"foreach", nullptr}, {"differentiable", false}, {"fused", nullptr}};
+  if (type == "Adam" || type == "AdamW") {
+    defaults["capturable"] = false;
+    defaults["decoupled_weight_decay"] = type == "AdamW";
+  }
+  return defaults;
+}
+
+void add_optimizer(Pickler& pickler, Storages& storages, const PtContents& contents) {
+  const auto root = json::parse(contents.optimizer);
+  const auto defaults = python_defaults(root.at("type").get<std::string>());
+
+  // Python numbers the parameters through all groups.
+  std::map<std::string, std::vector<const PtTensor*>> by_parameter;
+  for (const auto& tensor : contents.optimizer_tensors) {
+    const auto dot = tensor.name.rfind('.');
+    by_parameter[tensor.name.substr(0, dot)].push_back(&tensor);
+  }
+  pickler.begin_dict();
+  pickler.text("state");
+  pickler.begin_dict();
+  int64_t number = 0;
+  for (const auto& group : root.at("param_groups")) {
+    for (const auto& parameter : group.at("params")) {
+      const auto found = by_parameter.find("state." + parameter.get<std::string>());
+      if (found != by_parameter.end()) {
+        pickler.integer(number);
+        pickler.begin_dict();
+        for (const auto* tensor : found->second) {
+          pickler.text(tensor->name.substr(tensor->name.rfind('.') + 1));
+          storages.add(pickler, *tensor);
+        }
+        pickler.end_dict();
+      }
+      ++number;
+    }
+  }
+  pickler.end_dict();
+
+  pickler.text("param_groups");
+  pickler.begin_list();
+  number = 0;
+  for (const auto& group : root.at("param_groups")) {
+    json options = defaults;
+    options.update(group);
+    pickler.begin_dict();
+    for (const auto& [name, value] : options.items()) {
+      if (name == "params") continue;
+      pickler.text(name);
+      if (name == "betas") {
+        pickler.begin_tuple();
+        for (const auto& beta : value) add_json(pickler, beta);
+        pickler.end_tuple();
+      } else {
+        add_json(pickler, value);
+      }
+    }
+    pickler.text("params");
+    pickler.begin_list();
+    for (size_t i = 0; i < group.at("params").size(); ++i) pickler.integer(number++);
+    pickler.end_list();
+    pickler.end_dict();
+  }
+  pickler.end_list();
+  pickler.end_dict();
+}
+
+}  // namespace
+
+void write_pt(storage::ByteSink& sink, const PtContents& contents) {
+  Pickler pickler;
+  Storages storages;
+  try {
+    if (contents.optimizer.empty() && contents.values.empty()) {
+      add_model(pickler, storages, contents.model);
+    } else {
+      pickler.begin_dict();
+      if (!contents.model.empty()) {
+        pickler.text("model");
+        add_model(pickler, storages, contents.model);
+      }
+      if (!contents.optimizer.empty()) {
+        pickler.text("optimizer");
+        add_optimizer(pickler, storages, contents);
+      }
+      if (!contents.values.empty()) {
+        const auto values = json::parse(contents.values);
+        for (const auto& [name, value] : values.items()) {
+          if (name == "model" || name == "optimizer") continue;
+          pickler.text(name);
+          add_json(pickler, value);
+        }
+      }
+      pickler.end_dict();
+    }
+  } catch (const json::exception& error) {
+    throw std::invalid_argument(std::string("an optimizer's description or a value is damaged: ") + error.what());
+  }
+  ZipWriter zip(sink);
+  zip.add("archive/data.pkl", pickler.take());
+  zip.add("archive/byteorder", "little");
+  for (size_t i = 0; i < storages.data().size(); ++i) {
+    zip.add("archive/data/" + std::to_string(i), storages.data()[i]);
+  }
+  zip.add("archive/version", "3\n");
+  zip.finish();
+}
+
+}  // namespace ddp::pt

@@ -1,0 +1,33 @@
+// Finds a model's state dict and an optimizer's state in what a .pt file holds, whoever wrote it. No LibTorch.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "checkpoint/pt/value.h"
+#include "checkpoint/safetensors_header.h"
+
+namespace ddp::pt {
+
+/// The key of Metadata under which an optimizer's groups are stored as JSON, as in this project's own files.
+inline constexpr const char* kOptimizerMetadata = "ddprun.optimizer";
+
+/// Tensors under the names that this project's own files use.
+struct StateDict {
+  std::map<std::string, TensorEntry> tensors{};  ///< "fc.weight", and "state.#0.exp_avg" of an optimizer
+  std::map<std::string, double> scalars{};       ///< numbers that belong among them: "state.#0.step"
+  Metadata metadata{};                           ///< kOptimizerMetadata, when there is an optimizer
+};
+
+/// `root` may be
+///   - a state dict: model.state_dict(), or a dict of tensors, nested ones with dots between the names;
+///   - an optimizer's state_dict();
+///   - a dict that holds those under the usual keys: model, state_dict, model_state_dict, net, module; optimizer,
+///   optim,
+///     optimizer_state_dict;
+///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
+/// Parameters of an optimizer are numbered, "#0" being the first of its first group. Throws FormatError when there is
+/// neither.
+StateDict find_state(const Value& root);
+
+}  // namespace ddp::pt

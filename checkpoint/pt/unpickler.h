@@ -1,0 +1,20 @@
+// Reads the pickles inside PyTorch's .pt files without running anything: only the opcodes and names that
+// torch.load(weights_only=True) accepts, and those of LibTorch's own torch::save. No LibTorch.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/value.h"
+
+namespace ddp::pt {
+
+/// Longest pickle that is read; the tensors' data is not part of it.
+inline constexpr size_t kMaxPickleBytes = size_t{64} << 20;
+
+/// Throws FormatError naming the opcode's position and what is wrong: unknown or disallowed names (a pickle can ask for
+/// any function), values of the wrong kind, a stack that runs empty, text that ends early.
+std::unique_ptr<Pickle> unpickle(std::string_view bytes);
+
+}  // namespace ddp::pt

@@ -1,0 +1,99 @@
+// What a pickle of PyTorch's holds: plain values, containers, and tensors by reference to their storage. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddp::pt {
+
+/// A tensor as the pickle describes it: which storage, and how to look at it.
+struct TensorEntry {
+  std::string storage{};  ///< name of the storage's entry below data/
+  std::string dtype{};    ///< as in Python, without "torch.": "float32"
+  int64_t offset = 0;     ///< in elements
+  std::vector<int64_t> sizes{};
+  std::vector<int64_t> strides{};
+};
+
+enum class Kind { kNone, kBool, kInt, kFloat, kText, kBytes, kList, kTuple, kDict, kTensor, kGlobal, kObject };
+
+/// One value; a handle into the Pickle that it came from, cheap to copy. A container may be reached on several ways,
+/// and a hostile one even through itself: who walks a pickle counts its steps.
+class Value {
+ public:
+  struct Items {
+    std::vector<Value> values;  ///< of a dict: key, value, key, value …
+  };
+  struct Object;
+
+  Value() = default;
+  explicit Value(bool value) : kind_(Kind::kBool) { content_.integer = value ? 1 : 0; }
+  explicit Value(int64_t value) : kind_(Kind::kInt) { content_.integer = value; }
+  explicit Value(double value) : kind_(Kind::kFloat) { content_.real = value; }
+  Value(Kind kind, const std::string* text) : kind_(kind) { content_.text = text; }
+  Value(Kind kind, Items* items) : kind_(kind) { content_.items = items; }
+  explicit Value(const TensorEntry* tensor) : kind_(Kind::kTensor) { content_.tensor = tensor; }
+  explicit Value(Object* object) : kind_(Kind::kObject) { content_.object = object; }
+
+  Kind kind() const { return kind_; }
+  bool is(Kind kind) const { return kind_ == kind; }
+
+  // Each may be called for its own kind only.
+  bool boolean() const { return content_.integer != 0; }
+  int64_t integer() const { return content_.integer; }
+  double real() const { return content_.real; }
+  /// Of a text, bytes, or a global's "module.name".
+  const std::string& text() const { return *content_.text; }
+  std::vector<Value>& items() const { return content_.items->values; }
+  const TensorEntry& tensor() const { return *content_.tensor; }
+  Object& object() const { return *content_.object; }
+
+  /// The value of the text `key` of a dict, or null.
+  const Value* find(std::string_view key) const;
+
+ private:
+  Kind kind_ = Kind::kNone;
+  union {
+    int64_t integer;
+    double real;
+    const std::string* text;
+    Items* items;
+    const TensorEntry* tensor;
+    Object* object;
+  } content_{};
+};
+
+/// An instance of a TorchScript class (torch::save writes those): its attributes are the state, a dict.
+struct Value::Object {
+  std::string class_name{};
+  Value state{};
+};
+
+/// Owner of all values of one pickle.
+class Pickle {
+ public:
+  Value root{};
+
+  Value text(std::string value) { return {Kind::kText, &texts_.emplace_back(std::move(value))}; }
+  Value bytes(std::string value) { return {Kind::kBytes, &texts_.emplace_back(std::move(value))}; }
+  Value global(std::string value) { return {Kind::kGlobal, &texts_.emplace_back(std::move(value))}; }
+  Value container(Kind kind, std::vector<Value> values = {}) {
+    return {kind, &items_.emplace_back(Value::Items{std::move(values)})};
+  }
+  Value tensor(TensorEntry entry) { return Value(&tensors_.emplace_back(std::move(entry))); }
+  Value object(std::string class_name) {
+    return Value(&objects_.emplace_back(Value::Object{.class_name = std::move(class_name)}));
+  }
+
+ private:
+  std::deque<std::string> texts_;
+  std::deque<Value::Items> items_;
+  std::deque<TensorEntry> tensors_;
+  std::deque<Value::Object> objects_;
+};
+
+}  // namespace ddp::pt

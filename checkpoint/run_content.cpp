@@ -1,0 +1,163 @@
+#include "checkpoint/run_content.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "checkpoint/failures.h"
+#include "checkpoint/module_state.h"
+#include "checkpoint/optimizer_state.h"
+#include "comm/collectives.h"
+
+namespace ddp {
+namespace {
+
+class TextSink : public storage::ByteSink {
+ public:
+  void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
+  std::string text{};
+};
+
+at::Tensor as_tensor(const std::string& bytes) {
+  auto tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  if (!bytes.empty()) std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
+  return tensor;
+}
+
+// A default random generator as an object with save and load.
+class GeneratorState {
+ public:
+  explicit GeneratorState(at::Generator generator) : generator_(std::move(generator)) {}
+
+  std::string save() const {
+    const std::lock_guard lock(generator_.mutex());
+    const auto state = generator_.get_state().cpu().contiguous();
+    return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
+  }
+
+  void load(const std::string& bytes) {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(as_tensor(bytes));
+  }
+
+ private:
+  mutable at::Generator generator_;
+};
+
+StateRef generator_ref(c10::Device device) {
+  // The reference outlives this call: the object goes with it.
+  auto state = std::make_shared<GeneratorState>(at::globalContext().defaultGenerator(device));
+  return StateRef::owning(std::move(state));
+}
+
+// This rank's part as the bytes of a safetensors file.
+std::string rank_part(const TrainingState& state, const GroupHandle& group) {
+  TensorMap tensors;
+  for (const auto& [name, object] : rank_objects(state, group)) tensors.emplace(name, as_tensor(object.save()));
+  TextSink sink;
+  write_safetensors(sink, tensors);
+  return std::move(sink.text);
+}
+
+constexpr char kOk = '+';
+constexpr char kFailed = '-';
+
+// "<step> <+ or -><bytes or failure>" of each rank. The same exception on every rank when one failed.
+std::vector<std::string> gather_parts(int64_t step, const TrainingState& state, const GroupHandle& group) {
+  std::string part;
+  const auto failure = failure_of([&] { part = rank_part(state, group); });
+  const auto step_text = std::to_string(step);
+  auto parts = all_gather_strings(step_text + " " + (failure.empty() ? kOk + part : kFailed + failure), group);
+  std::string failures;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const auto space = parts[rank].find(' ');
+    const auto its_step = parts[rank].substr(0, space);
+    const bool failed = parts[rank].at(space + 1) == kFailed;
+    parts[rank].erase(0, space + 2);
+    const auto who = (failures.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": ";
+    if (failed) {
+      failures += who + parts[rank];
+    } else if (its_step != step_text) {
+      failures +=
+          who + "it saves step " + its_step + ", but rank " + std::to_string(group.rank()) + " step " + step_text;
+    }
+  }
+  if (!failures.empty()) throw std::runtime_error(failures);
+  return parts;
+}
+
+RunContent::Tensors merge_ranks(const std::vector<std::string>& parts) {
+  RunContent::Tensors merged;
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const SafetensorsFile part(storage::own_bytes(parts[rank]), "rank " + std::to_string(rank));
+    for (const auto& entry : part.header().tensors) {
+      merged.tensors.emplace("rank." + std::to_string(rank) + "." + entry.name, part.view(entry));
+    }
+  }
+  return merged;
+}
+
+}  // namespace
+
+std::string optimizer_file(const std::string& name) {
+  return (name.empty() ? "optim" : "optim-" + name) + ".safetensors";
+}
+
+std::map<std::string, StateRef> shared_objects(const TrainingState& state) {
+  std::map<std::string, StateRef> objects;
+  if (state.scaler) objects.emplace("scaler.state", state.scaler);
+  if (state.schedule) objects.emplace("schedule.state", state.schedule);
+  if (state.sampler) objects.emplace("sampler.state", state.sampler);
+  for (const auto& [name, object] : state.shared) objects.emplace("shared-" + name + ".state", object);
+  return objects;
+}
+
+std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& state) {
+  std::map<std::string, OptimizerRef> optimizers;
+  if (state.optimizer) optimizers.emplace(optimizer_file(""), *state.optimizer);
+  for (const auto& [name, optimizer] : state.optimizers) optimizers.emplace(optimizer_file(name), optimizer);
+  return optimizers;
+}
+
+std::map<std::string, StateRef> rank_objects(const TrainingState& state, const GroupHandle& group) {
+  std::map<std::string, StateRef> objects;
+  if (state.rng) {
+    objects.emplace("rng.cpu", generator_ref(c10::Device(c10::kCPU)));
+    const auto device = group.device();
+    if (!device.is_cpu()) objects.emplace("rng." + c10::DeviceTypeName(device.type(), true), generator_ref(device));
+  }
+  for (const auto& [name, object] : state.per_rank) objects.emplace("object." + name, object);
+  return objects;
+}
+
+RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group) {
+  const auto parts = gather_parts(step, state, group);
+  RunContent content;
+  std::string failure;
+  if (group.rank() == 0) {
+    failure = failure_of([&] {
+      TensorMap model;
+      if (state.model) {
+        model = module_state(state.model->get());
+        content.safetensors[kModelFile].tensors = model;
+      }
+      for (const auto& [file, optimizer] : optimizers_by_file(state)) {
+        if (!state.model) throw std::invalid_argument("an optimizer is saved by its model's names: give the model too");
+        auto& part = content.safetensors[file];
+        part.metadata[kOptimizerKey] = save_optimizer_state(optimizer, model, part.tensors);
+      }
+      for (const auto& [file, object] : shared_objects(state)) content.texts[file] = object.save();
+      content.safetensors[kRanksFile] = merge_ranks(parts);
+      content.texts[kValuesFile] = state.values.to_json() + "\n";
+    });
+  }
+  failure = broadcast_string(failure, 0, group);
+  if (!failure.empty()) throw std::runtime_error(failure);
+  return content;
+}
+
+}  // namespace ddp

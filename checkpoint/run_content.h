@@ -1,0 +1,44 @@
+// A training run's state as the files of a checkpoint, in memory. Collecting it is a collective; writing it is not.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "checkpoint/stored_tensors.h"
+#include "checkpoint/training_state.h"
+#include "comm/process_group.h"
+
+namespace ddp {
+
+/// File names and contents. Tensors refer to the model's own memory until take_snapshot() is called.
+struct RunContent {
+  struct Tensors {
+    TensorMap tensors{};
+    Metadata metadata{};
+  };
+  std::map<std::string, Tensors> safetensors{};
+  std::map<std::string, std::string> texts{};
+};
+
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kRanksFile = "ranks.safetensors";
+inline constexpr const char* kValuesFile = "trainer.json";
+
+/// "optim.safetensors" for the main optimizer, whose name is empty, and "optim-<name>.safetensors".
+std::string optimizer_file(const std::string& name);
+
+/// The objects that all ranks share, by file name.
+std::map<std::string, StateRef> shared_objects(const TrainingState& state);
+
+/// All optimizers, by file name.
+std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& state);
+
+/// This rank's own state (random generators, per_rank), as tensors.
+std::map<std::string, StateRef> rank_objects(const TrainingState& state, const GroupHandle& group);
+
+/// What rank 0 writes; empty on the other ranks. Every rank must call it with the same step. Throws std::runtime_error
+/// with the same text on all ranks when any part cannot be saved.
+RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group);
+
+}  // namespace ddp

@@ -1,0 +1,179 @@
+#include "checkpoint/run_reader.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "checkpoint/failures.h"
+#include "checkpoint/storage/crc32c.h"
+#include "checkpoint/storage/inventory.h"
+#include "checkpoint/tensor_files.h"
+#include "comm/collectives.h"
+#include "comm/manual_seed.h"
+
+namespace ddp {
+namespace {
+
+void map_run(storage::FileSystem& file_system, const std::filesystem::path& folder, ReceivedRun& run) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder, ignored)) throw std::runtime_error("there is no " + folder.string());
+  run.manifest = storage::read_manifest(file_system, folder);
+  storage::verify_files(file_system, folder, run.manifest);
+  for (const auto& [name, record] : run.manifest.files) run.files[name] = storage::map_file(file_system, folder / name);
+}
+
+// One file from rank 0 to all, in pieces, so that only one of them is in memory twice.
+void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& group) {
+  constexpr uint64_t kPiece = uint64_t{32} << 20;
+  const auto& record = run.manifest.files.at(name);
+  const bool sends = group.rank() == 0;
+  std::string received;
+  if (!sends) received.reserve(record.size);
+  for (uint64_t position = 0; position < record.size; position += kPiece) {
+    const auto size = std::min(kPiece, record.size - position);
+    const auto piece = sends ? std::string(run.files.at(name).view.substr(position, size)) : std::string();
+    const auto arrived = broadcast_string(piece, 0, group);
+    if (!sends) received += arrived;
+  }
+  if (sends) return;
+  if (storage::crc32c(received.data(), received.size()) != record.crc32c || received.size() != record.size) {
+    throw std::runtime_error(name + " was damaged on its way from rank 0");
+  }
+  run.files[name] = storage::own_bytes(std::move(received));
+}
+
+}  // namespace
+
+std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                        const GroupHandle& group, ReceivedRun& run) {
+  if (reader == CheckpointReader::kEveryRank) {
+    return combined_failures(failure_of([&] { map_run(file_system, folder, run); }), group);
+  }
+  std::string failure;
+  if (group.rank() == 0) failure = failure_of([&] { map_run(file_system, folder, run); });
+  failure = broadcast_string(failure, 0, group);
+  if (!failure.empty() || group.size() == 1) return failure;
+  const auto manifest = broadcast_string(group.rank() == 0 ? storage::format_manifest(run.manifest) : "", 0, group);
+  run.manifest = storage::parse_manifest(manifest);
+  for (const auto& [name, record] : run.manifest.files) {
+    // A failure here must not keep this rank from the broadcasts that follow.
+    const auto problem = failure_of([&] { send_file(name, run, group); });
+    if (failure.empty()) failure = problem;
+  }
+  return combined_failures(failure, group);
+}
+
+PreparedRun::PreparedRun(const ReceivedRun& run, const std::filesystem::path& folder, const TrainingState& state,
+                         const LoadOptions& options, const GroupHandle& group)
+    : folder_(folder), group_(group), strict_(options.strict) {
+  result_.step = run.manifest.step;
+  result_.world_size = run.manifest.world_size;
+  result_.folder = folder;
+  result_.metrics = run.manifest.metrics;
+  if (const auto* bytes = find(run, kValuesFile)) {
+    try {
+      result_.values = CheckpointValues::from_json(bytes->view);
+    } catch (const std::invalid_argument& error) {
+      throw std::runtime_error((folder_ / kValuesFile).string() + ": " + error.what());
+    }
+  }
+  prepare_model(run, state, options);
+  prepare_objects(run, state);
+  prepare_rank_objects(run, state);
+}
+
+const storage::Bytes* PreparedRun::find(const ReceivedRun& run, const std::string& file) {
+  const auto found = run.files.find(file);
+  if (found != run.files.end()) return &found->second;
+  if (strict_) {
+    throw std::runtime_error(folder_.string() + " holds no " + file +
+                             ": it was saved without that part of the state; leave it out here too, or load with "
+                             ".strict = false");
+  }
+  result_.missing.push_back(file);
+  return nullptr;
+}
+
+void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& state, const LoadOptions& options) {
+  if (!state.model) {
+    if (state.optimizer || !state.optimizers.empty()) {
+      throw std::invalid_argument("an optimizer is loaded by its model's names: give the model too");
+    }
+    return;
+  }
+  const auto model = module_state(state.model->get());
+  if (const auto* bytes = find(run, kModelFile)) {
+    const auto stored = view_safetensors(*bytes, folder_ / kModelFile);
+    model_ = read_matching(stored, model, {}, {.strict = options.strict, .only = options.only, .skip = options.skip});
+    result_.missing.insert(result_.missing.end(), model_.missing.begin(), model_.missing.end());
+    result_.unexpected = model_.unexpected;
+  }
+  for (const auto& [file, optimizer] : optimizers_by_file(state)) {
+    const auto* bytes = find(run, file);
+    if (bytes == nullptr) continue;
+    optimizer_files_.push_back(view_safetensors(*bytes, folder_ / file));
+    optimizers_.push_back(read_optimizer_state(optimizer_files_.back(), optimizer, model));
+  }
+}
+
+void PreparedRun::prepare_objects(const ReceivedRun& run, const TrainingState& state) {
+  for (const auto& [file, object] : shared_objects(state)) {
+    if (const auto* bytes = find(run, file)) objects_.push_back({.target = object, .value = std::string(bytes->view)});
+  }
+}
+
+void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingState& state) {
+  const auto wanted = rank_objects(state, group_);
+  if (wanted.empty()) return;
+  const auto* bytes = find(run, kRanksFile);
+  if (bytes == nullptr) return;
+  if (run.manifest.world_size != group_.size()) {
+    new_stream_ = state.rng;
+    stream_seed_ = storage::crc32c(bytes->view.data(), bytes->view.size()) + static_cast<uint64_t>(result_.step);
+    return;
+  }
+  const auto stored = view_safetensors(*bytes, folder_ / kRanksFile);
+  for (const auto& [name, object] : wanted) {
+    const auto full_name = "rank." + std::to_string(group_.rank()) + "." + name;
+    const auto found = stored.tensors.find(full_name);
+    if (found == stored.tensors.end() || found->second.scalar_type() != at::kByte) {
+      // Saved on the CPU and loaded on a GPU, for example.
+      const bool is_generator = name.starts_with("rng.");
+      if (strict_ && !is_generator) throw std::runtime_error(stored.source + " holds no " + full_name);
+      result_.missing.push_back(full_name);
+      continue;
+    }
+    const auto& value = found->second;
+    objects_.push_back(
+        {.target = object, .value = std::string(static_cast<const char*>(value.const_data_ptr()), value.nbytes())});
+    if (name == "rng.cpu") result_.rng_restored = true;
+  }
+}
+
+void PreparedRun::apply_objects() {
+  // DistributedDataParallel gives each rank its stream when it is made, perhaps after this: it must not undo ours.
+  if (result_.rng_restored || new_stream_) take_rank_stream(group_);
+  for (auto& object : objects_) object.before = object.target.save();
+  for (auto& object : objects_) {
+    ++objects_touched_;  // one that fails may have changed halfway
+    object.target.load(object.value);
+  }
+}
+
+void PreparedRun::roll_back() noexcept {
+  for (size_t i = 0; i < objects_touched_; ++i) {
+    try {
+      objects_[i].target.load(objects_[i].before);
+    } catch (const std::exception&) {
+      // It took this state's successor a moment ago; nothing better is left.
+    }
+  }
+}
+
+void PreparedRun::apply_tensors() {
+  assign(model_.assignments);
+  for (auto& optimizer : optimizers_) optimizer->apply();
+  if (new_stream_) seed_per_rank(stream_seed_, group_);
+}
+
+}  // namespace ddp

@@ -1,0 +1,73 @@
+// Brings a checkpoint's files to every rank and puts them into a training state, all or nothing.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/module_state.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/run_content.h"
+#include "checkpoint/storage/manifest.h"
+#include "checkpoint/storage/mapped_file.h"
+
+namespace ddp {
+
+/// A verified checkpoint in this process's memory, mapped or received.
+struct ReceivedRun {
+  storage::Manifest manifest{};
+  std::map<std::string, storage::Bytes> files{};
+};
+
+/// Reads the checkpoint in `folder` on rank 0 and sends it, or reads it on every rank. Every rank must call it. The
+/// text of all ranks' failures, the same on each; empty when `run` is there.
+std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
+                        const GroupHandle& group, ReceivedRun& run);
+
+/// What is to be changed, verified but not yet changed. Not a collective.
+class PreparedRun {
+ public:
+  /// Throws std::runtime_error or std::invalid_argument when the checkpoint does not fit the state.
+  PreparedRun(const ReceivedRun& run, const std::filesystem::path& folder, const TrainingState& state,
+              const LoadOptions& options, const GroupHandle& group);
+
+  /// Objects with a load() of their own, which may refuse: throws and changes nothing.
+  void apply_objects();
+  /// Undoes apply_objects().
+  void roll_back() noexcept;
+  /// Model, optimizers, and a new random stream where the saved one cannot go on. Does not fail.
+  void apply_tensors();
+
+  const LoadedCheckpoint& result() const { return result_; }
+
+ private:
+  struct Object {
+    StateRef target{};
+    std::string value{};
+    std::string before{};
+  };
+
+  void prepare_model(const ReceivedRun& run, const TrainingState& state, const LoadOptions& options);
+  void prepare_objects(const ReceivedRun& run, const TrainingState& state);
+  void prepare_rank_objects(const ReceivedRun& run, const TrainingState& state);
+  const storage::Bytes* find(const ReceivedRun& run, const std::string& file);
+
+  std::filesystem::path folder_;
+  GroupHandle group_;
+  bool strict_;
+  LoadedCheckpoint result_;
+  MatchResult model_;
+  std::deque<StoredTensors> optimizer_files_;  // referred to by optimizers_
+  std::vector<std::unique_ptr<LoadedOptimizerState>> optimizers_;
+  std::vector<Object> objects_;
+  size_t objects_touched_ = 0;
+  bool new_stream_ = false;
+  uint64_t stream_seed_ = 0;
+};
+
+}  // namespace ddp

@@ -1,0 +1,36 @@
+// Writes a run's content as one checkpoint folder, and removes what the retention policy gives up.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "checkpoint/run_content.h"
+#include "checkpoint/storage/file_system.h"
+#include "checkpoint/storage/retention.h"
+
+namespace ddp {
+
+using Notify = std::function<void(const std::string&)>;
+
+struct RunDestination {
+  std::filesystem::path directory{};
+  int64_t step = 0;
+  int world_size = 1;
+  std::map<std::string, double> metrics{};
+  RetentionPolicy retention{};
+};
+
+/// Commits the checkpoint, then prunes. Throws when it is not saved; what fails afterwards goes to `notify`. One
+/// process.
+void write_run(storage::FileSystem& file_system, const RunDestination& destination, const RunContent& content,
+               const Notify& notify);
+
+/// Removes the checkpoints that `policy` gives up, but never the newest whose contents are right, nor `just_saved`.
+void prune_checkpoints(storage::FileSystem& file_system, const std::filesystem::path& directory,
+                       const RetentionPolicy& policy, std::optional<int64_t> just_saved = std::nullopt);
+
+}  // namespace ddp

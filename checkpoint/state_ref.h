@@ -1,0 +1,76 @@
+// A reference to anything that can save and load itself, whatever its type.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
+namespace ddp {
+
+namespace detail {
+
+std::string save_archive(const std::function<void(torch::serialize::OutputArchive&)>& save);
+void load_archive(const std::string& bytes, const std::function<void(torch::serialize::InputArchive&)>& load);
+
+template <typename Object>
+concept SavesText = requires(Object& object, const std::string& bytes) {
+  { object.save() } -> std::convertible_to<std::string>;
+  object.load(bytes);
+};
+
+template <typename Object>
+concept SavesArchive = requires(Object& object, torch::serialize::OutputArchive& out,
+                                torch::serialize::InputArchive& in) {
+  object.save(out);
+  object.load(in);
+};
+
+}  // namespace detail
+
+/// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
+/// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
+/// either take the state over or throw and change nothing. The object must outlive the reference.
+class StateRef {
+ public:
+  StateRef() = default;
+
+  template <typename Object>
+  requires(!std::same_as<Object, StateRef> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
+      StateRef(Object& object) {
+    if constexpr (detail::SavesText<Object>) {
+      save_ = [&object] { return std::string(object.save()); };
+      load_ = [&object](const std::string& bytes) { object.load(bytes); };
+    } else {
+      save_ = [&object] { return detail::save_archive([&](auto& archive) { object.save(archive); }); };
+      load_ = [&object](const std::string& bytes) {
+        detail::load_archive(bytes, [&](auto& archive) { object.load(archive); });
+      };
+    }
+  }
+
+  /// The same for an object that lives as long as the reference.
+  template <typename Object>
+  static StateRef owning(std::shared_ptr<Object> object) {
+    StateRef ref(*object);
+    ref.owner_ = std::move(object);
+    return ref;
+  }
+
+  explicit operator bool() const { return static_cast<bool>(save_); }
+  std::string save() const { return save_(); }
+  void load(const std::string& bytes) const { load_(bytes); }
+
+ private:
+  std::function<std::string()> save_;
+  std::function<void(const std::string&)> load_;
+  std::shared_ptr<void> owner_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,54 @@
+#include "checkpoint/stop_request.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <mutex>
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include "comm/collectives.h"
+
+namespace ddp {
+namespace {
+
+// A signal handler can reach nothing else than what is static.
+std::atomic<bool>& told_to_stop() {
+  static_assert(std::atomic<bool>::is_always_lock_free);
+  static std::atomic<bool> told{false};
+  return told;
+}
+
+void remember(int) {
+  told_to_stop().store(true);
+}
+
+}  // namespace
+
+void install_stop_handlers() {
+  static std::once_flag installed;
+  std::call_once(installed, [] {
+    told_to_stop();  // constructed here, not in the handler
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+      struct sigaction before {};
+      if (sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+      struct sigaction action {};
+      action.sa_handler = remember;
+      action.sa_flags = SA_RESTART;
+      sigemptyset(&action.sa_mask);
+      sigaction(number, &action, nullptr);
+    }
+  });
+}
+
+bool stop_requested(const GroupHandle& group) {
+  install_stop_handlers();
+  if (group.size() == 1) return told_to_stop().load();
+  const bool only_nccl = group.backend() == "nccl" || group.backend() == "cuda:nccl";
+  const auto device = only_nccl ? group.device() : c10::Device(c10::kCPU);
+  auto told = at::scalar_tensor(told_to_stop().load() ? 1 : 0, at::TensorOptions(at::kInt).device(device));
+  all_reduce(told, group, ReduceOp::kMax);
+  return told.item<int>() != 0;
+}
+
+}  // namespace ddp

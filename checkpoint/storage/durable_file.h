@@ -1,0 +1,37 @@
+// A new file that is written once, from front to end, with its size and checksum kept on the way. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "checkpoint/storage/byte_sink.h"
+#include "checkpoint/storage/file_system.h"
+
+namespace ddp::storage {
+
+/// What was written into a file, and must be there when it is read.
+struct FileRecord {
+  uint64_t size = 0;
+  uint32_t crc32c = 0;
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+/// Creates the file at construction; without finish() an incomplete file stays behind. Throws std::system_error.
+class DurableFile : public ByteSink {
+ public:
+  DurableFile(FileSystem& file_system, std::filesystem::path path);
+
+  void write(const void* data, size_t size) override;
+
+  /// Flushes the bytes to the disk and closes the file.
+  FileRecord finish();
+
+ private:
+  FileSystem& file_system_;
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  FileRecord record_;
+};
+
+}  // namespace ddp::storage

@@ -1,0 +1,71 @@
+// Every operation on files that a checkpoint's safety rests on, in one class: tests put another one in its place, which
+// fails, stalls, or kills the process at any of them. POSIX, no LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace ddp::storage {
+
+/// An open file that closes itself; move-only. Errors of that last close are lost: files that were written are closed
+/// with FileSystem::close().
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept : number_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+
+  int get() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  int release() {
+    const int number = number_;
+    number_ = -1;
+    return number;
+  }
+
+ private:
+  int number_ = -1;
+};
+
+/// The real file system. All members throw std::system_error with the path and the system's reason.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  /// A new, empty file; it must not exist.
+  virtual FileDescriptor create(const std::filesystem::path& path);
+  /// Writes up to `size` bytes and returns how many; `path` is for the message. RLIMIT_FSIZE is an error, not a signal.
+  virtual size_t write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path);
+  /// Makes the file's bytes durable.
+  virtual void sync(const FileDescriptor& file, const std::filesystem::path& path);
+  /// Closes, with the errors that network file systems report only then.
+  virtual void close(FileDescriptor file, const std::filesystem::path& path);
+
+  /// A regular file, to read. Pipes and devices are refused without waiting for them.
+  virtual FileDescriptor open(const std::filesystem::path& path);
+  virtual uint64_t size(const FileDescriptor& file, const std::filesystem::path& path);
+  /// Exactly `size` bytes from `position` on; a file that is shorter is an error.
+  virtual void read(const FileDescriptor& file, void* data, size_t size, uint64_t position,
+                    const std::filesystem::path& path);
+
+  /// A new folder; it must not exist, its parent must.
+  virtual void make_folder(const std::filesystem::path& path);
+  /// A folder and its parents, as far as they are missing, each durable.
+  virtual void make_folders(const std::filesystem::path& path);
+  /// Makes the folder's entries durable; quietly nothing on file systems that cannot.
+  virtual void sync_folder(const std::filesystem::path& path);
+  /// Gives `from` the name `to`; a file replaces a file, a folder replaces only an empty one.
+  virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  /// Swaps two names in one step. False when this file system cannot.
+  virtual bool exchange(const std::filesystem::path& left, const std::filesystem::path& right);
+  /// Removes a file, or a folder with all it holds; nothing when it is not there.
+  virtual void remove(const std::filesystem::path& path);
+  /// Names of a folder's entries, sorted; none when there is no such folder.
+  virtual std::vector<std::string> entries(const std::filesystem::path& folder);
+};
+
+}  // namespace ddp::storage

@@ -1,0 +1,192 @@
+#include "checkpoint/storage/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "checkpoint/storage/crc32c.h"
+
+namespace ddp::storage {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr std::string_view kHead = "{\n  \"format\": \"ddprun-checkpoint\",\n  \"version\": ";
+constexpr std::string_view kStep = ",\n  \"step\": ";
+constexpr std::string_view kWorldSize = ",\n  \"world_size\": ";
+constexpr std::string_view kMetrics = ",\n  \"metrics\": {";
+constexpr std::string_view kFiles = "},\n  \"files\": {";
+constexpr std::string_view kItem = "\n    \"";
+constexpr std::string_view kSize = "\": {\"size\": ";
+constexpr std::string_view kCrc = ", \"crc32c\": \"";
+constexpr std::string_view kOwnCrc = "},\n  \"crc32c\": \"";
+constexpr std::string_view kTail = "\"\n}\n";
+
+bool is_file_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 255 && name.front() != '.' && name != kManifestName &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+bool is_metric_name(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
+  });
+}
+
+std::string hexadecimal(uint32_t value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text(8, '0');
+  for (int i = 7; i >= 0; --i, value >>= 4) text[static_cast<size_t>(i)] = kDigits[value & 15];
+  return text;
+}
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
+// Walks over the text; every mismatch throws.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view text) : text_(text) {}
+
+  bool accept(std::string_view expected) {
+    if (!text_.substr(position_).starts_with(expected)) return false;
+    position_ += expected.size();
+    return true;
+  }
+
+  void expect(std::string_view expected) {
+    if (!accept(expected)) fail();
+  }
+
+  template <typename Number>
+  Number read_number(int base = 10) {
+    Number value{};
+    const auto* begin = text_.data() + position_;
+    const auto* end = text_.data() + text_.size();
+    std::from_chars_result result{};
+    if constexpr (std::is_floating_point_v<Number>) {
+      result = std::from_chars(begin, end, value);
+    } else {
+      result = std::from_chars(begin, end, value, base);
+    }
+    if (result.ec != std::errc()) fail();
+    position_ += static_cast<size_t>(result.ptr - begin);
+    return value;
+  }
+
+  std::string_view read_until_quote() {
+    const auto end = text_.find('"', position_);
+    if (end == std::string_view::npos) fail();
+    const auto piece = text_.substr(position_, end - position_);
+    position_ = end;
+    return piece;
+  }
+
+  size_t position() const { return position_; }
+
+  [[noreturn]] void fail() const {
+    throw ManifestError("it is not what a checkpoint's manifest looks like (byte " + std::to_string(position_) +
+                        " of " + std::to_string(text_.size()) + ")");
+  }
+
+ private:
+  std::string_view text_;
+  size_t position_ = 0;
+};
+
+}  // namespace
+
+std::string format_manifest(const Manifest& manifest) {
+  if (manifest.step < 0) {
+    throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(manifest.step));
+  }
+  if (manifest.world_size < 1) {
+    throw std::invalid_argument("the world size must be positive, but is " + std::to_string(manifest.world_size));
+  }
+  std::string text(kHead);
+  text += std::to_string(kVersion);
+  text.append(kStep).append(std::to_string(manifest.step));
+  text.append(kWorldSize).append(std::to_string(manifest.world_size));
+  text += kMetrics;
+  const char* comma = "";
+  for (const auto& [name, value] : manifest.metrics) {
+    if (!is_metric_name(name)) {
+      throw std::invalid_argument("the metric '" + name +
+                                  "' needs a name of 1 to 255 characters without quotes, "
+                                  "backslashes and control characters");
+    }
+    text.append(comma).append(kItem).append(name).append("\": ").append(number(value));
+    comma = ",";
+  }
+  text += kFiles;
+  comma = "";
+  for (const auto& [name, record] : manifest.files) {
+    if (!is_file_name(name)) throw std::invalid_argument("'" + name + "' cannot be the name of a checkpoint's file");
+    text.append(comma).append(kItem).append(name).append(kSize).append(std::to_string(record.size));
+    text.append(kCrc).append(hexadecimal(record.crc32c)).append("\"}");
+    comma = ",";
+  }
+  text += kOwnCrc;
+  const auto checksum = crc32c(text.data(), text.size());
+  return text.append(hexadecimal(checksum)).append(kTail);
+}
+
+Manifest parse_manifest(std::string_view text) {
+  if (text.size() > kMaxManifestBytes) {
+    throw ManifestError("it has " + std::to_string(text.size()) + " bytes, more than the allowed " +
+                        std::to_string(kMaxManifestBytes));
+  }
+  Cursor cursor(text);
+  cursor.expect(kHead);
+  const auto version = cursor.read_number<int>();
+  if (version != kVersion) {
+    throw ManifestError("it has version " + std::to_string(version) + ", but this program reads version " +
+                        std::to_string(kVersion));
+  }
+  Manifest manifest;
+  cursor.expect(kStep);
+  manifest.step = cursor.read_number<int64_t>();
+  cursor.expect(kWorldSize);
+  manifest.world_size = cursor.read_number<int>();
+  cursor.expect(kMetrics);
+  for (bool more = cursor.accept(kItem); more; more = cursor.accept(",") && (cursor.expect(kItem), true)) {
+    const auto name = cursor.read_until_quote();
+    cursor.expect("\": ");
+    const auto value = cursor.accept("null") ? std::numeric_limits<double>::quiet_NaN() : cursor.read_number<double>();
+    manifest.metrics.emplace(name, value);
+  }
+  cursor.expect(kFiles);
+  for (bool more = cursor.accept(kItem); more; more = cursor.accept(",") && (cursor.expect(kItem), true)) {
+    const auto name = cursor.read_until_quote();
+    FileRecord record;
+    cursor.expect(kSize);
+    record.size = cursor.read_number<uint64_t>();
+    cursor.expect(kCrc);
+    record.crc32c = cursor.read_number<uint32_t>(16);
+    cursor.expect("\"}");
+    manifest.files.emplace(name, record);
+  }
+  cursor.expect(kOwnCrc);
+  const auto checksum = crc32c(text.data(), cursor.position());
+  const auto stored = cursor.read_number<uint32_t>(16);
+  if (stored != checksum) {
+    throw ManifestError("it was changed: its checksum is " + hexadecimal(checksum) + ", but it says " +
+                        hexadecimal(stored));
+  }
+  // Repeated or unsorted names, a leading zero, text behind the end: the checksum would be right all the same.
+  try {
+    if (format_manifest(manifest) == text) return manifest;
+  } catch (const std::invalid_argument& error) {
+    throw ManifestError(error.what());
+  }
+  throw ManifestError("it is not in the form that this program writes");
+}
+
+}  // namespace ddp::storage

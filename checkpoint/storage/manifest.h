@@ -1,0 +1,40 @@
+// MANIFEST.json: what a checkpoint folder holds. Written last; a folder without a valid one was never committed. The
+// text is canonical and ends with its own checksum, so that no change of it goes unnoticed. Parsing and formatting
+// only; no LibTorch and no I/O.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/storage/durable_file.h"
+
+namespace ddp::storage {
+
+inline constexpr const char* kManifestName = "MANIFEST.json";
+/// Longest manifest that is read: some 10,000 files.
+inline constexpr uint64_t kMaxManifestBytes = 1 << 20;
+
+struct Manifest {
+  int64_t step = 0;
+  int world_size = 1;
+  std::map<std::string, double> metrics{};  ///< what keep_best compares; non-finite ones are kept as null
+  std::map<std::string, FileRecord> files{};
+};
+
+/// Thrown for text that is no manifest; the message says why, not in which file.
+class ManifestError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Throws std::invalid_argument for a negative step, a world size below 1, a file name other than
+/// [A-Za-z0-9._-] without a leading dot, or a metric's name with quotes, backslashes or control characters.
+std::string format_manifest(const Manifest& manifest);
+
+/// Throws ManifestError unless `text` is exactly what format_manifest() makes.
+Manifest parse_manifest(std::string_view text);
+
+}  // namespace ddp::storage

@@ -1,0 +1,104 @@
+#include "checkpoint/storage/staged_folder.h"
+
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/storage/durable_file.h"
+#include "checkpoint/storage/folder_names.h"
+
+namespace ddp::storage {
+namespace {
+
+void write_text(FileSystem& file_system, const std::filesystem::path& path, const std::string& text) {
+  DurableFile file(file_system, path);
+  file.write(text.data(), text.size());
+  file.finish();
+}
+
+}  // namespace
+
+StagedFolder::StagedFolder(FileSystem& file_system, std::filesystem::path directory, int64_t step)
+    : file_system_(file_system),
+      directory_(std::move(directory)),
+      step_(step),
+      id_(random_id()),
+      final_(directory_ / folder_name(step)),
+      temporary_(directory_ / temporary_name(folder_name(step), id_)) {
+  file_system_.make_folders(directory_);
+  file_system_.make_folder(temporary_);
+}
+
+StagedFolder::~StagedFolder() {
+  if (temporary_.empty()) return;
+  try {
+    file_system_.remove(temporary_);
+  } catch (const std::exception&) {
+    // The next save removes it.
+  }
+}
+
+void StagedFolder::write(const std::string& name, const std::function<void(ByteSink& sink)>& writer) {
+  DurableFile file(file_system_, temporary_ / name);
+  writer(file);
+  manifest_.files[name] = file.finish();
+}
+
+std::string StagedFolder::commit(Manifest manifest) {
+  manifest.step = step_;
+  manifest.files = manifest_.files;
+  write_text(file_system_, temporary_ / kManifestName, format_manifest(manifest));
+  file_system_.sync_folder(temporary_);
+  take_the_name();
+  file_system_.sync_folder(directory_);
+  try {
+    if (!temporary_.empty()) file_system_.remove(std::exchange(temporary_, {}));
+    const auto hint = directory_ / temporary_name(kLatestName, id_);
+    write_text(file_system_, hint, folder_name(step_) + "\n");
+    file_system_.rename(hint, directory_ / kLatestName);
+    return "";
+  } catch (const std::system_error& error) {
+    return error.what();
+  }
+}
+
+void StagedFolder::take_the_name() {
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(final_, ignored))) {
+    file_system_.rename(temporary_, final_);
+    temporary_.clear();
+    return;
+  }
+  // From here on the temporary name holds what was there before.
+  if (file_system_.exchange(temporary_, final_)) return;
+  const auto aside = directory_ / replaced_name(folder_name(step_), id_);
+  file_system_.rename(final_, aside);
+  try {
+    file_system_.rename(temporary_, final_);
+  } catch (...) {
+    file_system_.rename(aside, final_);
+    throw;
+  }
+  temporary_ = aside;
+}
+
+void remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step) {
+  const auto doomed = directory / temporary_name(folder_name(step), random_id());
+  file_system.rename(directory / folder_name(step), doomed);
+  file_system.remove(doomed);
+}
+
+void remove_leftovers(FileSystem& file_system, const std::filesystem::path& directory) {
+  for (const auto& name : file_system.entries(directory)) {
+    const auto found = leftover(name);
+    if (!found) continue;
+    std::error_code ignored;
+    const auto target = directory / found->target;
+    if (found->kind == Leftover::Kind::kReplaced && !std::filesystem::exists(target, ignored)) {
+      file_system.rename(directory / name, target);
+    } else {
+      file_system.remove(directory / name);
+    }
+  }
+}
+
+}  // namespace ddp::storage

@@ -1,0 +1,140 @@
+#include "checkpoint/tensor_files.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/pt_writer.h"
+#include "checkpoint/pt/state_dict.h"
+
+namespace ddp {
+namespace {
+
+using safetensors::quote_name;
+
+constexpr std::array<std::pair<at::ScalarType, const char*>, 20> kPythonNames = {{
+    {at::kDouble, "float64"},
+    {at::kFloat, "float32"},
+    {at::kHalf, "float16"},
+    {at::kBFloat16, "bfloat16"},
+    {at::kLong, "int64"},
+    {at::kInt, "int32"},
+    {at::kShort, "int16"},
+    {at::kChar, "int8"},
+    {at::kByte, "uint8"},
+    {at::kBool, "bool"},
+    {at::kComplexFloat, "complex64"},
+    {at::kComplexDouble, "complex128"},
+    {at::kUInt16, "uint16"},
+    {at::kUInt32, "uint32"},
+    {at::kUInt64, "uint64"},
+    {at::kFloat8_e4m3fn, "float8_e4m3fn"},
+    {at::kFloat8_e5m2, "float8_e5m2"},
+    {at::kFloat8_e4m3fnuz, "float8_e4m3fnuz"},
+    {at::kFloat8_e5m2fnuz, "float8_e5m2fnuz"},
+    {at::kFloat8_e8m0fnu, "float8_e8m0fnu"},
+}};
+
+// A tensor in the file's mapped memory.
+at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
+  const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
+                                   [&](const auto& each) { return entry.dtype == each.second; });
+  if (dtype == kPythonNames.end()) throw std::runtime_error("tensor " + quote_name(name) + " is of an unknown dtype");
+  const auto bytes = file.bytes_of(entry);
+  // Any other value in a C++ bool is undefined behaviour.
+  if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
+    throw std::runtime_error("the bool tensor " + quote_name(name) + " holds a byte that is neither 0 nor 1");
+  }
+  const auto options = at::TensorOptions(dtype->first);
+  if (bytes.empty()) return at::empty(entry.sizes, options);
+  const auto alignment = pt::dtype_by_name(entry.dtype)->bytes;
+  // Strides are in elements of aligned storages; torch.save aligns them to 64 bytes, and its older versions did too.
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
+    throw std::runtime_error("tensor " + quote_name(name) + " is not aligned");
+  }
+  return at::from_blob(
+      const_cast<char*>(bytes.data()), entry.sizes, entry.strides, [owner = file.owner()](void*) {}, options);
+}
+
+StoredTensors view_pt(storage::Bytes bytes, const std::filesystem::path& path) {
+  const pt::PtFile file(std::move(bytes), path);
+  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}};
+  try {
+    auto state = pt::find_state(file.root());
+    stored.metadata = std::move(state.metadata);
+    for (const auto& [name, entry] : state.tensors) stored.tensors.emplace(name, view_pt(file, name, entry));
+    for (const auto& [name, value] : state.scalars) stored.tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
+  }
+  return stored;
+}
+
+// Contiguous CPU tensors; those that are the same memory stay so.
+class PtTensors {
+ public:
+  std::vector<pt::PtTensor> add(const TensorMap& tensors) {
+    std::vector<pt::PtTensor> result;
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_meta()) {
+        throw std::invalid_argument("tensor " + quote_name(name) + " is undefined, sparse, quantized or without data");
+      }
+      const auto type = tensor.scalar_type();
+      const auto* dtype =
+          std::find_if(kPythonNames.begin(), kPythonNames.end(), [&](const auto& each) { return type == each.first; });
+      if (dtype == kPythonNames.end()) {
+        throw std::invalid_argument("tensor " + quote_name(name) + " has the dtype " + c10::toString(type) +
+                                    ", which is not supported");
+      }
+      const auto& plain = kept_.emplace_back(tensor.detach().resolve_conj().resolve_neg().cpu().contiguous());
+      result.push_back({.name = name,
+                        .dtype = dtype->second,
+                        .sizes = plain.sizes().vec(),
+                        .bytes = {static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()}});
+    }
+    return result;
+  }
+
+ private:
+  std::vector<at::Tensor> kept_;
+};
+
+}  // namespace
+
+StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path) {
+  const SafetensorsFile file(std::move(bytes), path);
+  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = file.header().metadata};
+  for (const auto& entry : file.header().tensors) stored.tensors.emplace(entry.name, file.view(entry));
+  return stored;
+}
+
+StoredTensors open_tensors(const std::filesystem::path& path) {
+  storage::FileSystem file_system;
+  auto bytes = storage::map_file(file_system, path);
+  if (pt::looks_like_pt(bytes.view)) return view_pt(std::move(bytes), path);
+  pt::refuse_legacy(bytes.view, path);
+  return view_safetensors(std::move(bytes), path);
+}
+
+void save_pt(const std::filesystem::path& path, const TensorMap& model, const PtExtras& extras) {
+  PtTensors tensors;
+  pt::PtContents contents;
+  contents.model = tensors.add(model);
+  contents.optimizer_tensors = tensors.add(extras.optimizer);
+  contents.optimizer = extras.optimizer_groups;
+  contents.values = extras.values;
+  AtomicFile file(path);
+  pt::write_pt(file, contents);
+  file.commit();
+}
+
+}  // namespace ddp

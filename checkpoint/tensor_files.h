@@ -1,0 +1,32 @@
+// Opens any file that holds tensors by name: safetensors, or PyTorch's .pt; and writes .pt files.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "checkpoint/stored_tensors.h"
+
+namespace ddp {
+
+/// The tensors of a file, told apart by its content and memory-mapped: of safetensors as they are named; of a .pt file
+/// (Python's torch.save, LibTorch's torch::save) the model's state dict and an optimizer's state, as far as it holds
+/// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums;
+/// nothing that a pickle asks for is run. Throws std::system_error or std::runtime_error naming the file.
+StoredTensors open_tensors(const std::filesystem::path& path);
+
+/// The same for safetensors bytes that are in memory or mapped already.
+StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path);
+
+/// What a .pt file shall hold besides the model's tensors.
+struct PtExtras {
+  TensorMap optimizer{};           ///< tensors `state.<parameter>.<field>`
+  std::string optimizer_groups{};  ///< save_optimizer_state()'s JSON; empty for no optimizer
+  std::string values{};            ///< a JSON object; empty for none
+};
+
+/// Writes `model`, atomically, for a plain torch.load: as a state dict, or with extras as {'model': …, 'optimizer': …,
+/// values …}. Any device and strides. Throws std::invalid_argument or std::system_error.
+void save_pt(const std::filesystem::path& path, const TensorMap& model, const PtExtras& extras = {});
+
+}  // namespace ddp

@@ -1,0 +1,126 @@
+// ddprun-checkpoint: shows, verifies and converts checkpoints. No LibTorch, so it starts at once.
+#include <CLI/CLI.hpp>
+#include <cinttypes>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
+#include "checkpoint/tool/convert.h"
+#include "checkpoint/tool/tensor_source.h"
+
+namespace {
+
+using ddp::tool::TensorSource;
+
+std::string shape_text(const std::vector<int64_t>& sizes) {
+  std::string text = "[";
+  for (const auto size : sizes) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+// Names come from files: control characters must not reach the terminal.
+std::string printable(const std::string& name) {
+  const auto quoted = ddp::safetensors::quote_name(name);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+bool is_directory_of_checkpoints(const std::filesystem::path& path) {
+  return std::filesystem::is_directory(path) && !std::filesystem::exists(path / ddp::storage::kManifestName);
+}
+
+// One line per checkpoint; how many are damaged.
+int list(const std::filesystem::path& directory, bool verify) {
+  ddp::storage::FileSystem file_system;
+  const auto found = ddp::storage::list_checkpoints(file_system, directory);
+  if (found.empty()) std::printf("%s holds no checkpoints\n", directory.c_str());
+  int damaged = 0;
+  for (const auto& entry : found) {
+    auto damage = entry.damage;
+    if (damage.empty() && verify) {
+      try {
+        ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
+      } catch (const ddp::storage::DamagedCheckpoint& error) {
+        damage = error.what();
+      }
+    }
+    uint64_t bytes = 0;
+    for (const auto& [name, record] : entry.manifest.files) bytes += record.size;
+    std::printf("step %" PRId64 ": ", entry.step);
+    if (!damage.empty()) {
+      std::printf("DAMAGED: %s\n", printable(damage).c_str());
+      ++damaged;
+      continue;
+    }
+    std::printf("%" PRIu64 " bytes, %d ranks", bytes, entry.manifest.world_size);
+    for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
+    std::printf("%s\n", verify ? ", verified" : "");
+  }
+  return damaged;
+}
+
+void inspect(const std::filesystem::path& path) {
+  const TensorSource source(path);
+  std::printf("%s: %s", path.c_str(), source.kind());
+  if (const auto* manifest = source.manifest()) {
+    std::printf(" of step %" PRId64 ", saved by %d ranks", manifest->step, manifest->world_size);
+    for (const auto& [name, value] : manifest->metrics) std::printf(", %s %g", printable(name).c_str(), value);
+  }
+  std::printf("\n");
+  for (const auto& [name, file] : source.files()) {
+    uint64_t bytes = 0;
+    for (const auto& tensor : file.tensors) bytes += tensor.bytes.size();
+    std::printf("%s%s%zu tensors, %" PRIu64 " bytes\n", name.c_str(), name.empty() ? "" : ": ", file.tensors.size(),
+                bytes);
+    for (const auto& tensor : file.tensors) {
+      std::printf("  %s  %s %s\n", printable(tensor.name).c_str(), tensor.dtype.c_str(),
+                  shape_text(tensor.sizes).c_str());
+    }
+    for (const auto& [key, value] : file.metadata) {
+      std::printf("  metadata %s: %s\n", printable(key).c_str(), printable(value).c_str());
+    }
+  }
+  if (!source.values().empty()) std::printf("values: %s", source.values().c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app(
+      "Shows, verifies and converts checkpoints: folders that CheckpointManager wrote, safetensors, .pt files.");
+  app.require_subcommand(1);
+  std::string path, target;
+  bool weights_only = false;
+  auto* inspect_command = app.add_subcommand("inspect", "List checkpoints of a directory, or the tensors of one");
+  auto* verify_command = app.add_subcommand("verify", "Compare every byte with its checksum; exit status 1 on damage");
+  auto* convert_command = app.add_subcommand("convert", "Write TARGET (.pt, .pth or .safetensors)");
+  for (auto* command : {inspect_command, verify_command, convert_command}) {
+    command->add_option("PATH", path, "A directory of checkpoints, a step-… folder, a .safetensors or a .pt file")
+        ->required();
+  }
+  convert_command->add_option("TARGET", target, "The file to write")->required();
+  convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");
+  CLI11_PARSE(app, argc, argv);
+
+  if (convert_command->parsed()) {
+    ddp::tool::convert(TensorSource(path), target, weights_only);
+    return 0;
+  }
+  if (is_directory_of_checkpoints(path)) return list(path, verify_command->parsed()) > 0 ? 1 : 0;
+  if (inspect_command->parsed()) {
+    inspect(path);
+  } else {
+    const TensorSource source(path);
+    std::printf(
+        "%s: %s, verified%s\n", path.c_str(), source.kind(),
+        std::string(source.kind()) == "safetensors file" ? " (structure only: the format has no checksums)" : "");
+  }
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "ddprun-checkpoint: %s\n", error.what());
+  return 1;
+}

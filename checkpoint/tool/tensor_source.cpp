@@ -1,0 +1,133 @@
+#include "checkpoint/tool/tensor_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/storage/inventory.h"
+#include "checkpoint/storage/mapped_file.h"
+
+namespace ddp::tool {
+namespace {
+
+using safetensors::DType;
+
+struct Name {
+  DType dtype;
+  std::string_view python;
+};
+
+constexpr std::array kNames = {Name{DType::kBool, "bool"},
+                               Name{DType::kU8, "uint8"},
+                               Name{DType::kI8, "int8"},
+                               Name{DType::kF8E5M2, "float8_e5m2"},
+                               Name{DType::kF8E4M3, "float8_e4m3fn"},
+                               Name{DType::kF8E8M0, "float8_e8m0fnu"},
+                               Name{DType::kF8E4M3FNUZ, "float8_e4m3fnuz"},
+                               Name{DType::kF8E5M2FNUZ, "float8_e5m2fnuz"},
+                               Name{DType::kI16, "int16"},
+                               Name{DType::kU16, "uint16"},
+                               Name{DType::kF16, "float16"},
+                               Name{DType::kBF16, "bfloat16"},
+                               Name{DType::kI32, "int32"},
+                               Name{DType::kU32, "uint32"},
+                               Name{DType::kF32, "float32"},
+                               Name{DType::kC64, "complex64"},
+                               Name{DType::kF64, "float64"},
+                               Name{DType::kI64, "int64"},
+                               Name{DType::kU64, "uint64"}};
+
+constexpr std::string_view kSafetensorsEnding = ".safetensors";
+constexpr std::string_view kValuesFile = "trainer.json";
+
+}  // namespace
+
+const DType* safetensors_dtype(std::string_view python_name) {
+  const auto* found =
+      std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return each.python == python_name; });
+  return found != kNames.end() ? &found->dtype : nullptr;
+}
+
+TensorSource::TensorSource(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) {
+    open_folder(path);
+    return;
+  }
+  storage::FileSystem file_system;
+  auto bytes = storage::map_file(file_system, path);
+  if (pt::looks_like_pt(bytes.view)) {
+    kind_ = "PyTorch file";
+    open_pt(std::move(bytes), path);
+  } else {
+    pt::refuse_legacy(bytes.view, path);
+    kind_ = "safetensors file";
+    open_safetensors(std::move(bytes), path, "");
+  }
+}
+
+void TensorSource::open_folder(const std::filesystem::path& path) {
+  kind_ = "checkpoint";
+  storage::FileSystem file_system;
+  manifest_ = std::make_unique<storage::Manifest>(storage::read_manifest(file_system, path));
+  storage::verify_files(file_system, path, *manifest_);
+  for (const auto& [name, record] : manifest_->files) {
+    if (name.ends_with(kSafetensorsEnding)) {
+      open_safetensors(storage::map_file(file_system, path / name), path / name, name);
+    } else if (name == kValuesFile) {
+      values_ = storage::map_file(file_system, path / name).view;
+    }
+  }
+}
+
+void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem::path& path, const std::string& name) {
+  RawFile file;
+  try {
+    const auto header_bytes =
+        safetensors::parse_header_length(bytes.view.substr(0, safetensors::kLengthBytes), bytes.view.size());
+    const auto data = bytes.view.substr(safetensors::kLengthBytes + header_bytes);
+    auto header = safetensors::parse_header(bytes.view.substr(safetensors::kLengthBytes, header_bytes), data.size());
+    for (const auto& entry : header.tensors) {
+      const auto* dtype =
+          std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return each.dtype == entry.dtype; });
+      file.tensors.push_back({.name = entry.name,
+                              .dtype = std::string(dtype->python),
+                              .sizes = entry.shape,
+                              .bytes = data.substr(entry.begin, entry.end - entry.begin)});
+    }
+    file.metadata = std::move(header.metadata);
+  } catch (const safetensors::FormatError& error) {
+    throw std::runtime_error(path.string() + " is not a valid safetensors file: " + error.what());
+  }
+  mapped_.push_back(std::move(bytes));
+  files_[name] = std::move(file);
+}
+
+void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& path) {
+  mapped_.push_back(bytes);
+  const pt::PtFile source(std::move(bytes), path);
+  RawFile file;
+  try {
+    auto state = pt::find_state(source.root());
+    file.metadata = std::move(state.metadata);
+    for (const auto& [name, entry] : state.tensors) {
+      auto data = source.bytes_of(entry);
+      if (!pt::is_contiguous(entry)) data = made_.emplace_back(pt::gather_elements(entry, data));
+      file.tensors.push_back({.name = name, .dtype = entry.dtype, .sizes = entry.sizes, .bytes = data});
+    }
+    for (const auto& [name, value] : state.scalars) {
+      const auto number = static_cast<float>(value);
+      auto& made = made_.emplace_back(sizeof(number), '\0');
+      std::memcpy(made.data(), &number, sizeof(number));
+      file.tensors.push_back({.name = name, .dtype = "float32", .sizes = {}, .bytes = made});
+    }
+  } catch (const pt::FormatError& error) {
+    throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
+  }
+  files_[""] = std::move(file);
+}
+
+}  // namespace ddp::tool

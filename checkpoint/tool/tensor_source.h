@@ -1,0 +1,61 @@
+// The tensors of a checkpoint folder, a safetensors file or a .pt file as raw bytes, whichever it is. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/pt/pt_file.h"
+#include "checkpoint/safetensors_header.h"
+#include "checkpoint/storage/manifest.h"
+
+namespace ddp::tool {
+
+/// A tensor, contiguous; its bytes are in a mapped file or in TensorSource.
+struct RawTensor {
+  std::string name{};
+  std::string dtype{};  ///< as in Python, without "torch."
+  std::vector<int64_t> sizes{};
+  std::string_view bytes{};
+};
+
+struct RawFile {
+  std::vector<RawTensor> tensors{};
+  Metadata metadata{};
+};
+
+/// An opened and verified source. Throws std::runtime_error or std::system_error naming the file and what is wrong.
+class TensorSource {
+ public:
+  /// A folder is a checkpoint, whose files are compared with their checksums.
+  explicit TensorSource(const std::filesystem::path& path);
+
+  const char* kind() const { return kind_; }
+  /// Files that hold tensors, by name; a single file has the name "".
+  const std::map<std::string, RawFile>& files() const { return files_; }
+  /// Of a checkpoint folder: its manifest and its trainer.json.
+  const storage::Manifest* manifest() const { return manifest_.get(); }
+  const std::string& values() const { return values_; }
+
+ private:
+  void open_folder(const std::filesystem::path& path);
+  void open_safetensors(storage::Bytes bytes, const std::filesystem::path& path, const std::string& name);
+  void open_pt(storage::Bytes bytes, const std::filesystem::path& path);
+
+  const char* kind_ = "";
+  std::map<std::string, RawFile> files_;
+  std::unique_ptr<storage::Manifest> manifest_;
+  std::string values_;
+  std::vector<storage::Bytes> mapped_;
+  std::deque<std::string> made_;  // bytes of tensors that were not contiguous
+};
+
+/// safetensors' name of a dtype, e.g. "F32"; nothing when that format lacks it.
+const safetensors::DType* safetensors_dtype(std::string_view python_name);
+
+}  // namespace ddp::tool

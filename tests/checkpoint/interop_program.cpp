@@ -1,0 +1,68 @@
+// Continues a run that Python or C++ has saved: interop_program MODEL OPTIMIZER SOURCE TARGET FIRST STEPS. MODEL is
+// lenet or resnet18, OPTIMIZER sgd or adam; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/module_state.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/tensor_files.h"
+#include "examples/models/lenet.h"
+#include "examples/models/resnet.h"
+
+namespace {
+
+template <typename Net>
+void run(Net net, char** arguments) {
+  const std::string optimizer_name = arguments[2], source = arguments[3], target = arguments[4];
+  const int first = std::stoi(arguments[5]), steps = std::stoi(arguments[6]);
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  if (optimizer_name == "sgd") {
+    optimizer = std::make_unique<torch::optim::SGD>(net->parameters(),
+                                                    torch::optim::SGDOptions(0.01).momentum(0.9).weight_decay(1e-4));
+  } else {
+    optimizer = std::make_unique<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(1e-3));
+  }
+  auto group = ddp::init_process_group({.rank_info = ddp::RankInfo{}});
+  if (source != "-") ddp::load_checkpoint(source, {.model = net, .optimizer = *optimizer}, group);
+  net->train();
+  for (int step = first; step < first + steps; ++step) {
+    const auto x = (torch::arange(2 * 3 * 32 * 32, torch::kFloat).view({2, 3, 32, 32}) * (0.001 * (step + 1))).sin();
+    const auto y = torch::arange(2, torch::kLong) + step % 3;
+    optimizer->zero_grad();
+    torch::nn::functional::cross_entropy(net(x), y).backward();
+    optimizer->step();
+  }
+  if (target.ends_with(".pt")) {
+    ddp::PtExtras extras;
+    const auto model = ddp::module_state(*net);
+    extras.optimizer_groups = ddp::save_optimizer_state(*optimizer, model, extras.optimizer);
+    ddp::save_pt(target, model, extras);
+  } else if (target.ends_with(".libtorch")) {
+    torch::save(net, target);
+    torch::save(*optimizer, target + ".optimizer");
+  } else {
+    ddp::save_checkpoint(target, {.model = net, .optimizer = *optimizer}, group);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 7) throw std::invalid_argument("6 arguments are needed");
+  if (std::string(argv[1]) == "lenet") {
+    run(models::LeNet(), argv);
+  } else {
+    run(models::ResNet18(models::ResNetOptions{.num_classes = 10}), argv);
+  }
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,105 @@
+#include "checkpoint/storage/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "checkpoint/storage/crc32c.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace ddp::storage {
+namespace {
+
+using test::message_of;
+using ::testing::HasSubstr;
+
+Manifest example() {
+  return {.step = 1200,
+          .world_size = 4,
+          .metrics = {{"loss", 0.125}, {"val/accuracy (%)", 71.3}, {"broken", std::nan("")}},
+          .files = {{"model.safetensors", {.size = 123456789012, .crc32c = 0x00c0ffee}},
+                    {"trainer.json", {.size = 0, .crc32c = 0}}}};
+}
+
+// The same text with a right checksum, as someone who knows the format could forge it.
+std::string with_checksum(std::string text) {
+  const std::string marker = "  \"crc32c\": \"";
+  const auto at = text.rfind(marker) + marker.size();
+  char digits[9];
+  std::snprintf(digits, sizeof(digits), "%08x", crc32c(text.data(), at));
+  return text.replace(at, 8, digits);
+}
+
+TEST(Manifest, ComesBackAsItWasWritten) {
+  const auto parsed = parse_manifest(format_manifest(example()));
+  EXPECT_EQ(parsed.step, 1200);
+  EXPECT_EQ(parsed.world_size, 4);
+  EXPECT_EQ(parsed.files, example().files);
+  EXPECT_EQ(parsed.metrics.at("val/accuracy (%)"), 71.3);
+  EXPECT_TRUE(std::isnan(parsed.metrics.at("broken")));
+  const auto empty = parse_manifest(format_manifest({}));
+  EXPECT_TRUE(empty.files.empty() && empty.metrics.empty());
+}
+
+TEST(Manifest, EverySingleChangedCutOrAddedByteIsRefused) {
+  const auto text = format_manifest(example());
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (int value = 0; value < 256; ++value) {
+      auto changed = text;
+      changed[i] = static_cast<char>(value);
+      if (changed == text) continue;
+      EXPECT_THROW(parse_manifest(changed), ManifestError) << i << " " << value;
+    }
+    EXPECT_THROW(parse_manifest(text.substr(0, i)), ManifestError) << i;
+    EXPECT_THROW(parse_manifest(text + text.substr(0, i + 1)), ManifestError);
+  }
+}
+
+TEST(Manifest, AForgedChecksumDoesNotOpenOtherFolders) {
+  const auto forged = [](const std::string& from, const std::string& to) {
+    auto text = format_manifest(example());
+    text.replace(text.find(from), from.size(), to);
+    return message_of([&] { parse_manifest(with_checksum(text)); });
+  };
+  EXPECT_THAT(forged("model.safetensors", "../../etc/passwd"), HasSubstr("cannot be the name"));
+  EXPECT_THAT(forged("model.safetensors", ".hidden"), HasSubstr("cannot be the name"));
+  EXPECT_THAT(forged("\"step\": 1200", "\"step\": -1"), HasSubstr("must not be negative"));
+  EXPECT_THAT(forged("\"step\": 1200", "\"step\": 01200"), HasSubstr("not in the form"));
+  EXPECT_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), HasSubstr("must be positive"));
+  EXPECT_THAT(forged("\"version\": 1", "\"version\": 2"), HasSubstr("version 2, but this program reads version 1"));
+}
+
+TEST(Manifest, RandomDamageWithARightChecksumIsHandled) {
+  const auto text = format_manifest(example());
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    auto changed = text;
+    for (auto edits = 1 + random() % 3; edits > 0; --edits) {
+      const auto at = random() % changed.size();
+      if (random() % 2 == 0) {
+        changed[at] = text[random() % text.size()];
+      } else {
+        changed.insert(at, text.substr(random() % text.size(), random() % 20));
+      }
+    }
+    if (changed.rfind("  \"crc32c\": \"") > changed.size() - 21) continue;
+    changed = with_checksum(changed);
+    try {
+      EXPECT_EQ(format_manifest(parse_manifest(changed)), changed);
+    } catch (const ManifestError&) {
+    }
+  }
+}
+
+TEST(Manifest, WhatCannotBeWrittenIsSaid) {
+  const auto refusal = [](const Manifest& manifest) { return message_of([&] { format_manifest(manifest); }); };
+  EXPECT_THAT(refusal({.step = -1}), HasSubstr("step must not be negative"));
+  EXPECT_THAT(refusal({.metrics = {{"a\"b", 1}}}), HasSubstr("the metric 'a\"b' needs a name"));
+  EXPECT_THAT(refusal({.files = {{"a/b", {}}}}), HasSubstr("'a/b' cannot be the name"));
+}
+
+}  // namespace
+}  // namespace ddp::storage

@@ -1,0 +1,170 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "checkpoint/pt/pickler.h"
+#include "checkpoint/pt/unpickler.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace ddp::pt {
+namespace {
+
+using namespace std::string_literals;
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string refusal(const std::string& bytes) {
+  return message_of([&] { unpickle(bytes); });
+}
+
+std::string example() {
+  Pickler pickler;
+  pickler.begin_dict();
+  pickler.text("model");
+  pickler.begin_dict();
+  pickler.text("fc.weight");
+  pickler.tensor({.storage = "0", .dtype = "float32", .offset = 2, .sizes = {3, 4}, .strides = {4, 1}}, 14);
+  pickler.text("fc.mask");
+  pickler.tensor({.storage = "1", .dtype = "uint16", .sizes = {}, .strides = {}}, 1);
+  pickler.end_dict();
+  pickler.text("values");
+  pickler.begin_list();
+  pickler.none();
+  pickler.boolean(true);
+  for (const int64_t value : {int64_t{0}, int64_t{255}, int64_t{256}, int64_t{-1}, int64_t{1} << 40,
+                              std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    pickler.integer(value);
+  }
+  pickler.real(0.1);
+  pickler.bytes("\0\x7f\x80\xff"s);
+  pickler.begin_tuple();
+  pickler.end_tuple();
+  pickler.end_list();
+  pickler.integer(7);
+  pickler.text("integer keys are fine");
+  pickler.end_dict();
+  return pickler.take();
+}
+
+TEST(Pickle, WhatIsWrittenComesBack) {
+  const auto pickle = unpickle(example());
+  const auto& root = pickle->root;
+  const auto* model = root.find("model");
+  ASSERT_NE(model, nullptr);
+  const auto& weight = model->find("fc.weight")->tensor();
+  EXPECT_EQ(weight.storage, "0");
+  EXPECT_EQ(weight.dtype, "float32");
+  EXPECT_EQ(weight.offset, 2);
+  EXPECT_THAT(weight.sizes, ElementsAre(3, 4));
+  EXPECT_THAT(weight.strides, ElementsAre(4, 1));
+  EXPECT_EQ(model->find("fc.mask")->tensor().dtype, "uint16");
+  const auto& values = root.find("values")->items();
+  ASSERT_EQ(values.size(), 12);
+  EXPECT_TRUE(values[0].is(Kind::kNone));
+  EXPECT_TRUE(values[1].boolean());
+  EXPECT_EQ(values[3].integer(), 255);
+  EXPECT_EQ(values[5].integer(), -1);
+  EXPECT_EQ(values[6].integer(), int64_t{1} << 40);
+  EXPECT_EQ(values[7].integer(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(values[8].integer(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(values[9].real(), 0.1);
+  EXPECT_EQ(values[10].text(), "\0\x7f\x80\xff"s);
+  EXPECT_TRUE(values[11].is(Kind::kTuple));
+  EXPECT_EQ(root.find("absent"), nullptr);
+}
+
+TEST(Pickle, OnlyTensorsAndPlainValuesMayBeAskedFor) {
+  for (const char* global :
+       {"os\nsystem\n", "builtins\neval\n", "builtins\ngetattr\n", "torch\nload\n", "torch.storage\n_load_from_bytes\n",
+        "numpy.core.multiarray\n_reconstruct\n", "torch.hub\nload\n", "posix\nsystem\n", "\n\n"}) {
+    EXPECT_THAT(refusal("\x80\2c"s + global + "X\2\0\0\0ls\x85R."s), HasSubstr("which is not allowed")) << global;
+  }
+  // Allowed as names, not as functions.
+  EXPECT_THAT(refusal("\x80\2ctorch\nFloatStorage\n)R."s),
+              HasSubstr("calls 'torch.FloatStorage', which is not allowed"));
+  EXPECT_THAT(refusal("\x80\2c__torch__.Evil\nrun\n)R."s), HasSubstr("not allowed"));
+}
+
+TEST(Pickle, MalformedProgramsAreRefusedWithTheirReason) {
+  EXPECT_THAT(refusal(""), HasSubstr("cut short"));
+  EXPECT_THAT(refusal("."s), HasSubstr("ends with values left over"));
+  EXPECT_THAT(refusal("NN."s), HasSubstr("ends with values left over"));
+  EXPECT_THAT(refusal("N.N"s), HasSubstr("bytes follow"));
+  EXPECT_THAT(refusal("(N."s), HasSubstr("ends with values left over"));
+  EXPECT_THAT(refusal("R"s), HasSubstr("more values than there are"));
+  EXPECT_THAT(refusal("N(\x85"s), HasSubstr("more values than there are"));
+  EXPECT_THAT(refusal("t"s), HasSubstr("mark is missing"));
+  EXPECT_THAT(refusal("NNa"s), HasSubstr("no list"));
+  EXPECT_THAT(refusal("NNNs"s), HasSubstr("no dict"));
+  EXPECT_THAT(refusal("}(Nu"s), HasSubstr("key without a value"));
+  EXPECT_THAT(refusal("}NNs"s), HasSubstr("neither text nor an integer"));
+  EXPECT_THAT(refusal("h\5"s), HasSubstr("has not given"));
+  EXPECT_THAT(refusal("Nr\xff\xff\xff\xff"s), HasSubstr("out of turn"));
+  EXPECT_THAT(refusal("X\xff\xff\xff\xff"s), HasSubstr("cut short"));
+  EXPECT_THAT(refusal("\x8a\x09\0\0\0\0\0\0\0\0\1."s), HasSubstr("64 bits"));
+  EXPECT_THAT(refusal("NNb"s), HasSubstr("a state to something"));
+  EXPECT_THAT(refusal("NQ"s), HasSubstr("no storage"));
+  EXPECT_THAT(refusal("\x80\x09"s), HasSubstr("protocol"));
+  EXPECT_THAT(refusal("i"s), AllOf(HasSubstr("opcode 105 is not allowed"), HasSubstr("at byte 0")));
+}
+
+TEST(Pickle, ATensorWithOddNumbersIsRefused) {
+  const auto tensor = [](const std::string& sizes, const std::string& strides, const std::string& offset) {
+    return "\x80\2ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+           "0X\3\0\0\0cpuK\4tQ"s +
+           offset + sizes + strides + "\x89}tR.";
+  };
+  EXPECT_EQ(unpickle(tensor("K\2K\2\x86"s, "K\2K\1\x86"s, "K\0"s))->root.tensor().sizes.size(), 2);
+  EXPECT_THAT(refusal(tensor("K\2K\2\x86"s, "K\2\x85"s, "K\0"s)), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal(tensor("J\xff\xff\xff\xff\x85"s, "K\2\x85"s, "K\0"s)), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal(tensor("K\2\x85"s, "K\1\x85"s, "J\xff\xff\xff\xff"s)), HasSubstr("do not fit"));
+  EXPECT_THAT(refusal(tensor("N\x85"s, "K\1\x85"s, "K\0"s)), HasSubstr("do not fit"));
+}
+
+TEST(Pickle, SharedContainersStayShared) {
+  // l = [1]; (l, l)
+  const auto pickle = unpickle("\x80\2]q\0K\1ah\0\x86."s);
+  const auto& pair = pickle->root.items();
+  EXPECT_EQ(&pair[0].items(), &pair[1].items());
+  EXPECT_EQ(pair[0].items().at(0).integer(), 1);
+}
+
+TEST(PickleFuzz, RandomDamageIsHandled) {
+  const auto bytes = example();
+  const std::string opcodes = "(.GJKMNQRTUXabcehjqrstu}])\x80\x81\x85\x86\x87\x88\x89\x8a\x8f"s;
+  std::mt19937_64 random(11);
+  int accepted = 0;
+  for (int round = 0; round < 50'000; ++round) {
+    auto changed = bytes;
+    for (auto edits = 1 + random() % 5; edits > 0; --edits) {
+      const auto at = random() % changed.size();
+      switch (random() % 4) {
+        case 0:
+          changed[at] = static_cast<char>(random());
+          break;
+        case 1:
+          changed[at] = opcodes[random() % opcodes.size()];
+          break;
+        case 2:
+          changed.erase(at, 1 + random() % 9);
+          break;
+        default:
+          changed.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 30));
+      }
+      if (changed.empty()) changed.assign(1, 'N');
+    }
+    try {
+      unpickle(changed);
+      ++accepted;
+    } catch (const FormatError&) {
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+}  // namespace
+}  // namespace ddp::pt

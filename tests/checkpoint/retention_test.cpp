@@ -1,0 +1,72 @@
+#include "checkpoint/storage/retention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace ddp::storage {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<RetainedStep> kSteps = {{.step = 100, .metrics = {{"loss", 0.5}, {"accuracy", 60}}},
+                                          {.step = 200, .metrics = {{"loss", 0.3}, {"accuracy", 75}}},
+                                          {.step = 300, .metrics = {{"loss", std::nan("")}}},
+                                          {.step = 400, .metrics = {{"loss", 0.3}, {"accuracy", 70}}},
+                                          {.step = 500}};
+
+TEST(Retention, WithoutARuleAllStay) {
+  EXPECT_THAT(steps_to_remove(kSteps, {}), IsEmpty());
+}
+
+TEST(Retention, KeepLastKeepsTheNewest) {
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 2}), ElementsAre(100, 200, 300));
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 9}), IsEmpty());
+}
+
+TEST(Retention, KeepEveryKeepsMultiplesAndTheNewest) {
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_every = 200}), ElementsAre(100, 300));
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_every = 1000}), ElementsAre(100, 200, 300, 400));
+}
+
+TEST(Retention, KeepBestKeepsTheOldestOfEqualValues) {
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(100, 300, 400));
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "accuracy", .higher_is_better = true}}),
+              ElementsAre(100, 300, 400));
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss", .count = 2}}), ElementsAre(100, 300));
+}
+
+TEST(Retention, ACheckpointStaysWhenAnyRuleKeepsIt) {
+  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 1, .keep_every = 300, .keep_best = KeepBest{.metric = "loss"}}),
+              ElementsAre(100, 400));
+}
+
+TEST(Retention, NoRuleEverRemovesTheNewest) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<RetainedStep> steps;
+    int64_t newest = 0;
+    for (auto count = 1 + random() % 6; count > 0; --count) {
+      const int64_t step = random() % 50;
+      steps.push_back({.step = step, .metrics = {{"m", static_cast<double>(random() % 3)}}});
+      newest = std::max(newest, step);
+    }
+    RetentionPolicy policy;
+    if (random() % 2 == 0) policy.keep_last = 1 + random() % 3;
+    if (random() % 2 == 0) policy.keep_every = 1 + random() % 20;
+    if (random() % 2 == 0) policy.keep_best = KeepBest{.metric = "m", .higher_is_better = random() % 2 == 0};
+    EXPECT_THAT(steps_to_remove(steps, policy), ::testing::Not(::testing::Contains(newest)));
+  }
+}
+
+TEST(Retention, CountsBelowOneAreRefused) {
+  EXPECT_THROW(check_policy({.keep_last = 0}), std::invalid_argument);
+  EXPECT_THROW(check_policy({.keep_every = 0}), std::invalid_argument);
+  EXPECT_THROW(check_policy({.keep_best = KeepBest{.metric = "m", .count = 0}}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ddp::storage

@@ -1,0 +1,306 @@
+// A checkpoint folder exists whole or not at all, whatever happens while it is written: every operation on the file
+// system fails once, and the process is killed once at each of them.
+#include "checkpoint/storage/staged_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
+#include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace ddp::storage {
+namespace {
+
+using test::FaultyFileSystem;
+using test::message_of;
+using test::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string content(int64_t step, int version) {
+  return std::string(3000, static_cast<char>('a' + step % 20)) + "version " + std::to_string(version);
+}
+
+std::string save(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int version = 0) {
+  StagedFolder staged(file_system, directory, step);
+  const auto text = content(step, version);
+  staged.write("model.safetensors", [&](ByteSink& sink) { sink.write(text.data(), text.size()); });
+  staged.write("trainer.json", [](ByteSink& sink) { sink.write("{}", 2); });
+  return staged.commit({.world_size = 2});
+}
+
+std::vector<int64_t> valid_steps(const std::filesystem::path& directory) {
+  FileSystem file_system;
+  std::vector<int64_t> steps;
+  for (const auto& entry : list_checkpoints(file_system, directory)) {
+    if (!entry.damage.empty()) continue;
+    verify_files(file_system, entry.folder, entry.manifest);
+    steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+std::string model_of(const std::filesystem::path& directory, int64_t step) {
+  return test::read_file(directory / folder_name(step) / "model.safetensors");
+}
+
+// Runs `action` in a child process that is killed at one operation after the other, until it survives; `check` after
+// each.
+int kill_at_every_operation(const std::function<void(FileSystem&, const std::filesystem::path&)>& action,
+                            const std::function<void(const std::filesystem::path&)>& prepare,
+                            const std::function<void(const std::filesystem::path&, int)>& check,
+                            bool can_exchange = true) {
+  for (int at = 0;; ++at) {
+    const TemporaryFolder folder;
+    const auto directory = folder / "run";
+    prepare(directory);
+    const auto child = ::fork();
+    if (child == 0) {
+      FaultyFileSystem file_system(FaultyFileSystem::kill_at(at));
+      file_system.can_exchange(can_exchange);
+      try {
+        action(file_system, directory);
+        ::_exit(0);
+      } catch (...) {
+        ::_exit(1);
+      }
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    check(directory, at);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return at;
+    }
+  }
+}
+
+void prepare_step_one(const std::filesystem::path& directory) {
+  FileSystem file_system;
+  save(file_system, directory, 1);
+}
+
+TEST(StagedFolder, ACommittedCheckpointIsListedWithItsManifest) {
+  const TemporaryFolder folder;
+  FileSystem file_system;
+  EXPECT_THAT(list_checkpoints(file_system, folder / "run"), IsEmpty());
+  EXPECT_EQ(save(file_system, folder / "run", 7), "");
+  EXPECT_EQ(save(file_system, folder / "run", 123456789012), "");
+  const auto found = list_checkpoints(file_system, folder / "run");
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].folder.filename(), "step-123456789012");
+  EXPECT_EQ(found[1].folder.filename(), "step-00000007");
+  EXPECT_EQ(found[1].manifest.world_size, 2);
+  EXPECT_EQ(found[1].manifest.files.size(), 2);
+  EXPECT_EQ(test::read_file(folder / "run" / "latest"), "step-123456789012\n");
+  EXPECT_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000007", "step-123456789012"));
+}
+
+TEST(StagedFolder, BytesReachTheDiskBeforeTheirNames) {
+  const TemporaryFolder folder;
+  FaultyFileSystem file_system;
+  save(file_system, folder / "run", 7);
+  const auto& operations = file_system.operations();
+  const auto at = [&](const std::string& what) {
+    const auto found = std::find(operations.begin(), operations.end(), what);
+    EXPECT_NE(found, operations.end()) << what;
+    return found - operations.begin();
+  };
+  EXPECT_LT(at("sync model.safetensors"), at("create MANIFEST.json"));
+  EXPECT_LT(at("sync trainer.json"), at("create MANIFEST.json"));
+  EXPECT_LT(at("sync MANIFEST.json"), at("rename to step-00000007"));
+  const auto renamed = operations.begin() + at("rename to step-00000007");
+  EXPECT_THAT(*(renamed - 1), HasSubstr("sync folder step-00000007.tmp-"));
+  EXPECT_EQ(*(renamed + 1), "sync folder run");
+  EXPECT_LT(at("sync folder run"), at("rename to latest"));
+}
+
+TEST(StagedFolder, AKillAtAnyOperationLeavesTheOldCheckpointOrTheNewOne) {
+  const auto operations = kill_at_every_operation(
+      [](FileSystem& file_system, const auto& directory) { save(file_system, directory, 2); }, prepare_step_one,
+      [](const auto& directory, int at) {
+        const auto steps = valid_steps(directory);
+        ASSERT_TRUE(steps == std::vector<int64_t>{1} || steps == (std::vector<int64_t>{2, 1})) << "killed at " << at;
+        FileSystem file_system;
+        remove_leftovers(file_system, directory);
+        save(file_system, directory, 2, 1);
+        EXPECT_THAT(valid_steps(directory), ElementsAre(2, 1));
+        EXPECT_EQ(model_of(directory, 2), content(2, 1));
+        EXPECT_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001", "step-00000002"));
+      });
+  EXPECT_GT(operations, 20);
+}
+
+TEST(StagedFolder, AKillWhileReplacingLeavesTheOldVersionOrTheNewOne) {
+  for (const bool can_exchange : {true, false}) {
+    kill_at_every_operation([](FileSystem& file_system, const auto& directory) { save(file_system, directory, 1, 5); },
+                            prepare_step_one,
+                            [&](const auto& directory, int at) {
+                              FileSystem file_system;
+                              remove_leftovers(file_system, directory);
+                              EXPECT_THAT(valid_steps(directory), ElementsAre(1)) << "killed at " << at;
+                              const auto model = model_of(directory, 1);
+                              EXPECT_TRUE(model == content(1, 0) || model == content(1, 5)) << "killed at " << at;
+                              EXPECT_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001"));
+                            },
+                            can_exchange);
+  }
+}
+
+TEST(StagedFolder, AKillWhileRemovingLeavesAWholeCheckpointOrNone) {
+  kill_at_every_operation(
+      [](FileSystem& file_system, const auto& directory) { remove_checkpoint(file_system, directory, 1); },
+      [](const auto& directory) {
+        prepare_step_one(directory);
+        FileSystem file_system;
+        save(file_system, directory, 2);
+      },
+      [](const auto& directory, int at) {
+        FileSystem file_system;
+        for (const auto& entry : list_checkpoints(file_system, directory)) EXPECT_EQ(entry.damage, "") << at;
+        remove_leftovers(file_system, directory);
+        EXPECT_EQ(valid_steps(directory).front(), 2);
+      });
+}
+
+TEST(StagedFolder, AFailureOfAnyOperationIsReportedAndTheOldCheckpointStays) {
+  const int errors[] = {EIO, ENOSPC, EACCES, EDQUOT, ESTALE};
+  for (int at = 0;; ++at) {
+    const TemporaryFolder folder;
+    const auto directory = folder / "run";
+    prepare_step_one(directory);
+    FaultyFileSystem file_system(FaultyFileSystem::fail_from(at, errors[at % std::size(errors)]));
+    std::string warning;
+    const auto message = message_of([&] { warning = save(file_system, directory, 2); });
+    const auto steps = valid_steps(directory);
+    EXPECT_EQ(steps.back(), 1);
+    if (message == "nothing was thrown" && warning.empty()) break;
+    EXPECT_THAT(message + warning, HasSubstr("injected: "));
+    // A warning concerns the hint alone.
+    if (!warning.empty()) {
+      EXPECT_THAT(steps, ElementsAre(2, 1));
+    }
+    FileSystem whole;
+    remove_leftovers(whole, directory);
+    save(whole, directory, 3);
+    EXPECT_EQ(valid_steps(directory).front(), 3);
+  }
+}
+
+TEST(StagedFolder, WhatOnePassingFailureLeavesIsRemovedAtOnce) {
+  const TemporaryFolder folder;
+  FaultyFileSystem file_system(FaultyFileSystem::fail_at(4, ENOSPC));
+  EXPECT_THAT(message_of([&] { save(file_system, folder / "run", 2); }), HasSubstr("No space left"));
+  EXPECT_THAT(file_system.entries(folder / "run"), IsEmpty());
+}
+
+TEST(StagedFolder, AFileSizeLimitIsAnErrorNotASignal) {
+  const TemporaryFolder folder;
+  FileSystem file_system;
+  save(file_system, folder / "run", 1);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const auto message = message_of([&] { save(file_system, folder / "run", 2); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(message, AllOf(HasSubstr("cannot write to"), HasSubstr("File too large")));
+  EXPECT_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000001"));
+  save(file_system, folder / "run", 2);
+  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(2, 1));
+}
+
+TEST(StagedFolder, AnUnusableDirectoryIsNamed) {
+  const TemporaryFolder folder;
+  test::write_file(folder / "file", "not a folder");
+  FileSystem file_system;
+  EXPECT_THAT(message_of([&] { save(file_system, folder / "file", 1); }),
+              AllOf(HasSubstr("cannot create the folder"), HasSubstr("Not a directory")));
+  EXPECT_EQ(test::read_file(folder / "file"), "not a folder");
+}
+
+TEST(StagedFolder, ADirectoryThatWasRemovedIsMadeAgain) {
+  const TemporaryFolder folder;
+  FileSystem file_system;
+  save(file_system, folder / "run", 1);
+  std::filesystem::remove_all(folder / "run");
+  save(file_system, folder / "run", 2);
+  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(2));
+}
+
+TEST(StagedFolder, OtherFilesInTheDirectoryAreLeftAlone) {
+  const TemporaryFolder folder;
+  FileSystem file_system;
+  save(file_system, folder / "run", 1);
+  for (const char* name : {"notes.txt", "step-1", "step-00000001x", "best.tmp-1", "step-00000003.tmp-1"}) {
+    test::write_file(folder / "run" / name, "x");
+  }
+  remove_leftovers(file_system, folder / "run");
+  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(1));
+  EXPECT_THAT(file_system.entries(folder / "run"),
+              ElementsAre("best.tmp-1", "latest", "notes.txt", "step-00000001", "step-00000001x", "step-1"));
+}
+
+struct Damage {
+  const char* name;
+  std::function<void(const std::filesystem::path& checkpoint)> make;
+  const char* reason;
+};
+
+class DamagedFolder : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedFolder, IsRefusedWithItsReason) {
+  const TemporaryFolder folder;
+  FileSystem file_system;
+  save(file_system, folder / "run", 1);
+  const auto checkpoint = folder / "run" / "step-00000001";
+  GetParam().make(checkpoint);
+  EXPECT_THAT(message_of([&] {
+                const auto entry = list_checkpoints(file_system, folder / "run").at(0);
+                if (!entry.damage.empty()) throw DamagedCheckpoint(entry.damage);
+                verify_files(file_system, entry.folder, entry.manifest);
+              }),
+              AllOf(HasSubstr("step-0000000"), HasSubstr("is damaged"), HasSubstr(GetParam().reason)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, DamagedFolder,
+    ::testing::Values(
+        Damage{"NoManifest", [](const auto& path) { std::filesystem::remove(path / kManifestName); }, "No such file"},
+        Damage{"MissingFile", [](const auto& path) { std::filesystem::remove(path / "trainer.json"); },
+               "trainer.json: No such file"},
+        Damage{"CutFile", [](const auto& path) { std::filesystem::resize_file(path / "model.safetensors", 100); },
+               "model.safetensors has 100 bytes, but 3009 were written"},
+        Damage{"FlippedBit",
+               [](const auto& path) {
+                 auto bytes = test::read_file(path / "model.safetensors");
+                 bytes[1234] = static_cast<char>(bytes[1234] ^ 16);
+                 test::write_file(path / "model.safetensors", bytes);
+               },
+               "the bytes of model.safetensors are not those that were written"},
+        Damage{"FolderForFile",
+               [](const auto& path) {
+                 std::filesystem::remove(path / "trainer.json");
+                 std::filesystem::create_directory(path / "trainer.json");
+               },
+               "Is a directory"},
+        Damage{"HugeManifest",
+               [](const auto& path) { std::filesystem::resize_file(path / kManifestName, 3'000'000'000); },
+               "it has 3000000000 bytes"},
+        Damage{"OtherStep",
+               [](const auto& path) { std::filesystem::rename(path, path.parent_path() / "step-00000009"); },
+               "its manifest belongs to step 1"}),
+    [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace ddp::storage

@@ -1,0 +1,105 @@
+"""ddprun-checkpoint with files of the real PyTorch: `tool_test.py TOOL`. Exit status 77 (skipped) without torch."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: this Python has no torch")
+    sys.exit(77)
+
+import pt_python
+
+TOOL = sys.argv.pop(1)
+
+
+def run(*arguments) -> subprocess.CompletedProcess:
+    return subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+class ToolTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        pt_python.write(cls.folder)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def convert(self, source, target, *options):
+        result = run("convert", self.folder / source, self.folder / target, *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.folder / target
+
+    def load(self, path):
+        return torch.load(path, weights_only=True)
+
+    def test_a_state_dict_survives_both_formats(self):
+        self.convert("state_dict.pt", "there.safetensors")
+        back = self.convert("there.safetensors", "back.pt")
+        pt_python.same(dict(self.load(back)), dict(self.load(self.folder / "state_dict.pt")))
+        net = pt_python.Net()
+        net.load_state_dict(self.load(back))
+
+    def test_every_dtype_and_stride_comes_back(self):
+        expected = dict(self.load(self.folder / "every_dtype.pt"))
+        pt_python.same(dict(self.load(self.convert("every_dtype.pt", "direct.pt"))), expected)
+        self.convert("every_dtype.pt", "all.safetensors")
+        pt_python.same(dict(self.load(self.convert("all.safetensors", "all.pt"))), expected)
+
+    def test_tied_tensors_stay_tied(self):
+        loaded = self.load(self.convert("every_dtype.pt", "tied.pt"))
+        self.assertEqual(loaded["tied_a"].data_ptr(), loaded["tied_b"].data_ptr())
+
+    def test_python_continues_with_an_optimizer_that_went_through_the_tool(self):
+        for name, make in [("run.pt", lambda net: torch.optim.Adam([{"params": net.fc1.parameters()},
+                                                                    {"params": net.fc2.parameters()}])),
+                           ("sgd.pt", lambda net: torch.optim.SGD(net.parameters(), lr=1.0))]:
+            results = []
+            original = self.load(self.folder / name)
+            for state in (original, self.load(self.convert(name, "through.pt"))):
+                net = pt_python.Net()
+                net.load_state_dict(state.get("model", state.get("state_dict")))
+                optimizer = make(net)
+                optimizer.load_state_dict(state.get("optimizer", state.get("optimizer_state_dict")))
+                pt_python.train(net, optimizer, 4, 3)
+                results.append(dict(net.state_dict()))
+            pt_python.same(results[1], results[0])
+
+    def test_weights_only_leaves_the_optimizer_out(self):
+        loaded = self.load(self.convert("run.pt", "weights.pt", "--weights-only"))
+        pt_python.same(dict(loaded), dict(self.load(self.folder / "state_dict.pt")))
+
+    def test_what_is_no_plain_tensor_file_is_refused_with_its_reason(self):
+        for name, reason in [("whole_module.pt", "Net', which is not allowed"),
+                             ("legacy.pt", "before PyTorch 1.6")]:
+            result = run("verify", self.folder / name)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(reason, result.stderr)
+        self.assertEqual(run("verify", self.folder / "absent").returncode, 1)
+        result = run("convert", self.folder / "state_dict.pt", self.folder / "x.npz")
+        self.assertIn("must end in", result.stderr)
+
+    def test_a_changed_byte_anywhere_in_torch_s_own_file_is_found(self):
+        path = self.folder / "changed.pt"
+        data = bytearray((self.folder / "sgd.pt").read_bytes())
+        for position in range(0, len(data), max(1, len(data) // 60)):
+            data[position] ^= 1 << position % 8
+            path.write_bytes(data)
+            self.assertEqual(run("verify", path).returncode, 1, f"byte {position}")
+            data[position] ^= 1 << position % 8
+
+    def test_inspect_lists_names_and_shapes(self):
+        output = run("inspect", self.folder / "run.pt").stdout
+        self.assertIn("fc2.weight  float32 [3, 8]", output)
+        self.assertIn("state.#0.exp_avg", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

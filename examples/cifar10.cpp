@@ -14,9 +14,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -42,7 +42,7 @@ struct Options {
   bool augment = false;
   int workers = 1;
   std::string checkpoint_dir = "checkpoints/cifar10";
-  std::optional<std::string> resume;  // a file; empty for the newest one in checkpoint_dir
+  std::optional<std::string> resume;  // a checkpoint's folder; empty for the newest one in checkpoint_dir
   std::string pretrained;
   std::string tensorboard;  // a folder; empty for none
   std::string metrics;      // a file; empty for none
@@ -74,10 +74,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
       ->capture_default_str();
   auto* resume =
-      app.add_option("--resume", options.resume, "Continue from FILE, or from the newest in --checkpoint-dir")
-          ->type_name("[FILE]")
+      app.add_option("--resume", options.resume, "Continue from FOLDER, or from the newest in --checkpoint-dir")
+          ->type_name("[FOLDER]")
           ->expected(0, 1);
-  app.add_option("--pretrained", options.pretrained, "Start from the weights in this safetensors file")
+  app.add_option("--pretrained", options.pretrained, "Start from the weights in this safetensors or .pt file")
       ->type_name("FILE")
       ->excludes(resume);
   app.add_option("--tensorboard", options.tensorboard,
@@ -226,28 +226,21 @@ int64_t count_correct(models::LeNet& net, const ddp::Cifar10& test, const ddp::G
   return correct.item<int64_t>();
 }
 
-/// The file to resume from, chosen by rank 0 for all; empty to start from the beginning.
-std::string checkpoint_to_resume(const Options& options, const ddp::GroupHandle& group) {
-  if (!options.resume) return "";
-  if (!options.resume->empty()) return *options.resume;
-  const auto newest = group.rank() == 0 ? examples::newest_checkpoint(options.checkpoint_dir) : std::nullopt;
-  const auto found = ddp::broadcast_string(newest ? newest->string() : "", 0, group);
-  if (found.empty() && group.rank() == 0) {
-    std::printf("no checkpoint in %s yet: starting from the beginning\n", options.checkpoint_dir.c_str());
+/// Restores network and optimizer when the options ask for it; returns the epoch to go on with.
+int64_t resume(const Options& options, ddp::CheckpointManager& checkpoints, const ddp::TrainingState& state,
+               torch::optim::SGD& optimizer, const ddp::GroupHandle& group) {
+  if (!options.resume) return 0;
+  std::optional<ddp::LoadedCheckpoint> loaded;
+  if (options.resume->empty()) {
+    loaded = checkpoints.load_latest(state);
+  } else {
+    loaded = checkpoints.load(std::filesystem::path(*options.resume), state);
   }
-  return found;
-}
-
-/// Restores network and optimizer; returns the epoch to go on with.
-int64_t resume(const std::string& file, const Options& options, models::LeNet& net, torch::optim::SGD& optimizer,
-               const ddp::GroupHandle& group) {
-  const auto metadata = ddp::load_checkpoint(file, {.model = net, .optimizer = optimizer}, group);
-  const auto found = metadata.find("epoch");
-  const std::string text = found == metadata.end() ? "" : found->second;
-  int64_t epoch = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), epoch);
-  if (error != std::errc() || end != text.data() + text.size() || epoch < 0) {
-    throw std::runtime_error(file + " does not say which epoch it belongs to; was it saved by this program?");
+  if (!loaded) {
+    if (group.rank() == 0) {
+      std::printf("no checkpoint in %s yet: starting from the beginning\n", options.checkpoint_dir.c_str());
+    }
+    return 0;
   }
   for (auto& parameters : optimizer.param_groups()) {
     auto& sgd = static_cast<torch::optim::SGDOptions&>(parameters.options());
@@ -255,9 +248,10 @@ int64_t resume(const std::string& file, const Options& options, models::LeNet& n
     if (options.momentum_given) sgd.momentum(options.momentum);
   }
   if (group.rank() == 0) {
-    std::printf("resumed from %s: continuing with epoch %lld\n", file.c_str(), static_cast<long long>(epoch + 1));
+    std::printf("resumed from %s: continuing with epoch %lld\n", loaded->folder.c_str(),
+                static_cast<long long>(loaded->step));
   }
-  return epoch + 1;
+  return loaded->step;
 }
 
 void print_banner(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train,
@@ -288,6 +282,7 @@ int main(int argc, char** argv) try {
   const ddp::Cifar10 test(options.data_dir, ddp::Cifar10::Split::kTest, normalization);
 
   auto group = ddp::init_process_group({.rank_info = local_rank.rank_info()});
+  ddp::install_stop_handlers();  // TERM, INT and USR1 end the run after the epoch, saved
   // Started again by the launcher after a failure (--max_restarts): go on where the failed attempt was.
   if (!options.resume && group.info().restart_count > 0) options.resume = "";
   const bool is_first = group.rank() == 0;
@@ -298,10 +293,11 @@ int main(int argc, char** argv) try {
   net->to(group.device());
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(options.momentum));
 
-  const auto checkpoint = checkpoint_to_resume(options, group);
-  const auto first_epoch = checkpoint.empty() ? 0 : resume(checkpoint, options, net, optimizer, group);
+  ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
+  const ddp::TrainingState state{.model = net, .optimizer = optimizer};
+  const auto first_epoch = resume(options, checkpoints, state, optimizer, group);
   // On rank 0 only: the wrapper, made next, copies its weights to the other ranks.
-  if (checkpoint.empty() && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
+  if (first_epoch == 0 && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
   const auto samples_per_rank = (train.size() + group.size() - 1) / group.size();
   const auto steps_per_epoch = (samples_per_rank + options.batch_size - 1) / options.batch_size;
   Recorder recorder(options, group, first_epoch * steps_per_epoch);
@@ -319,16 +315,21 @@ int main(int argc, char** argv) try {
   for (auto epoch = first_epoch; epoch < options.epochs; ++epoch) {
     const auto loss = trainer.train_epoch(epoch);
     const auto correct = count_correct(net, test, group);
-    ddp::save_checkpoint(examples::epoch_file(options.checkpoint_dir, epoch), {.model = net, .optimizer = optimizer},
-                         group, {{"epoch", std::to_string(epoch)}});
     const auto accuracy = static_cast<double>(correct) / static_cast<double>(test.size());
+    // Named by the number of finished epochs, which is the epoch to go on with.
+    checkpoints.save(epoch + 1, state, {.metrics = {{"loss", loss}, {"accuracy", accuracy}}});
     recorder.scalar("accuracy/validation", accuracy, (epoch + 1) * steps_per_epoch);
     recorder.weights(net, (epoch + 1) * steps_per_epoch);
     if (epoch + 1 == options.epochs) recorder.hyper_parameters(options, accuracy);
     if (metrics) metrics->write({{"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy}});
-    if (!is_first) continue;
-    std::printf("epoch %lld: loss %.4f, validation accuracy %.1f %% (%lld/%lld)\n", static_cast<long long>(epoch), loss,
-                100.0 * accuracy, static_cast<long long>(correct), static_cast<long long>(test.size()));
+    if (is_first) {
+      std::printf("epoch %lld: loss %.4f, validation accuracy %.1f %% (%lld/%lld)\n", static_cast<long long>(epoch),
+                  loss, 100.0 * accuracy, static_cast<long long>(correct), static_cast<long long>(test.size()));
+    }
+    if (epoch + 1 < options.epochs && ddp::stop_requested(group)) {
+      if (is_first) std::printf("told to stop: continue with --resume\n");
+      return ddp::kSavedAndStopped;
+    }
   }
   return 0;
 } catch (const std::exception& error) {

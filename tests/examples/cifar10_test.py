@@ -42,7 +42,18 @@ class Cifar10Test(ExampleTest):
         return self.epochs(self.succeed(ranks, *self.arguments(*more, folder=folder)))
 
     def checkpoint(self, epoch, folder="run"):
-        return self.path(folder, f"epoch-{epoch:04d}.safetensors")
+        """The folder that is saved after epoch `epoch`, named by the number of finished epochs."""
+        return self.path(folder, f"step-{epoch + 1:08d}")
+
+    def weights(self, epoch, folder="run"):
+        return os.path.join(self.checkpoint(epoch, folder), "model.safetensors")
+
+    def state(self, epoch, folder="run"):
+        """The bytes of model and optimizer."""
+        return [read_bytes(os.path.join(self.checkpoint(epoch, folder), f"{name}.safetensors")) for name in ("model", "optim")]
+
+    def saved(self, folder="run"):
+        return sorted(os.listdir(self.path(folder)))
 
 
 class Training(Cifar10Test):
@@ -60,7 +71,7 @@ class Training(Cifar10Test):
         self.assertEqual([epoch[0] for epoch in epochs], [0, 1, 2])
         self.assertLess(epochs[2][1], epochs[0][1], "the loss falls")
         self.assertGreater(epochs[2][2], self.TEST // 5, "better than chance")
-        self.assertEqual(sorted(os.listdir(self.path("run"))), [f"epoch-000{e}.safetensors" for e in range(3)])
+        self.assertEqual(self.saved(), ["latest", *(f"step-0000000{e}" for e in (1, 2, 3))])
 
     def test_validation_counts_every_image_once_whatever_the_number_of_ranks(self):
         # A learning rate of 0 leaves the initial weights, so every run validates the same network.
@@ -75,16 +86,15 @@ class Training(Cifar10Test):
         lines = self.succeed(2, *self.arguments("--batch-size", "8", "--epochs", "3", "--resume", folder="parts"))
         self.assertIn(f"resumed from {self.checkpoint(1, 'parts')}: continuing with epoch 2", lines)
         self.assertEqual(first + self.epochs(lines), whole)
-        self.assertEqual(read_bytes(self.checkpoint(2, "parts")), read_bytes(self.checkpoint(2, "whole")))
+        self.assertEqual(self.state(2, "parts"), self.state(2, "whole"))
 
-    def test_resume_takes_a_file_and_new_hyperparameters(self):
+    def test_resume_takes_a_folder_and_new_hyperparameters(self):
         self.train(0, "--epochs", "2")
         lines = self.succeed(
             0, *self.arguments("--epochs", "2", "--resume", self.checkpoint(0), "--lr", "0", folder="other")
         )
         self.assertEqual([epoch[0] for epoch in self.epochs(lines)], [1])
-        weights = lambda path: {k: v for k, v in read_safetensors(path).items() if not k.startswith("state.")}
-        self.assertEqual(weights(self.checkpoint(1, "other")), weights(self.checkpoint(0)))
+        self.assertEqual(read_safetensors(self.weights(1, "other")), read_safetensors(self.weights(0)))
 
     def test_resume_before_the_first_checkpoint_starts_from_the_beginning_and_says_so(self):
         lines = self.succeed(2, *self.arguments("--epochs", "1", "--resume"))
@@ -93,9 +103,9 @@ class Training(Cifar10Test):
 
     def test_a_finished_run_is_not_trained_further(self):
         self.train(0, "--epochs", "1")
-        before = read_bytes(self.checkpoint(0))
+        before = self.state(0)
         self.assertEqual(self.train(0, "--epochs", "1", "--resume"), [])
-        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+        self.assertEqual(self.state(0), before)
 
     def test_accumulation_follows_one_process_with_the_whole_batch(self):
         self.data = write_cifar10(self.path("even"), 200, 50)
@@ -104,7 +114,7 @@ class Training(Cifar10Test):
         [*parts] = self.train(2, *options, "--batch-size", "5", "--accumulate", "2", folder="parts")
         for (_, loss, _, _), (_, expected, _, _) in zip(parts, whole):
             self.assertAlmostEqual(loss, expected, delta=1e-3 * expected)
-        ours, expected = (read_safetensors(self.checkpoint(1, folder)) for folder in ("parts", "whole"))
+        ours, expected = (read_safetensors(self.weights(1, folder)) for folder in ("parts", "whole"))
         self.assertEqual(sorted(ours), sorted(expected))
         for name, values in expected.items():
             for a, b in zip(ours[name], values):
@@ -117,10 +127,9 @@ class Training(Cifar10Test):
 
     def test_pretrained_weights_reach_every_rank(self):
         self.train(0, "--epochs", "2", "--lr", "0.02", folder="first")
-        before = self.checkpoint(1, "first")
+        before = self.weights(1, "first")
         self.train(2, "--epochs", "1", "--lr", "0", "--pretrained", before, folder="second")
-        weights = lambda path: {k: v for k, v in read_safetensors(path).items() if not k.startswith("state.")}
-        self.assertEqual(weights(self.checkpoint(0, "second")), weights(before))
+        self.assertEqual(read_safetensors(self.weights(0, "second")), read_safetensors(before))
 
     def test_workers_change_nothing_and_augmentation_depends_on_the_samples_alone(self):
         plain = self.train(1, "--epochs", "2", "--workers", "0", folder="a")
@@ -159,13 +168,13 @@ class Training(Cifar10Test):
 
     def test_an_earlier_run_is_set_aside_by_a_new_one(self):
         self.train(0, "--epochs", "2")
-        before = [read_bytes(self.checkpoint(epoch)) for epoch in (0, 1)]
+        before = [self.state(epoch) for epoch in (0, 1)]
         lines = self.succeed(2, *self.arguments("--epochs", "1", "--seed", "5"))
         aside = self.path("run", "previous-1")
         self.assertTrue(any(aside in line for line in lines), lines)
-        self.assertEqual([read_bytes(os.path.join(aside, f"epoch-000{epoch}.safetensors")) for epoch in (0, 1)], before)
-        self.assertEqual(sorted(os.listdir(self.path("run"))), ["epoch-0000.safetensors", "previous-1"])
-        self.assertNotEqual(read_bytes(self.checkpoint(0)), before[0])
+        self.assertEqual([self.state(epoch, os.path.join("run", "previous-1")) for epoch in (0, 1)], before)
+        self.assertEqual(self.saved(), ["latest", "previous-1", "step-00000001"])
+        self.assertNotEqual(self.state(0), before[0])
         self.train(0, "--epochs", "1")
         self.assertIn("previous-2", os.listdir(self.path("run")))
 
@@ -178,11 +187,11 @@ class Training(Cifar10Test):
 
     def test_divergence_after_a_good_epoch_keeps_its_checkpoint(self):
         self.train(2, "--epochs", "1")
-        before = read_bytes(self.checkpoint(0))
+        before = self.state(0)
         result = self.fail_with(2, "the loss is", *self.arguments("--epochs", "2", "--resume", "--lr", "1e30"))
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(os.listdir(self.path("run")), ["epoch-0000.safetensors"])
-        self.assertEqual(read_bytes(self.checkpoint(0)), before)
+        self.assertEqual(self.saved(), ["latest", "step-00000001"])
+        self.assertEqual(self.state(0), before)
 
 
 class BadInput(Cifar10Test):
@@ -203,28 +212,37 @@ class BadInput(Cifar10Test):
             file.write(b"\x0a")
         self.fail_with(2, path, *self.arguments())
 
-    def test_a_checkpoint_cut_short_is_refused_and_kept(self):
+    def test_a_checkpoint_cut_short_is_passed_over_loudly_and_kept(self):
         self.train(2, "--epochs", "2")
-        path = self.checkpoint(1)
-        for size in (os.path.getsize(path) - 1, 100, 0):
+        path = self.weights(1)
+        os.truncate(path, os.path.getsize(path) - 1)
+        before = read_bytes(path)
+        result = self.run_ranks(2, *self.arguments("--epochs", "2", "--lr", "0", "--resume"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"passed over: the checkpoint {self.checkpoint(1)} is damaged: model.safetensors has", result.stderr)
+        self.assertEqual([epoch[0] for epoch in self.epochs(result.stdout.splitlines())], [1])
+        self.assertNotEqual(read_bytes(path), before, "the epoch was trained and saved again")
+
+    def test_when_no_checkpoint_is_left_training_does_not_start_over(self):
+        self.train(0, "--epochs", "1")
+        path = self.weights(0)
+        for size in (100, 0):
             os.truncate(path, size)
             before = read_bytes(path)
-            self.fail_with(2, path, *self.arguments("--epochs", "3", "--resume"))
+            self.fail_with(2, path.removesuffix("/model.safetensors"), *self.arguments("--epochs", "3", "--resume"))
             self.assertEqual(read_bytes(path), before)
-            self.assertEqual(sorted(os.listdir(self.path("run"))), ["epoch-0000.safetensors", "epoch-0001.safetensors"])
+            self.assertEqual(self.saved(), ["latest", "step-00000001"])
 
-    def test_a_checkpoint_of_another_model(self):
+    def test_weights_of_another_model(self):
         other = self.path("other.safetensors")
         write_safetensors(other, {"weight": [1.0], "bias": [2.0]})
-        for option in ("--resume", "--pretrained"):
-            result = self.fail_with(2, other, *self.arguments(option, other))
-            self.assertIn("missing 'conv1.bias', 'conv1.weight'", result.stderr)
-            self.assertIn("unexpected 'bias', 'weight'", result.stderr)
-            self.assertNotIn("gloo", result.stderr, "no rank is left to guess from a lost connection")
-            self.assertFalse(os.path.exists(self.path("run")))
+        result = self.fail_with(2, other, *self.arguments("--pretrained", other))
+        self.assertIn("missing 'conv1.bias', 'conv1.weight'", result.stderr)
+        self.assertIn("unexpected 'bias', 'weight'", result.stderr)
+        self.assertNotIn("gloo", result.stderr, "no rank is left to guess from a lost connection")
+        self.assertFalse(os.path.exists(self.path("run")))
 
-    def test_a_checkpoint_without_optimizer_or_epoch(self):
-        self.train(0, "--epochs", "1")
+    def test_something_else_than_a_checkpoint_to_resume_from(self):
         weights = self.path("weights.safetensors")
         write_safetensors(weights, {})
         self.fail_with(2, weights, *self.arguments("--resume", weights))

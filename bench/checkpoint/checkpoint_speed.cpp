@@ -1,0 +1,144 @@
+// What a checkpoint of a large model costs against the plain thing: checkpoint_speed FOLDER MEGABYTES. Prints one line
+// "case metric ours peer" per measurement: seconds for the best of three, or megabytes. FOLDER is on the disk to
+// measure; files are dropped from the page cache before they are read.
+#include <fcntl.h>
+#include <torch/nn/module.h>
+#include <torch/serialize.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/module_state.h"
+
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+constexpr int kRounds = 3;
+
+class Model : public torch::nn::Module {
+ public:
+  explicit Model(int64_t megabytes) {
+    for (int64_t i = 0; i < megabytes / 16; ++i) {
+      register_parameter("weight" + std::to_string(i), torch::randn({int64_t{4} << 20}), /*requires_grad=*/false);
+    }
+  }
+};
+
+double seconds(const std::function<void()>& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A sequential write with fsync, as `dd bs=1M conv=fsync` makes it.
+void plain_write(const std::string& path, const std::vector<char>& piece, int64_t megabytes) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  for (int64_t i = 0; i < megabytes; ++i) {
+    if (::write(file, piece.data(), kPiece) != static_cast<ssize_t>(kPiece)) throw std::runtime_error("write failed");
+  }
+  if (::fsync(file) != 0) throw std::runtime_error("fsync failed");
+  ::close(file);
+}
+
+void plain_read(const std::string& path, std::vector<char>& piece) {
+  const int file = ::open(path.c_str(), O_RDONLY);
+  while (::read(file, piece.data(), kPiece) > 0) {
+  }
+  ::close(file);
+}
+
+void drop_from_cache(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+}
+
+// Kilobytes of the line `name` in /proc/self/status.
+double memory(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stod(line.substr(name.size() + 1));
+  }
+  return 0;
+}
+
+struct Best {
+  double ours = 1e9;
+  double peer = 1e9;
+};
+
+void print(const char* what, const char* metric, const Best& best) {
+  std::printf("%s|%s|%.4f|%.4f\n", what, metric, best.ours, best.peer);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 3) throw std::invalid_argument("usage: checkpoint_speed FOLDER MEGABYTES");
+  const std::filesystem::path folder = argv[1];
+  const int64_t megabytes = std::stoll(argv[2]);
+  auto group = ddp::init_process_group({.rank_info = ddp::RankInfo{}});
+  Model model(megabytes);
+  const ddp::TrainingState state{.model = model};
+  std::vector<char> piece(kPiece, 'x');
+  const auto plain = (folder / "plain").string();
+  const auto saved = folder / "run" / "step-00000001" / "model.safetensors";
+
+  Best write, read, warm;
+  double overhead = 0;
+  {
+    ddp::CheckpointManager manager(folder / "run", group, {.keep_last = 1});
+    for (int round = 0; round < kRounds; ++round) {
+      write.peer = std::min(write.peer, seconds([&] { plain_write(plain, piece, megabytes); }));
+      std::ofstream("/proc/self/clear_refs") << "5";  // forget the highest memory so far
+      const auto before = memory("VmRSS");
+      write.ours = std::min(write.ours, seconds([&] { manager.save(1, state); }));
+      overhead = std::max(overhead, memory("VmHWM") - before);
+    }
+    for (int round = 0; round < kRounds; ++round) {
+      drop_from_cache(plain);
+      read.peer = std::min(read.peer, seconds([&] { plain_read(plain, piece); }));
+      drop_from_cache(saved);
+      read.ours = std::min(read.ours, seconds([&] { manager.load(1, state); }));
+      warm.peer = std::min(warm.peer, seconds([&] { plain_read(plain, piece); }));
+      warm.ours = std::min(warm.ours, seconds([&] { manager.load(1, state); }));
+    }
+  }
+  print("save", "s", write);
+  print("load from disk", "s", read);
+  print("load from page cache", "s", warm);
+  std::printf("memory of a save|MB|%.1f|\n", overhead / 1024);
+
+  Best loop;
+  {
+    ddp::CheckpointManager manager(folder / "async", group, {.keep_last = 1, .async = true});
+    manager.save(1, state);  // makes the buffers
+    manager.wait();
+    const auto tensors = ddp::module_state(model);
+    std::vector<torch::Tensor> copies;
+    for (const auto& [name, tensor] : tensors) copies.push_back(tensor.clone());
+    for (int64_t round = 0; round < kRounds; ++round) {
+      loop.peer = std::min(loop.peer, seconds([&] {
+                             size_t i = 0;
+                             for (const auto& [name, tensor] : tensors) copies[i++].copy_(tensor);
+                           }));
+      loop.ours = std::min(loop.ours, seconds([&] { manager.save(2 + round, state); }));
+      manager.wait();
+    }
+  }
+  print("asynchronous save, in the loop", "s", loop);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "checkpoint_speed: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,63 @@
+// What the optimizers of this folder have in common: torch::optim's interface over LibTorch's fused kernels, and a step
+// that takes a gradient scaler's tensors without the host reading them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <map>
+#include <string>
+
+namespace ddp::optim {
+
+/// What a gradient scaler hands to one step. Both are float32 tensors of one element on any device, are borrowed for the
+/// call, and stay on their device: nothing here waits for it.
+struct GradientScaling {
+  /// The step divides the gradients by it, and leaves them divided, as Python's fused optimizers do. Undefined: the
+  /// gradients are not scaled (or unscale_() has divided them already).
+  at::Tensor grad_scale{};
+  /// 0: the step is taken. Anything else: parameters, state, step counters and gradients stay as they are. Undefined:
+  /// the step is taken.
+  at::Tensor found_inf{};
+};
+
+/// A parameter's state as tensors under Python's names, such as {"step": float32 scalar, "exp_avg": …}.
+using StateTensors = std::map<std::string, at::Tensor>;
+
+/// Base of ddp::optim's optimizers. They are torch::optim::Optimizers: parameter groups with options that derive from
+/// LibTorch's own, so anything that sets torch::optim's options works on them, and save() and load() exchange archives
+/// with LibTorch's optimizer of the same name. Reference: torch.optim's optimizers with fused=True.
+class FusedOptimizer : public torch::optim::Optimizer {
+ public:
+  using torch::optim::Optimizer::Optimizer;
+
+  /// Runs `closure`, if there is one, with gradients enabled, takes one step and returns the closure's loss. Throws
+  /// std::invalid_argument for a sparse gradient, a parameter that is not floating point, or one on a device without
+  /// fused kernels.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+  /// One step for a gradient scaler. On CUDA neither tensor is read by the host; one on another device than the
+  /// parameters is copied to theirs. Throws as step() does, and std::invalid_argument when a tensor of `scaling` is no
+  /// float32 of one element.
+  void step_scaled(const GradientScaling& scaling);
+
+  /// Clears all gradients: `set_to_none` drops them, else they become zero in place. Works on gradients that are views
+  /// of a bucket, where torch::optim::Optimizer::zero_grad() throws.
+  void zero_grad(bool set_to_none = true);
+
+  /// Python's name of the class: "SGD", "Adam", "AdamW" or "Adagrad".
+  virtual std::string type_name() const = 0;
+
+  /// The state that `parameter` has, which shares the optimizer's memory; empty when it has none yet.
+  virtual StateTensors parameter_state(const at::Tensor& parameter) const = 0;
+
+  /// Replaces the state of `parameter` by copies of `state` on its device; empty removes it. Throws
+  /// std::invalid_argument for names, shapes or dtypes that do not fit, and then changes nothing.
+  virtual void set_parameter_state(const at::Tensor& parameter, const StateTensors& state) = 0;
+
+ protected:
+  /// Takes the step; gradients are disabled, and `scaling.found_inf` is 0 or 1.
+  virtual void apply_step(const GradientScaling& scaling) = 0;
+};
+
+}  // namespace ddp::optim

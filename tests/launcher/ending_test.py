@@ -159,7 +159,10 @@ class Report(LauncherTest):
         if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY or "/" in pattern:
             return
         allow = lambda: resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        status, _, err = self.run_job("--wdir", self.folder, *shell("kill -SEGV $$"), preexec_fn=allow)
+        # A program under a sanitizer otherwise takes core files from itself, and so from its children.
+        sanitizers = {"ASAN_OPTIONS": "disable_coredump=0", "TSAN_OPTIONS": "disable_coredump=0"}
+        status, _, err = self.run_job("--wdir", self.folder, *shell("kill -SEGV $$"), preexec_fn=allow,
+                                      environment=sanitizers)
         self.assertIn("(core dumped)", err)
         self.assertIn("core file: " + self.folder, err)
 

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from harness import LauncherTest, main, shell, wait_until
+from harness import LauncherTest, is_running, main, shell, wait_until
 
 
 class ExitStatus(LauncherTest):
@@ -88,11 +88,12 @@ class ExitStatus(LauncherTest):
                 while [ ! -e ended ]; do :; done
                 exit 51
             fi
+            echo $$ > tmp; mv tmp pid
             while [ ! -e written ]; do :; done
             exit 50"""
         job = self.start("-n", "2", *shell(script))
-        self.wait_for_files("written")
-        wait_until(lambda: len(job.children_of(job.supervisor())) == 1, "rank 0's end")
+        self.wait_for_files("pid", "written")
+        wait_until(lambda: not is_running(int(self.read("pid"))), "rank 0's end")
         self.write("ended", "")
         status, _, err = job.finish()
         self.assertEqual(status, 51, err)

@@ -49,6 +49,9 @@ TEST(ParkedDescriptors, CanBeUsedAgain) {
 }
 
 TEST(ParkedDescriptors, ThatFindNoPlaceAnyMoreAreAnError) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers' own checks of the exception need a descriptor";
+#endif
   std::vector<Pipe> pipes;
   for (int i = 0; i < 128; ++i) pipes.push_back(make_pipe());
   ParkedDescriptors parked;

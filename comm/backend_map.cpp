@@ -18,6 +18,12 @@ BackendMap parse_backend_map(const std::string& text) {
     throw std::invalid_argument("process group backend '" + text + "': " + why +
                                 ". Use 'gloo', 'nccl' or a list such as 'cpu:gloo,cuda:nccl'.");
   };
+  // Named by torch.distributed, which has it only in builds from source with an MPI compiler.
+  if (text.find("mpi") != std::string::npos) {
+    fail(
+        "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can start the ranks all the same: "
+        "its variables are read, and gloo or nccl connects them");
+  }
   if (text == "gloo" || text == "local") return {.cpu = text, .cuda = text};
   if (text == "nccl") return {.cpu = "", .cuda = "nccl"};
 

@@ -8,6 +8,7 @@
 
 #include "comm/backend_map.h"
 #include "comm/c10d_compat.h"
+#include "comm/connect_group.h"
 #include "comm/rank_info.h"
 
 namespace ddp::detail {
@@ -22,6 +23,8 @@ class GroupState {
     c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
     c10::intrusive_ptr<c10d::ProcessGroup> group{};
     bool hosts_store = false;  ///< this process runs the store's server: it must leave last
+    bool in_process = false;   ///< see GroupPlan
+    BackendWrapper wrapper{};  ///< see GroupPlan
   };
 
   explicit GroupState(Parts parts);
@@ -34,6 +37,8 @@ class GroupState {
   const std::string& backend_text() const { return backend_text_; }
   c10::Device device() const { return device_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  bool in_process() const { return parts_.in_process; }
+  const BackendWrapper& wrapper() const { return parts_.wrapper; }
 
   bool is_open() const;
   /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
@@ -49,6 +54,9 @@ class GroupState {
 
   /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
   uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Number of the next sub-group, from 1, the same on all ranks for the same reason.
+  int64_t next_subgroup() { return 1 + subgroups_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Set by manual_seed(), taken once by the first DistributedDataParallel.
   void set_pending_seed(uint64_t seed);
@@ -68,6 +76,7 @@ class GroupState {
   Parts parts_;
   std::atomic<uint64_t> operations_{0};
   std::atomic<uint64_t> comparisons_{0};
+  std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;
 };
 

@@ -34,6 +34,26 @@ class LocalBackend final : public c10d::Backend {
     output.view(input.sizes()).copy_(input);
     return completed_work({output});
   }
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions&) override {
+    outputs.at(0).at(0).copy_(inputs.at(0));
+    return completed_work(outputs[0]);
+  }
+  c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                                         const c10d::ScatterOptions&) override {
+    outputs.at(0).copy_(inputs.at(0).at(0));
+    return completed_work(outputs);
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions&) override {
+    output.copy_(input);
+    return completed_work({output});
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>&,
+                                               std::vector<int64_t>&, const c10d::AllToAllOptions&) override {
+    output.copy_(input);
+    return completed_work({output});
+  }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override { return completed_work({}); }
 };
 

@@ -130,7 +130,9 @@ const Family* find_family(const EnvironmentLookup& lookup) {
 }  // namespace
 
 std::string who(const RankInfo& info) {
-  return "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
+  std::string name = "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
+  if (!info.parent.empty()) name += " in a sub-group (" + info.parent + ")";
+  return name;
 }
 
 EnvironmentLookup process_environment() {

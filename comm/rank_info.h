@@ -25,9 +25,11 @@ struct RankInfo {
   int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: how often the launcher has restarted the group
   /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "Slurm", or "single process" when there are none.
   std::string source = "single process";
+  /// In a sub-group: this rank's name in the group it was made from, such as "rank 3 of 4". Empty in the job's group.
+  std::string parent{};
 };
 
-/// "rank 1 of 2", the beginning of error messages.
+/// "rank 1 of 2", or "rank 1 of 2 in a sub-group (rank 3 of 4)": the beginning of error messages.
 std::string who(const RankInfo& info);
 
 /// The calling process's environment.

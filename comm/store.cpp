@@ -27,12 +27,6 @@ std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-// Sets `key` unless it has a value; returns the value it has afterwards.
-std::string set_once(c10d::Store& store, const std::string& key, const std::string& value) {
-  const auto held = store.compareSet(key, {}, bytes(value));
-  return {held.begin(), held.end()};
-}
-
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
@@ -85,6 +79,11 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
 }
 
 }  // namespace
+
+std::string set_once(c10d::Store& store, const std::string& key, const std::string& value) {
+  const auto held = store.compareSet(key, {}, bytes(value));
+  return {held.begin(), held.end()};
+}
 
 std::string group_prefix(int64_t generation) {
   return generation == 0 ? "default_pg" : "default_pg#" + std::to_string(generation);

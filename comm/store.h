@@ -34,6 +34,9 @@ std::string missing_ranks(const JobStore& store, const RankInfo& info);
 /// run Python meet ours.
 std::string group_prefix(int64_t generation);
 
+/// Sets `key` unless it has a value; returns the value it has afterwards.
+std::string set_once(c10d::Store& store, const std::string& key, const std::string& value);
+
 /// The message of a c10 exception without its C++ backtrace, in one line.
 std::string brief(const std::exception& error);
 

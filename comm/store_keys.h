@@ -26,6 +26,11 @@ inline std::string group(int64_t generation) {
   return "group" + std::to_string(generation);
 }
 
+/// Prefix of the keys of a group's n-th sub-group, below the group's own.
+inline std::string subgroup(int64_t number) {
+  return "subgroup" + std::to_string(number);
+}
+
 /// Set when this rank has arrived.
 inline std::string present(int rank) {
   return "present/" + std::to_string(rank);

@@ -47,10 +47,10 @@ TEST(BackendMap, KnowsWhichBackendsItUses) {
 TEST(BackendMap, RefusesWithTheBadPartAndTheChoices) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"", "nothing is named"},
-      {"mpi", "'mpi' is no known backend"},
+      {"mpi", "no ProcessGroupMPI inside"},
       {"NCCL", "'NCCL' is no known backend"},
       {"gloo,nccl", "'gloo' is no known backend"},
-      {"cpu:mpi", "'mpi' is no known backend"},
+      {"cpu:mpi", "no ProcessGroupMPI inside"},
       {"tpu:gloo", "device 'tpu' is neither cpu nor cuda"},
       {"cpu:nccl", "nccl serves CUDA tensors only"},
       {"cpu:gloo,cpu:gloo", "device 'cpu' is named twice"},

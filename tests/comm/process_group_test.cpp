@@ -151,6 +151,29 @@ TEST(ProcessGroup, FormsUnderTorchrun) {
     EXPECT_THAT(outcomes[0].output, HasSubstr("rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n"));
   }
 }
+
+TEST(ProcessGroup, SharesSubGroupsAndMessagesWithARankThatRunsPython) {
+  const std::string script =
+      "import torch, torch.distributed as dist\n"
+      "dist.init_process_group('gloo')\n"
+      "both, alone = dist.new_group([0, 1]), dist.new_group([1])\n"
+      "total = torch.full((3,), 10.0)\n"
+      "dist.all_reduce(total, group=both)\n"
+      "dist.send(torch.full((2,), 7.0), 1, tag=4)\n"
+      "parts = torch.zeros(4)\n"
+      "dist.all_to_all_single(parts, torch.arange(4.0), group=both)\n"
+      "rows = [torch.zeros(1), torch.zeros(1)]\n"
+      "dist.gather(torch.zeros(1), rows, dst=0)\n"
+      "print('total', total[0].item(), 'parts', parts.tolist(), 'rows', [row.item() for row in rows])\n"
+      "dist.destroy_process_group()\n";
+  const uint16_t port = free_port();
+  const auto outcomes = run_all(
+      {rank(0, 2, port, {DDPRUN_TEST_PYTHON, "-c", script}), rank(1, 2, port, program("meet_python"))}, seconds(60));
+  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  EXPECT_EQ(outcomes[0].output, "total 15.0 parts [0.0, 1.0, 20.0, 20.0] rows [0.0, 1.0]\n");
+  EXPECT_EQ(outcomes[1].status, 0) << all_of(outcomes[1]);
+  EXPECT_EQ(outcomes[1].output, "sum 15 message 7 parts 2 20 root 0 alone 1\n");
+}
 #endif
 
 TEST(ProcessGroup, FormsAgainAndAgainOnRank0sStore) {

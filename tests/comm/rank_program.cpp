@@ -5,6 +5,7 @@
 // Prints one line per step to standard output; errors go the way that every program of ours takes, through report().
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -58,6 +59,22 @@ void form_three_groups(const ProcessGroupOptions& options) {
   throw std::logic_error("the collective ended although a rank had failed");
 }
 
+// The counterpart of a rank that runs Python, see process_group_test.cpp.
+void meet_python(const ProcessGroupOptions& options) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  const auto both = ddp::new_group(group, {0, 1});
+  const auto alone = ddp::new_group(group, {1});
+  at::Tensor sum = at::full({3}, 5.0F);
+  ddp::all_reduce(sum, *both);
+  at::Tensor message = at::zeros({2});
+  ddp::recv(message, 0, group, 4);
+  const at::Tensor parts = ddp::all_to_all(at::full({4}, 20.0F), *both);
+  const at::Tensor gathered = ddp::gather(at::ones({1}), 0, group);
+  ddp::all_reduce(sum, *alone);
+  std::printf("sum %g message %g parts %g %g root %d alone %d\n", sum[0].item<double>(), message[1].item<double>(),
+              parts[0].item<double>(), parts[3].item<double>(), gathered.defined() ? 1 : 0, alone->size());
+}
+
 // The rank that fails leaves a collective behind that can never end.
 void fail_with_a_collective_in_flight(const ProcessGroupOptions& options) {
   const ProcessGroup group = ddp::init_process_group(options);
@@ -94,6 +111,8 @@ int main(int count, char** arguments) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (what == "join") {
     join(options);
+  } else if (what == "meet_python") {
+    meet_python(options);
   } else if (what == "rank0_leaves_first") {
     rank0_leaves_first(options);
   } else if (what == "form_three_groups") {

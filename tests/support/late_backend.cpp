@@ -116,6 +116,50 @@ class LateBackend final : public c10d::Backend {
       return inner_->allgather(lists, copy, options);
     });
   }
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options) override {
+    std::vector<at::Tensor> none;
+    return late(outputs.empty() ? none : outputs[0], true, options.asyncOp, [&](std::vector<at::Tensor>& real) {
+      std::vector<std::vector<at::Tensor>> lists;
+      if (!outputs.empty()) lists.push_back(real);
+      std::vector<at::Tensor> copy{inputs.at(0).clone()};
+      return inner_->gather(lists, copy, options);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                                         const c10d::ScatterOptions& options) override {
+    return late(outputs, true, options.asyncOp, [&](std::vector<at::Tensor>& real) {
+      std::vector<std::vector<at::Tensor>> lists = inputs;
+      return inner_->scatter(real, lists, options);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override {
+    std::vector<at::Tensor> outputs{output};
+    return late(outputs, true, options.asyncOp, [&](std::vector<at::Tensor>& real) {
+      at::Tensor copy = input.clone();
+      return inner_->_reduce_scatter_base(real[0], copy, options);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                                               const c10d::AllToAllOptions& options) override {
+    std::vector<at::Tensor> outputs{output};
+    return late(outputs, true, options.asyncOp, [&](std::vector<at::Tensor>& real) {
+      at::Tensor copy = input.clone();
+      return inner_->alltoall_base(real[0], copy, output_splits, input_splits, options);
+    });
+  }
+  // Always asynchronous, as on NCCL.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    return late(tensors, false, true, [&](std::vector<at::Tensor>& real) { return inner_->send(real, to, tag); });
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
+    return late(tensors, true, true, [&](std::vector<at::Tensor>& real) { return inner_->recv(real, from, tag); });
+  }
+  c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override {
+    return inner_->recvAnysource(tensors, tag);
+  }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
     return inner_->barrier(options);
   }
@@ -128,7 +172,7 @@ class LateBackend final : public c10d::Backend {
       return nullptr;
     }
     const at::NoGradGuard no_grad;
-    if (tensors.at(0).is_sparse()) return start(tensors);
+    if (!tensors.empty() && tensors[0].is_sparse()) return start(tensors);
     std::vector<at::Tensor> real;
     std::vector<Buffer> buffers;
     for (at::Tensor& tensor : tensors) {

@@ -1,0 +1,17 @@
+#include "comm/barrier.h"
+
+#include "comm/collective_call.h"
+
+namespace ddp {
+
+void barrier(const GroupHandle& group, const CollectiveOptions& options) {
+  c10d::BarrierOptions settings;  // stays asynchronous: only then does NCCL's wait() block the host
+  if (options.timeout) settings.timeout = *options.timeout;
+  const bool on_cpu = !group.state().backends().cpu.empty();
+  if (!on_cpu) settings.device = group.device();
+  detail::start({.operation = "barrier"}, group, [&](c10d::ProcessGroup& c10d) {
+    return c10d.getBackend(on_cpu ? c10::kCPU : c10::kCUDA)->barrier(settings);
+  })->wait();
+}
+
+}  // namespace ddp

@@ -1,0 +1,109 @@
+#include "comm/new_group.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/argument_checks.h"
+#include "comm/connect_group.h"
+#include "comm/group_state.h"
+#include "comm/store.h"
+#include "comm/store_keys.h"
+
+namespace ddp {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return "(" + text + ")";
+}
+
+void check_ranks(std::vector<int>& ranks, const GroupHandle& group) {
+  if (ranks.empty()) detail::refuse(group, "new_group", "the list of ranks is empty");
+  std::sort(ranks.begin(), ranks.end());
+  detail::check_rank(ranks.front(), "member", group, "new_group");
+  detail::check_rank(ranks.back(), "member", group, "new_group");
+  const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+  if (twice != ranks.end()) detail::refuse(group, "new_group", "rank " + std::to_string(*twice) + " is listed twice");
+}
+
+// The keys of the new group in our own part of the store; null where there is no store. The first rank to come writes
+// down what it wants, the others compare.
+Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ranks, const BackendMap& backends) {
+  const Store parent = group.state().store();
+  if (!parent) return nullptr;
+  Store own = c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
+  const std::string wanted = "ranks " + text_of(ranks) + ", backend " + backends.text();
+  const std::string agreed = detail::set_once(*own, keys::agreement(), wanted);
+  if (agreed != wanted) {
+    throw std::runtime_error(who(group.info()) + ": new_group (number " + std::to_string(number) +
+                             "): the ranks disagree: this one wants " + wanted + ", the first one to arrive " + agreed +
+                             ". Every rank must make the same groups in the same order.");
+  }
+  return own;
+}
+
+std::string absent_members(const Store& own, const std::vector<int>& ranks) {
+  if (!own) return "";
+  std::string absent;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (own->check({keys::present(static_cast<int>(i))})) continue;
+    absent += (absent.empty() ? "; never arrived: rank " : ", ") + std::to_string(ranks[i]);
+  }
+  return absent;
+}
+
+}  // namespace
+
+std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int> ranks,
+                                      const NewGroupOptions& options) {
+  detail::GroupState& parent = group.state();
+  const auto parent_group = parent.group("new_group");
+  check_ranks(ranks, group);
+  const BackendMap backends = options.backend.empty() ? parent.backends() : parse_backend_map(options.backend);
+  if (backends.uses("nccl") && !parent.backends().uses("nccl")) {
+    detail::refuse(group, "new_group",
+                   "backend 'nccl' needs a group that has a GPU per rank, not '" + group.backend() + "'");
+  }
+  const int64_t number = parent.next_subgroup();
+  const Store own = agree(group, number, ranks, backends);
+  const auto position = std::find(ranks.begin(), ranks.end(), group.rank());
+  if (position == ranks.end()) return std::nullopt;
+
+  RankInfo info = group.info();
+  info.rank = static_cast<int>(position - ranks.begin());
+  info.world_size = static_cast<int>(ranks.size());
+  info.parent = who(group.info());
+  const auto timeout = options.timeout.value_or(parent.timeout());
+  detail::GroupState::Parts parts{.info = info,
+                                  .backends = backends,
+                                  .device = group.device(),
+                                  .timeout = timeout,
+                                  .store = own,
+                                  .group = nullptr,
+                                  .hosts_store = false,
+                                  .in_process = parent.in_process(),
+                                  .wrapper = parent.wrapper()};
+  try {
+    if (own) own->set(keys::present(info.rank), std::string("1"));
+    // torch.distributed names groups by a counter; those of a sub-group lie below its keys.
+    parts.group = detail::connect_group({.info = info,
+                                         .backends = backends,
+                                         .device = group.device(),
+                                         .timeout = timeout,
+                                         .store = parent_group->getStore(),
+                                         .name = std::to_string(number),
+                                         .description = "sub-group",
+                                         .in_process = parent.in_process(),
+                                         .wrapper = parent.wrapper()});
+  } catch (const std::exception& error) {
+    throw std::runtime_error(who(info) + ": new_group: could not connect ranks " + text_of(ranks) + " (backend " +
+                             backends.text() + "): " + detail::brief(error) + absent_members(own, ranks));
+  }
+  return ProcessGroup(std::make_shared<detail::GroupState>(std::move(parts)));
+}
+
+}  // namespace ddp

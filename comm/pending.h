@@ -1,0 +1,72 @@
+// The handle of an operation that is under way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace ddp {
+
+namespace detail {
+class PendingCall;
+void wait_for(PendingCall& call);
+bool has_ended(PendingCall& call);
+std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step);
+}  // namespace detail
+
+/// What the …_async functions return: `Result` is void, at::Tensor or a vector of them. Until wait() has returned the
+/// operation's tensors must neither be read nor written; they stay alive by themselves. Dropping the handle neither
+/// waits nor cancels, and loses the error if there is one. Move-only; one thread at a time.
+template <typename Result>
+class [[nodiscard]] Pending {
+ public:
+  Pending(std::shared_ptr<detail::PendingCall> call, Result result)
+      : call_(std::move(call)), result_(std::move(result)) {}
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&&) noexcept = default;
+
+  /// Waits for the end and returns the result; on CUDA the result is ready for the current stream, not yet for the
+  /// host. Further calls return the same at once. Throws as the operation without …_async does.
+  Result wait() {
+    detail::wait_for(*call_);
+    return result_;
+  }
+
+  /// True when wait() would not block. Never blocks.
+  bool is_done() const { return detail::has_ended(*call_); }
+
+  /// This operation, followed by `step`, with another result; consumes this handle. The first wait() runs `step`, which
+  /// gets this operation's result, in its own thread and without recording gradients.
+  template <typename Next>
+  Pending<Next> then(Next next, std::function<void(const Result&)> step) && {
+    return {
+        detail::followed_by(std::move(call_), [result = std::move(result_), step = std::move(step)] { step(result); }),
+        std::move(next)};
+  }
+
+ private:
+  std::shared_ptr<detail::PendingCall> call_;
+  Result result_;
+};
+
+/// The handle of an operation without a result.
+template <>
+class [[nodiscard]] Pending<void> {
+ public:
+  explicit Pending(std::shared_ptr<detail::PendingCall> call) : call_(std::move(call)) {}
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&&) noexcept = default;
+
+  void wait() { detail::wait_for(*call_); }
+  bool is_done() const { return detail::has_ended(*call_); }
+
+  template <typename Next>
+  Pending<Next> then(Next next, std::function<void()> step) && {
+    return {detail::followed_by(std::move(call_), std::move(step)), std::move(next)};
+  }
+
+ private:
+  std::shared_ptr<detail::PendingCall> call_;
+};
+
+}  // namespace ddp

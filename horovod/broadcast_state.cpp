@@ -1,0 +1,69 @@
+#include "horovod/broadcast_state.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+
+#include <sstream>
+#include <stdexcept>
+
+#include "comm/broadcast.h"
+#include "comm/objects.h"
+#include "horovod/distributed_optimizer.h"
+#include "horovod/parameter_list.h"
+
+namespace ddp::horovod {
+
+void broadcast_parameters(const NamedTensors& parameters, int root, const GroupHandle& group) {
+  compare_parameters(parameters, "broadcast_parameters", group);
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor.detach());
+  broadcast_coalesced(tensors, root, group);
+}
+
+void broadcast_parameters(const torch::nn::Module& module, int root, const GroupHandle& group) {
+  NamedTensors all;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().defined()) all.emplace_back(item.key(), item.value());
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) all.emplace_back(item.key(), item.value());
+  }
+  broadcast_parameters(all, root, group);
+}
+
+void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root, const GroupHandle& group) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    throw std::invalid_argument(who(group.info()) + ": broadcast_optimizer_state: cannot broadcast the state of LBFGS");
+  }
+  std::string bytes;
+  if (group.rank() == root) {
+    torch::serialize::OutputArchive archive;
+    optimizer.save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    bytes = stream.str();
+  }
+  bytes = broadcast_string(bytes, root, group);
+  if (group.rank() == root) return;
+  try {
+    torch::serialize::InputArchive archive;
+    const auto parameters = optimizer.parameters();
+    archive.load_from(bytes.data(), bytes.size(), parameters.empty() ? group.device() : parameters[0].device());
+    optimizer.load(archive);
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw std::runtime_error(
+        who(group.info()) + ": broadcast_optimizer_state: rank " + std::to_string(root) +
+        "'s optimizer state does not fit this rank's optimizer (same class, same parameters in the "
+        "same groups are needed): " +
+        what.substr(0, what.find('\n')));
+  }
+}
+
+void broadcast_optimizer_state(DistributedOptimizer& optimizer, int root, const GroupHandle& group) {
+  broadcast_optimizer_state(optimizer.inner(), root, group);
+}
+
+}  // namespace ddp::horovod

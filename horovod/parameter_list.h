@@ -1,0 +1,13 @@
+// Internal: the comparison of parameter lists between ranks.
+#pragma once
+
+#include "comm/process_group.h"
+#include "horovod/broadcast_state.h"
+
+namespace ddp::horovod {
+
+/// Throws std::runtime_error on every rank whose names, shapes or dtypes differ from rank 0's, with the first
+/// difference. `operation` begins the message. Collective.
+void compare_parameters(const NamedTensors& parameters, const char* operation, const GroupHandle& group);
+
+}  // namespace ddp::horovod

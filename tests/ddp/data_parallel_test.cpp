@@ -1,0 +1,314 @@
+// DataParallel on the CPU: copies of a model in threads against one process that works through the same pieces.
+#include "ddp/data_parallel.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace ddp {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using torch::nn::BatchNorm1d;
+using torch::nn::Linear;
+
+template <typename Error, typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  NetImpl() { reset(); }
+  void reset() override {
+    first = register_module("first", Linear(3, 8));
+    norm = register_module("norm", BatchNorm1d(8));
+    last = register_module("last", Linear(8, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    {
+      static std::mutex mutex;
+      const std::lock_guard lock(mutex);
+      if (threads != nullptr) threads->insert(std::this_thread::get_id());
+    }
+    if (x.size(0) == fail_at_rows) throw std::out_of_range("this many rows");
+    return last(at::relu(norm(first(x))));
+  }
+  Linear first{nullptr}, last{nullptr};
+  BatchNorm1d norm{nullptr};
+  std::set<std::thread::id>* threads = nullptr;
+  int64_t fail_at_rows = -1;
+};
+TORCH_MODULE(Net);
+
+Net make_net() {
+  at::manual_seed(1);
+  return Net();
+}
+
+std::vector<at::Tensor> gradients_of(const torch::nn::Module& net) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : net.parameters()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
+  ASSERT_EQ(actual.defined(), expected.defined()) << what;
+  if (!actual.defined()) return;
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-6)) << what << "\n" << actual << "\nexpected\n" << expected;
+}
+
+// One process and the pieces one after the other; statistics are those of the first piece.
+at::Tensor reference_forward(Net& net, const at::Tensor& x, int64_t pieces) {
+  std::vector<at::Tensor> outputs;
+  at::Tensor mean = net->norm->running_mean.data();  // its changes here are none that autograd has to notice
+  at::Tensor var = net->norm->running_var.data();
+  const at::Tensor before_mean = mean.clone();
+  const at::Tensor before_var = var.clone();
+  at::Tensor after_mean;
+  at::Tensor after_var;
+  for (const at::Tensor& piece : x.chunk(pieces)) {
+    mean.copy_(before_mean);
+    var.copy_(before_var);
+    outputs.push_back(net(piece));
+    if (after_mean.defined()) continue;
+    after_mean = mean.clone();
+    after_var = var.clone();
+  }
+  mean.copy_(after_mean);
+  var.copy_(after_var);
+  return at::cat(outputs);
+}
+
+class Replicated : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Replicated, testing::Values(1, 2, 3, 4));
+
+TEST_P(Replicated, TrainingEqualsOneProcessOverThePieces) {
+  Net net = make_net();
+  Net alone = make_net();
+  DataParallel<Net> model(net, {.replicas = GetParam()});
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD reference(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < 5; ++step) {
+    const at::Tensor x = at::sin(at::arange(24, at::kFloat) * (1.7F + static_cast<float>(step))).view({8, 3});
+    optimizer.zero_grad();
+    reference.zero_grad();
+    const at::Tensor loss = model(x).square().mean();
+    const at::Tensor expected = reference_forward(alone, x, GetParam()).square().mean();
+    expect_close(loss, expected, "loss of step " + std::to_string(step));
+    loss.backward();
+    expected.backward();
+    const auto gradients = gradients_of(*net);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      expect_close(gradients[i], gradients_of(*alone)[i], "gradient " + std::to_string(i));
+    }
+    optimizer.step();
+    reference.step();
+    expect_close(net->norm->running_mean, alone->norm->running_mean, "running_mean");
+    expect_close(net->norm->running_var, alone->norm->running_var, "running_var");
+    EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), step + 1);
+  }
+  net->eval();
+  alone->eval();
+  const at::Tensor x = at::ones({7, 3});
+  expect_close(model(x), alone(x), "eval");
+}
+
+TEST_P(Replicated, GradientsAccumulateOverBackwardsAndSurviveTwoForwardsBeforeOne) {
+  Net net = make_net();
+  Net alone = make_net();
+  DataParallel<Net> model(net, {.replicas = GetParam()});
+  const at::Tensor a = at::sin(at::arange(24, at::kFloat)).view({8, 3});
+  const at::Tensor b = at::cos(at::arange(24, at::kFloat)).view({8, 3});
+  const at::Tensor first = model(a).sum();
+  const at::Tensor second = model(b).square().sum();
+  (first + second).backward();
+  model(a).square().sum().backward();
+  const at::Tensor first_alone = reference_forward(alone, a, GetParam()).sum();
+  const at::Tensor second_alone = reference_forward(alone, b, GetParam()).square().sum();
+  (first_alone + second_alone).backward();
+  reference_forward(alone, a, GetParam()).square().sum().backward();
+  for (size_t i = 0; i < gradients_of(*net).size(); ++i) {
+    expect_close(gradients_of(*net)[i], gradients_of(*alone)[i], "gradient " + std::to_string(i));
+  }
+}
+
+TEST(DataParallelOnCpu, EachPieceRunsInAThreadOfItsOwnAndThreadsStay) {
+  std::set<std::thread::id> threads;
+  Net net = make_net();
+  net->threads = &threads;
+  DataParallel<Net> model(net, {.replicas = 3});
+  for (int step = 0; step < 4; ++step) model(at::ones({6, 3}));
+  EXPECT_EQ(threads.size(), 3U);
+  EXPECT_TRUE(threads.contains(std::this_thread::get_id()));
+}
+
+TEST(DataParallelOnCpu, BatchesSmallerThanTheNumberOfCopiesUseFewer) {
+  Net net = make_net();
+  net->eval();
+  DataParallel<Net> model(net, {.replicas = 4});
+  for (const int64_t rows : {1, 2, 3, 5, 9}) {
+    const at::Tensor x = at::sin(at::arange(rows * 3, at::kFloat)).view({rows, 3});
+    expect_close(model(x), net(x), std::to_string(rows) + " rows");
+  }
+  EXPECT_EQ(model(at::ones({0, 3})).sizes(), (std::vector<int64_t>{0, 2}));
+}
+
+TEST(DataParallelOnCpu, GradientsReachInputsAndAutogradGrad) {
+  Net net = make_net();
+  net->eval();
+  DataParallel<Net> model(net, {.replicas = 2});
+  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3}).requires_grad_(true);
+  std::vector<at::Tensor> inputs = net->parameters();
+  inputs.push_back(x);
+  const auto split = torch::autograd::grad({model(x).square().sum()}, inputs);
+  const auto whole = torch::autograd::grad({net(x).square().sum()}, inputs);
+  for (size_t i = 0; i < split.size(); ++i) expect_close(split[i], whole[i], "input " + std::to_string(i));
+  // Gradients of gradients.
+  const auto first = torch::autograd::grad({model(x).square().sum()}, {x}, {}, {}, /*create_graph=*/true);
+  const auto second = torch::autograd::grad({first[0].square().sum()}, {net->first->weight});
+  const auto first_whole = torch::autograd::grad({net(x).square().sum()}, {x}, {}, {}, /*create_graph=*/true);
+  const auto second_whole = torch::autograd::grad({first_whole[0].square().sum()}, {net->first->weight});
+  expect_close(second[0], second_whole[0], "second derivative");
+}
+
+TEST(DataParallelOnCpu, FollowsChangesOfTheModelBetweenForwards) {
+  Net net = make_net();
+  DataParallel<Net> model(net, {.replicas = 2});
+  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+  model(x);
+  net->eval();
+  expect_close(model(x), net(x), "eval mode");
+  net->first->weight.requires_grad_(false);
+  model(x).sum().backward();
+  EXPECT_FALSE(net->first->weight.grad().defined()) << "frozen";
+  EXPECT_TRUE(net->first->bias.grad().defined());
+  {
+    const at::NoGradGuard no_grad;
+    net->last->weight.mul_(2);
+    net->norm->running_mean.add_(0.5);
+  }
+  expect_close(model(x), net(x), "values changed in place");
+  net->last->weight.set_data(at::ones({2, 8}));
+  expect_close(model(x), net(x), "values replaced");
+  net->to(at::kDouble);
+  expect_close(model(x.to(at::kDouble)), net(x.to(at::kDouble)), "another dtype");
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(model(x.to(at::kDouble)).requires_grad()) << "the caller's grad mode reaches the threads";
+}
+
+TEST(DataParallelOnCpu, MakesCopiesWithoutDrawingFromTheProgramsGenerator) {
+  Net net = make_net();
+  DataParallel<Net> model(net, {.replicas = 3});
+  at::manual_seed(7);
+  const at::Tensor expected = at::rand({4});
+  at::manual_seed(7);
+  model(at::ones({6, 3}));
+  EXPECT_TRUE(at::equal(at::rand({4}), expected));
+}
+
+TEST(DataParallelOnCpu, AFailingForwardNamesItsCopyAndKeepsTheCause) {
+  Net net = make_net();
+  net->fail_at_rows = 2;  // the copies have it too; 8 rows are cut into 3, 3, 2
+  DataParallel<Net> model(net, {.replicas = 3});
+  try {
+    model(at::ones({8, 3}));
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("DataParallel: replica 2 on cpu: this many rows"));
+    EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
+  }
+  EXPECT_EQ(model(at::ones({9, 3})).size(0), 9) << "usable afterwards";
+}
+
+struct PlainImpl : torch::nn::Module {
+  PlainImpl() { linear = register_module("linear", Linear(3, 2)); }
+  at::Tensor forward(const at::Tensor& x) { return linear(x); }
+  Linear linear{nullptr};
+};
+TORCH_MODULE(Plain);
+
+TEST(DataParallelOnCpu, ModelsThatCannotBeClonedSayWhatToDo) {
+  Plain net;
+  DataParallel<Plain> model(net, {.replicas = 2});
+  EXPECT_THAT(error_of<std::runtime_error>([&] {
+                model(at::ones({4, 3}));
+              }),
+              AllOf(HasSubstr("DataParallel: the model cannot be copied"), HasSubstr("torch::nn::Cloneable"),
+                    HasSubstr("make_replica")));
+  DataParallel<Plain> made(net, {.replicas = 2, .make_replica = [] { return std::make_shared<PlainImpl>(); }});
+  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+  expect_close(made(x), net(x), "copies from make_replica");
+}
+
+struct StructuredImpl : torch::nn::Cloneable<StructuredImpl> {
+  StructuredImpl() { reset(); }
+  void reset() override { linear = register_module("linear", Linear(3, 2)); }
+  std::tuple<at::Tensor, std::map<std::string, at::Tensor>, std::vector<at::Tensor>> forward(
+      const std::vector<at::Tensor>& xs, const std::optional<at::Tensor>& offset, double factor) {
+    const at::Tensor y = linear(xs.at(0) + xs.at(1)) * factor + (offset ? *offset : at::zeros({}));
+    return {y.sum(), {{"y", y}}, {y + 1, y + 2}};
+  }
+  Linear linear{nullptr};
+};
+TORCH_MODULE(Structured);
+
+TEST(DataParallelOnCpu, ArgumentsAndResultsMayBeStructured) {
+  Structured net;
+  DataParallel<Structured> model(net, {.replicas = 2});
+  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+  const std::vector<at::Tensor> xs{x, x + 1};
+  for (const auto& offset : {std::optional<at::Tensor>(), std::optional<at::Tensor>(at::full({}, 3.0F))}) {
+    const auto [sums, named, list] = model(xs, offset, 0.5);
+    const auto [sum, named_whole, list_whole] = net(xs, offset, 0.5);
+    EXPECT_EQ(sums.sizes(), (std::vector<int64_t>{2})) << "a number per piece";
+    expect_close(sums.sum(), sum, "sum");
+    expect_close(named.at("y"), named_whole.at("y"), "map");
+    expect_close(list.at(1), list_whole.at(1), "list");
+  }
+  const std::vector<at::Tensor> uneven{x, at::ones({1, 3})};
+  EXPECT_THAT(error_of<std::invalid_argument>([&] { model(uneven, std::nullopt, 1.0); }),
+              HasSubstr("one has 4 rows and another 1"));
+}
+
+TEST(DataParallelOnCpu, ContradictingOptionsAreRefused) {
+  Net net = make_net();
+  const auto refusal = [&](const DataParallelOptions& options) {
+    return error_of<std::invalid_argument>([&] { DataParallel<Net> model(net, options); });
+  };
+  EXPECT_THAT(refusal({.replicas = -1}), HasSubstr("replicas must be at least 0"));
+  EXPECT_THAT(refusal({.device_ids = {0}, .replicas = 2}), HasSubstr("replicas are for the CPU"));
+  EXPECT_THAT(refusal({.device_ids = {1000}}), HasSubstr("CUDA device 1000 does not exist"));
+  EXPECT_THAT(error_of<std::invalid_argument>([] { DataParallel<Net> model(Net(nullptr), {.replicas = 2}); }),
+              HasSubstr("empty module holder"));
+}
+
+TEST(DataParallelOnCpu, WithoutAGpuTheModelIsCalledAsItIs) {
+  Net net = make_net();
+  DataParallel<Net> model(net);  // this test runs with CUDA_VISIBLE_DEVICES empty
+  EXPECT_TRUE(model->devices().empty());
+  const at::Tensor x = at::ones({4, 3});
+  model(x).sum().backward();
+  EXPECT_TRUE(net->first->weight.grad().defined());
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,447 @@
+// Horovod's names and ways against closed forms and a single process that sees all batches.
+#include "horovod/horovod.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/sgd.h>
+
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+
+#include "comm/collectives.h"
+#include "horovod/gradient_buckets.h"
+#include "tests/support/ranks.h"
+
+namespace ddp::horovod {
+namespace {
+
+using test::run_ranks;
+using test::Wire;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using torch::nn::Linear;
+using torch::optim::SGD;
+
+template <typename Error, typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance = 1e-6,
+                  const std::string& what = "") {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  EXPECT_TRUE(at::allclose(actual, expected, tolerance, tolerance)) << what << "\n"
+                                                                    << actual << "\nexpected\n"
+                                                                    << expected;
+}
+
+// A small network with fixed values, the same on all ranks.
+torch::nn::Sequential make_net() {
+  torch::nn::Sequential net(Linear(3, 4), Linear(4, 2));
+  const at::NoGradGuard no_grad;
+  int64_t number = 0;
+  for (at::Tensor& parameter : net->parameters()) {
+    ++number;
+    parameter.copy_(at::linspace(-0.5, 0.5, parameter.numel()).view(parameter.sizes()) / number);
+  }
+  return net;
+}
+
+at::Tensor batch(int rank, int step) {
+  return (at::arange(6, at::kFloat).view({2, 3}) + static_cast<float>(rank) - 0.5F * static_cast<float>(step)) / 5;
+}
+
+at::Tensor loss_of(torch::nn::Sequential& net, int rank, int step) {
+  return net->forward(batch(rank, step)).square().sum();
+}
+
+// What one process gets: per step the gradients of all ranks and passes, divided by `divisor`.
+std::vector<at::Tensor> reference(int size, int steps, int passes, double divisor, double momentum) {
+  auto net = make_net();
+  SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(momentum));
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int rank = 0; rank < size; ++rank) (loss_of(net, rank, step * passes + pass) / divisor).backward();
+    }
+    optimizer.step();
+  }
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& parameter : net->parameters()) values.push_back(parameter.detach().clone());
+  return values;
+}
+
+void expect_parameters(const torch::nn::Sequential& net, const std::vector<at::Tensor>& expected, double tolerance,
+                       const std::string& what) {
+  const auto parameters = net->parameters();
+  for (size_t i = 0; i < expected.size(); ++i) expect_close(parameters[i].detach(), expected[i], tolerance, what);
+}
+
+class Horovod : public testing::TestWithParam<std::tuple<Wire, int>> {
+ protected:
+  int size() const { return std::get<1>(GetParam()); }
+  void run(const std::function<void(const GroupHandle&)>& body) const {
+    run_ranks(size(), body, {.wire = std::get<0>(GetParam())});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Horovod,
+                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Values(1, 2, 3, 4)),
+                         [](const auto& parameters) {
+                           return (std::get<0>(parameters.param) == Wire::kGloo ? "gloo" : "late") +
+                                  std::to_string(std::get<1>(parameters.param));
+                         });
+
+TEST_P(Horovod, OptimizerEqualsOneProcessThatSeesAllBatches) {
+  struct Case {
+    std::string name;
+    DistributedOptimizerOptions options;
+    double divisor;  // of the summed gradients; 0: the number of ranks
+    double tolerance;
+  };
+  const int n = size();
+  std::vector<Case> cases(7);
+  cases[0] = {.name = "average", .options = {}, .divisor = 0, .tolerance = 1e-6};
+  cases[1] = {.name = "sum", .options = {.op = Op::kSum}, .divisor = 1, .tolerance = 1e-5};
+  cases[2] = {.name = "fp16", .options = {.compression = Compression::kFp16}, .divisor = 0, .tolerance = 3e-3};
+  cases[3] = {.name = "bf16", .options = {.compression = Compression::kBf16}, .divisor = 0, .tolerance = 2e-2};
+  cases[4] = {.name = "predivide", .options = {.gradient_predivide_factor = 4.0}, .divisor = 0, .tolerance = 1e-6};
+  cases[5] = {
+      .name = "one parameter a message", .options = {.fusion_threshold_bytes = 1}, .divisor = 0, .tolerance = 1e-6};
+  cases[6] = {.name = "two groups", .options = {.num_groups = 2}, .divisor = 0, .tolerance = 1e-6};
+  for (const Case& c : cases) {
+    const auto expected = reference(n, 4, 1, c.divisor == 0 ? n : c.divisor, 0.9);
+    run([&](const GroupHandle& group) {
+      auto net = make_net();
+      SGD sgd(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+      DistributedOptimizerOptions options = c.options;
+      options.named_parameters = net->named_parameters().pairs();
+      DistributedOptimizer optimizer(sgd, group, options);
+      for (int step = 0; step < 4; ++step) {
+        optimizer.zero_grad();
+        loss_of(net, group.rank(), step).backward();
+        optimizer.step();
+      }
+      expect_parameters(net, expected, c.tolerance, c.name);
+    });
+  }
+}
+
+TEST_P(Horovod, SeveralBackwardsAccumulateBeforeTheyTravel) {
+  const auto expected = reference(size(), 3, 2, size(), 0.0);
+  run([&](const GroupHandle& group) {
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.01));
+    DistributedOptimizer optimizer(sgd, group, {.backward_passes_per_step = 2});
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      for (int pass = 0; pass < 2; ++pass) loss_of(net, group.rank(), 2 * step + pass).backward();
+      optimizer.step();
+    }
+    expect_parameters(net, expected, 1e-6, "two passes");
+  });
+}
+
+TEST_P(Horovod, SynchronizeGivesReducedGradientsToClipAndSkipSynchronizeStepsOnThem) {
+  const auto expected = reference(size(), 1, 1, 2.0 * size(), 0.0);
+  run([&](const GroupHandle& group) {
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.01));
+    DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()});
+    loss_of(net, group.rank(), 0).backward();
+    optimizer.synchronize();
+    for (at::Tensor& parameter : net->parameters()) parameter.mutable_grad().div_(2);
+    {
+      const auto guard = optimizer.skip_synchronize();
+      optimizer.step();
+    }
+    expect_parameters(net, expected, 1e-6, "halved gradients");
+    optimizer.zero_grad();  // allowed again
+  });
+}
+
+TEST_P(Horovod, RanksMaySkipPartsOfTheModel) {
+  run([&](const GroupHandle& group) {
+    auto net = make_net();
+    const auto before = net->parameters()[2].detach().clone();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(1.0));
+    DistributedOptimizer optimizer(sgd, group, {.fusion_threshold_bytes = 1});
+    optimizer.zero_grad();
+    // Rank 0 alone uses the last layer's weight, which becomes ready first.
+    if (group.rank() == 0) {
+      net->parameters()[2].sum().backward();
+    } else {
+      net->parameters()[0].sum().backward();
+    }
+    optimizer.step();
+    if (group.size() == 1) return;
+    expect_close(net->parameters()[2].detach(), before - 1.0 / group.size());
+  });
+}
+
+TEST_P(Horovod, CollectivesHaveHorovodsMeanings) {
+  run([&](const GroupHandle& group) {
+    // The context owns a group; here it borrows the test's.
+    Context hvd(ProcessGroup(std::shared_ptr<detail::GroupState>(&group.state(), [](detail::GroupState*) {})));
+    const int n = hvd.size();
+    const float rank = static_cast<float>(hvd.rank());
+    const at::Tensor mine = at::full({2}, rank + 1);
+    const float sum = static_cast<float>(n * (n + 1)) / 2;
+    expect_close(hvd.allreduce(mine), at::full({2}, sum / n), 1e-6, "the default is the average");
+    expect_close(hvd.allreduce(mine, {.op = Op::kSum}), at::full({2}, sum));
+    expect_close(hvd.allreduce(mine, {.op = Op::kMax, .prescale_factor = 2, .postscale_factor = 3}),
+                 at::full({2}, 6.0F * n));
+    expect_close(mine, at::full({2}, rank + 1), 1e-6, "left alone");
+    at::Tensor in_place = mine.clone();
+    hvd.allreduce_(in_place, {.op = Op::kSum});
+    expect_close(in_place, at::full({2}, sum));
+    auto handle = hvd.allreduce_async(mine, {.op = Op::kSum, .postscale_factor = 0.5});
+    expect_close(Context::synchronize(handle), at::full({2}, sum / 2));
+    EXPECT_TRUE(Context::poll(handle));
+    const auto grouped = hvd.grouped_allreduce({mine, at::full({}, 2.0)}, {.op = Op::kSum});
+    expect_close(grouped[0], at::full({2}, sum));
+    expect_close(grouped[1], at::full({}, 2.0 * n));
+
+    std::vector<at::Tensor> rows;
+    for (int i = 0; i < n; ++i) rows.push_back(at::full({i, 2}, static_cast<float>(i)));
+    const at::Tensor own_rows = rows[static_cast<size_t>(hvd.rank())];
+    expect_close(hvd.allgather(own_rows), at::cat(rows));
+    auto gathering = hvd.allgather_async(own_rows);
+    expect_close(Context::synchronize(gathering), at::cat(rows));
+
+    expect_close(hvd.broadcast(mine, n - 1), at::full({2}, static_cast<float>(n)));
+    auto sending = hvd.broadcast_async(mine, 0);
+    expect_close(Context::synchronize(sending), at::ones({2}));
+    expect_close(hvd.alltoall(at::full({n, 2}, rank)), at::arange(n, at::kFloat).unsqueeze(1).expand({n, 2}));
+    const std::vector<int64_t> splits(static_cast<size_t>(n), 2);
+    EXPECT_EQ(hvd.alltoall(at::full({2L * n, 2}, rank), splits).sizes(), (std::vector<int64_t>{2L * n, 2}));
+    expect_close(hvd.reducescatter(at::full({n, 2}, rank), Op::kSum),
+                 at::full({1, 2}, static_cast<float>(n * (n - 1)) / 2));
+    EXPECT_EQ(hvd.broadcast_object(hvd.rank() == 0 ? "{\"epoch\": 3}" : ""), "{\"epoch\": 3}");
+    EXPECT_EQ(hvd.allgather_object(std::to_string(hvd.rank())).back(), std::to_string(n - 1));
+    hvd.barrier();
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { hvd.reducescatter(mine, Op::kAdasum); }), HasSubstr("allreduce"));
+  });
+}
+
+// The recursion written down for one process.
+at::Tensor adasum_of(const std::vector<at::Tensor>& values, size_t begin, size_t end) {
+  if (end - begin == 1) return values[begin];
+  const size_t middle = (begin + end) / 2;
+  const at::Tensor a = adasum_of(values, begin, middle).to(at::kDouble);
+  const at::Tensor b = adasum_of(values, middle, end).to(at::kDouble);
+  const double dot = (a * b).sum().item<double>();
+  const double aa = a.square().sum().item<double>();
+  const double bb = b.square().sum().item<double>();
+  return (a * (aa > 0 ? 1 - dot / (2 * aa) : 1) + b * (bb > 0 ? 1 - dot / (2 * bb) : 1)).to(values[0].scalar_type());
+}
+
+TEST_P(Horovod, AdasumIsTheRecursionOfThePaperLayerByLayer) {
+  run([&](const GroupHandle& group) {
+    const auto layer = [](int which, int rank) {
+      return at::sin(at::arange(5 + which, at::kFloat) * (rank + 1.3F) + static_cast<float>(which));
+    };
+    std::vector<at::Tensor> mine{layer(0, group.rank()), layer(1, group.rank()),
+                                 layer(2, group.rank()).to(at::kDouble)};
+    if (group.size() == 3) {
+      EXPECT_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce(mine, group); }), HasSubstr("power of two"));
+      return;
+    }
+    adasum_allreduce(mine, group);
+    for (int which = 0; which < 3; ++which) {
+      std::vector<at::Tensor> all;
+      for (int rank = 0; rank < group.size(); ++rank)
+        all.push_back(layer(which, rank).to(mine[static_cast<size_t>(which)].scalar_type()));
+      expect_close(mine[static_cast<size_t>(which)], adasum_of(all, 0, all.size()), 1e-6,
+                   "layer " + std::to_string(which));
+    }
+    const at::Tensor everywhere = all_gather(mine[0], group);
+    for (int rank = 0; rank < group.size(); ++rank) EXPECT_TRUE(at::equal(everywhere[rank], mine[0])) << "same bits";
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({at::ones({2}, at::kLong)}, group); }),
+                HasSubstr("floating-point"));
+  });
+}
+
+TEST(Adasum, AddsOrthogonalVectorsAndAveragesEqualOnes) {
+  const at::Tensor a = at::tensor({3.0F, 0.0F});
+  const at::Tensor b = at::tensor({0.0F, 4.0F});
+  expect_close(adasum(a, b), at::tensor({3.0F, 4.0F}));
+  expect_close(adasum(a, a), a);
+  expect_close(adasum(a, -a), at::zeros({2}), 1e-6, "opposite ones: 1.5 a - 1.5 a");
+  expect_close(adasum(a, at::zeros({2})), a);
+  expect_close(adasum(at::zeros({2}), b), b);
+  // (1 - 3/18) (3, 0) + (1 - 3/4) (1, 1)
+  expect_close(adasum(a, at::ones({2})), at::tensor({2.75F, 0.25F}));
+}
+
+TEST_P(Horovod, AdasumOptimizerCombinesHowFarTheParametersMoved) {
+  if (size() == 3) return;
+  run([&](const GroupHandle& group) {
+    const auto moved = [](int rank) {
+      auto net = make_net();
+      SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+      loss_of(net, rank, 0).backward();
+      const auto start = make_net()->parameters();
+      sgd.step();
+      std::vector<at::Tensor> deltas;
+      for (size_t i = 0; i < start.size(); ++i) deltas.push_back(net->parameters()[i].detach() - start[i].detach());
+      return deltas;
+    };
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer optimizer(sgd, group, {.op = Op::kAdasum});
+    loss_of(net, group.rank(), 0).backward();
+    optimizer.step();
+    const auto start = make_net()->parameters();
+    for (size_t i = 0; i < start.size(); ++i) {
+      std::vector<at::Tensor> all;
+      for (int rank = 0; rank < group.size(); ++rank) all.push_back(moved(rank)[i]);
+      expect_close(net->parameters()[i].detach(), start[i].detach() + adasum_of(all, 0, all.size()), 1e-6);
+    }
+    EXPECT_THAT(error_of<std::logic_error>([&] { const auto guard = optimizer.skip_synchronize(); }),
+                HasSubstr("Adasum"));
+    optimizer.zero_grad();
+  });
+}
+
+TEST_P(Horovod, BroadcastsParametersAndOptimizerState) {
+  run([&](const GroupHandle& group) {
+    const int root = group.size() - 1;
+    auto net = make_net();
+    const bool is_root = group.rank() == root;
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(is_root ? 0.5 : 0.01));
+    if (is_root) {
+      loss_of(net, 0, 0).backward();
+      adam.step();
+    }
+    broadcast_parameters(*net, root, group);
+    broadcast_optimizer_state(adam, root, group);
+    EXPECT_EQ(static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).lr(), 0.5);
+    // The same gradient then gives the same second step everywhere, which needs equal moments and step counts.
+    adam.zero_grad();
+    loss_of(net, 1, 1).backward();
+    adam.step();
+    for (const at::Tensor& parameter : net->parameters()) {
+      const at::Tensor all = all_gather(parameter, group);
+      for (int rank = 0; rank < group.size(); ++rank) EXPECT_TRUE(at::equal(all[rank], all[0]));
+    }
+    EXPECT_EQ(adam.state().size(), 4U);
+  });
+}
+
+TEST(HorovodErrors, OptimizerOptionsThatContradictEachOtherAreRefused) {
+  run_ranks(1, [](const GroupHandle& group) {
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    const auto refusal = [&](const DistributedOptimizerOptions& options) {
+      return error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(sgd, group, options); });
+    };
+    auto named = net->named_parameters().pairs();
+    EXPECT_EQ(refusal({.named_parameters = named}), "no error");
+    auto twice = named;
+    twice[1].first = twice[0].first;
+    EXPECT_THAT(refusal({.named_parameters = twice}), HasSubstr("must be unique, but '0.weight' is there twice"));
+    auto incomplete = named;
+    incomplete.pop_back();
+    EXPECT_THAT(refusal({.named_parameters = incomplete}), HasSubstr("lacks 1 of the optimizer's 4 parameters"));
+    EXPECT_THAT(refusal({.backward_passes_per_step = 0}), HasSubstr("backward_passes_per_step=0"));
+    EXPECT_THAT(refusal({.op = Op::kMax}), HasSubstr("op must be kAverage, kSum or kAdasum"));
+    EXPECT_THAT(refusal({.op = Op::kSum, .gradient_predivide_factor = 2}), HasSubstr("needs op kAverage"));
+    EXPECT_THAT(refusal({.gradient_predivide_factor = 0}), HasSubstr("must be positive"));
+    EXPECT_THAT(refusal({.num_groups = -1}), HasSubstr("num_groups=-1"));
+    EXPECT_THAT(refusal({.num_groups = 1, .groups = {{named[0].second}}}), HasSubstr("exclude each other"));
+    EXPECT_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}), HasSubstr("a parameter is there twice"));
+    EXPECT_THAT(refusal({.groups = {{at::ones({1})}}}), HasSubstr("is no parameter of the optimizer"));
+    EXPECT_THAT(refusal({.fusion_threshold_bytes = 0}), HasSubstr("fusion_threshold_bytes"));
+    torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions());
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(lbfgs, group); }),
+                HasSubstr("LBFGS"));
+    EXPECT_THAT(error_of<std::invalid_argument>([&] { broadcast_optimizer_state(lbfgs, 0, group); }),
+                HasSubstr("LBFGS"));
+  });
+}
+
+TEST(HorovodErrors, CallsInTheWrongOrderAreErrorsThatSaySo) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()});
+    loss_of(net, group.rank(), 0).backward();
+    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }),
+                HasSubstr("zero_grad() was called after backward() but before step() or synchronize()"));
+    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.set_backward_passes_per_step(2); }),
+                HasSubstr("before step()"));
+    EXPECT_THAT(
+        error_of<std::exception>([&] { loss_of(net, group.rank(), 0).backward(); }),
+        AllOf(HasSubstr("was computed more than backward_passes_per_step=1 times before step()"), HasSubstr("'1.")));
+    optimizer.step();
+    optimizer.zero_grad();
+    optimizer.set_backward_passes_per_step(2);
+    for (int pass = 0; pass < 2; ++pass) loss_of(net, group.rank(), 0).backward();
+    optimizer.step();
+  });
+}
+
+TEST(HorovodErrors, ModelsThatDifferAreNamedOnTheRanksThatDiffer) {
+  run_ranks(2, [](const GroupHandle& group) {
+    Linear net(3, group.rank() == 0 ? 2 : 5);
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    const std::string message = error_of<std::runtime_error>(
+        [&] { DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()}); });
+    if (group.rank() == 0) {
+      EXPECT_EQ(message, "no error");
+    } else {
+      EXPECT_THAT(message, AllOf(HasSubstr("rank 1 of 2: DistributedOptimizer: parameter 0 differs"),
+                                 HasSubstr("'weight' (Float [2, 3])"), HasSubstr("'weight' (Float [5, 3])")));
+    }
+  });
+}
+
+TEST(HorovodErrors, SparseGradientsAreRefusedUnlessTheyMayBecomeDense) {
+  for (const bool dense : {false, true}) {
+    run_ranks(2, [&](const GroupHandle& group) {
+      torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true)._weight(at::zeros({4, 2})));
+      SGD sgd(table->parameters(), torch::optim::SGDOptions(1.0));
+      DistributedOptimizer optimizer(sgd, group, {.sparse_as_dense = dense});
+      const auto train = [&] {
+        table->forward(at::full({1}, group.rank(), at::kLong)).sum().backward();
+        optimizer.step();
+      };
+      if (!dense) {
+        EXPECT_THAT(error_of<std::exception>(train), HasSubstr("set sparse_as_dense"));
+        return;
+      }
+      train();
+      expect_close(table->weight.detach(),
+                   at::tensor({-0.5F, -0.5F, -0.5F, -0.5F, 0.0F, 0.0F, 0.0F, 0.0F}).view({4, 2}));
+    });
+  }
+}
+
+TEST(BucketPlan, FollowsTheOrderInWhichGradientsBecomeReady) {
+  const std::vector<at::Tensor> parameters{at::zeros({4}), at::zeros({4}), at::zeros({2}, at::kDouble), at::zeros({4}),
+                                           at::zeros({1})};
+  EXPECT_THAT(plan_buckets(parameters, {}, 1),
+              ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(plan_buckets(parameters, {}, 20),
+              ElementsAre(ElementsAre(4, 3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(plan_buckets(parameters, {}, 1000), ElementsAre(ElementsAre(2), ElementsAre(4, 3, 1, 0)));
+  EXPECT_THAT(plan_buckets(parameters, {{0, 2, 3}}, 1000),
+              ElementsAre(ElementsAre(2), ElementsAre(4, 1), ElementsAre(0, 3)));
+}
+
+}  // namespace
+}  // namespace ddp::horovod

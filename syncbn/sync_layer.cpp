@@ -19,14 +19,14 @@ std::string SyncLayer::describe() const {
 std::string SyncLayer::objection(const at::Tensor& input) const {
   const int64_t dimensions = input.dim();
   if (dimensions < 2 || dimensions > 5) {
-    return describe() + ": expected an input of 2 to 5 dimensions (N, C, ...), got " + detail::describe(input);
+    return describe() + ": expected an input of 2 to 5 dimensions (N, C, ...), got " + shape_text(input);
   }
   if (input.size(1) != channels_) {
     return describe() + ": expected " + std::to_string(channels_) + " channels in dimension 1, got an input of shape " +
-           detail::describe(input);
+           shape_text(input);
   }
   if (!at::isFloatingType(input.scalar_type())) {
-    return describe() + ": expected a floating-point input, got " + detail::describe(input);
+    return describe() + ": expected a floating-point input, got " + shape_text(input);
   }
   return "";
 }
@@ -34,7 +34,7 @@ std::string SyncLayer::objection(const at::Tensor& input) const {
 std::string SyncLayer::disagreement(const at::Tensor& input) {
   if (compared_.load(std::memory_order_relaxed)) return "";
   // "CHANNELS|text for people"
-  const std::string own = std::to_string(input.dim() < 2 ? -1 : input.size(1)) + "|" + detail::describe(input);
+  const std::string own = std::to_string(input.dim() < 2 ? -1 : input.size(1)) + "|" + shape_text(input);
   const std::vector<std::string> all = all_gather_strings(own, group_);
   const auto channels = [](const std::string& text) { return text.substr(0, text.find('|')); };
   const bool equal =
@@ -51,7 +51,7 @@ std::string SyncLayer::disagreement(const at::Tensor& input) {
   return "";
 }
 
-std::string describe(const at::Tensor& input) {
+std::string shape_text(const at::Tensor& input) {
   std::ostringstream text;
   text << input.sizes() << " (" << input.scalar_type() << ", " << input.device() << ")";
   return text.str();

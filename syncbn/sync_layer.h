@@ -37,6 +37,6 @@ class SyncLayer {
 };
 
 /// "[8, 64, 7, 7] (Float, cpu)", for messages.
-std::string describe(const at::Tensor& input);
+std::string shape_text(const at::Tensor& input);
 
 }  // namespace ddp::detail

@@ -71,7 +71,7 @@ void check_rows(const Arithmetic& arithmetic, const at::Tensor& rows, const at::
     throw std::invalid_argument(layer.describe() +
                                 ": expected more than 1 value per channel over all ranks in training, got 1; this "
                                 "rank's input has the shape " +
-                                describe(input));
+                                shape_text(input));
   }
 }
 
@@ -79,7 +79,7 @@ at::Tensor gather_rows(const at::Tensor& row, const SyncLayer& layer, const at::
   try {
     return all_gather(row, layer.group());
   } catch (const std::exception& error) {
-    throw std::runtime_error(layer.describe() + ", input of shape " + describe(input) + ": " + error.what());
+    throw std::runtime_error(layer.describe() + ", input of shape " + shape_text(input) + ": " + error.what());
   }
 }
 
@@ -146,7 +146,8 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
     try {
       all_reduce(sums, layer.group());
     } catch (const std::exception& error) {
-      throw std::runtime_error(layer.describe() + " in backward, input of shape " + describe(x) + ": " + error.what());
+      throw std::runtime_error(layer.describe() + " in backward, input of shape " + shape_text(x) + ": " +
+                               error.what());
     }
   }
 
@@ -166,9 +167,9 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
 
 void check_parameter(const at::Tensor& parameter, const char* name, const at::Tensor& input, const SyncLayer& layer) {
   if (!parameter.defined() || (parameter.numel() == layer.channels() && parameter.device() == input.device())) return;
-  throw std::invalid_argument(layer.describe() + ": " + name + " has the shape " + describe(parameter) +
+  throw std::invalid_argument(layer.describe() + ": " + name + " has the shape " + shape_text(parameter) +
                               ", but the layer has " + std::to_string(layer.channels()) +
-                              " channels and its input is " + describe(input));
+                              " channels and its input is " + shape_text(input));
 }
 
 // The other ranks are about to gather: they learn here that this one cannot, instead of waiting for it.

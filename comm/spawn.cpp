@@ -59,12 +59,12 @@ BackendMap choose_backends(const std::vector<c10::Device>& devices, const SpawnO
 // The ranks of one spawn() call: their groups, and the first failure among them.
 class Ranks {
  public:
-  explicit Ranks(int size) : states_(static_cast<size_t>(size)) {}
+  Ranks(int size, bool aborts_others) : states_(static_cast<size_t>(size)), aborts_others_(aborts_others) {}
 
   void enter(int rank, const std::shared_ptr<GroupState>& state) {
     const std::lock_guard lock(mutex_);
     states_[static_cast<size_t>(rank)] = state;
-    if (first_) state->abort();
+    if (first_ && aborts_others_) state->abort();
   }
 
   // The failure is noted before connections close, so that a victim of that cannot come first.
@@ -74,8 +74,9 @@ class Ranks {
       first_ = std::move(error);
       failed_rank_ = rank;
     }
-    for (const auto& state : states_) {
-      if (state) state->abort();
+    for (size_t other = 0; other < states_.size(); ++other) {
+      const bool is_concerned = aborts_others_ || other == static_cast<size_t>(rank);
+      if (is_concerned && states_[other]) states_[other]->abort();
     }
   }
 
@@ -96,6 +97,7 @@ class Ranks {
  private:
   std::mutex mutex_;
   std::vector<std::shared_ptr<GroupState>> states_;
+  const bool aborts_others_;
   std::exception_ptr first_;
   int failed_rank_ = 0;
 };
@@ -103,7 +105,7 @@ class Ranks {
 }  // namespace
 
 void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const SpawnOptions& options,
-                 const BackendWrapper& wrapper) {
+                 const SpawnTestOptions& test_options) {
   if (size < 1) throw std::invalid_argument("spawn: expected at least 1 rank, got " + std::to_string(size));
   const std::vector<c10::Device> devices = choose_devices(size, options);
   const BackendMap backends = choose_backends(devices, options);
@@ -117,7 +119,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
   const auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(timeout);
 
-  Ranks ranks(size);
+  Ranks ranks(size, test_options.aborts_others);
   const auto run_rank = [&](int rank) {
     try {
       const c10::Device device = devices[static_cast<size_t>(rank)];
@@ -135,7 +137,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                              .name = "0",
                                              .description = "default_pg",
                                              .in_process = true,
-                                             .wrapper = wrapper});
+                                             .wrapper = test_options.wrapper});
       const auto state = std::make_shared<GroupState>(GroupState::Parts{.info = info,
                                                                         .backends = backends,
                                                                         .device = device,
@@ -144,7 +146,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                                                         .group = connection,
                                                                         .hosts_store = false,
                                                                         .in_process = true,
-                                                                        .wrapper = wrapper});
+                                                                        .wrapper = test_options.wrapper});
       ranks.enter(rank, state);
       body(GroupHandle(state));
       state->close();

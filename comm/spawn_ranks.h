@@ -8,8 +8,12 @@
 
 namespace ddp::detail {
 
-/// spawn() with `wrapper` around each CPU backend.
+struct SpawnTestOptions {
+  BackendWrapper wrapper{};   ///< around each CPU backend
+  bool aborts_others = true;  ///< off: the others learn of a failure only through their connections
+};
+
 void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const SpawnOptions& options,
-                 const BackendWrapper& wrapper);
+                 const SpawnTestOptions& test_options);
 
 }  // namespace ddp::detail

@@ -35,8 +35,10 @@ void run_ranks(int size, const std::function<void(const GroupHandle& group)>& bo
       .timeout = options.timeout,
       .devices = std::vector<c10::Device>(static_cast<size_t>(size), c10::Device(c10::kCPU))};
   try {
+    // As between processes: what a rank says when another one fails is under test.
     detail::spawn_ranks(size, body, spawn_options,
-                        options.wire == Wire::kLate ? make_late_backend : detail::BackendWrapper());
+                        {.wrapper = options.wire == Wire::kLate ? make_late_backend : detail::BackendWrapper(),
+                         .aborts_others = false});
   } catch (const SpawnError& error) {
     std::rethrow_if_nested(error);
   }

@@ -69,6 +69,9 @@ void join(const std::vector<Joinable*>& joinables, const std::function<void()>& 
   const JoinScope scope(joinables, options);
   body();
   if (!options.enable) return;
+  if (!options.throw_on_early_termination) {
+    for (const auto& hook : hooks) hook->joined();
+  }
 
   const auto on_device = at::TensorOptions().device(joinables.front()->join_device());
   bool is_last_joiner = true;

@@ -30,6 +30,9 @@ struct JoinOptions {
 class JoinHook {
  public:
   virtual ~JoinHook() = default;
+  /// Called once, when this rank has run out of inputs, before anything is mirrored; not with
+  /// throw_on_early_termination.
+  virtual void joined() {}
   /// Mirrors the collectives of one iteration of the ranks that still train.
   virtual void main_hook() {}
   /// Called on every rank when all have joined. `is_last_joiner`: this rank was among the last.

@@ -35,4 +35,5 @@
 #include "samplers/sequential_sampler.h"
 #include "samplers/weighted_sampler.h"
 #include "syncbn/conversion.h"
+#include "syncbn/join.h"
 #include "syncbn/sync_batch_norm.h"

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace ddp::detail {
 
@@ -16,6 +17,7 @@ struct Share {
   int64_t channels = 0;
   bool records_gradient = false;  ///< its backward will all-reduce
   bool refused = false;           ///< its input does not fit; the row only says so
+  bool joined = false;            ///< it has run out of data and only keeps the others company
 };
 
 /// Statistics of the whole batch, of shape (C) and in the accumulation type, and its number of values per channel, of
@@ -46,6 +48,7 @@ struct RowSummary {
   bool known = false;
   double count = 0;
   bool records_gradient = false;
+  bool joined = false;
 };
 
 class Arithmetic {
@@ -56,6 +59,8 @@ class Arithmetic {
   virtual at::Tensor local_row(const at::Tensor& x, const Share& share) const = 0;
   /// What row `rank` of the gathered ones says.
   virtual RowSummary summary(const at::Tensor& rows, int64_t rank) const = 0;
+  /// Whether all ranks have joined. Waits for the device.
+  virtual bool all_joined(const at::Tensor& rows) const = 0;
   /// Merges all ranks' rows, and updates the running statistics (with the unbiased variance).
   virtual BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
                                 const RunningStatistics& running) const = 0;
@@ -69,5 +74,8 @@ class Arithmetic {
   virtual at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
                                     const at::Tensor& weight, const at::Tensor& sums) const = 0;
 };
+
+/// The one for tensors on `device`.
+std::unique_ptr<Arithmetic> arithmetic_for(c10::Device device);
 
 }  // namespace ddp::detail

@@ -17,9 +17,11 @@
 namespace ddp::detail {
 namespace {
 
-// A row is [count, means…, sums of squared deviations…, whether it records gradients].
+// A row is [count, means…, sums of squared deviations…, state].
 constexpr int64_t kCount = 0;
 constexpr int64_t kMeans = 1;
+constexpr double kRecordsGradient = 1;
+constexpr double kJoined = 2;
 
 // One number per channel; `missing` for an undefined tensor.
 std::vector<double> numbers(const at::Tensor& tensor, int64_t channels, double missing) {
@@ -41,10 +43,10 @@ void update(const at::Tensor& running, const double* batch, int64_t channels, do
 at::Tensor CpuArithmetic::local_row(const at::Tensor& x, const Share& share) const {
   at::Tensor row = at::zeros({2 + 2 * share.channels}, at::kDouble);
   auto* values = write<double>(row);
-  values[1 + 2 * share.channels] = share.records_gradient ? 1 : 0;
+  values[1 + 2 * share.channels] = share.joined ? kJoined : share.records_gradient ? kRecordsGradient : 0;
   if (share.refused) {
     values[kCount] = kRefused;
-  } else if (x.numel() > 0) {
+  } else if (!share.joined && x.numel() > 0) {
     values[kCount] = static_cast<double>(x.numel() / share.channels);
     channel_moments(level_, x, values + kMeans, values + kMeans + share.channels);
   }
@@ -53,7 +55,16 @@ at::Tensor CpuArithmetic::local_row(const at::Tensor& x, const Share& share) con
 
 RowSummary CpuArithmetic::summary(const at::Tensor& rows, int64_t rank) const {
   const double* row = read<double>(rows) + rank * rows.size(1);
-  return {.known = true, .count = row[kCount], .records_gradient = row[rows.size(1) - 1] != 0};
+  const double state = row[rows.size(1) - 1];
+  return {
+      .known = true, .count = row[kCount], .records_gradient = state == kRecordsGradient, .joined = state == kJoined};
+}
+
+bool CpuArithmetic::all_joined(const at::Tensor& rows) const {
+  for (int64_t rank = 0; rank < rows.size(0); ++rank) {
+    if (!summary(rows, rank).joined) return false;
+  }
+  return true;
 }
 
 BatchStatistics CpuArithmetic::merge(const at::Tensor& rows, int64_t channels, double eps,

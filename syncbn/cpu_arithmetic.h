@@ -13,6 +13,7 @@ class CpuArithmetic final : public Arithmetic {
 
   at::Tensor local_row(const at::Tensor& x, const Share& share) const override;
   RowSummary summary(const at::Tensor& rows, int64_t rank) const override;
+  bool all_joined(const at::Tensor& rows) const override;
   BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
                         const RunningStatistics& running) const override;
   at::Tensor normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,

@@ -38,6 +38,10 @@ at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_
 
 at::Tensor DeviceArithmetic::local_row(const at::Tensor& x, const Share& share) const {
   const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
+  if (share.joined) {  // no values, in a way that no rank with values writes them
+    const at::Tensor none = at::zeros({2 * share.channels}, options);
+    return at::cat({none, at::full({1}, -1, options), at::full({1}, kCountBase, options)});
+  }
   if (share.refused || x.numel() == 0) return at::zeros({2 * share.channels + 2}, options);
   // Without running statistics to update it returns the batch's mean and biased variance.
   const auto [mean, variance] = at::batch_norm_update_stats(x, {}, {}, 0);
@@ -46,6 +50,10 @@ at::Tensor DeviceArithmetic::local_row(const at::Tensor& x, const Share& share) 
 
 RowSummary DeviceArithmetic::summary(const at::Tensor& /*rows*/, int64_t /*rank*/) const {
   return {};  // reading it would wait for the device
+}
+
+bool DeviceArithmetic::all_joined(const at::Tensor& rows) const {
+  return rows.select(1, rows.size(1) - 2).eq(-1).all().item<bool>();
 }
 
 // As merge_rows(), with tensors. In double: this is a few numbers per channel, whatever the batch.

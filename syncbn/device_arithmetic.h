@@ -10,6 +10,7 @@ class DeviceArithmetic final : public Arithmetic {
  public:
   at::Tensor local_row(const at::Tensor& x, const Share& share) const override;
   RowSummary summary(const at::Tensor& rows, int64_t rank) const override;
+  bool all_joined(const at::Tensor& rows) const override;
   /// Works on tensors of any device.
   BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
                         const RunningStatistics& running) const override;

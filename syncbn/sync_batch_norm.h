@@ -67,6 +67,9 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   const std::shared_ptr<torch::nn::Module>& stands_for() const { return stands_for_; }
   void stand_for(std::shared_ptr<torch::nn::Module> replaced) { stands_for_ = std::move(replaced); }
 
+  /// For this project's own layers: its place in the job.
+  const std::shared_ptr<detail::SyncLayer>& layer() const { return layer_; }
+
   /// Prints `ddp::SyncBatchNorm(64, eps=…)`.
   void pretty_print(std::ostream& stream) const override;
 

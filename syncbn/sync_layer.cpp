@@ -51,6 +51,11 @@ std::string SyncLayer::disagreement(const at::Tensor& input) {
   return "";
 }
 
+void SyncLayer::record(bool gather, const at::Tensor& tensor) const {
+  if (!trace_) return;
+  trace_->add({.gather = gather, .channels = channels_, .device = tensor.device(), .type = tensor.scalar_type()});
+}
+
 std::string shape_text(const at::Tensor& input) {
   std::ostringstream text;
   text << input.sizes() << " (" << input.scalar_type() << ", " << input.device() << ")";

@@ -5,9 +5,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "comm/process_group.h"
+#include "syncbn/collective_trace.h"
 
 namespace ddp::detail {
 
@@ -29,11 +32,16 @@ class SyncLayer {
   /// that disagree would hang or mix up data. Every rank must call it. What is wrong, on every rank; empty if nothing.
   std::string disagreement(const at::Tensor& input);
 
+  /// From now on the layer's collectives are added to `trace`; null ends that. Not during a forward or backward.
+  void set_trace(std::shared_ptr<CollectiveTrace> trace) { trace_ = std::move(trace); }
+  void record(bool gather, const at::Tensor& tensor) const;
+
  private:
   const GroupHandle group_;
   const std::string name_;
   const int64_t channels_;
   std::atomic<bool> compared_{false};
+  std::shared_ptr<CollectiveTrace> trace_;
 };
 
 /// "[8, 64, 7, 7] (Float, cpu)", for messages.

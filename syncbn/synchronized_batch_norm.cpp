@@ -12,18 +12,12 @@
 
 #include "comm/collectives.h"
 #include "syncbn/cpu_arithmetic.h"
-#include "syncbn/device_arithmetic.h"
 
 namespace ddp::detail {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-std::unique_ptr<Arithmetic> arithmetic_for(const at::Tensor& x) {
-  if (x.is_cpu()) return std::make_unique<CpuArithmetic>();
-  return std::make_unique<DeviceArithmetic>();
-}
 
 // "rank 2" or "ranks 0, 3", of the ranks for which `chosen` holds.
 template <typename Chosen>
@@ -48,22 +42,24 @@ void check_rows(const Arithmetic& arithmetic, const at::Tensor& rows, const at::
   const auto of = [&](int64_t rank) -> const RowSummary& { return all[static_cast<size_t>(rank)]; };
   const auto refused = [&](int64_t rank) { return of(rank).count == kRefused; };
   const auto records = [&](int64_t rank) { return of(rank).records_gradient; };
+  const auto does_not_record = [&](int64_t rank) { return !of(rank).records_gradient && !of(rank).joined; };
   double count = 0;
   bool any_refused = false;
-  bool differ = false;
+  bool any_records = false;
+  bool any_does_not = false;
   for (int64_t rank = 0; rank < size; ++rank) {
     count += of(rank).count;
     any_refused = any_refused || refused(rank);
-    differ = differ || records(rank) != records(0);
+    any_records = any_records || records(rank);
+    any_does_not = any_does_not || does_not_record(rank);
   }
   if (any_refused) {
     throw std::runtime_error(layer.describe() + ": " + ranks_where(size, refused) +
                              " got an input that does not fit the layer; see the error there");
   }
-  if (differ) {
+  if (any_records && any_does_not) {
     throw std::runtime_error(layer.describe() + ": " + ranks_where(size, records) +
-                             " will need the gradient of this layer's input and " +
-                             ranks_where(size, [&](int64_t rank) { return !records(rank); }) +
+                             " will need the gradient of this layer's input and " + ranks_where(size, does_not_record) +
                              " will not, so a backward would wait forever. Call the model on all ranks with the same "
                              "grad mode and the same requires_grad.");
   }
@@ -94,12 +90,13 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const RunningStatistics& running, double eps,
                             bool records_gradient, const std::shared_ptr<SyncLayer>& layer) {
-    const auto arithmetic = arithmetic_for(input);
+    const auto arithmetic = arithmetic_for(input.device());
     const int64_t channels = layer->channels();
     const at::Tensor x = input.contiguous(input.suggest_memory_format());
     const at::Tensor row =
         arithmetic->local_row(x, {.channels = channels, .records_gradient = records_gradient, .refused = false});
     const at::Tensor rows = gather_rows(row, *layer, input);
+    layer->record(/*gather=*/true, x);
     check_rows(*arithmetic, rows, input, *layer);
     const BatchStatistics statistics = arithmetic->merge(rows, channels, eps, running);
 
@@ -122,13 +119,14 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
       const at::Tensor& x = saved[0];
       const at::Tensor& weight = saved[1];
       const BatchStatistics statistics{.mean = saved[2], .invstd = saved[3], .count = saved[4]};
-      const auto arithmetic = arithmetic_for(x);
+      const auto arithmetic = arithmetic_for(x.device());
       const at::Tensor dy = gradients[0].to(x.scalar_type()).contiguous(x.suggest_memory_format());
       LocalGradients local = arithmetic->local_gradients(dy, x, statistics, weight);
       at::Tensor dx;
       // As announced in forward, whatever this very backward asks for: all ranks or none.
       if (context->saved_data["records_gradient"].toBool()) {
         reduce_sums(local.sums, *layer, x);
+        layer->record(/*gather=*/false, local.sums);
         dx = arithmetic->input_gradient(dy, x, statistics, weight, local.sums);
       }
       // One for each argument of forward, undefined for those that were none. Autograd drops what nobody needs and

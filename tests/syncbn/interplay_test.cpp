@@ -6,12 +6,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <future>
 #include <mutex>
+#include <thread>
 
 #include "comm/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "examples/models/resnet.h"
 #include "syncbn/conversion.h"
+#include "syncbn/join.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
@@ -134,6 +137,120 @@ TEST(Interplay, the_wrapper_refuses_no_order_but_its_own) {
       EXPECT_THROW(convert_sync_batchnorm(*model.ptr(), group), std::logic_error);
     }
     EXPECT_EQ(convert_sync_batchnorm(net, group), 1U);
+  });
+}
+
+// A second group of the same ranks, for as long as `body` runs.
+void with_two_groups(int size, const std::function<void(const GroupHandle& group, const GroupHandle& other)>& body) {
+  std::vector<std::promise<GroupHandle>> others(static_cast<size_t>(size));
+  std::promise<void> over;
+  const std::shared_future<void> end = over.get_future().share();
+  std::thread second([&] {
+    run_ranks(size, [&](const GroupHandle& group) {
+      others[static_cast<size_t>(group.rank())].set_value(group);
+      end.wait();
+    });
+  });
+  try {
+    run_ranks(size, [&](const GroupHandle& group) {
+      body(group, others[static_cast<size_t>(group.rank())].get_future().get());
+    });
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  over.set_value();
+  second.join();
+}
+
+TEST(Interplay, join_with_uneven_data_equals_one_process_with_what_data_there_is) {
+  constexpr uint64_t kLong = 6;
+  constexpr uint64_t kShort = 2;
+  auto whole = make<Net>();
+  auto whole_optimizer = optimizer_for(*whole, 0.05);
+  for (uint64_t step = 0; step < kLong; ++step) {
+    whole_optimizer.zero_grad();
+    const Tensor batch = numbers({8, 6}, step);
+    // Gradients are divided by the number of ranks, whether they have joined or not.
+    (whole(step < kShort ? batch : batch.narrow(0, 4, 4)).square().sum() / 2).backward();
+    whole_optimizer.step();
+  }
+  with_two_groups(2, [&](const GroupHandle& group, const GroupHandle& norms_group) {
+    auto net = make<Net>();
+    convert_sync_batchnorm(net, norms_group);
+    DistributedDataParallel<Net> model(net, group);
+    SyncBatchNormJoinable norms(*net, group);
+    auto optimizer = optimizer_for(*net, 0.05);
+    join({&model->joinable(), &norms}, [&] {
+      for (uint64_t step = 0; step < (group.rank() == 0 ? kShort : kLong); ++step) {
+        optimizer.zero_grad();
+        model(numbers({8, 6}, step).chunk(2)[static_cast<size_t>(group.rank())]).square().sum().backward();
+        optimizer.step();
+      }
+    });
+    expect_close(*net, *whole, 1e-9);
+    expect_equal_buffers(*net, group);
+  });
+}
+
+TEST(Interplay, join_stops_all_ranks_when_asked_to) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>();
+    convert_sync_batchnorm(net, group);
+    DistributedDataParallel<Net> model(net, group);
+    const auto train = [&] {
+      for (int step = 0; step < (group.rank() == 0 ? 2 : 5); ++step) model(numbers({4, 6}, 1)).sum().backward();
+    };
+    EXPECT_THROW(model->join(train, {.throw_on_early_termination = true}), std::runtime_error);
+  });
+}
+
+TEST(Interplay, joinable_layers_need_a_group_of_their_own) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Net>();
+    EXPECT_THROW(SyncBatchNormJoinable(*net, group), std::invalid_argument) << "nothing is converted";
+    convert_sync_batchnorm(net, group);
+    EXPECT_THROW(SyncBatchNormJoinable(*net, group), std::invalid_argument);
+  });
+}
+
+TEST(Interplay, ranks_without_data_may_pass_empty_batches) {
+  auto whole = make<Net>();
+  whole(numbers({4, 6}, 1)).square().sum().backward();
+  run_ranks(2, [&](const GroupHandle& group) {
+    auto net = make<Net>();
+    convert_sync_batchnorm(net, group);
+    DistributedDataParallel<Net> model(net, group);
+    model(group.rank() == 0 ? torch::empty({0, 6}, torch::kDouble) : numbers({4, 6}, 1)).square().sum().backward();
+    EXPECT_TRUE(torch::allclose(net->first->weight.grad() * 2, whole->first->weight.grad(), 1e-10, 1e-12));
+  });
+}
+
+// A layer that some iterations leave out, on all ranks alike.
+struct BranchesImpl : NetImpl {
+  BranchesImpl() {
+    register_module("other", other);
+    other->to(torch::kDouble);
+  }
+  Tensor forward(const Tensor& x, bool branch) {
+    return second(torch::tanh(branch ? other(first(x)) : norm(first(x))));
+  }
+  torch::nn::BatchNorm1d other{8};
+};
+TORCH_MODULE(Branches);
+
+TEST(Interplay, unused_layers_are_found_by_the_wrapper) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Branches>();
+    convert_sync_batchnorm(net, group);
+    DistributedDataParallel<Branches> model(net, group, {.find_unused_parameters = true});
+    for (const bool branch : {false, true, true, false}) {
+      model->zero_grad();
+      model(numbers({4, 6}, static_cast<uint64_t>(group.rank())), branch).square().mean().backward();
+    }
+    EXPECT_EQ(net->other->num_batches_tracked.item<int64_t>(), 2);
+    expect_equal_buffers(*net, group);
+    const Tensor all = all_gather(net->norm->weight.grad().contiguous(), group);
+    EXPECT_TRUE(torch::equal(all[0], all[1]));
   });
 }
 

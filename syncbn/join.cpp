@@ -1,0 +1,122 @@
+#include "syncbn/join.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <future>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "comm/collectives.h"
+#include "syncbn/arithmetic.h"
+#include "syncbn/batch_norm_members.h"
+#include "syncbn/collective_trace.h"
+#include "syncbn/conversion_registry.h"
+#include "syncbn/sync_batch_norm.h"
+
+namespace ddp {
+namespace {
+
+using detail::CollectiveTrace;
+using Iteration = std::vector<CollectiveTrace::Event>;
+
+// One collective without values. Returns whether every rank has joined, which only forwards tell.
+bool take_part(const CollectiveTrace::Event& event, const GroupHandle& group) {
+  const auto options = at::TensorOptions().device(event.device).dtype(event.type);
+  if (!event.gather) {
+    all_reduce(at::zeros({2, event.channels}, options), group);
+    return false;
+  }
+  const auto arithmetic = detail::arithmetic_for(event.device);
+  const at::Tensor nothing = at::empty({0, event.channels}, options);
+  const at::Tensor row = arithmetic->local_row(nothing, {.channels = event.channels, .joined = true});
+  return arithmetic->all_joined(all_gather(row, group));
+}
+
+// Iteration after iteration, until the ranks that still train have joined too: then all of them are in here, and the
+// first gather of what would be another iteration shows it.
+void keep_company(const Iteration& iteration, const GroupHandle& group) {
+  const c10::OptionalDeviceGuard guard(iteration.front().device.is_cuda() ? std::optional(iteration.front().device)
+                                                                          : std::nullopt);
+  for (;;) {
+    for (const auto& event : iteration) {
+      if (take_part(event, group)) return;
+    }
+  }
+}
+
+class SyncBatchNormJoinHook final : public JoinHook {
+ public:
+  SyncBatchNormJoinHook(std::shared_ptr<const CollectiveTrace> trace, GroupHandle group)
+      : trace_(std::move(trace)), group_(std::move(group)) {}
+
+  // Beside what the other joinables do in this thread: the collectives of all of them are mixed in backward.
+  void joined() override {
+    Iteration iteration = trace_->last_iteration();
+    if (iteration.empty()) {
+      throw std::runtime_error(
+          who(group_.info()) +
+          ": join: a rank without a single batch cannot know the SyncBatchNorm layers' collectives");
+    }
+    std::packaged_task<void()> task(
+        [iteration = std::move(iteration), group = group_] { keep_company(iteration, group); });
+    done_ = task.get_future();
+    // Detached: if another joinable fails, this rank must not wait here for its peers.
+    std::thread(std::move(task)).detach();
+  }
+  void post_hook(bool /*is_last_joiner*/) override {
+    if (done_.valid()) done_.get();
+  }
+
+ private:
+  const std::shared_ptr<const CollectiveTrace> trace_;
+  const GroupHandle group_;
+  std::future<void> done_;
+};
+
+std::vector<std::shared_ptr<detail::SyncLayer>> layers_of(torch::nn::Module& model) {
+  std::vector<std::shared_ptr<detail::SyncLayer>> layers;
+  for (const auto& member : detail::batch_norms_of(model)) {
+    const at::Tensor* key = member.key();
+    if (key == nullptr) continue;
+    if (const auto converted = detail::ConversionRegistry::instance().find(*key)) layers.push_back(converted->layer);
+  }
+  model.apply([&](torch::nn::Module& module) {
+    if (const auto* norm = module.as<SyncBatchNormImpl>()) layers.push_back(norm->layer());
+  });
+  return layers;
+}
+
+}  // namespace
+
+SyncBatchNormJoinable::SyncBatchNormJoinable(torch::nn::Module& model, GroupHandle group)
+    : group_(std::move(group)), layers_(layers_of(model)), trace_(std::make_shared<CollectiveTrace>()) {
+  if (layers_.empty()) {
+    throw std::invalid_argument(who(group_.info()) +
+                                ": SyncBatchNormJoinable: the model has no synchronised batch norm");
+  }
+  for (const auto& layer : layers_) {
+    if (&layer->group().state() == &group_.state() || &layer->group().state() != &layers_.front()->group().state()) {
+      throw std::invalid_argument(layer->describe() +
+                                  ": SyncBatchNormJoinable: the layers need a process group of their own, the same for "
+                                  "all of them and another one than DistributedDataParallel's");
+    }
+  }
+  for (const auto& layer : layers_) layer->set_trace(trace_);
+}
+
+SyncBatchNormJoinable::~SyncBatchNormJoinable() {
+  for (const auto& layer : layers_) layer->set_trace(nullptr);
+}
+
+std::unique_ptr<JoinHook> SyncBatchNormJoinable::join_hook(const JoinOptions& /*options*/) {
+  return std::make_unique<SyncBatchNormJoinHook>(trace_, layers_.front()->group());
+}
+
+c10::Device SyncBatchNormJoinable::join_device() const {
+  return group_.device();
+}
+
+}  // namespace ddp

@@ -32,6 +32,7 @@ class DurableFile : public ByteSink {
   std::filesystem::path path_;
   FileDescriptor file_;
   FileRecord record_;
+  uint64_t flushing_ = 0;  // bytes that the disk has been told of
 };
 
 }  // namespace ddp::storage

@@ -86,6 +86,10 @@ size_t FileSystem::write(const FileDescriptor& file, const void* data, size_t si
   }
 }
 
+void FileSystem::start_flush(const FileDescriptor& file, uint64_t position, uint64_t size) noexcept {
+  ::sync_file_range(file.get(), static_cast<off64_t>(position), static_cast<off64_t>(size), SYNC_FILE_RANGE_WRITE);
+}
+
 void FileSystem::sync(const FileDescriptor& file, const std::filesystem::path& path) {
   if (retried_fsync(file.get()) != 0) fail("cannot flush to disk", path, errno);
 }

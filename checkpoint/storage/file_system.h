@@ -40,6 +40,8 @@ class FileSystem {
   virtual FileDescriptor create(const std::filesystem::path& path);
   /// Writes up to `size` bytes and returns how many; `path` is for the message. RLIMIT_FSIZE is an error, not a signal.
   virtual size_t write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path);
+  /// Lets the kernel begin to write these bytes to the disk, so that sync() has less left to wait for. A hint.
+  virtual void start_flush(const FileDescriptor& file, uint64_t position, uint64_t size) noexcept;
   /// Makes the file's bytes durable.
   virtual void sync(const FileDescriptor& file, const std::filesystem::path& path);
   /// Closes, with the errors that network file systems report only then.

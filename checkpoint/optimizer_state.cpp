@@ -18,6 +18,9 @@
 #include <torch/optim/sgd.h>
 #include <nlohmann/json.hpp>
 
+#include "optim/fused_optimizer.h"
+#include "optim/options.h"
+
 namespace ddp {
 namespace {
 
@@ -180,7 +183,7 @@ class Loaded : public LoadedOptimizerState {
 
   Loaded(const StoredTensors& stored, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
          const TensorMap& model)
-      : stored_(stored), optimizer_(optimizer) {
+      : stored_(stored), optimizer_(optimizer), fused_(dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
     const ParameterNames names(model);
     auto& groups = optimizer.param_groups();
     if (saved.groups.size() != groups.size()) {
@@ -200,6 +203,7 @@ class Loaded : public LoadedOptimizerState {
       auto options =
           std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(groups[i].options()));
       read_options(saved, saved.groups[i].options, *options);
+      maximize_.push_back(read_maximize(saved.groups[i].options, groups[i].options()));
       for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *options);
       options_.push_back(std::move(options));
     }
@@ -212,8 +216,14 @@ class Loaded : public LoadedOptimizerState {
       std::map<std::string, json> values;
       Kind::options(*options_[i], [&](const char* key, auto& value) { values[key] = value; });
       Kind::options(current, [&](const char* key, auto& value) { values.at(key).get_to(value); });
+      if (maximize_[i])
+        dynamic_cast<optim::MaximizeOption&>(optimizer_.param_groups()[i].options()).maximize() = *maximize_[i];
     }
-    optimizer_.state() = std::move(states_);
+    if (!fused_) {
+      optimizer_.state() = std::move(states_);
+      return;
+    }
+    for (const auto& [parameter, state] : fused_states_) fused_->set_parameter_state(parameter, state);
   }
 
  private:
@@ -236,9 +246,23 @@ class Loaded : public LoadedOptimizerState {
     }
   }
 
+  // What the file says, where the optimizer has the option.
+  std::optional<bool> read_maximize(const json& values, torch::optim::OptimizerOptions& options) {
+    const auto found = values.find("maximize");
+    if (found != values.end() && !found->is_boolean()) {
+      fail(stored_, std::string("the metadata ") + kOptimizerKey + " has a damaged hyper-parameter maximize");
+    }
+    const bool maximize = found != values.end() && found->template get<bool>();
+    if (dynamic_cast<optim::MaximizeOption*>(&options)) return maximize;
+    if (maximize)
+      fail(stored_, std::string("it maximizes, which torch::optim::") + Kind::kName + " cannot; ddp::optim's can");
+    return std::nullopt;
+  }
+
   void read_state(const std::string& key, const at::Tensor& parameter, const typename Kind::Options& options) {
     const auto prefix = state_name(key, "");
     bool has_state = false;
+    optim::StateTensors tensors;
     for (auto each = stored_.tensors.lower_bound(prefix);
          each != stored_.tensors.end() && each->first.starts_with(prefix); ++each) {
       const auto field = each->first.substr(prefix.size());
@@ -248,6 +272,16 @@ class Loaded : public LoadedOptimizerState {
         fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is nothing that " + Kind::kName + " has");
       }
       has_state = true;
+      tensors.emplace(field, each->second);
+    }
+    if (fused_) {
+      try {
+        fused_->check_parameter_state(parameter, tensors);
+      } catch (const std::invalid_argument& error) {
+        fail(stored_, "the optimizer's tensors " + quote_name(prefix) + "* do not fit: " + error.what());
+      }
+      fused_states_.emplace_back(parameter, std::move(tensors));
+      return;
     }
     // A parameter that has had no gradient yet has no state.
     if (!has_state) return;
@@ -284,7 +318,10 @@ class Loaded : public LoadedOptimizerState {
 
   const StoredTensors& stored_;
   torch::optim::Optimizer& optimizer_;
+  optim::FusedOptimizer* fused_;  // null for LibTorch's own
+  std::vector<std::pair<at::Tensor, optim::StateTensors>> fused_states_;
   std::vector<std::unique_ptr<typename Kind::Options>> options_;
+  std::vector<std::optional<bool>> maximize_;
   States states_;
 };
 
@@ -302,6 +339,7 @@ void store(TensorMap& tensors, const std::string& name, int64_t value) {
 
 std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors) {
   const ParameterNames names(model);
+  const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
   json root;
   const bool known = with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
@@ -311,9 +349,16 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
       auto options = static_cast<const typename Kind::Options&>(group.options());
       json saved = {{"params", json::array()}};
       Kind::options(options, [&](const char* key, auto& value) { saved[key] = value; });
+      if (const auto* own = dynamic_cast<const optim::MaximizeOption*>(&group.options()))
+        saved["maximize"] = own->maximize();
       for (const auto& parameter : group.params()) {
         const auto& name = names.of(parameter);
         saved["params"].push_back(name);
+        if (fused) {
+          for (const auto& [field, tensor] : fused->parameter_state(parameter))
+            store(tensors, state_name(name, field), tensor);
+          continue;
+        }
         const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
         if (state == optimizer.state().end()) continue;
         Kind::state(static_cast<typename Kind::State&>(*state->second), options,

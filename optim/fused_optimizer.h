@@ -10,8 +10,8 @@
 
 namespace ddp::optim {
 
-/// What a gradient scaler hands to one step. Both are float32 tensors of one element on any device, are borrowed for the
-/// call, and stay on their device: nothing here waits for it.
+/// What a gradient scaler hands to one step. Both are float32 tensors of one element on any device, are borrowed for
+/// the call, and stay on their device: nothing here waits for it.
 struct GradientScaling {
   /// The step divides the gradients by it, and leaves them divided, as Python's fused optimizers do. Undefined: the
   /// gradients are not scaled (or unscale_() has divided them already).
@@ -51,9 +51,20 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// The state that `parameter` has, which shares the optimizer's memory; empty when it has none yet.
   virtual StateTensors parameter_state(const at::Tensor& parameter) const = 0;
 
+  /// Throws std::invalid_argument unless set_parameter_state() would take `state` for `parameter`.
+  virtual void check_parameter_state(const at::Tensor& parameter, const StateTensors& state) const = 0;
+
   /// Replaces the state of `parameter` by copies of `state` on its device; empty removes it. Throws
   /// std::invalid_argument for names, shapes or dtypes that do not fit, and then changes nothing.
   virtual void set_parameter_state(const at::Tensor& parameter, const StateTensors& state) = 0;
+
+  /// Writes state and options as LibTorch's optimizer of the same name does, which can load them.
+  void save(torch::serialize::OutputArchive& archive) const override;
+
+  /// Reads what save() or LibTorch's optimizer of the same name has written (since 1.5); parameters are matched by
+  /// their place. Throws std::invalid_argument when groups, sizes, shapes or names do not fit, and then changes
+  /// nothing.
+  void load(torch::serialize::InputArchive& archive) override;
 
  protected:
   /// Takes the step; gradients are disabled, and `scaling.found_inf` is 0 or 1.

@@ -1,0 +1,50 @@
+#include "optim/adagrad.h"
+
+#include <ATen/ops/_fused_adagrad.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+
+#include "optim/groups.h"
+
+namespace ddp::optim {
+namespace {
+
+enum Field : size_t { kStep, kSum };
+
+}  // namespace
+
+Adagrad::Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdagradOptions defaults)
+    : LocalOptimizer(groups, checked(defaults), {{.name = "step", .is_step = true}, {.name = "sum"}}) {
+  for (auto& group : param_groups_) {
+    check_group(group);
+    // At once, not at the first step: the other two implementations save this state before any step as well.
+    for (const auto& parameter : group.params()) prepare_state(parameter, group.options(), state_of(parameter));
+  }
+}
+
+Adagrad::Adagrad(std::vector<at::Tensor> parameters, AdagradOptions defaults)
+    : Adagrad(one_group(std::move(parameters)), std::move(defaults)) {}
+
+void Adagrad::check_group(torch::optim::OptimizerParamGroup& group) const {
+  use_options<AdagradOptions>(group, "Adagrad");
+}
+
+bool Adagrad::prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions&,
+                            LocalState& state) const {
+  if (state.tensors[kStep].defined()) return false;
+  // The constructor's value for all groups, as in Python and LibTorch.
+  const auto initial = static_cast<const AdagradOptions&>(*defaults_).initial_accumulator_value();
+  state.tensors[kStep] = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
+  state.tensors[kSum] = at::full_like(parameter.detach(), initial);
+  return false;
+}
+
+void Adagrad::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                         const GradientScaling& scaling) const {
+  const auto& adagrad = static_cast<const AdagradOptions&>(options);
+  at::_fused_adagrad_(batch.parameters, batch.gradients, batch.state[kSum], batch.state[kStep], adagrad.lr(),
+                      adagrad.lr_decay(), adagrad.weight_decay(), adagrad.eps(), adagrad.maximize(),
+                      as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+}
+
+}  // namespace ddp::optim

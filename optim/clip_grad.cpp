@@ -1,0 +1,82 @@
+#include "optim/clip_grad.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "comm/rank_prefix.h"
+#include "optim/device_groups.h"
+
+namespace ddp::optim {
+namespace {
+
+std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameters, const char* function) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) {
+    if (!parameter.grad().defined()) continue;
+    if (parameter.grad().layout() != at::kStrided) {
+      throw std::invalid_argument(rank_prefix() + function + " does not support sparse gradients");
+    }
+    gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+at::Tensor total_norm(const std::vector<std::vector<at::Tensor>>& groups, double norm_type) {
+  const auto first_device = groups.front().front().device();
+  std::vector<at::Tensor> norms;
+  for (const auto& group : groups) {
+    for (const auto& norm : at::_foreach_norm(group, norm_type)) norms.push_back(norm.to(first_device));
+  }
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                           const ClipGradNormOptions& options) {
+  if (std::isnan(options.norm_type) || std::isnan(max_norm)) {
+    throw std::invalid_argument(rank_prefix() + "clip_grad_norm_: max_norm and norm_type must be numbers");
+  }
+  const auto& scale = options.grad_scale;
+  if (scale.defined() && (scale.numel() != 1 || scale.scalar_type() != at::kFloat)) {
+    throw std::invalid_argument(rank_prefix() + "clip_grad_norm_: grad_scale must be a float32 tensor of one element");
+  }
+  const at::NoGradGuard no_grad;
+  const auto gradients = dense_gradients(parameters, "clip_grad_norm_");
+  if (gradients.empty()) return at::zeros({});
+  const auto groups = by_device_and_dtype(gradients);
+  auto norm = total_norm(groups, options.norm_type);
+  if (scale.defined()) norm = norm / scale.detach().reshape({}).to(norm.device(), /*non_blocking=*/true);
+  if (options.error_if_nonfinite && !at::isfinite(norm).item<bool>()) {
+    throw std::runtime_error(rank_prefix() + "The total norm of order " + number_text(options.norm_type) +
+                             " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
+                             "error and scale the gradients by the non-finite norm anyway, set "
+                             "`error_if_nonfinite=False`");
+  }
+  const auto factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
+  for (const auto& group : groups) {
+    at::_foreach_mul_(group, factor.to(group.front().device(), /*non_blocking=*/true));
+  }
+  return norm;
+}
+
+void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  const at::NoGradGuard no_grad;
+  for (const auto& group : by_device_and_dtype(dense_gradients(parameters, "clip_grad_value_"))) {
+    at::_foreach_clamp_min_(group, -clip_value);
+    at::_foreach_clamp_max_(group, clip_value);
+  }
+}
+
+}  // namespace ddp::optim

@@ -1,0 +1,32 @@
+// Gradient clipping that stays on the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace ddp::optim {
+
+struct ClipGradNormOptions {
+  double norm_type = 2;  ///< any p; infinity for the largest absolute value
+  /// Throws instead of clipping by a norm that is inf or NaN. The host waits for the device to know.
+  bool error_if_nonfinite = false;
+  /// What the gradients are still multiplied by (a gradient scaler's scale, when unscale_() was not called): a float32
+  /// tensor of one element. `max_norm` and the result are then in the terms of the unscaled gradients, and the
+  /// gradients stay scaled.
+  at::Tensor grad_scale{};
+};
+
+/// Scales the gradients of `parameters` down so that their norm, taken over all of them as one vector, is at most
+/// `max_norm`; returns the norm before, a tensor of no dimensions on the first gradient's device (0 on the CPU when
+/// there are no gradients). The host waits for nothing. Every rank gets the same when gradients are reduced. Throws
+/// std::runtime_error as error_if_nonfinite demands, std::invalid_argument for sparse gradients, a norm type that is no
+/// number or a scale that is no float32 of one element. Reference: torch.nn.utils.clip_grad_norm_, bit by bit.
+at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                           const ClipGradNormOptions& options = {});
+
+/// Limits each element of the gradients to [-clip_value, clip_value]. Throws std::invalid_argument for sparse
+/// gradients.
+void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+
+}  // namespace ddp::optim

@@ -1,0 +1,65 @@
+#include "optim/larc.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+
+#include <stdexcept>
+
+#include "comm/rank_prefix.h"
+#include "optim/options.h"
+
+namespace ddp::optim::detail {
+namespace {
+
+double& weight_decay_of(torch::optim::OptimizerOptions& options) {
+  if (auto* sgd = dynamic_cast<torch::optim::SGDOptions*>(&options)) return sgd->weight_decay();
+  if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options)) return adam->weight_decay();
+  if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options)) return adamw->weight_decay();
+  if (auto* adagrad = dynamic_cast<torch::optim::AdagradOptions*>(&options)) return adagrad->weight_decay();
+  throw std::invalid_argument(rank_prefix() + "Larc: these options have no weight decay");
+}
+
+}  // namespace
+
+HeldWeightDecay::HeldWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups) : groups_(groups) {
+  for (auto& group : groups_) values_.push_back(weight_decay_of(group.options()));
+  for (auto& group : groups_) weight_decay_of(group.options()) = 0;
+}
+
+HeldWeightDecay::~HeldWeightDecay() {
+  for (size_t i = 0; i < groups_.size(); ++i) weight_decay_of(groups_[i].options()) = values_[i];
+}
+
+void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weight_decay, const LarcOptions& options,
+                     const GradientScaling& scaling) {
+  const double lr = group.options().get_lr();
+  for (const auto& parameter : group.params()) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided) {
+      throw std::invalid_argument(rank_prefix() + "Larc does not support sparse gradients");
+    }
+    // In float32 at least: the norm of a float16 layer easily exceeds its range.
+    const auto wide = at::promote_types(parameter.scalar_type(), at::kFloat);
+    const auto parameter_norm = parameter.to(wide).norm();
+    auto gradient_norm = gradient.to(wide).norm();
+    at::Tensor scale;
+    if (scaling.grad_scale.defined()) {
+      scale = scaling.grad_scale.to(gradient.device(), /*non_blocking=*/true);
+      gradient_norm = gradient_norm / scale;
+    }
+    auto rate =
+        options.trust_coefficient * parameter_norm / (gradient_norm + parameter_norm * weight_decay + options.eps);
+    if (options.clip) rate = (rate / lr).clamp_max(1.0);
+    // A layer of zeros, or one without gradient, takes a plain step without weight decay.
+    const auto adapts = parameter_norm.ne(0).logical_and(gradient_norm.ne(0));
+    auto decay = at::where(adapts, weight_decay, 0.0).to(wide);
+    rate = at::where(adapts, rate, at::ones_like(rate));
+    if (scale.defined()) decay = decay * scale;
+    gradient.add_(parameter * decay.to(parameter.scalar_type())).mul_(rate.to(gradient.scalar_type()));
+  }
+}
+
+}  // namespace ddp::optim::detail

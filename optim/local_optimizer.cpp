@@ -1,0 +1,217 @@
+#include "optim/local_optimizer.h"
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+#include "comm/rank_prefix.h"
+
+namespace ddp::optim {
+namespace {
+
+void require_supported(const at::Tensor& parameter, const at::Tensor& gradient, const std::string& type) {
+  const bool supported_device = parameter.is_cpu() || parameter.is_cuda();
+  if (!supported_device || !at::isFloatingType(parameter.scalar_type())) {
+    throw std::invalid_argument(rank_prefix() + type +
+                                ": `fused=True` requires all the params to be floating point Tensors of supported "
+                                "devices: ['cpu', 'cuda'] but " +
+                                c10::toString(parameter.scalar_type()) + " and " +
+                                c10::DeviceTypeName(parameter.device().type(), true));
+  }
+  if (gradient.layout() != at::kStrided) {
+    throw std::invalid_argument(rank_prefix() + type + " does not support sparse gradients");
+  }
+  if (gradient.scalar_type() != parameter.scalar_type() || gradient.device() != parameter.device()) {
+    std::ostringstream text;
+    text << rank_prefix() << type << ": a gradient is " << gradient.scalar_type() << " on " << gradient.device()
+         << ", but its parameter " << parameter.scalar_type() << " on " << parameter.device();
+    throw std::invalid_argument(text.str());
+  }
+}
+
+// The kernels walk through the memory of all tensors alike, so layouts must agree.
+bool same_layout(const at::Tensor& tensor, const at::Tensor& reference) {
+  return tensor.is_non_overlapping_and_dense() && tensor.strides() == reference.strides();
+}
+
+// A copy of `tensor` in a dense layout like `reference`'s.
+at::Tensor laid_out_like(const at::Tensor& reference, const at::Tensor& tensor) {
+  return at::empty_like(reference, tensor.options()).copy_(tensor);
+}
+
+FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parameter, bool first_step) {
+  const auto fits = [&](const FusedBatch& batch) {
+    return batch.dtype == parameter.scalar_type() && batch.device == parameter.device() &&
+           batch.first_step == first_step;
+  };
+  // Nearly always the last one: models keep devices and dtypes together.
+  const auto found = std::find_if(batches.rbegin(), batches.rend(), fits);
+  if (found != batches.rend()) return *found;
+  batches.push_back({.device = parameter.device(), .dtype = parameter.scalar_type(), .first_step = first_step});
+  return batches.back();
+}
+
+bool is_set_on_host(const at::Tensor& flag) {
+  return flag.is_cpu() && *flag.const_data_ptr<float>() != 0;
+}
+
+void count_steps(std::vector<at::Tensor>& steps) {
+  if (steps.empty()) return;
+  if (!steps.front().is_cpu()) {
+    at::_foreach_add_(steps, 1);
+    return;
+  }
+  // Scalars in host memory: an operator call for each would cost more than the kernel on small parameters.
+  for (auto& step : steps) *step.mutable_data_ptr<float>() += 1;
+}
+
+at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  return tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor;
+}
+
+}  // namespace
+
+LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults, std::vector<StateField> fields)
+    : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)) {}
+
+void LocalOptimizer::apply_step(const GradientScaling& scaling) {
+  for (auto& group : param_groups_) check_group(group);
+  // Everything is checked before anything moves.
+  std::vector<std::vector<FusedBatch>> batches;
+  batches.reserve(param_groups_.size());
+  for (const auto& group : param_groups_) batches.push_back(collect(group));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    for (auto& batch : batches[i]) {
+      run(param_groups_[i].options(), batch,
+          {.grad_scale = on_device(scaling.grad_scale, batch.device),
+           .found_inf = on_device(scaling.found_inf, batch.device)});
+    }
+  }
+}
+
+std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerParamGroup& group) {
+  for (const auto& parameter : group.params()) {
+    if (parameter.grad().defined()) require_supported(parameter, parameter.grad(), type_name());
+  }
+  std::vector<FusedBatch> batches;
+  for (const auto& parameter : group.params()) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    auto& state = state_of(parameter);
+    auto& batch = batch_for(batches, parameter, prepare_state(parameter, group.options(), state));
+    if (!parameter.is_non_overlapping_and_dense()) {
+      batch.copies.emplace_back(parameter, laid_out_like(parameter, parameter));
+      batch.parameters.push_back(batch.copies.back().second);
+    } else {
+      batch.parameters.push_back(parameter);
+    }
+    if (!same_layout(gradient, batch.parameters.back())) {
+      batch.copies.emplace_back(gradient, laid_out_like(batch.parameters.back(), gradient));
+      batch.gradients.push_back(batch.copies.back().second);
+    } else {
+      batch.gradients.push_back(gradient);
+    }
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      auto& tensor = state.tensors[i];
+      if (!tensor.defined()) continue;
+      // The parameter may have been given another layout since, as Module::to(MemoryFormat) does.
+      if (!fields_[i].is_step && !same_layout(tensor, batch.parameters.back())) {
+        tensor = laid_out_like(batch.parameters.back(), tensor);
+      }
+      batch.state[i].push_back(tensor);
+    }
+  }
+  return batches;
+}
+
+void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
+                         const GradientScaling& scaling) const {
+  if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
+  const bool counts = fields_.front().is_step;
+  if (counts) count_steps(batch.state.front());
+  run_kernel(options, batch, scaling);
+  if (counts && scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
+    // On the device the kernel alone knows whether the step was taken.
+    at::_foreach_sub_(batch.state.front(), std::vector<at::Tensor>(batch.state.front().size(), scaling.found_inf));
+  }
+  for (auto& [original, copy] : batch.copies) original.copy_(copy);
+}
+
+LocalState& LocalOptimizer::state_of(const at::Tensor& parameter) {
+  auto& state = state_[parameter.unsafeGetTensorImpl()];
+  if (!state) state = std::make_unique<LocalState>();
+  auto* local = dynamic_cast<LocalState*>(state.get());
+  if (!local) {
+    throw std::invalid_argument(rank_prefix() + type_name() +
+                                ": a parameter's state is of another optimizer's class; use set_parameter_state()");
+  }
+  return *local;
+}
+
+const LocalState* LocalOptimizer::find_state(const at::Tensor& parameter) const {
+  const auto found = state_.find(parameter.unsafeGetTensorImpl());
+  return found == state_.end() ? nullptr : dynamic_cast<const LocalState*>(found->second.get());
+}
+
+StateTensors LocalOptimizer::parameter_state(const at::Tensor& parameter) const {
+  StateTensors result;
+  if (const auto* state = find_state(parameter)) {
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      if (state->tensors[i].defined()) result.emplace(fields_[i].name, state->tensors[i]);
+    }
+  }
+  return result;
+}
+
+void LocalOptimizer::check_parameter_state(const at::Tensor& parameter, const StateTensors& state) const {
+  const auto fail = [&](const std::string& text) {
+    throw std::invalid_argument(rank_prefix() + type_name() + ": " + text);
+  };
+  for (const auto& [name, tensor] : state) {
+    const auto field =
+        std::find_if(fields_.begin(), fields_.end(), [&](const auto& each) { return name == each.name; });
+    if (field == fields_.end()) fail("it has no state named " + name);
+    const bool number =
+        tensor.defined() && !at::isComplexType(tensor.scalar_type()) && tensor.scalar_type() != at::kBool;
+    if (!number || (field->is_step ? tensor.numel() != 1 : tensor.sizes() != parameter.sizes())) {
+      std::ostringstream text;
+      text << "the state " << name << " must be "
+           << (field->is_step ? "one number" : "numbers of the parameter's shape ");
+      if (!field->is_step) text << parameter.sizes();
+      if (tensor.defined()) text << ", got " << tensor.scalar_type() << " of shape " << tensor.sizes();
+      fail(text.str());
+    }
+  }
+  if (state.empty()) return;
+  for (const auto& field : fields_) {
+    if (!field.optional && !state.contains(field.name)) fail(std::string("the state ") + field.name + " is missing");
+  }
+}
+
+void LocalOptimizer::set_parameter_state(const at::Tensor& parameter, const StateTensors& state) {
+  check_parameter_state(parameter, state);
+  if (state.empty()) {
+    state_.erase(parameter.unsafeGetTensorImpl());
+    return;
+  }
+  auto local = std::make_unique<LocalState>();
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    const auto found = state.find(fields_[i].name);
+    if (found == state.end()) continue;
+    const auto options = parameter.options().requires_grad(false);
+    local->tensors[i] = fields_[i].is_step
+                            ? at::empty({}, options.dtype(at::kFloat)).copy_(found->second.detach().reshape({}))
+                            : at::empty_like(parameter.detach()).copy_(found->second.detach());
+  }
+  state_[parameter.unsafeGetTensorImpl()] = std::move(local);
+}
+
+}  // namespace ddp::optim

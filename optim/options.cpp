@@ -1,0 +1,69 @@
+#include "optim/options.h"
+
+#include <torch/serialize/archive.h>
+
+#include <stdexcept>
+
+#include "comm/rank_prefix.h"
+#include "optim/option_errors.h"
+
+namespace ddp::optim {
+namespace {
+
+template <typename Options>
+void check_adam(const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+  require_value(options.eps() >= 0, "Invalid epsilon value", options.eps());
+  require_value(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0", beta1);
+  require_value(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1", beta2);
+  require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
+}
+
+}  // namespace
+
+template <typename Self, typename TorchOptions>
+void FusedOptions<Self, TorchOptions>::serialize(torch::serialize::InputArchive& archive) {
+  TorchOptions::serialize(archive);
+  c10::IValue value;
+  maximize_ = archive.try_read("maximize", value) && value.toBool();
+}
+
+template <typename Self, typename TorchOptions>
+void FusedOptions<Self, TorchOptions>::serialize(torch::serialize::OutputArchive& archive) const {
+  TorchOptions::serialize(archive);
+  archive.write("maximize", c10::IValue(maximize_));
+}
+
+template class FusedOptions<SGDOptions, torch::optim::SGDOptions>;
+template class FusedOptions<AdamOptions, torch::optim::AdamOptions>;
+template class FusedOptions<AdamWOptions, torch::optim::AdamWOptions>;
+template class FusedOptions<AdagradOptions, torch::optim::AdagradOptions>;
+
+void check_options(const SGDOptions& options) {
+  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+  require_value(options.momentum() >= 0, "Invalid momentum value", options.momentum());
+  require_value(true, "Invalid dampening value", options.dampening());
+  require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
+  if (options.nesterov() && (options.momentum() <= 0 || options.dampening() != 0)) {
+    throw std::invalid_argument(rank_prefix() + "Nesterov momentum requires a momentum and zero dampening");
+  }
+}
+
+void check_options(const AdamOptions& options) {
+  check_adam(options);
+}
+void check_options(const AdamWOptions& options) {
+  check_adam(options);
+}
+
+void check_options(const AdagradOptions& options) {
+  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+  require_value(options.lr_decay() >= 0, "Invalid lr_decay value", options.lr_decay());
+  require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
+  require_value(options.initial_accumulator_value() >= 0, "Invalid initial_accumulator_value value",
+                options.initial_accumulator_value());
+  require_value(options.eps() >= 0, "Invalid epsilon value", options.eps());
+}
+
+}  // namespace ddp::optim

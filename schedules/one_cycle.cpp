@@ -1,0 +1,122 @@
+// The 1cycle policy (Smith and Topin 2018).
+#include <cmath>
+#include <numbers>
+
+#include "comm/rank_prefix.h"
+#include "schedules/rule.h"
+
+namespace ddp::schedules {
+namespace {
+
+// The rates and momenta that a group goes between.
+struct Bounds {
+  double initial_lr;
+  double max_lr;
+  double min_lr;
+  double base_momentum;
+  double max_momentum;
+};
+
+struct Phase {
+  double end_step;
+  double Bounds::*start_lr;
+  double Bounds::*end_lr;
+  double Bounds::*start_momentum;
+  double Bounds::*end_momentum;
+};
+
+class OneCycleRule : public CloneableRule<OneCycleRule> {
+ public:
+  explicit OneCycleRule(const OneCycleOptions& options) : options_(options) {
+    require(options.total_steps > 0,
+            "Expected positive integer total_steps, but got " + std::to_string(options.total_steps));
+    require(options.pct_start >= 0 && options.pct_start <= 1,
+            "Expected float between 0 and 1 pct_start, but got " + number_text(options.pct_start));
+    const double warm = options.pct_start * static_cast<double>(options.total_steps);
+    const auto last = static_cast<double>(options.total_steps - 1);
+    const Phase up{warm - 1, &Bounds::initial_lr, &Bounds::max_lr, &Bounds::max_momentum, &Bounds::base_momentum};
+    if (options.three_phase) {
+      phases_ = {up,
+                 {2 * warm - 2, &Bounds::max_lr, &Bounds::initial_lr, &Bounds::base_momentum, &Bounds::max_momentum},
+                 {last, &Bounds::initial_lr, &Bounds::min_lr, &Bounds::max_momentum, &Bounds::max_momentum}};
+    } else {
+      phases_ = {up, {last, &Bounds::max_lr, &Bounds::min_lr, &Bounds::base_momentum, &Bounds::max_momentum}};
+    }
+  }
+  std::string name() const override { return "OneCycleLR"; }
+
+  void start(Groups& groups) override {
+    const auto max_lr = per_group(options_.max_lr, groups.size(), "max_lr");
+    const auto base_momentum = per_group(options_.base_momentum, groups.size(), "base_momentum");
+    const auto max_momentum = per_group(options_.max_momentum, groups.size(), "max_momentum");
+    for (const auto& group : groups) {
+      require(!options_.cycle_momentum || group.momentum,
+              "optimizer must support momentum or beta1 with `cycle_momentum` option enabled");
+    }
+    bounds_.clear();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const double initial_lr = max_lr[i] / options_.div_factor;
+      bounds_.push_back({.initial_lr = initial_lr,
+                         .max_lr = max_lr[i],
+                         .min_lr = initial_lr / options_.final_div_factor,
+                         .base_momentum = base_momentum[i],
+                         .max_momentum = max_momentum[i]});
+      groups[i].initial_lr = initial_lr;
+      if (options_.cycle_momentum) groups[i].momentum = max_momentum[i];
+    }
+    SimpleRule::start(groups);
+  }
+
+  void step(Groups& groups) override {
+    require(last_epoch_ < options_.total_steps, "Tried to step " + std::to_string(last_epoch_ + 1) +
+                                                    " times. The specified number of total steps is " +
+                                                    std::to_string(options_.total_steps));
+    SimpleRule::step(groups);
+  }
+
+ protected:
+  double next_lr(const Group&, size_t i) override {
+    const auto [phase, share] = place();
+    return anneal(bounds_[i].*phase.start_lr, bounds_[i].*phase.end_lr, share);
+  }
+  void adjust(Groups& groups) override {
+    if (!options_.cycle_momentum) return;
+    const auto [phase, share] = place();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      groups[i].momentum = anneal(bounds_[i].*phase.start_momentum, bounds_[i].*phase.end_momentum, share);
+    }
+  }
+
+ private:
+  struct Place {
+    const Phase& phase;
+    double share;  // of the phase that has passed
+  };
+
+  Place place() const {
+    const auto step = static_cast<double>(last_epoch_);
+    double begin = 0;
+    size_t i = 0;
+    for (; i + 1 < phases_.size() && step > phases_[i].end_step; ++i) begin = phases_[i].end_step;
+    const double length = phases_[i].end_step - begin;
+    // Python divides by zero in phases without length; there the end is the only sensible value.
+    return {.phase = phases_[i], .share = length == 0 ? 1.0 : (step - begin) / length};
+  }
+
+  double anneal(double from, double to, double share) const {
+    if (options_.anneal_strategy == Anneal::kLinear) return (to - from) * share + from;
+    return to + (from - to) / 2.0 * (std::cos(std::numbers::pi * share) + 1);
+  }
+
+  OneCycleOptions options_;
+  std::vector<Phase> phases_{};
+  std::vector<Bounds> bounds_{};
+};
+
+}  // namespace
+
+Schedule one_cycle(const OneCycleOptions& options) {
+  return Schedule(std::make_unique<OneCycleRule>(options));
+}
+
+}  // namespace ddp::schedules

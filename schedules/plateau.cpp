@@ -1,0 +1,77 @@
+#include "schedules/plateau.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "schedules/rule.h"
+
+namespace ddp::schedules {
+
+Plateau::Plateau(PlateauOptions options) : options_(std::move(options)) {
+  require(options_.factor < 1.0, "Factor should be < 1.0.");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  state_.best = options_.mode == PlateauMode::kMin ? kInfinity : -kInfinity;
+}
+
+bool Plateau::is_better(double metric) const {
+  const double best = state_.best;
+  const double threshold = options_.threshold;
+  if (options_.mode == PlateauMode::kMin) {
+    return options_.threshold_mode == ThresholdMode::kRelative ? metric < best * (1.0 - threshold)
+                                                               : metric < best - threshold;
+  }
+  return options_.threshold_mode == ThresholdMode::kRelative ? metric > best * (threshold + 1.0)
+                                                             : metric > best + threshold;
+}
+
+void Plateau::step(double metric, Groups& groups) {
+  const auto min_lr = per_group(options_.min_lr, groups.size(), "min_lr");
+  ++state_.last_epoch;
+  if (is_better(metric)) {
+    state_.best = metric;
+    state_.num_bad_epochs = 0;
+  } else {
+    ++state_.num_bad_epochs;
+  }
+  if (state_.cooldown_counter > 0) {
+    --state_.cooldown_counter;
+    state_.num_bad_epochs = 0;
+  }
+  if (state_.num_bad_epochs <= options_.patience) return;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const double lower = std::max(groups[i].lr * options_.factor, min_lr[i]);
+    if (groups[i].lr - lower > options_.eps) groups[i].lr = lower;
+  }
+  state_.cooldown_counter = options_.cooldown;
+  state_.num_bad_epochs = 0;
+}
+
+std::string Plateau::save() const {
+  nlohmann::json state = {{"type", "ReduceLROnPlateau"},
+                          {"last_epoch", state_.last_epoch},
+                          {"cooldown_counter", state_.cooldown_counter},
+                          {"num_bad_epochs", state_.num_bad_epochs}};
+  if (state_.last_epoch > 0) state["best"] = state_.best;  // JSON has no infinity
+  return state.dump();
+}
+
+void Plateau::load(const std::string& text) {
+  State loaded = state_;
+  try {
+    const auto state = nlohmann::json::parse(text);
+    require(state.at("type").get<std::string>() == "ReduceLROnPlateau", "the state is of another schedule");
+    loaded = {.last_epoch = state.at("last_epoch").get<int64_t>(),
+              .best = Plateau(options_).state_.best,
+              .cooldown_counter = state.at("cooldown_counter").get<int64_t>(),
+              .num_bad_epochs = state.at("num_bad_epochs").get<int64_t>()};
+    if (state.contains("best") && !state["best"].is_null()) loaded.best = state["best"].get<double>();
+  } catch (const nlohmann::json::exception&) {
+    require(false, "this is no state of ReduceLROnPlateau");
+  }
+  require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= 0 && loaded.num_bad_epochs >= 0,
+          "the state of ReduceLROnPlateau counts below 0");
+  state_ = loaded;
+}
+
+}  // namespace ddp::schedules

@@ -1,0 +1,73 @@
+#include "schedules/rule.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "comm/rank_prefix.h"
+
+namespace ddp::schedules {
+
+void require(bool valid, const std::string& message) {
+  if (!valid) throw std::invalid_argument(rank_prefix() + message);
+}
+
+std::vector<double> per_group(const std::vector<double>& values, size_t count, const char* name) {
+  if (values.size() == 1) return std::vector<double>(count, values.front());
+  require(values.size() == count, std::string(name) + " must have the same length as optimizer.param_groups. " + name +
+                                      " has " + std::to_string(values.size()) + " values, param_groups has " +
+                                      std::to_string(count) + ".");
+  return values;
+}
+
+void SimpleRule::start(Groups& groups) {
+  base_lrs_.clear();
+  for (auto& group : groups) {
+    if (!group.initial_lr) group.initial_lr = group.lr;
+    base_lrs_.push_back(*group.initial_lr);
+  }
+  last_epoch_ = -1;
+  initial_step(groups);
+}
+
+void SimpleRule::initial_step(Groups& groups) {
+  step_count_ = 0;
+  is_initial_ = true;
+  step(groups);
+  is_initial_ = false;
+}
+
+void SimpleRule::step(Groups& groups) {
+  require(groups.size() == base_lrs_.size(), name() + " was started with " + std::to_string(base_lrs_.size()) +
+                                                 " parameter groups, but there are " + std::to_string(groups.size()));
+  ++step_count_;
+  ++last_epoch_;
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = next_lr(groups[i], i);
+  adjust(groups);
+}
+
+void SimpleRule::restart(Groups& groups) {
+  last_epoch_ = 0;
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = first_lr(groups[i], i);
+  adjust(groups);
+}
+
+void SimpleRule::save(nlohmann::json& state) const {
+  state["type"] = name();
+  state["last_epoch"] = last_epoch_;
+  state["_step_count"] = step_count_;
+  state["base_lrs"] = base_lrs_;
+}
+
+void SimpleRule::load(const nlohmann::json& state) {
+  require(state.at("type").get<std::string>() == name(), "the state is of another schedule than " + name());
+  const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
+  const auto last_epoch = state.at("last_epoch").get<int64_t>();
+  const auto step_count = state.at("_step_count").get<int64_t>();
+  // Within a sequence, a rule whose turn has not come counts -1.
+  require(last_epoch >= -1 && step_count >= 0, "the state of " + name() + " counts steps below 0");
+  base_lrs_ = base_lrs;
+  last_epoch_ = last_epoch;
+  step_count_ = step_count;
+}
+
+}  // namespace ddp::schedules

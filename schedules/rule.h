@@ -1,0 +1,76 @@
+// How schedules are implemented: one class per schedule of Python's, with its recursive formula.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "schedules/schedule.h"
+
+namespace ddp::schedules {
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  virtual std::unique_ptr<Rule> clone() const = 0;
+  virtual std::string name() const = 0;  ///< Python's name of the class
+
+  virtual void start(Groups& groups) = 0;         ///< Python's constructor
+  virtual void initial_step(Groups& groups) = 0;  ///< its last act
+  virtual void step(Groups& groups) = 0;
+  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence comes to this rule
+  virtual void undo() = 0;                   ///< takes back the counting of initial_step()
+  virtual bool is_composed() const { return false; }
+
+  virtual void save(nlohmann::json& state) const = 0;
+  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit.
+  virtual void load(const nlohmann::json& state) = 0;
+
+ protected:
+  Rule() = default;
+  Rule(const Rule&) = default;
+  Rule& operator=(const Rule&) = delete;
+};
+
+/// A rule that computes each group's next rate from its current one.
+class SimpleRule : public Rule {
+ public:
+  void start(Groups& groups) override;
+  void initial_step(Groups& groups) override;
+  void step(Groups& groups) override;
+  void restart(Groups& groups) override;
+  void undo() override { --last_epoch_; }
+  void save(nlohmann::json& state) const override;
+  void load(const nlohmann::json& state) override;
+
+ protected:
+  /// The rate of group `i` at step last_epoch_, where `group.lr` is that of the step before.
+  virtual double next_lr(const Group& group, size_t i) = 0;
+  /// The rate at step 0 without regard to the current one; next_lr() where Python has no closed form.
+  virtual double first_lr(const Group& group, size_t i) { return next_lr(group, i); }
+  /// Anything besides the rates.
+  virtual void adjust(Groups&) {}
+
+  int64_t last_epoch_ = -1;
+  int64_t step_count_ = 0;
+  bool is_initial_ = false;
+  std::vector<double> base_lrs_{};
+};
+
+/// A rule `Self` that can be copied.
+template <typename Self, typename Base = SimpleRule>
+class CloneableRule : public Base {
+ public:
+  using Base::Base;
+  std::unique_ptr<Rule> clone() const override { return std::make_unique<Self>(static_cast<const Self&>(*this)); }
+};
+
+/// Throws std::invalid_argument with the rank and `message` unless `valid`.
+void require(bool valid, const std::string& message);
+
+/// `values` for `count` groups: one for each, or one for all. Throws std::invalid_argument for another number of them.
+std::vector<double> per_group(const std::vector<double>& values, size_t count, const char* name);
+
+}  // namespace ddp::schedules

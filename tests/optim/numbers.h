@@ -1,0 +1,48 @@
+// Numbers that don't depend on the process's generator, and comparisons.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ddp::test {
+
+inline at::Tensor numbers(at::IntArrayRef shape, int64_t salt) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(salt));
+  return at::randn(shape, generator);
+}
+
+/// Leaves of several shapes, equal on every call.
+inline std::vector<at::Tensor> new_parameters() {
+  std::vector<at::Tensor> parameters;
+  const std::vector<std::vector<int64_t>> shapes = {{7, 5}, {3}, {}, {2, 3, 4, 4}, {129}};
+  for (const auto& shape : shapes) {
+    parameters.push_back(numbers(shape, static_cast<int64_t>(parameters.size())).requires_grad_());
+  }
+  return parameters;
+}
+
+inline void set_gradients(const std::vector<at::Tensor>& parameters, int64_t step, double scale = 1) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].mutable_grad() = numbers(parameters[i].sizes(), 1000 + step * 10 + static_cast<int64_t>(i)) * scale;
+  }
+}
+
+inline void expect_same_bits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(actual[i].equal(expected[i])) << "tensor " << i;
+}
+
+/// Within 1e-6 of the norm.
+inline void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double norm = expected[i].norm().item<double>();
+    EXPECT_LE((actual[i] - expected[i]).norm().item<double>(), 1e-6 * norm) << "tensor " << i;
+    EXPECT_GT(norm, 0);
+  }
+}
+
+}  // namespace ddp::test

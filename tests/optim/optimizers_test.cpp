@@ -1,0 +1,425 @@
+// The fused optimizers follow torch::optim's and exchange states with them; scaled steps, layouts, errors. Bits are
+// compared with Python's in steps_test.py.
+#include <ATen/record_function.h>
+#include <gmock/gmock.h>
+#include <torch/serialize.h>
+
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+#include "optim/adagrad.h"
+#include "optim/adam.h"
+#include "optim/clip_grad.h"
+#include "optim/larc.h"
+#include "optim/sgd.h"
+#include "tests/optim/numbers.h"
+
+namespace ddp::optim {
+namespace {
+
+using test::expect_near;
+using test::expect_same_bits;
+using test::new_parameters;
+using test::numbers;
+using test::set_gradients;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+at::Tensor flag(double value) {
+  return at::scalar_tensor(value, at::kFloat);
+}
+
+std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  for (const auto& tensor : tensors) result.push_back(tensor.detach().clone());
+  return result;
+}
+
+void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters, int first, int steps) {
+  for (int step = first; step < first + steps; ++step) {
+    set_gradients(parameters, step);
+    optimizer.step();
+  }
+}
+
+template <typename Ours, typename Torchs>
+struct Pair {
+  using Our = Ours;
+  using Torch = Torchs;
+};
+
+template <typename P>
+class Optimizers : public testing::Test {};
+using SgdPair = Pair<SGD, torch::optim::SGD>;
+using AdamPair = Pair<Adam, torch::optim::Adam>;
+using AdamWPair = Pair<AdamW, torch::optim::AdamW>;
+using AdagradPair = Pair<Adagrad, torch::optim::Adagrad>;
+using Pairs = testing::Types<SgdPair, AdamPair, AdamWPair, AdagradPair>;
+TYPED_TEST_SUITE(Optimizers, Pairs);
+
+std::vector<torch::optim::SGDOptions> variants(const SgdPair&) {
+  using Options = torch::optim::SGDOptions;
+  return {Options(0.1), Options(0.1).momentum(0.9), Options(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01),
+          Options(0.1).momentum(0.9).nesterov(true).weight_decay(0.1)};
+}
+template <typename Options>
+std::vector<Options> adam_variants() {
+  return {Options(0.01), Options(0.01).betas({0.8, 0.9}).eps(1e-5).weight_decay(0.1), Options(0.01).amsgrad(true)};
+}
+std::vector<torch::optim::AdamOptions> variants(const AdamPair&) {
+  return adam_variants<torch::optim::AdamOptions>();
+}
+std::vector<torch::optim::AdamWOptions> variants(const AdamWPair&) {
+  return adam_variants<torch::optim::AdamWOptions>();
+}
+std::vector<torch::optim::AdagradOptions> variants(const AdagradPair&) {
+  using Options = torch::optim::AdagradOptions;
+  return {Options(0.1), Options(0.1).lr_decay(0.01).weight_decay(0.1).initial_accumulator_value(0.3).eps(1e-6)};
+}
+
+TYPED_TEST(Optimizers, stay_within_a_millionth_of_torchs_over_100_steps) {
+  for (const auto& options : variants(TypeParam{})) {
+    const auto ours = new_parameters();
+    const auto theirs = new_parameters();
+    typename TypeParam::Our our_optimizer(ours, options);
+    typename TypeParam::Torch their_optimizer(theirs, options);
+    train(our_optimizer, ours, 0, 100);
+    train(their_optimizer, theirs, 0, 100);
+    expect_near(ours, theirs);
+  }
+}
+
+// The state goes ours → LibTorch's → ours, with steps between.
+TYPED_TEST(Optimizers, states_move_to_torchs_and_back) {
+  for (const auto& options : variants(TypeParam{})) {
+    const auto straight = new_parameters();
+    typename TypeParam::Our alone(straight, options);
+    train(alone, straight, 0, 30);
+
+    const auto parameters = new_parameters();
+    std::stringstream first_archive, second_archive;
+    {
+      typename TypeParam::Our optimizer(parameters, options);
+      train(optimizer, parameters, 0, 10);
+      optimizer.param_groups()[0].options().set_lr(options.lr());
+      torch::save(optimizer, first_archive);
+    }
+    {
+      typename TypeParam::Torch optimizer(parameters, decltype(options)(123.0));
+      torch::load(optimizer, first_archive);
+      train(optimizer, parameters, 10, 10);
+      torch::save(optimizer, second_archive);
+    }
+    typename TypeParam::Our optimizer(parameters, decltype(options)(321.0));
+    torch::load(optimizer, second_archive);
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), options.lr());
+    train(optimizer, parameters, 20, 10);
+    expect_near(parameters, straight);
+  }
+}
+
+TYPED_TEST(Optimizers, own_archives_keep_every_bit_and_maximize) {
+  const auto straight = new_parameters();
+  const auto parameters = new_parameters();
+  const auto options = variants(TypeParam{}).back();
+  typename TypeParam::Our alone(straight, options);
+  typename TypeParam::Our before(parameters, options);
+  dynamic_cast<MaximizeOption&>(alone.param_groups()[0].options()).maximize() = true;
+  dynamic_cast<MaximizeOption&>(before.param_groups()[0].options()).maximize() = true;
+  train(alone, straight, 0, 10);
+  train(before, parameters, 0, 5);
+  std::stringstream archive;
+  torch::save(before, archive);
+  typename TypeParam::Our after(parameters, decltype(options)(9.0));
+  torch::load(after, archive);
+  train(after, parameters, 5, 5);
+  expect_same_bits(parameters, straight);
+}
+
+TYPED_TEST(Optimizers, a_step_with_found_inf_changes_nothing) {
+  for (const auto& options : variants(TypeParam{})) {
+    const auto parameters = new_parameters();
+    typename TypeParam::Our optimizer(parameters, options);
+    train(optimizer, parameters, 0, 3);
+    std::stringstream before, after;
+    torch::save(optimizer, before);
+    const auto values = copies(parameters);
+    set_gradients(parameters, 3, std::numeric_limits<double>::infinity());
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : parameters) gradients.push_back(parameter.grad().clone());
+    // A flag that was added over two devices or ranks is 2.
+    for (const double found : {1.0, 2.0}) optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(found)});
+    expect_same_bits(parameters, values);
+    torch::save(optimizer, after);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_TRUE(parameters[i].grad().equal(gradients[i]));
+      const auto state = optimizer.parameter_state(parameters[i]);
+      if (state.contains("step")) EXPECT_EQ(state.at("step").template item<float>(), 3);
+    }
+  }
+}
+
+TYPED_TEST(Optimizers, scaled_gradients_are_divided_and_left_so) {
+  const auto options = variants(TypeParam{}).back();
+  const auto scaled = new_parameters();
+  const auto plain = new_parameters();
+  typename TypeParam::Our scaled_optimizer(scaled, options);
+  typename TypeParam::Our plain_optimizer(plain, options);
+  for (int step = 0; step < 5; ++step) {
+    set_gradients(scaled, step, 1024);
+    scaled_optimizer.step_scaled({.grad_scale = flag(1024).reshape({1}), .found_inf = flag(0)});
+    set_gradients(plain, step);
+    plain_optimizer.step();
+    for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(scaled[i].grad().equal(plain[i].grad()));
+  }
+  expect_same_bits(scaled, plain);
+}
+
+// The kernels walk memory in order: other layouts must not mix elements up.
+TYPED_TEST(Optimizers, memory_layouts_make_no_difference) {
+  const auto options = variants(TypeParam{}).back();
+  const auto expected = numbers({4, 3, 5, 5}, 1).requires_grad_();
+  const auto channels_last = expected.detach().contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  const auto strided = at::zeros({4, 3, 5, 10}).slice(3, 0, 10, 2).copy_(expected.detach()).requires_grad_();
+  typename TypeParam::Our one({expected}, options), two({channels_last}, options), three({strided}, options);
+  for (int step = 0; step < 4; ++step) {
+    const auto gradient = numbers({4, 3, 5, 5}, 50 + step);
+    expected.mutable_grad() = gradient.clone();
+    channels_last.mutable_grad() = gradient.clone();
+    strided.mutable_grad() =
+        step % 2 ? gradient.clone() : gradient.permute({3, 2, 1, 0}).contiguous().permute({3, 2, 1, 0});
+    for (auto* optimizer : {&one, &two, &three}) optimizer->step_scaled({.grad_scale = flag(2)});
+    EXPECT_TRUE(strided.grad().equal(expected.grad()));
+  }
+  EXPECT_TRUE(channels_last.is_contiguous(at::MemoryFormat::ChannelsLast));
+  expect_same_bits({channels_last.contiguous(), strided.contiguous()}, {expected, expected});
+}
+
+TYPED_TEST(Optimizers, bad_options_give_pythons_message_and_the_rank) {
+  const auto options = variants(TypeParam{}).front();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [lr, text] :
+       {std::pair(-1.0, "Invalid learning rate: -1.0"), std::pair(nan, "Invalid learning rate: nan"),
+        std::pair(1 / 0.0, "Invalid learning rate: inf")}) {
+    auto bad = options;
+    bad.lr(lr);
+    const auto refused = ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text)));
+    EXPECT_THAT([&] { typename TypeParam::Our(new_parameters(), bad); }, refused);
+    // Set later, as schedules do: the step refuses, and nothing has moved.
+    const auto parameters = new_parameters();
+    typename TypeParam::Our optimizer(parameters, options);
+    optimizer.param_groups()[0].options().set_lr(lr);
+    set_gradients(parameters, 0);
+    EXPECT_THAT([&] { optimizer.step(); }, refused);
+    expect_same_bits(parameters, new_parameters());
+  }
+  EXPECT_THAT([&] { typename TypeParam::Our(std::vector<at::Tensor>{}, options); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer got an empty parameter list")));
+}
+
+TYPED_TEST(Optimizers, bad_gradients_and_scales_are_refused_and_nothing_moves) {
+  const auto options = variants(TypeParam{}).front();
+  auto parameters = new_parameters();
+  typename TypeParam::Our optimizer(parameters, options);
+  set_gradients(parameters, 0);
+  const auto refused = [&](auto action, const char* text) {
+    EXPECT_THAT(action, ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text))));
+    expect_same_bits(parameters, new_parameters());
+  };
+  refused([&] { optimizer.step_scaled({.grad_scale = flag(1).to(at::kDouble)}); }, "grad_scale must be a float32");
+  refused([&] { optimizer.step_scaled({.found_inf = at::zeros({2})}); }, "found_inf must be a float32");
+  parameters[4].mutable_grad() = numbers({129}, 3).to_sparse();
+  refused([&] { optimizer.step(); }, "does not support sparse gradients");
+  const auto complex = at::zeros({2}, at::kComplexFloat).requires_grad_();
+  typename TypeParam::Our other({complex}, options);
+  complex.mutable_grad() = at::ones({2}, at::kComplexFloat);
+  EXPECT_THAT([&] { other.step(); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("requires all the params to be floating point")));
+}
+
+TYPED_TEST(Optimizers, archives_that_do_not_fit_are_refused_and_change_nothing) {
+  const auto options = variants(TypeParam{}).back();
+  const auto parameters = new_parameters();
+  typename TypeParam::Our optimizer(parameters, options);
+  train(optimizer, parameters, 0, 2);
+  const auto other =
+      std::vector{numbers({7, 4}, 1).requires_grad_(), parameters[1], parameters[2], parameters[3], parameters[4]};
+  typename TypeParam::Our other_shape(other, options);
+  typename TypeParam::Our fewer({parameters[0]}, options);
+  train(other_shape, other, 0, 1);
+  for (auto* source : {&other_shape, &fewer}) {
+    std::stringstream archive;
+    torch::save(*source, archive);
+    const auto state = optimizer.parameter_state(parameters[1]);
+    EXPECT_THROW(torch::load(optimizer, archive), std::invalid_argument);
+    EXPECT_TRUE(optimizer.parameter_state(parameters[1]).begin()->second.is_same(state.begin()->second));
+  }
+}
+
+TYPED_TEST(Optimizers, a_step_reads_no_tensor_on_the_host) {
+  const auto parameters = new_parameters();
+  Larc<typename TypeParam::Our> optimizer(parameters, variants(TypeParam{}).back());
+  std::atomic<int> reads = 0;
+  static std::atomic<int>* counter;
+  counter = &reads;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                                   const std::string_view name = function.name();
+                                                   if (name == "aten::item" || name == "aten::_local_scalar_dense")
+                                                     ++*counter;
+                                                   return std::unique_ptr<at::ObserverContext>();
+                                                 }).scopes({at::RecordScope::FUNCTION}));
+  set_gradients(parameters, 0, 16);
+  parameters[0].sum().item();
+  EXPECT_GT(reads.exchange(0), 0);  // the counter works
+  clip_grad_norm_(parameters, 1.0, {.grad_scale = flag(16)});
+  optimizer.step_scaled({.grad_scale = flag(16), .found_inf = flag(0)});
+  optimizer.zero_grad(false);
+  at::removeCallback(handle);
+  EXPECT_EQ(reads, 0);
+}
+
+TEST(SGD, a_skipped_first_step_leaves_zero_momentum) {
+  const auto parameters = new_parameters();
+  SGD optimizer(parameters, SGDOptions(0.1).momentum(0.9));
+  set_gradients(parameters, 0, std::numeric_limits<double>::quiet_NaN());
+  optimizer.step_scaled({.found_inf = flag(1)});
+  for (const auto& parameter : parameters) {
+    EXPECT_TRUE(optimizer.parameter_state(parameter).at("momentum_buffer").equal(at::zeros_like(parameter)));
+  }
+  // Then the next step is as a first one.
+  const auto expected = new_parameters();
+  SGD fresh(expected, SGDOptions(0.1).momentum(0.9));
+  train(optimizer, parameters, 1, 5);
+  train(fresh, expected, 1, 5);
+  expect_same_bits(parameters, expected);
+}
+
+TEST(SGD, options_chain_and_groups_have_their_own) {
+  auto parameters = new_parameters();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector{parameters[0]}, std::make_unique<torch::optim::SGDOptions>(1.0));  // LibTorch's class
+  groups.emplace_back(std::vector{parameters[1]}, std::make_unique<SGDOptions>(SGDOptions(2.0).maximize(true)));
+  groups.emplace_back(std::vector{parameters[4]});
+  SGD optimizer(groups, SGDOptions(4.0).momentum(0.5));
+  optimizer.add_param_group(
+      torch::optim::OptimizerParamGroup({parameters[3]}, std::make_unique<torch::optim::SGDOptions>(8.0)));
+  set_gradients(parameters, 0);
+  optimizer.step();
+  const auto start = new_parameters();
+  EXPECT_TRUE(parameters[0].allclose(start[0] - parameters[0].grad()));
+  EXPECT_TRUE(parameters[1].allclose(start[1] + 2 * parameters[1].grad()));
+  EXPECT_TRUE(parameters[2].equal(start[2]));
+  EXPECT_TRUE(parameters[3].allclose(start[3] - 8 * parameters[3].grad()));
+  EXPECT_TRUE(parameters[4].allclose(start[4] - 4 * parameters[4].grad()));
+  EXPECT_TRUE(optimizer.parameter_state(parameters[0]).empty());
+  EXPECT_EQ(optimizer.parameter_state(parameters[4]).size(), 1);
+}
+
+TEST(SGD, contradicting_options_are_refused) {
+  EXPECT_THAT(
+      [] { SGD(new_parameters(), SGDOptions(0.1).nesterov(true)); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("Nesterov momentum requires a momentum and zero dampening")));
+  EXPECT_THAT([] { SGD(new_parameters(), SGDOptions(0.1).momentum(-0.5)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid momentum value: -0.5")));
+  EXPECT_THAT(
+      [] {
+        Adam(new_parameters(), AdamOptions(0.1).betas({0.9, 1.0}));
+      },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid beta parameter at index 1: 1.0")));
+  EXPECT_THAT([] { AdamW(new_parameters(), AdamWOptions(0.1).eps(-1e-5)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid epsilon value: -1e-05")));
+  EXPECT_THAT([] { Adagrad(new_parameters(), AdagradOptions(0.1).lr_decay(-1)); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid lr_decay value: -1.0")));
+}
+
+TEST(ZeroGrad, both_kinds_work_on_gradients_that_are_views_of_a_bucket) {
+  const auto parameters = new_parameters();
+  SGD optimizer(parameters, SGDOptions(0.1));
+  auto bucket = at::ones({1000});
+  const auto use_bucket = [&] {
+    int64_t offset = 0;
+    for (const auto& parameter : parameters) {
+      parameter.mutable_grad() = bucket.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+      offset += parameter.numel();
+    }
+  };
+  use_bucket();
+  EXPECT_THROW(optimizer.torch::optim::Optimizer::zero_grad(false), c10::Error);
+  optimizer.zero_grad(false);
+  EXPECT_EQ(bucket.sum().item<float>(), 1000 - 7 * 5 - 3 - 1 - 96 - 129);
+  EXPECT_TRUE(parameters[0].grad().is_view());
+  optimizer.zero_grad();
+  for (const auto& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
+}
+
+TEST(ClipGradNorm, limits_the_norm_in_terms_of_unscaled_gradients) {
+  const auto parameters = new_parameters();
+  set_gradients(parameters, 0);
+  std::vector<at::Tensor> flat;
+  for (const auto& parameter : parameters) flat.push_back(parameter.grad().flatten());
+  const auto all = at::cat(flat);
+  for (const double type : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    const double norm = all.norm(type).item<double>();
+    for (const double scale : {1.0, 512.0}) {
+      for (const double limit : {norm / 3, norm * 2}) {
+        set_gradients(parameters, 0, scale);
+        const auto result = clip_grad_norm_(parameters, limit,
+                                            {.norm_type = type, .grad_scale = scale == 1 ? at::Tensor() : flag(scale)});
+        EXPECT_EQ(result.dim(), 0);
+        EXPECT_NEAR(result.item<double>(), norm, 1e-5 * norm);
+        const double factor = std::min(1.0, limit / norm);
+        EXPECT_TRUE(parameters[0].grad().allclose(numbers({7, 5}, 1000) * factor * scale, 1e-5));
+        EXPECT_TRUE(parameters[4].grad().allclose(numbers({129}, 1004) * factor * scale, 1e-5));
+      }
+    }
+  }
+  EXPECT_EQ(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>(), 0);
+}
+
+TEST(ClipGradNorm, refuses_what_is_not_finite_only_when_asked) {
+  const auto parameters = new_parameters();
+  set_gradients(parameters, 0, std::numeric_limits<double>::infinity());
+  EXPECT_THAT([&] { clip_grad_norm_(parameters, 1, {.error_if_nonfinite = true}); },
+              ThrowsMessage<std::runtime_error>(
+                  HasSubstr("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
+  EXPECT_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
+  EXPECT_THROW(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
+  EXPECT_THROW(clip_grad_norm_(parameters, 1, {.grad_scale = at::ones({3})}), std::invalid_argument);
+  set_gradients(parameters, 0, 10);
+  clip_grad_value_(parameters, 0.5);
+  EXPECT_TRUE(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
+}
+
+TEST(Larc, gives_each_layer_apexs_rate) {
+  for (const bool clip : {true, false}) {
+    for (const double scale : {0.0, 64.0}) {
+      auto parameters = new_parameters();
+      parameters[1] = at::zeros({3}).requires_grad_();  // a layer without norm is left alone
+      const double lr = 0.01, decay = 0.1, trust = 0.002, eps = 1e-8;
+      Larc<SGD> optimizer(parameters, SGDOptions(lr).weight_decay(decay),
+                          LarcOptions{.trust_coefficient = trust, .clip = clip, .eps = eps});
+      std::vector<at::Tensor> expected;
+      set_gradients(parameters, 0);
+      for (const auto& parameter : parameters) {
+        const double p = parameter.norm().item<double>(), g = parameter.grad().norm().item<double>();
+        double rate = trust * p / (g + p * decay + eps);
+        if (clip) rate = std::min(rate / lr, 1.0);
+        const auto gradient = p == 0 ? parameter.grad() : (parameter.grad() + decay * parameter.detach()) * rate;
+        expected.push_back(parameter.detach() - lr * gradient);
+      }
+      if (scale == 0) {
+        optimizer.step();
+      } else {
+        set_gradients(parameters, 0, scale);
+        optimizer.step_scaled({.grad_scale = flag(scale), .found_inf = flag(0)});
+      }
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(parameters[i].allclose(expected[i], 1e-5, 1e-7)) << i;
+      EXPECT_EQ(static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).weight_decay(), decay);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp::optim

@@ -1,0 +1,135 @@
+// What schedules refuse, what their states survive, and how the learning rate is scaled. Values are compared with
+// Python's in schedules_test.py.
+#include "schedules/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "schedules/plateau.h"
+#include "schedules/scale_lr.h"
+
+namespace ddp::schedules {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+template <typename Action>
+void refused(Action action, const char* text) {
+  EXPECT_THAT(action, ThrowsMessage<std::invalid_argument>(testing::AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text))));
+}
+
+TEST(Schedule, options_out_of_range_give_pythons_message_and_the_rank) {
+  refused([] { linear({.start_factor = 0}); },
+          "Starting multiplicative factor expected to be greater than 0 and less or equal to 1.");
+  refused([] { linear({.end_factor = 1.5}); }, "Ending multiplicative factor expected to be between 0 and 1.");
+  refused([] { linear({.total_iters = 0}); }, "total_iters, but got 0");
+  refused([] { constant({.factor = 1.1}); }, "Constant multiplicative factor expected to be between 0 and 1.");
+  refused([] { cosine({.t_max = 0}); }, "T_max, but got 0");
+  refused([] { cosine_warm_restarts({.t_0 = 0}); }, "Expected positive integer T_0, but got 0");
+  refused([] { cosine_warm_restarts({.t_0 = 1, .t_mult = 0}); }, "Expected integer T_mult >= 1, but got 0");
+  refused([] { polynomial({.total_iters = 0}); }, "total_iters, but got 0");
+  refused([] { step({.step_size = 0}); }, "step_size, but got 0");
+  refused([] { one_cycle({.max_lr = {1}, .total_steps = 0}); }, "Expected positive integer total_steps, but got 0");
+  refused([] { one_cycle({.max_lr = {1}, .total_steps = 9, .pct_start = 2}); },
+          "Expected float between 0 and 1 pct_start, but got 2.0");
+  refused([] { lambda(std::vector<Lambda>{}); }, "got 0");
+  refused([] { lambda(Lambda{}); }, "lr_lambda should be a function");
+  refused([] { linear_warmup(10, 0); }, "world size");
+  refused([] { sequential({}, {}); }, "SequentialLR expects at least one scheduler, but got no scheduler.");
+  refused(
+      [] {
+        sequential({linear(), linear()}, {});
+      },
+      "got number of schedulers 2 and the number of milestones to be equal to 0");
+  refused([] { sequential({linear(), linear(), linear()}, {9, 3}); }, "milestones must increase");
+  refused([] { sequential({linear(), chained({linear()})}, {9}); }, "the schedule at index 1");
+  refused([] { chained({}); }, "ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.");
+  refused([] { Plateau({.factor = 1}); }, "Factor should be < 1.0.");
+}
+
+TEST(Schedule, groups_that_do_not_fit_are_refused) {
+  Groups two = {{.lr = 1}, {.lr = 2}};
+  refused(
+      [&] {
+        lambda({[](int64_t) { return 1.0; }, [](int64_t) { return 1.0; }, [](int64_t) { return 1.0; }}).start(two);
+      },
+      "Expected 2 lr_lambdas, but got 3");
+  refused([&] { one_cycle({.max_lr = {1, 2, 3}, .total_steps = 9}).start(two); }, "max_lr must have the same length");
+  refused([&] { one_cycle({.max_lr = {1}, .total_steps = 9}).start(two); },
+          "optimizer must support momentum or beta1 with `cycle_momentum` option enabled");
+  auto schedule = exponential({.gamma = 0.5});
+  schedule.start(two);
+  two.push_back({.lr = 3});
+  refused([&] { schedule.step(two); }, "2 parameter groups, but there are 3");
+  refused([&] { Plateau({.min_lr = {1, 2}}).step(1, two); }, "min_lr must have the same length");
+}
+
+TEST(Schedule, a_one_cycle_ends_with_its_last_step) {
+  Groups groups = {{.lr = 1}};
+  auto schedule = one_cycle({.max_lr = {1}, .total_steps = 3, .cycle_momentum = false});
+  schedule.start(groups);
+  for (int i = 0; i < 3; ++i) schedule.step(groups);
+  const double last = groups[0].lr;
+  refused([&] { schedule.step(groups); }, "Tried to step 4 times. The specified number of total steps is 3");
+  EXPECT_EQ(groups[0].lr, last);
+}
+
+TEST(Schedule, a_copy_goes_on_by_itself) {
+  Groups groups = {{.lr = 1}};
+  auto schedule = exponential({.gamma = 0.5});
+  schedule.start(groups);
+  auto copy = schedule;
+  Groups copied = groups;
+  schedule.step(groups);
+  schedule.step(groups);
+  copy.step(copied);
+  EXPECT_EQ(groups[0].lr, 0.25);
+  EXPECT_EQ(copied[0].lr, 0.5);
+}
+
+TEST(Schedule, damaged_states_are_refused_and_change_nothing) {
+  Groups groups = {{.lr = 1}};
+  auto schedule = sequential({linear({.total_iters = 2}), cosine({.t_max = 9})}, {2});
+  schedule.start(groups);
+  schedule.step(groups);
+  const auto state = schedule.save();
+  auto later = schedule;
+  Groups later_groups = groups;
+  later.step(later_groups);
+  for (
+      const auto* bad :
+      {"", "{", "[]", "null", R"({"type":"SequentialLR"})",
+       R"({"type":"SequentialLR","last_epoch":-3,"_schedulers":[]})",
+       R"({"type":"SequentialLR","last_epoch":1,"_schedulers":[1,2]})",
+       R"({"type":"SequentialLR","last_epoch":1,"_schedulers":[{"type":"LinearLR","last_epoch":1,"_step_count":1,"base_lrs":[1]},{"type":"StepLR"}]})",
+       R"({"type":"ChainedScheduler","_schedulers":[]})"}) {
+    EXPECT_THROW(later.load(bad), std::invalid_argument) << bad;
+  }
+  EXPECT_NE(later.save(), state);
+  later.load(state);
+  EXPECT_EQ(later.save(), state);
+  Plateau plateau;
+  for (const auto* bad :
+       {"", "3", R"({"type":"ReduceLROnPlateau","last_epoch":-1,"cooldown_counter":0,"num_bad_epochs":0})"}) {
+    EXPECT_THROW(plateau.load(bad), std::invalid_argument) << bad;
+  }
+}
+
+TEST(ScaleLr, grows_with_the_ranks_with_their_root_or_by_a_factor) {
+  EXPECT_EQ(scale_lr(0.1, 8), 0.8);
+  EXPECT_EQ(scale_lr(0.1, 4, LrScaling::sqrt()), 0.2);
+  EXPECT_EQ(scale_lr(0.1, 8, LrScaling::factor(3)), 0.1 * 3);
+  EXPECT_EQ(scale_lr(0.1, 1), 0.1);
+  refused([] { scale_lr(0.1, 0); }, "the world size must be at least 1, got 0");
+  refused([] { scale_lr(std::nan(""), 2); }, "Invalid learning rate: nan");
+  refused([] { scale_lr(-1, 2); }, "Invalid learning rate: -1.0");
+  refused([] { scale_lr(1, 2, LrScaling::factor(std::numeric_limits<double>::infinity())); }, "Invalid factor: inf");
+}
+
+}  // namespace
+}  // namespace ddp::schedules

@@ -1,0 +1,356 @@
+// The sharded optimizer gives the unsharded one's bits with a share of its memory; schedules on optimizers and over
+// ranks.
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+
+#include <filesystem>
+#include <mutex>
+#include <sstream>
+#include <stdexcept>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/collectives.h"
+#include "ddp/distributed_data_parallel.h"
+#include "optim/adagrad.h"
+#include "optim/adam.h"
+#include "optim/larc.h"
+#include "optim/lr_scheduler.h"
+#include "optim/reduce_lr_on_plateau.h"
+#include "optim/sgd.h"
+#include "optim/zero_redundancy_optimizer.h"
+#include "tests/optim/numbers.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using optim::AdagradOptions;
+using optim::AdamWOptions;
+using optim::SGDOptions;
+using test::expect_same_bits;
+using test::new_parameters;
+using test::run_ranks;
+using test::set_gradients;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+size_t state_bytes(const optim::FusedOptimizer& optimizer, const std::vector<at::Tensor>& parameters) {
+  size_t bytes = 0;
+  for (const auto& parameter : parameters) {
+    for (const auto& [name, tensor] : optimizer.parameter_state(parameter)) bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
+void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters, int first, int steps) {
+  for (int step = first; step < first + steps; ++step) {
+    set_gradients(parameters, step);
+    optimizer.step();
+  }
+}
+
+TEST(Partition, is_pythons) {
+  optim::Partition three(3);
+  EXPECT_THAT(three.add_group({35, 3, 1, 96, 129}), ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(0, 1, 2)));
+  EXPECT_THAT(three.add_group({10, 10, 10, 0, 200}), ElementsAre(IsEmpty(), ElementsAre(0, 1, 2, 3), ElementsAre(4)));
+  EXPECT_THAT(three.elements(), ElementsAre(129, 126, 239));
+  optim::Partition two(2);
+  EXPECT_THAT(two.add_group({5, 5, 5, 5, 5}), ElementsAre(ElementsAre(0, 2, 4), ElementsAre(1, 3)));
+}
+
+struct Case {
+  int size;
+  test::Wire wire;
+  bool views;
+};
+
+class Zero : public testing::TestWithParam<Case> {
+ protected:
+  template <typename Local, typename Options>
+  void expect_unsharded_bits(const Options& options) {
+    const auto expected = new_parameters();
+    Local unsharded(expected, options);
+    train(unsharded, expected, 0, 6);
+    unsharded.param_groups()[0].options().set_lr(0.01);
+    train(unsharded, expected, 6, 4);
+    const size_t whole = state_bytes(unsharded, expected);
+    std::atomic<size_t> together = 0;
+    const auto body = [&](const GroupHandle& group) {
+      const auto parameters = new_parameters();
+      ZeroRedundancyOptimizer<Local> optimizer(
+          parameters, options, group, {.parameters_as_bucket_view = GetParam().views, .bucket_cap_bytes = 400});
+      train(optimizer, parameters, 0, 6);
+      optimizer.param_groups()[0].options().set_lr(0.01);
+      train(optimizer, parameters, 6, 4);
+      expect_same_bits(parameters, expected);
+      together += state_bytes(optimizer.local(), parameters);
+    };
+    run_ranks(GetParam().size, body, {.wire = GetParam().wire});
+    EXPECT_EQ(together, whole);
+  }
+};
+
+TEST_P(Zero, has_the_unsharded_optimizers_bits_and_its_state_once) {
+  expect_unsharded_bits<optim::SGD>(SGDOptions(0.1).momentum(0.9));
+  expect_unsharded_bits<optim::AdamW>(AdamWOptions(0.02).amsgrad(true));
+  expect_unsharded_bits<optim::Adagrad>(AdagradOptions(0.1).lr_decay(0.1));
+  expect_unsharded_bits<optim::Larc<optim::SGD>>(SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
+}
+
+TEST_P(Zero, consolidated_state_moves_to_an_unsharded_optimizer_and_back) {
+  const auto expected = new_parameters();
+  optim::AdamW straight(expected, AdamWOptions(0.02));
+  train(straight, expected, 0, 9);
+  const auto body = [&](const GroupHandle& group) {
+    const auto parameters = new_parameters();
+    ZeroRedundancyOptimizer<optim::AdamW> sharded(parameters, AdamWOptions(0.02), group,
+                                                  {.parameters_as_bucket_view = GetParam().views});
+    train(sharded, parameters, 0, 3);
+    const int last = group.size() - 1;
+    std::stringstream archive;
+    EXPECT_THAT([&] { torch::save(sharded, archive); },
+                ThrowsMessage<std::runtime_error>(HasSubstr("Optimizer state has not been consolidated on this rank")));
+    sharded.consolidate_state(last);
+    std::string saved;
+    if (group.rank() == last) {
+      std::stringstream text;
+      torch::save(sharded, text);
+      saved = text.str();
+    }
+    saved = broadcast_string(saved, last, group);
+
+    optim::AdamW unsharded(parameters, AdamWOptions(9));
+    std::stringstream(saved).swap(archive);
+    torch::load(unsharded, archive);
+    train(unsharded, parameters, 3, 3);
+    std::stringstream back;
+    torch::save(unsharded, back);
+    ZeroRedundancyOptimizer<optim::AdamW> again(parameters, AdamWOptions(9), group);
+    torch::load(again, back);
+    train(again, parameters, 6, 3);
+    expect_same_bits(parameters, expected);
+    again.consolidate_state(0);
+    train(again, parameters, 9, 1);  // what was consolidated is old now
+    EXPECT_THROW(again.parameter_state(parameters[0]), std::runtime_error);
+  };
+  run_ranks(GetParam().size, body, {.wire = GetParam().wire});
+}
+
+INSTANTIATE_TEST_SUITE_P(ranks, Zero,
+                         testing::Values(Case{1, test::Wire::kGloo, false}, Case{2, test::Wire::kGloo, false},
+                                         Case{2, test::Wire::kLate, true}, Case{3, test::Wire::kGloo, true},
+                                         Case{3, test::Wire::kLate, false}, Case{4, test::Wire::kGloo, false}));
+
+TEST(ZeroMemory, each_rank_keeps_its_share_of_the_state) {
+  for (const int size : {2, 3, 4}) {
+    std::mutex mutex;
+    std::vector<size_t> bytes;
+    run_ranks(size, [&](const GroupHandle& group) {
+      std::vector<at::Tensor> parameters;
+      for (int i = 0; i < 24; ++i) parameters.push_back(test::numbers({100, 10}, i).requires_grad_());
+      ZeroRedundancyOptimizer<optim::Adam> optimizer(parameters, optim::AdamOptions(0.1), group);
+      train(optimizer, parameters, 0, 1);
+      const std::lock_guard lock(mutex);
+      bytes.push_back(state_bytes(optimizer.local(), parameters));
+    });
+    const size_t whole = 24 * (2 * 1000 * sizeof(float) + sizeof(float));
+    for (const size_t own : bytes) EXPECT_EQ(own, whole / static_cast<size_t>(size));
+    std::printf("ZeRO-1, Adam, %d ranks: %zu of %zu bytes of state a rank\n", size, bytes.front(), whole);
+  }
+}
+
+TEST(ZeroGroups, a_group_that_is_added_later_is_dealt_out_as_well) {
+  const auto expected = new_parameters();
+  optim::SGD unsharded({expected[0], expected[4]}, SGDOptions(0.1).momentum(0.9));
+  const torch::optim::OptimizerParamGroup later({expected[1], expected[3]}, std::make_unique<SGDOptions>(0.5));
+  set_gradients(expected, 0);
+  unsharded.step();
+  unsharded.add_param_group(later);
+  train(unsharded, expected, 1, 3);
+  for (const bool views : {false, true}) {
+    run_ranks(3, [&](const GroupHandle& group) {
+      const auto parameters = new_parameters();
+      ZeroRedundancyOptimizer<optim::SGD> optimizer({parameters[0], parameters[4]}, SGDOptions(0.1).momentum(0.9),
+                                                    group, {.parameters_as_bucket_view = views});
+      set_gradients(parameters, 0);
+      optimizer.step();
+      static_cast<torch::optim::Optimizer&>(optimizer).add_param_group(
+          torch::optim::OptimizerParamGroup({parameters[1], parameters[3]}, std::make_unique<SGDOptions>(0.5)));
+      train(optimizer, parameters, 1, 3);
+      expect_same_bits(parameters, expected);
+    });
+  }
+}
+
+TEST(ZeroScaled, every_rank_skips_what_found_inf_says) {
+  run_ranks(2, [](const GroupHandle& group) {
+    const auto parameters = new_parameters();
+    ZeroRedundancyOptimizer<optim::Adam> optimizer(parameters, optim::AdamOptions(0.1), group);
+    set_gradients(parameters, 0, 8);
+    const auto flag = [](double value) { return at::scalar_tensor(value, at::kFloat); };
+    optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(1)});
+    expect_same_bits(parameters, new_parameters());
+    optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(0)});
+    const auto expected = new_parameters();
+    optim::Adam unsharded(expected, optim::AdamOptions(0.1));
+    train(unsharded, expected, 0, 1);
+    expect_same_bits(parameters, expected);
+  });
+}
+
+TEST(ZeroErrors, name_rank_and_difference) {
+  const auto differing = [](const GroupHandle& group) {
+    const auto parameter = test::numbers({2 + group.rank()}, 0).requires_grad_();
+    ZeroRedundancyOptimizer<optim::SGD>({parameter}, SGDOptions(0.1), group);
+  };
+  EXPECT_THAT([&] { run_ranks(2, differing); }, ThrowsMessage<std::runtime_error>(testing::AllOf(
+                                                    HasSubstr("rank 0 has a parameter Float of shape [2]"),
+                                                    HasSubstr("rank 1 has a parameter Float of shape [3]"))));
+  const auto group = test::unconnected_rank(1, 1 + 1);
+  EXPECT_THAT([&] { ZeroRedundancyOptimizer<optim::SGD>(std::vector<at::Tensor>{}, SGDOptions(0.1), group); },
+              ThrowsMessage<std::invalid_argument>(testing::AllOf(
+                  HasSubstr("rank 1 of 2"), HasSubstr("ZeroRedundancyOptimizer got an empty parameter list"))));
+  run_ranks(2, [](const GroupHandle& ranks) {
+    ZeroRedundancyOptimizer<optim::SGD> optimizer(new_parameters(), SGDOptions(0.1), ranks);
+    EXPECT_THAT([&] { optimizer.consolidate_state(2); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("there is no rank 2")));
+    EXPECT_THROW(optimizer.rank_of(at::zeros({2})), std::invalid_argument);
+  });
+}
+
+torch::nn::Linear new_net() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::nn::Linear net(6, 5);
+  const torch::NoGradGuard no_grad;
+  net->weight.copy_(test::numbers({5, 6}, 1));
+  net->bias.copy_(test::numbers({5}, 2));
+  return net;
+}
+
+// Ranks have 3, 4 and 5 batches; the last joiner's weights are everyone's.
+TEST(ZeroJoin, ranks_without_inputs_go_on_updating_their_share) {
+  std::vector<at::Tensor> expected;
+  for (const bool sharded : {false, true}) {
+    run_ranks(3, [&](const GroupHandle& group) {
+      auto net = new_net();
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      std::unique_ptr<optim::FusedOptimizer> optimizer;
+      std::vector<Joinable*> joinables = {&model->joinable()};
+      if (sharded) {
+        auto zero =
+            std::make_unique<ZeroRedundancyOptimizer<optim::AdamW>>(net->parameters(), AdamWOptions(0.05), group);
+        joinables.push_back(zero.get());
+        optimizer = std::move(zero);
+      } else {
+        optimizer = std::make_unique<optim::AdamW>(net->parameters(), AdamWOptions(0.05));
+      }
+      join(joinables, [&] {
+        for (int step = 0; step < 3 + group.rank(); ++step) {
+          optimizer->zero_grad();
+          model(test::numbers({4, 6}, 100 + step * 3 + group.rank())).square().sum().backward();
+          optimizer->step();
+        }
+      });
+      if (!sharded && group.rank() == 2) expected = {net->weight.detach().clone(), net->bias.detach().clone()};
+      if (sharded) expect_same_bits({net->weight, net->bias}, expected);
+    });
+  }
+}
+
+TEST(ZeroCheckpoint, rank_0_saves_and_every_rank_loads_its_share) {
+  const auto folder = std::filesystem::temp_directory_path() / ("zero_checkpoint." + std::to_string(getpid()));
+  const auto step = [](torch::nn::Linear& net, optim::FusedOptimizer& optimizer, int salt) {
+    optimizer.zero_grad();
+    net(test::numbers({4, 6}, salt)).square().sum().backward();
+    optimizer.step();
+  };
+  auto straight = new_net();
+  optim::Adam alone(straight->parameters(), optim::AdamOptions(0.1).maximize(true));
+  for (int i = 0; i < 4; ++i) step(straight, alone, i);
+  run_ranks(2, [&](const GroupHandle& group) {
+    auto net = new_net();
+    ZeroRedundancyOptimizer<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(0.1).maximize(true), group);
+    for (int i = 0; i < 2; ++i) step(net, optimizer, i);
+    optimizer.consolidate_state();
+    save_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = optimizer}, group);
+  });
+  run_ranks(3, [&](const GroupHandle& group) {
+    auto net = new_net();
+    ZeroRedundancyOptimizer<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(7), group);
+    load_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = optimizer}, group);
+    for (int i = 2; i < 4; ++i) step(net, optimizer, i);
+    expect_same_bits({net->weight, net->bias}, {straight->weight, straight->bias});
+    // LibTorch's own cannot maximize.
+    torch::optim::Adam torchs(net->parameters(), torch::optim::AdamOptions(1));
+    EXPECT_THAT([&] { load_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = torchs}, group); },
+                ThrowsMessage<std::runtime_error>(HasSubstr("it maximizes")));
+    torch::optim::SGD other(net->parameters(), torch::optim::SGDOptions(1));
+    EXPECT_THAT([&] { load_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = other}, group); },
+                ThrowsMessage<std::runtime_error>(HasSubstr("but the optimizer is SGD")));
+  });
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LrScheduler, sets_rates_and_momenta_of_ours_and_torchs_optimizers) {
+  const auto parameters = new_parameters();
+  torch::optim::SGD torchs(parameters, torch::optim::SGDOptions(1.0).momentum(0.5));
+  optim::AdamW ours(parameters, AdamWOptions(1.0));
+  const auto schedule = schedules::one_cycle({.max_lr = {2.0}, .total_steps = 10});
+  optim::LrScheduler one(torchs, schedule), two(ours, schedule);
+  for (int i = 0; i < 3; ++i) {
+    one.step();
+    two.step();
+  }
+  const auto& sgd = static_cast<torch::optim::SGDOptions&>(torchs.param_groups()[0].options());
+  const auto& adamw = static_cast<AdamWOptions&>(ours.param_groups()[0].options());
+  EXPECT_EQ(sgd.lr(), one.get_last_lr()[0]);
+  EXPECT_EQ(adamw.lr(), sgd.lr());
+  EXPECT_EQ(std::get<0>(adamw.betas()), sgd.momentum());
+  EXPECT_NE(sgd.momentum(), 0.5);
+
+  optim::Adagrad none(parameters, AdagradOptions(1.0));
+  EXPECT_THAT([&] { optim::LrScheduler(none, schedule); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer must support momentum or beta1")));
+}
+
+TEST(LrScheduler, interval_makes_steps_of_iterations_and_a_state_goes_on_where_it_was) {
+  const auto parameters = new_parameters();
+  optim::SGD optimizer(parameters, SGDOptions(1.0));
+  const optim::LrSchedulerOptions options{.interval = 4};
+  optim::LrScheduler scheduler(optimizer, schedules::exponential({.gamma = 0.5}), options);
+  for (int i = 0; i < 9; ++i) scheduler.step();
+  EXPECT_EQ(scheduler.get_last_lr()[0], 0.25);
+  const auto state = scheduler.save();
+  optim::SGD other(parameters, SGDOptions(1.0));
+  optim::LrScheduler resumed(other, schedules::exponential({.gamma = 0.5}), options);
+  resumed.load(state);
+  EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.25);
+  for (int i = 0; i < 3; ++i) resumed.step();
+  EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.125);
+  const auto before = resumed.save();
+  for (const auto* bad : {"", "[]", "{}", R"({"calls":1,"groups":[]})"})
+    EXPECT_THROW(resumed.load(bad), std::invalid_argument);
+  optim::LrScheduler another(other, schedules::cosine({.t_max = 3}));
+  EXPECT_THROW(another.load(state), std::invalid_argument);
+  EXPECT_EQ(resumed.save(), before);
+  EXPECT_THROW(optim::LrScheduler(other, schedules::linear(), {.interval = 0}), std::invalid_argument);
+}
+
+TEST(ReduceLROnPlateau, all_ranks_decide_alike_by_the_mean) {
+  run_ranks(3, [](const GroupHandle& group) {
+    optim::SGD optimizer(new_parameters(), SGDOptions(1.0));
+    optim::ReduceLROnPlateau plateau(optimizer, group, {.factor = 0.5, .patience = 1});
+    // On rank 0 it gets better every time, on the others worse: the mean stands still.
+    for (int i = 0; i < 3; ++i) plateau.step(group.rank() == 0 ? 10.0 - 2 * i : 10.0 + i);
+    EXPECT_EQ(plateau.get_last_lr()[0], 0.5);
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.5);
+  });
+}
+
+}  // namespace
+}  // namespace ddp

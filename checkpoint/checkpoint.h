@@ -18,7 +18,7 @@ namespace ddp {
 /// What a checkpoint saves and restores.
 struct CheckpointState {
   ModuleRef model;
-  /// torch::optim::SGD, Adam or AdamW over parameters of `model`.
+  /// SGD, Adam, AdamW or Adagrad of torch::optim or ddp::optim over parameters of `model`.
   std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
 };
 

@@ -65,7 +65,9 @@ void join(const std::vector<Joinable*>& joinables, const std::function<void()>& 
   }
   std::vector<std::unique_ptr<JoinHook>> hooks;
   hooks.reserve(joinables.size());
-  for (Joinable* joinable : joinables) hooks.push_back(joinable->join_hook(options));
+  JoinOptions effective = options;
+  for (const Joinable* joinable : joinables) effective.shadow_gradients |= joinable->needs_gradients();
+  for (Joinable* joinable : joinables) hooks.push_back(joinable->join_hook(effective));
   const JoinScope scope(joinables, options);
   body();
   if (!options.enable) return;

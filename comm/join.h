@@ -24,6 +24,9 @@ struct JoinOptions {
   bool throw_on_early_termination = false;
   /// Gradients are divided by the group's size whatever happens; false: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
+  /// Ranks without inputs get the reduced gradients of the iterations that they shadow. join() sets it when a joinable
+  /// needs them.
+  bool shadow_gradients = false;
 };
 
 /// What a rank that has joined does for one Joinable.
@@ -53,6 +56,8 @@ class Joinable {
   /// Where the small tensors of the protocol live.
   virtual c10::Device join_device() const = 0;
   virtual const GroupHandle& join_group() const = 0;
+  /// Whether its shadowed iterations work with the model's gradients, as a sharded optimizer's do.
+  virtual bool needs_gradients() const { return false; }
 
  protected:
   Joinable() = default;

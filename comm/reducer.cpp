@@ -1,6 +1,7 @@
 #include "comm/reducer.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <sstream>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "comm/bucket_tuner.h"
@@ -213,15 +215,18 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     rebuild();
   }
 
-  void shadow_backward() {
+  void shadow_backward(bool keep_gradients) {
     std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
     auto buckets = engine_->get_grad_buckets(/*return_zero_tensors=*/true);
     for (c10d::GradBucket& bucket : buckets) reductions.push_back(engine_->run_comm_hook(bucket));
     for (const auto& reduction : reductions) reduction->waitAndThrow();
+    at::Tensor used_anywhere;
     if (options_.find_unused_parameters) {
       std::vector<at::Tensor> used{engine_->get_local_used_map_on_device()};
       engine_group()->allreduce(used)->wait();
+      used_anywhere = used.front();
     }
+    if (keep_gradients) take_gradients(buckets, reductions, used_anywhere);
     engine_->push_rebuilt_params_for_all_indices();
   }
 
@@ -357,6 +362,35 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     measured_from_.reset();
   }
 
+  // What the other ranks have reduced becomes this rank's gradients, but for parameters that none of them has used.
+  void take_gradients(std::vector<c10d::GradBucket>& buckets,
+                      const std::vector<c10::intrusive_ptr<c10::ivalue::Future>>& reductions,
+                      const at::Tensor& used_anywhere) {
+    const at::NoGradGuard no_grad;
+    std::unordered_set<const void*> unused;
+    if (used_anywhere.defined()) {
+      const at::Tensor used = used_anywhere.cpu().ne(0);
+      for (size_t i = 0; i < parameters_.size(); ++i) {
+        if (!used.const_data_ptr<bool>()[i]) unused.insert(parameters_[i].unsafeGetTensorImpl());
+      }
+    }
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      at::Tensor reduced = c10d::detail::parseCppCommHookResult(reductions[i]->value());
+      const auto bucket_parameters = buckets[i].getParameters();
+      if (reduced.is_sparse()) {
+        bucket_parameters.front().mutable_grad() = reduced.clone();
+        continue;
+      }
+      buckets[i].setBuffer(reduced);
+      const auto gradients = buckets[i].getGradients();
+      for (size_t j = 0; j < gradients.size(); ++j) {
+        if (unused.contains(bucket_parameters[j].unsafeGetTensorImpl())) continue;
+        // A copy in the parameter's layout and dtype, as a backward would leave it.
+        bucket_parameters[j].mutable_grad() = at::empty_like(bucket_parameters[j].detach()).copy_(gradients[j]);
+      }
+    }
+  }
+
   void swap_views_for_aliases() {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       at::Tensor& gradient = parameters_[i].mutable_grad();
@@ -417,8 +451,8 @@ void GradientReducer::reduce_after_backward() {
 void GradientReducer::shadow_forward() {
   impl_->shadow_forward();
 }
-void GradientReducer::shadow_backward() {
-  impl_->shadow_backward();
+void GradientReducer::shadow_backward(bool keep_gradients) {
+  impl_->shadow_backward(keep_gradients);
 }
 void GradientReducer::stop_tuning() {
   impl_->stop_tuning();

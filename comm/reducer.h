@@ -72,7 +72,8 @@ class GradientReducer {
 
   /// What a rank that has joined does in place of a forward and of a backward.
   void shadow_forward();
-  void shadow_backward();
+  /// `keep_gradients`: the parameters get the gradients that the other ranks have reduced.
+  void shadow_backward(bool keep_gradients = false);
   /// Bucket sizes are not changed any more; for join().
   void stop_tuning();
 

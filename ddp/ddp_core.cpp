@@ -306,7 +306,7 @@ DdpLoggingData DdpCore::logging_data() const {
 std::unique_ptr<JoinHook> DdpCore::join_hook(const JoinOptions& options) {
   divide_by_initial_world_size_ = options.divide_by_initial_world_size;
   if (reducer_) reducer_->stop_tuning();
-  return std::make_unique<DdpJoinHook>(*this);
+  return std::make_unique<DdpJoinHook>(*this, options.shadow_gradients);
 }
 
 NoSyncGuard::NoSyncGuard(std::shared_ptr<DdpCore> core) : core_(std::move(core)), previous_(core_->sync_enabled()) {

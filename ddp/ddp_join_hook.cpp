@@ -13,7 +13,7 @@ void DdpJoinHook::main_hook() {
     if (!buffers.empty()) broadcast_coalesced(buffers, core_.common_rank(false), core_.group_);
   }
   core_.buffers_stale_ = core_.any_rank_reduces(false);
-  if (core_.buffers_stale_) core_.reducer_->shadow_backward();
+  if (core_.buffers_stale_) core_.reducer_->shadow_backward(keep_gradients_);
 }
 
 void DdpJoinHook::post_hook(bool is_last_joiner) {

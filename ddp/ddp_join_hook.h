@@ -7,7 +7,7 @@ namespace ddp {
 
 class DdpJoinHook final : public JoinHook {
  public:
-  explicit DdpJoinHook(DdpCore& core) : core_(core) {}
+  DdpJoinHook(DdpCore& core, bool keep_gradients) : core_(core), keep_gradients_(keep_gradients) {}
 
   void main_hook() override;
   /// Takes the last joiner's parameters and buffers.
@@ -15,6 +15,7 @@ class DdpJoinHook final : public JoinHook {
 
  private:
   DdpCore& core_;
+  bool keep_gradients_;
 };
 
 }  // namespace ddp

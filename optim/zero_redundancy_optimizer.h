@@ -54,6 +54,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override;
   const GroupHandle& join_group() const override { return group_; }
+  bool needs_gradients() const override { return true; }
 
  protected:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;

@@ -1,5 +1,6 @@
 // Continues a run that Python or C++ has saved: interop_program MODEL OPTIMIZER SOURCE TARGET FIRST STEPS. MODEL is
-// lenet or resnet18, OPTIMIZER sgd or adam; SOURCE and TARGET are .pt or .safetensors files, or for SOURCE - nothing.
+// lenet or resnet18, OPTIMIZER sgd, adam or ddp::optim's fused_sgd, fused_adam, fused_adamw, fused_adagrad; SOURCE and
+// TARGET are .pt or .safetensors files, or for SOURCE - nothing.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -15,6 +16,9 @@
 #include "checkpoint/tensor_files.h"
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
+#include "optim/adagrad.h"
+#include "optim/adam.h"
+#include "optim/sgd.h"
 
 namespace {
 
@@ -26,6 +30,15 @@ void run(Net net, char** arguments) {
   if (optimizer_name == "sgd") {
     optimizer = std::make_unique<torch::optim::SGD>(net->parameters(),
                                                     torch::optim::SGDOptions(0.01).momentum(0.9).weight_decay(1e-4));
+  } else if (optimizer_name == "fused_sgd") {
+    optimizer =
+        std::make_unique<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(9));  // Python's file decides
+  } else if (optimizer_name == "fused_adam") {
+    optimizer = std::make_unique<ddp::optim::Adam>(net->parameters(), ddp::optim::AdamOptions(9));
+  } else if (optimizer_name == "fused_adamw") {
+    optimizer = std::make_unique<ddp::optim::AdamW>(net->parameters(), ddp::optim::AdamWOptions(9));
+  } else if (optimizer_name == "fused_adagrad") {
+    optimizer = std::make_unique<ddp::optim::Adagrad>(net->parameters(), ddp::optim::AdagradOptions(9));
   } else {
     optimizer = std::make_unique<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(1e-3));
   }

@@ -26,12 +26,22 @@ import parity_train  # noqa: E402
 PROGRAM = sys.argv.pop(1)
 torch.set_num_threads(1)
 
+FUSED = {
+    "fused_sgd": (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4, "nesterov": True}),
+    "fused_adam": (torch.optim.Adam, {"lr": 1e-3, "amsgrad": True}),
+    "fused_adamw": (torch.optim.AdamW, {"lr": 1e-3, "maximize": True}),
+    "fused_adagrad": (torch.optim.Adagrad, {"lr": 1e-2, "lr_decay": 0.1}),
+}
+
 
 def make(model, optimizer):
     torch.manual_seed(0)
     net = parity_train.LeNet() if model == "lenet" else parity_train.ResNet18()
     if optimizer == "sgd":
         return net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    if optimizer in FUSED:
+        kind, options = FUSED[optimizer]
+        return net, kind(net.parameters(), fused=True, **options)
     return net, torch.optim.Adam(net.parameters(), lr=1e-3)
 
 
@@ -84,6 +94,22 @@ class InteropTest(unittest.TestCase):
                 cpp(model, "sgd", self.path("a.pt"), self.path("b.pt"), 2, 2)
                 other, its_optimizer = make(model, "sgd")
                 load(self.path("b.pt"), other, its_optimizer)
+                train(other, its_optimizer, 4, 2)
+                pt_python.same(dict(other.state_dict()), dict(net.state_dict()))
+                pt_python.same(its_optimizer.state_dict()["state"], optimizer.state_dict()["state"])
+
+    def test_fused_optimizers_begun_in_python_go_on_in_cpp_and_come_back(self):
+        for name in FUSED:
+            with self.subTest(name):
+                net, optimizer = make("lenet", name)
+                train(net, optimizer, 0, 2)
+                save(self.path("a.pt"), net, optimizer)
+                train(net, optimizer, 2, 4)
+                cpp("lenet", name, self.path("a.pt"), self.path("b.pt"), 2, 2)
+                other, its_optimizer = make("lenet", name)
+                load(self.path("b.pt"), other, its_optimizer)
+                for group in its_optimizer.param_groups:
+                    group["fused"] = True  # a choice of Python's, which our files do not make
                 train(other, its_optimizer, 4, 2)
                 pt_python.same(dict(other.state_dict()), dict(net.state_dict()))
                 pt_python.same(its_optimizer.state_dict()["state"], optimizer.state_dict()["state"])

@@ -232,6 +232,36 @@ torch::nn::Linear new_net() {
   return net;
 }
 
+// Ranks have 3, 4 and 5 batches; the last joiner's weights are everyone's.
+TEST(ZeroJoin, ranks_without_inputs_go_on_updating_their_share) {
+  std::vector<at::Tensor> expected;
+  for (const bool sharded : {false, true}) {
+    run_ranks(3, [&](const GroupHandle& group) {
+      auto net = new_net();
+      DistributedDataParallel<torch::nn::Linear> model(net, group);
+      std::unique_ptr<optim::FusedOptimizer> optimizer;
+      std::vector<Joinable*> joinables = {&model->joinable()};
+      if (sharded) {
+        auto zero =
+            std::make_unique<ZeroRedundancyOptimizer<optim::AdamW>>(net->parameters(), AdamWOptions(0.05), group);
+        joinables.push_back(zero.get());
+        optimizer = std::move(zero);
+      } else {
+        optimizer = std::make_unique<optim::AdamW>(net->parameters(), AdamWOptions(0.05));
+      }
+      join(joinables, [&] {
+        for (int step = 0; step < 3 + group.rank(); ++step) {
+          optimizer->zero_grad();
+          model(test::numbers({4, 6}, 100 + step * 3 + group.rank())).square().sum().backward();
+          optimizer->step();
+        }
+      });
+      if (!sharded && group.rank() == 2) expected = {net->weight.detach().clone(), net->bias.detach().clone()};
+      if (sharded) expect_same_bits({net->weight, net->bias}, expected);
+    });
+  }
+}
+
 TEST(ZeroCheckpoint, rank_0_saves_and_every_rank_loads_its_share) {
   const auto folder = std::filesystem::temp_directory_path() / ("zero_checkpoint." + std::to_string(getpid()));
   const auto step = [](torch::nn::Linear& net, optim::FusedOptimizer& optimizer, int salt) {

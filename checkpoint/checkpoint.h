@@ -5,8 +5,8 @@
 #include <functional>
 #include <optional>
 
-#include "checkpoint/module_ref.h"
 #include "checkpoint/safetensors_header.h"
+#include "comm/module_ref.h"
 #include "comm/process_group.h"
 
 namespace torch::optim {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/module_ref.h"
 #include "checkpoint/state_ref.h"
 #include "checkpoint/values.h"
+#include "comm/module_ref.h"
 
 namespace torch::optim {
 class Optimizer;

@@ -14,7 +14,9 @@ namespace {
 
 class MarkHook final : public torch::autograd::FunctionPostHook {
  public:
-  explicit MarkHook(std::shared_ptr<const std::function<void()>> callback) : callback_(std::move(callback)) {}
+  MarkHook(MarkKind kind, std::shared_ptr<const std::function<void()>> callback)
+      : kind_(kind), callback_(std::move(callback)) {}
+  MarkKind kind() const { return kind_; }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
     if (*callback_) (*callback_)();
@@ -22,26 +24,19 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
   }
 
  private:
+  MarkKind kind_;
   std::shared_ptr<const std::function<void()>> callback_;
 };
-
-bool is_marked(const at::Tensor& parameter) {
-  if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) return false;
-  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
-  return node && std::ranges::any_of(node->post_hooks(), [](const auto& hook) {
-           return dynamic_cast<const MarkHook*>(hook.get()) != nullptr;
-         });
-}
 
 }  // namespace
 
 class WrapMark::Hooks {
  public:
-  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate) {
+  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind) {
     const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
     for (const at::Tensor& parameter : parameters) {
       auto node = torch::autograd::impl::grad_accumulator(parameter);
-      const auto key = node->add_post_hook(std::make_unique<MarkHook>(callback));
+      const auto key = node->add_post_hook(std::make_unique<MarkHook>(kind, callback));
       nodes_.emplace_back(std::move(node), key);
     }
   }
@@ -54,12 +49,23 @@ class WrapMark::Hooks {
   std::vector<std::pair<decltype(torch::autograd::impl::grad_accumulator(at::Tensor())), uintptr_t>> nodes_;
 };
 
-WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate)
-    : hooks_(std::make_unique<Hooks>(parameters, std::move(after_accumulate))) {}
+WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind)
+    : hooks_(std::make_unique<Hooks>(parameters, std::move(after_accumulate), kind)) {}
 WrapMark::~WrapMark() = default;
 
+bool is_marked(const at::Tensor& parameter, MarkKind kind) {
+  if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) return false;
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  return node && std::ranges::any_of(node->post_hooks(), [kind](const auto& hook) {
+           const auto* mark = dynamic_cast<const MarkHook*>(hook.get());
+           return mark != nullptr && mark->kind() == kind;
+         });
+}
+
 bool is_wrapped(const torch::nn::Module& module) {
-  return std::ranges::any_of(module.parameters(), is_marked);
+  return std::ranges::any_of(module.parameters(), [](const at::Tensor& parameter) {
+    return is_marked(parameter, MarkKind::kDistributedDataParallel);
+  });
 }
 
 void require_unwrapped(const torch::nn::Module& module, const std::string& step) {

@@ -1,6 +1,6 @@
-// The mark by which other layers see that a module is wrapped in DistributedDataParallel, so that SyncBatchNorm
-// conversion, mixed precision and a second wrapper can refuse what comes in the wrong order. It is a hook on the
-// parameters' gradient accumulators: no registry, and it goes away with the wrapper.
+// The mark by which layers see that a module is wrapped in DistributedDataParallel, or an optimizer used by mixed
+// precision, so that SyncBatchNorm conversion, mixed precision and a second wrapper can refuse what comes in the wrong
+// order. It is a hook on the parameters' gradient accumulators: no registry, and it goes away with its owner.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +16,16 @@ class Module;
 
 namespace ddp {
 
+/// Who put a mark.
+enum class MarkKind { kDistributedDataParallel, kMixedPrecision };
+
 /// Marks parameters as managed by a wrapper while it lives.
 class WrapMark {
  public:
   /// `parameters` are leaves that require gradients. `after_accumulate`, if any, is called in the backward thread each
   /// time the gradient of one of them was accumulated.
-  explicit WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate = nullptr);
+  explicit WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate = nullptr,
+                    MarkKind kind = MarkKind::kDistributedDataParallel);
   ~WrapMark();
   WrapMark(const WrapMark&) = delete;
   WrapMark& operator=(const WrapMark&) = delete;
@@ -30,6 +34,9 @@ class WrapMark {
   class Hooks;
   std::unique_ptr<Hooks> hooks_;
 };
+
+/// True when `parameter` has a mark of that kind.
+bool is_marked(const at::Tensor& parameter, MarkKind kind);
 
 /// True when a parameter of `module` or of its submodules is managed by a DistributedDataParallel that is alive.
 bool is_wrapped(const torch::nn::Module& module);

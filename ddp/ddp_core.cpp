@@ -207,7 +207,7 @@ void DdpCore::refuse_output(const char* type_name) const {
   throw std::logic_error(rank_ + ": DistributedDataParallel with " +
                          (options_.static_graph ? "static_graph" : "find_unused_parameters") +
                          " has to see the tensors in the forward's output, and does not know the type " + type_name +
-                         ": define visit_tensors() for it, as ddp/output_tensors.h says");
+                         ": define visit_tensors() for it, as comm/output_tensors.h says");
 }
 
 void DdpCore::before_forward() {

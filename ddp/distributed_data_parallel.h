@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/output_tensors.h"
 #include "ddp/ddp_core.h"
 #include "ddp/ddp_options.h"
-#include "ddp/output_tensors.h"
 
 namespace ddp {
 
@@ -41,8 +41,8 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// copy). Gradients are averaged over the ranks during the backward that follows, unless the forward ran under
   /// no_sync(). All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
   /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
-  /// tensors must be found: see ddp/output_tensors.h. Throws std::runtime_error when the model has changed since it was
-  /// wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
+  /// tensors must be found: see comm/output_tensors.h. Throws std::runtime_error when the model has changed since it
+  /// was wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
     core_->before_forward();

@@ -1,4 +1,5 @@
-// Finds the tensors in whatever a model's forward returns, for the search for unused parameters and for static graphs.
+// Finds the tensors in whatever a model's forward takes or returns: DistributedDataParallel looks for unused parameters
+// there, mixed precision casts them.
 //
 // Tensors, std::optional, pointers, pairs, tuples, variants, and ranges (vectors, arrays, maps, OrderedDict …) of these
 // are known. For a type of your own, define in its namespace

@@ -1,6 +1,9 @@
 // Everything a training program needs: `#include <ddp/ddp.h>`, link ddprun::ddp.
 #pragma once
 
+#include "amp/amp.h"
+#include "amp/autocast.h"
+#include "amp/grad_scaler.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_manager.h"
 #include "checkpoint/stop_request.h"

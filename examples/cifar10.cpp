@@ -5,7 +5,8 @@
 //   ddprun --nproc_per_node=2 build/release/bin/cifar10 --lr 0.01 --momentum 0.9 --epochs 10 --resume
 //   build/release/bin/cifar10 --data-dir cifar-10-batches-bin                     one process, no launcher
 //   ddprun --nproc_per_node=2 build/release/bin/cifar10 --tensorboard runs/cifar10     then: tensorboard --logdir runs
-//   torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
+//   ddprun --nproc_per_node=2 build/release/bin/cifar10 --amp bf16                 mixed precision; also: --opt-level
+//   O2 torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
 //
 // The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
 #include <ddp/ddp.h>
@@ -39,6 +40,8 @@ struct Options {
   double lr = 0.001;
   double momentum = 0.0;
   uint64_t seed = 0;
+  std::string amp;  // "fp16", "bf16", or empty for single precision
+  std::string opt_level = "O1";
   bool augment = false;
   int workers = 1;
   std::string checkpoint_dir = "checkpoints/cifar10";
@@ -67,6 +70,12 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--momentum", options.momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
       ->capture_default_str();
   app.add_option("--seed", options.seed, "For the initial weights and the order of samples")->capture_default_str();
+  auto* amp =
+      app.add_option("--amp", options.amp, "Mixed precision with fp16 or bf16")->check(CLI::IsMember({"fp16", "bf16"}));
+  app.add_option("--opt-level", options.opt_level, "With --amp: O0, O1, O2 or O3, as apex had them")
+      ->check(CLI::IsMember({"O0", "O1", "O2", "O3"}))
+      ->needs(amp)
+      ->capture_default_str();
   app.add_flag("--augment", options.augment, "Crop and mirror the training images at random");
   app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
       ->check(CLI::Range(0, 1024))
@@ -87,7 +96,8 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("FILE");
 }
 
-using Model = ddp::DistributedDataParallel<models::LeNet>;
+using AmpModel = ddp::amp::Model<models::LeNet>;
+using Model = ddp::DistributedDataParallel<AmpModel>;
 
 /// What the run tells TensorBoard; nothing without --tensorboard.
 class Recorder {
@@ -138,14 +148,15 @@ class Recorder {
 
 class Trainer {
  public:
-  Trainer(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train, models::LeNet net,
-          torch::optim::SGD& optimizer, Recorder& recorder)
+  Trainer(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train, const AmpModel& model,
+          const ddp::amp::Amp& amp, torch::optim::SGD& optimizer, Recorder& recorder)
       : options_(options),
         group_(group),
         train_(train, {.padding = options.augment ? 4 : 0, .flip = options.augment, .seed = options.seed}),
         sampler_(train.size(), {.num_replicas = group.size(), .rank = group.rank(), .seed = options.seed}),
         loader_(train_, sampler_, {.batch_size = options.batch_size, .workers = options.workers}),
-        model_(std::move(net), group),
+        model_(model, group),
+        amp_(amp),
         optimizer_(optimizer),
         recorder_(recorder) {}
 
@@ -171,9 +182,13 @@ class Trainer {
       std::optional<ddp::NoSyncGuard> local_only;
       if (!is_last) local_only.emplace(model_->no_sync());
       const auto target = batch.target.to(group_.device());
-      const auto loss = torch::nn::functional::cross_entropy(model_(batch.data.to(group_.device())), target);
-      (loss / (end_of_update - begin_of_update)).backward();
-      if (is_last) optimizer_.step();
+      torch::Tensor loss;
+      {
+        const auto autocast = amp_.autocast();
+        loss = torch::nn::functional::cross_entropy(model_(batch.data.to(group_.device())), target);
+      }
+      amp_.scale_loss(loss / (end_of_update - begin_of_update), optimizer_, {.delay_unscale = !is_last}).backward();
+      if (is_last) amp_.step(optimizer_);
 
       const auto samples = static_cast<double>(target.size(0));
       totals[0].add_(loss.detach(), samples);
@@ -207,19 +222,20 @@ class Trainer {
   ddp::DistributedSampler sampler_;
   ddp::Loader<ddp::AugmentedCifar10> loader_;
   Model model_;
+  ddp::amp::Amp amp_;
   torch::optim::SGD& optimizer_;
   Recorder& recorder_;
 };
 
-/// Number of test images that `net` classifies correctly, exact over all ranks: each image belongs to one rank, whether
-/// or not the ranks divide the set.
-int64_t count_correct(models::LeNet& net, const ddp::Cifar10& test, const ddp::GroupHandle& group) {
+/// Number of test images that `model` classifies correctly, exact over all ranks: each image belongs to one rank,
+/// whether or not the ranks divide the set.
+int64_t count_correct(AmpModel& model, const ddp::Cifar10& test, const ddp::GroupHandle& group) {
   const torch::NoGradGuard no_grad;
-  net->eval();
+  model->eval();
   const ddp::SequentialSampler sampler(test.size(), {.num_replicas = group.size(), .rank = group.rank()});
   auto correct = torch::zeros({1}, torch::TensorOptions(group.device()).dtype(torch::kLong));
   for (const auto& batch : ddp::batches(test, sampler.indices(), 256)) {
-    const auto prediction = net(batch.data.to(group.device())).argmax(1);
+    const auto prediction = model(batch.data.to(group.device())).argmax(1);
     correct += prediction.eq(batch.target.to(group.device())).sum();
   }
   ddp::all_reduce(correct, group);
@@ -254,6 +270,15 @@ int64_t resume(const Options& options, ddp::CheckpointManager& checkpoints, cons
   return loaded->step;
 }
 
+ddp::amp::Amp initialize_amp(const Options& options, models::LeNet& net, torch::optim::SGD& optimizer,
+                             const ddp::GroupHandle& group) {
+  return ddp::amp::initialize(net, optimizer,
+                              {.enabled = !options.amp.empty(),
+                               .opt_level = options.opt_level,
+                               .dtype = options.amp == "fp16" ? torch::kHalf : torch::kBFloat16,
+                               .group = group});
+}
+
 void print_banner(const Options& options, const ddp::GroupHandle& group, const ddp::Cifar10& train,
                   const ddp::Cifar10& test) {
   const auto count = [](int64_t value) { return static_cast<long long>(value); };
@@ -261,6 +286,9 @@ void print_banner(const Options& options, const ddp::GroupHandle& group, const d
               group.size() == 1 ? "rank" : "ranks", count(options.batch_size), count(options.accumulate),
               count(group.size() * options.batch_size * options.accumulate), group.device().str().c_str(),
               group.backend().c_str());
+  if (!options.amp.empty()) {
+    std::printf("mixed precision: %s, level %s\n", options.amp.c_str(), options.opt_level.c_str());
+  }
   std::printf("dataset %s: %lld training and %lld validation images\n", options.data_dir.c_str(), count(train.size()),
               count(test.size()));
 }
@@ -293,11 +321,18 @@ int main(int argc, char** argv) try {
   net->to(group.device());
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(options.momentum));
 
+  // On rank 0 only: the wrapper, made later, copies its weights to the other ranks.
+  if (!options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
+  const auto amp = initialize_amp(options, net, optimizer, group);
+  auto model = amp.model(net);
+
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
-  const ddp::TrainingState state{.model = net, .optimizer = optimizer};
+  // With masters, these are saved in place of their 16-bit copies.
+  const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
+  ddp::TrainingState state{.model = net, .optimizer = optimizer};
+  if (masters) state.model = *masters;
+  if (amp.properties().enabled) state.scaler = amp;
   const auto first_epoch = resume(options, checkpoints, state, optimizer, group);
-  // On rank 0 only: the wrapper, made next, copies its weights to the other ranks.
-  if (first_epoch == 0 && !options.pretrained.empty()) ddp::load_weights(options.pretrained, net, group);
   const auto samples_per_rank = (train.size() + group.size() - 1) / group.size();
   const auto steps_per_epoch = (samples_per_rank + options.batch_size - 1) / options.batch_size;
   Recorder recorder(options, group, first_epoch * steps_per_epoch);
@@ -305,7 +340,7 @@ int main(int argc, char** argv) try {
   if (!options.metrics.empty()) {
     metrics.emplace(options.metrics, ddp::MetricsFileOptions{.rank = group.rank(), .append = first_epoch > 0});
   }
-  Trainer trainer(options, group, train, net, optimizer, recorder);
+  Trainer trainer(options, group, train, model, amp, optimizer, recorder);
   if (is_first && !options.resume) {
     if (const auto aside = examples::set_aside_checkpoints(options.checkpoint_dir)) {
       std::printf("a new run: the earlier one's checkpoints are in %s now\n", aside->c_str());
@@ -314,7 +349,7 @@ int main(int argc, char** argv) try {
 
   for (auto epoch = first_epoch; epoch < options.epochs; ++epoch) {
     const auto loss = trainer.train_epoch(epoch);
-    const auto correct = count_correct(net, test, group);
+    const auto correct = count_correct(model, test, group);
     const auto accuracy = static_cast<double>(correct) / static_cast<double>(test.size());
     // Named by the number of finished epochs, which is the epoch to go on with.
     checkpoints.save(epoch + 1, state, {.metrics = {{"loss", loss}, {"accuracy", accuracy}}});

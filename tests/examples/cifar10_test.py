@@ -194,6 +194,35 @@ class Training(Cifar10Test):
         self.assertEqual(self.state(0), before)
 
 
+class MixedPrecision(Cifar10Test):
+    OPTIONS = ("--batch-size", "8", "--lr", "0.02", "--momentum", "0.9")
+
+    def test_every_level_learns(self):
+        for level in ("O0", "O1", "O2", "O3"):
+            for dtype in ("fp16", "bf16"):
+                lines = self.succeed(2, *self.arguments(*self.OPTIONS, "--epochs", "3", "--amp", dtype, "--opt-level", level))
+                self.assertIn(f"mixed precision: {dtype}, level {level}", lines)
+                epochs = self.epochs(lines)
+                self.assertLess(epochs[2][1], epochs[0][1], f"{level} {dtype}")
+
+    def test_with_masters_a_resumed_run_has_the_bits_of_an_uninterrupted_one(self):
+        options = (*self.OPTIONS, "--amp", "fp16", "--opt-level", "O2", "--accumulate", "2")
+        whole = self.train(2, *options, "--epochs", "3", folder="whole")
+        first = self.train(2, *options, "--epochs", "2", folder="parts")
+        rest = self.train(2, *options, "--epochs", "3", "--resume", folder="parts")
+        self.assertEqual(first + rest, whole)
+        self.assertEqual(self.state(2, "parts"), self.state(2, "whole"))
+        # Saved in single precision, so that a run without amp starts from it.
+        [(_, loss, _, _)] = self.train(0, "--epochs", "1", "--lr", "0", "--pretrained", self.weights(2, "whole"), folder="next")
+        self.assertLess(loss, whole[0][1])
+
+    def test_a_level_needs_a_type(self):
+        for options in (("--opt-level", "O2"), ("--amp", "fp8"), ("--amp", "bf16", "--opt-level", "O4")):
+            result = self.run_ranks(0, *self.arguments(*options))
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, "--amp|--opt-level")
+
+
 class BadInput(Cifar10Test):
     TRAIN, TEST = 20, 10
 

@@ -1,0 +1,43 @@
+// What an Amp and everything that it hands out share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "amp/loss_scaler.h"
+#include "amp/opt_level.h"
+#include "amp/optimizer_record.h"
+#include "comm/wrap_mark.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddp::amp::detail {
+
+struct AmpState {
+  Options options{};
+  Properties properties{};
+  std::string rank{};  ///< begins error messages
+  c10::DeviceType device = c10::kCPU;
+  std::unordered_set<const torch::nn::Module*> models{};
+  std::vector<std::unique_ptr<OptimizerRecord>> records{};
+  std::vector<LossScaler> scalers{};
+  std::vector<at::Tensor> unreported{};  ///< per scaler: overflows of delayed checks; undefined for none
+  std::unique_ptr<WrapMark> mark{};      ///< on the optimizers' parameters
+  std::exception_ptr failure{};          ///< of a ScaledLoss's destructor, for the next call to throw
+
+  OptimizerRecord& record_of(const torch::optim::Optimizer& optimizer) const;
+  void throw_failure();
+};
+
+/// Brings the parameters up to date when someone has written to their masters.
+void before_forward(const AmpState& state);
+
+}  // namespace ddp::amp::detail

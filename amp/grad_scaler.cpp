@@ -1,0 +1,244 @@
+#include "amp/grad_scaler.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+#include <torch/cuda.h>
+#include <torch/serialize/archive.h>
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "amp/rank_prefix.h"
+#include "amp/unscale.h"
+#include "optim/fused_optimizer.h"
+
+namespace ddp {
+namespace {
+
+at::Tensor scalar(double value, at::ScalarType dtype, c10::Device device) {
+  return at::full({}, value, at::TensorOptions(device).dtype(dtype));
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), rank_(amp::detail::rank_prefix(options.group)) {
+  if (options_.enabled && options_.device == c10::kCUDA && !torch::cuda::is_available()) {
+    TORCH_WARN("GradScaler is enabled, but CUDA is not available.  Disabling.");
+    options_.enabled = false;
+  }
+  if (!options_.enabled) return;
+  if (!(options_.growth_factor > 1.0)) fail<std::logic_error>("The growth factor must be > 1.0.");
+  if (!(options_.backoff_factor < 1.0)) fail<std::logic_error>("The backoff factor must be < 1.0.");
+  if (options_.agree_on_found_inf && !options_.group) {
+    fail<std::invalid_argument>("GradScaler: agree_on_found_inf needs a group; set GradScalerOptions::group");
+  }
+}
+
+void GradScaler::require_scale(const std::string& caller) const {
+  if (scale_.defined()) return;
+  fail<std::logic_error>("Attempted " + caller +
+                         " but _scale is None.  This may indicate your script did not use scaler.scale(loss or "
+                         "outputs) earlier in the iteration.");
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& outputs) {
+  if (!options_.enabled) return outputs;
+  if (!scale_.defined()) {
+    scale_ = scalar(options_.init_scale, at::kFloat, outputs.device());
+    tracker_ = scalar(static_cast<double>(first_tracker_), at::kInt, outputs.device());
+  }
+  return outputs.mul(scale_.to(outputs.device(), /*non_blocking=*/true));
+}
+
+std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, const at::Tensor& inverse_scale,
+                                          bool allow_half) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      at::Tensor gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      const bool half = gradient.scalar_type() == at::kHalf;
+      if (half && !allow_half) fail<std::invalid_argument>("Attempting to unscale FP16 gradients.");
+      if (gradient.is_sparse()) {
+        // Values of repeated indices may overflow only once they are added up.
+        if (half) parameter.mutable_grad() = gradient = gradient.coalesce();
+        gradient = gradient._values();
+      }
+      gradients.push_back(std::move(gradient));
+    }
+  }
+  std::vector<at::Tensor> found_infs = amp::detail::unscale(gradients, inverse_scale);
+  if (options_.agree_on_found_inf) amp::detail::agree(found_infs, scale_.device(), *options_.group);
+  return found_infs;
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  require_scale("unscale_");
+  OptimizerState& state = optimizers_[&optimizer];
+  if (state.stage == Stage::kUnscaled) {
+    fail<std::runtime_error>("unscale_() has already been called on this optimizer since the last update().");
+  }
+  if (state.stage == Stage::kStepped) fail<std::runtime_error>("unscale_() is being called after step().");
+  state.found_infs = check(optimizer, amp::detail::reciprocal(scale_), /*allow_half=*/false);
+  state.stage = Stage::kUnscaled;
+}
+
+at::Tensor GradScaler::step(torch::optim::Optimizer& optimizer, torch::optim::Optimizer::LossClosure closure) {
+  if (!options_.enabled) return optimizer.step(std::move(closure));
+  if (closure) fail<std::runtime_error>("Closure use is not currently supported if GradScaler is enabled.");
+  require_scale("step");
+  OptimizerState& state = optimizers_[&optimizer];
+  if (state.stage == Stage::kStepped) {
+    fail<std::runtime_error>("step() has already been called since the last update().");
+  }
+  at::Tensor result;
+  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
+    // The kernel divides by the scale and looks at found_inf itself, so nobody waits for the device.
+    optim::GradientScaling scaling;
+    if (state.stage == Stage::kReady) {
+      state.found_infs = check(optimizer, scalar(1.0, at::kFloat, scale_.device()), /*allow_half=*/true);
+      scaling.grad_scale = scale_;
+    }
+    scaling.found_inf = amp::detail::combine(state.found_infs, scale_.device());
+    fused->step_scaled(scaling);
+  } else {
+    if (state.stage == Stage::kReady) unscale_(optimizer);
+    if (state.found_infs.empty()) fail<std::logic_error>("No inf checks were recorded for this optimizer.");
+    double found = 0;
+    for (const at::Tensor& found_inf : state.found_infs) found += found_inf.item<double>();
+    if (found == 0) result = optimizer.step();
+  }
+  state.stage = Stage::kStepped;
+  return result;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  require_scale("update");
+  std::vector<at::Tensor> found_infs;
+  for (const auto& [optimizer, state] : optimizers_) {
+    found_infs.insert(found_infs.end(), state.found_infs.begin(), state.found_infs.end());
+  }
+  if (found_infs.empty()) fail<std::logic_error>("No inf checks were recorded prior to update.");
+  at::_amp_update_scale_(scale_, tracker_, amp::detail::combine(found_infs, scale_.device()), options_.growth_factor,
+                         options_.backoff_factor, options_.growth_interval);
+  optimizers_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+  if (!options_.enabled) return;
+  require_scale("update");
+  scale_.fill_(new_scale);
+  optimizers_.clear();
+}
+
+void GradScaler::update(const at::Tensor& new_scale) {
+  if (!options_.enabled) return;
+  require_scale("update");
+  if (!new_scale.defined() || new_scale.device().type() != options_.device || new_scale.numel() != 1 ||
+      new_scale.requires_grad()) {
+    fail<std::logic_error>(
+        "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
+        "requires_grad=False.");
+  }
+  if (new_scale.dim() != 0) {
+    std::ostringstream text;
+    text << "output with shape [] doesn't match the broadcast shape " << new_scale.sizes();
+    fail<std::runtime_error>(text.str());
+  }
+  scale_.copy_(new_scale, /*non_blocking=*/true);
+  optimizers_.clear();
+}
+
+double GradScaler::get_scale() const {
+  if (!options_.enabled) return 1.0;
+  return scale_.defined() ? scale_.item<double>() : options_.init_scale;
+}
+
+int64_t GradScaler::get_growth_tracker() const {
+  if (!options_.enabled) return 0;
+  return tracker_.defined() ? tracker_.item<int64_t>() : first_tracker_;
+}
+
+std::optional<GradScalerState> GradScaler::state_dict() const {
+  if (!options_.enabled) return std::nullopt;
+  return GradScalerState{.scale = get_scale(),
+                         .growth_factor = options_.growth_factor,
+                         .backoff_factor = options_.backoff_factor,
+                         .growth_interval = options_.growth_interval,
+                         .growth_tracker = get_growth_tracker()};
+}
+
+void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
+  if (!options_.enabled) return;
+  if (!state) {
+    fail<std::runtime_error>(
+        "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
+  }
+  options_.init_scale = state->scale;
+  options_.growth_factor = state->growth_factor;
+  options_.backoff_factor = state->backoff_factor;
+  options_.growth_interval = state->growth_interval;
+  first_tracker_ = state->growth_tracker;
+  if (scale_.defined()) {
+    scale_.fill_(state->scale);
+    tracker_.fill_(state->growth_tracker);
+  }
+}
+
+void GradScaler::save(torch::serialize::OutputArchive& archive) const {
+  if (!optimizers_.empty()) {
+    fail<std::logic_error>(
+        "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
+        "scaler.update().");
+  }
+  archive.write("enabled", c10::IValue(options_.enabled));
+  const auto state = state_dict();
+  if (!state) return;
+  archive.write("scale", c10::IValue(state->scale));
+  archive.write("growth_factor", c10::IValue(state->growth_factor));
+  archive.write("backoff_factor", c10::IValue(state->backoff_factor));
+  archive.write("growth_interval", c10::IValue(state->growth_interval));
+  archive.write("_growth_tracker", c10::IValue(state->growth_tracker));
+}
+
+void GradScaler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&](const char* key) {
+    c10::IValue value;
+    if (!archive.try_read(key, value)) {
+      fail<std::runtime_error>(std::string("GradScaler: the archive has no '") + key + "', so it holds no GradScaler");
+    }
+    return value;
+  };
+  const auto number = [&](const char* key) {
+    const c10::IValue value = read(key);
+    if (!value.isDouble() || !std::isfinite(value.toDouble())) {
+      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no finite number");
+    }
+    return value.toDouble();
+  };
+  const auto count = [&](const char* key) {
+    const c10::IValue value = read(key);
+    if (!value.isInt() || value.toInt() < 0 || value.toInt() > INT32_MAX) {
+      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no count");
+    }
+    return value.toInt();
+  };
+  const c10::IValue enabled = read("enabled");
+  if (!enabled.isBool()) fail<std::runtime_error>("GradScaler: the archive's 'enabled' is no bool");
+  if (!enabled.toBool()) return load_state_dict(std::nullopt);
+  const GradScalerState state{.scale = number("scale"),
+                              .growth_factor = number("growth_factor"),
+                              .backoff_factor = number("backoff_factor"),
+                              .growth_interval = count("growth_interval"),
+                              .growth_tracker = count("_growth_tracker")};
+  load_state_dict(state);
+}
+
+}  // namespace ddp

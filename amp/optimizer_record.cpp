@@ -1,0 +1,176 @@
+#include "amp/optimizer_record.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "amp/unscale.h"
+#include "optim/fused_optimizer.h"
+
+namespace ddp::amp::detail {
+namespace {
+
+// Sparse values of repeated indices may overflow only once they are added up.
+at::Tensor summed(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient.coalesce() : gradient;
+}
+
+at::Tensor values_of(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+}  // namespace
+
+OptimizerRecord::OptimizerRecord(torch::optim::Optimizer& optimizer, bool master_weights, std::string rank)
+    : optimizer_(&optimizer), rank_(std::move(rank)) {
+  const at::NoGradGuard no_grad;
+  for (auto& group : optimizer.param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      if (!parameter.requires_grad()) continue;
+      if (master_weights && parameter.scalar_type() != at::kFloat) {
+        adopt(parameter);
+      } else {
+        direct_.push_back(parameter);
+      }
+    }
+  }
+  put_aside_.resize(direct_.size());
+  seen_versions_ = versions();
+}
+
+void OptimizerRecord::adopt(at::Tensor& parameter) {
+  at::Tensor master = parameter.detach().to(at::kFloat).requires_grad_();
+  auto& states = optimizer_->state();
+  if (const auto state = states.find(parameter.unsafeGetTensorImpl()); state != states.end()) {
+    auto moved = std::move(state->second);
+    states.erase(state);
+    states[master.unsafeGetTensorImpl()] = std::move(moved);
+  }
+  halves_.push_back(parameter);
+  masters_.push_back(master);
+  parameter = std::move(master);
+}
+
+void OptimizerRecord::prepare_backward() {
+  if (scaled_gradients_) return;  // earlier backward passes left theirs scaled alike, to be finished together
+  // A gradient that is still there belongs to an earlier pass whose part the master has already.
+  for (const at::Tensor& half : halves_) half.mutable_grad().reset();
+  for (size_t i = 0; i < direct_.size(); ++i) {
+    at::Tensor& gradient = direct_[i].mutable_grad();
+    // A copy: DistributedDataParallel reduces the new gradient in the same bucket.
+    put_aside_[i] = gradient.defined() ? gradient.detach().clone() : at::Tensor();
+    gradient.reset();
+  }
+}
+
+std::vector<at::Tensor> OptimizerRecord::finish_backward(const at::Tensor& inverse_scale) {
+  const at::NoGradGuard no_grad;
+  scaled_gradients_ = false;
+  std::vector<at::Tensor> fresh;  // to be unscaled
+  std::vector<std::pair<size_t, at::Tensor>> added;
+  for (size_t i = 0; i < halves_.size(); ++i) {
+    const at::Tensor& gradient = halves_[i].grad();
+    if (!gradient.defined()) continue;
+    const at::Tensor full = summed(gradient).to(at::kFloat);
+    if (masters_[i].grad().defined()) {
+      added.emplace_back(i, full);
+    } else {
+      masters_[i].mutable_grad() = full;
+    }
+    fresh.push_back(values_of(full));
+  }
+  for (const at::Tensor& parameter : direct_) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = summed(gradient);
+    fresh.push_back(values_of(gradient));
+  }
+  std::vector<at::Tensor> found_infs = unscale(fresh, inverse_scale);
+  for (auto& [index, gradient] : added) masters_[index].mutable_grad().add_(gradient);
+  for (size_t i = 0; i < direct_.size(); ++i) {
+    at::Tensor earlier = std::exchange(put_aside_[i], at::Tensor());
+    if (!earlier.defined()) continue;
+    at::Tensor& gradient = direct_[i].mutable_grad();
+    if (gradient.defined()) {
+      gradient.add_(earlier);
+    } else {
+      gradient = std::move(earlier);
+    }
+  }
+  return found_infs;
+}
+
+void OptimizerRecord::abandon_backward() {
+  for (size_t i = 0; i < direct_.size(); ++i) {
+    at::Tensor earlier = std::exchange(put_aside_[i], at::Tensor());
+    if (earlier.defined()) direct_[i].mutable_grad() = std::move(earlier);
+  }
+}
+
+void OptimizerRecord::zero_grad() {
+  for (const auto& group : optimizer_->param_groups()) {
+    for (const at::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+  }
+  for (const at::Tensor& half : halves_) half.mutable_grad().reset();
+  for (at::Tensor& earlier : put_aside_) earlier.reset();
+  scaled_gradients_ = false;
+  found_inf_.reset();
+}
+
+void OptimizerRecord::note(const at::Tensor& found_inf) {
+  found_inf_ =
+      found_inf_.defined() ? found_inf_.add(found_inf.to(found_inf_.device(), /*non_blocking=*/true)) : found_inf;
+}
+
+void OptimizerRecord::step() {
+  if (scaled_gradients_) {
+    throw std::runtime_error(rank_ +
+                             "amp: the gradients of this optimizer are still scaled: its last scale_loss() had "
+                             "delay_unscale, so another one without it has to come before step()");
+  }
+  const at::Tensor found_inf = std::exchange(found_inf_, at::Tensor());
+  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(optimizer_); fused != nullptr && found_inf.defined()) {
+    fused->step_scaled({.found_inf = found_inf});
+    copy_to_model();
+  } else if (!found_inf.defined() || found_inf.item<double>() == 0) {
+    optimizer_->step();
+    copy_to_model();
+  }
+  for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the model's are the user's to clear
+}
+
+void OptimizerRecord::follow_model() {
+  if (training_ || versions() != seen_versions_) return;
+  const at::NoGradGuard no_grad;
+  if (!masters_.empty()) at::_foreach_copy_(masters_, halves_);
+  seen_versions_ = versions();
+}
+
+void OptimizerRecord::update_model() {
+  if (versions() == seen_versions_) return;
+  training_ = true;  // whoever wrote to the masters knows better than the model
+  copy_to_model();
+}
+
+void OptimizerRecord::begin_training() {
+  if (training_) return;
+  follow_model();
+  training_ = true;
+}
+
+void OptimizerRecord::copy_to_model() {
+  const at::NoGradGuard no_grad;
+  if (!masters_.empty()) at::_foreach_copy_(halves_, masters_);
+  seen_versions_ = versions();
+}
+
+std::vector<int64_t> OptimizerRecord::versions() const {
+  std::vector<int64_t> versions;
+  versions.reserve(masters_.size());
+  for (const at::Tensor& master : masters_) versions.push_back(master._version());
+  return versions;
+}
+
+}  // namespace ddp::amp::detail

@@ -1,0 +1,14 @@
+// The beginning of this folder's error messages.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "comm/process_group.h"
+
+namespace ddp::amp::detail {
+
+/// "rank 1 of 2: ", of `group` if there is one, else as the launcher's variables tell.
+std::string rank_prefix(const std::optional<GroupHandle>& group);
+
+}  // namespace ddp::amp::detail

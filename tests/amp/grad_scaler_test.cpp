@@ -1,0 +1,268 @@
+// What scaler_test.py, the comparison with Python's GradScaler, leaves open: ranks, host reads, containers, archives.
+#include "amp/grad_scaler.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
+
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <tuple>
+
+#include "comm/collectives.h"
+#include "ddp/distributed_data_parallel.h"
+#include "optim/sgd.h"
+#include "tests/amp/waits.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::HostReads;
+using test::run_ranks;
+using test::Wire;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+template <typename Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+at::Tensor weight_with_gradient(double gradient) {
+  at::Tensor weight = at::ones({2}).requires_grad_();
+  weight.mutable_grad() = at::full({2}, gradient);
+  return weight;
+}
+
+template <typename Scale>
+void begin(Scale& scaler) {
+  scaler.scale(at::ones({}));
+}
+
+TEST(GradScaler, containers_are_scaled_whole) {
+  GradScaler scaler({.init_scale = 4, .device = c10::kCPU});
+  const auto [one, rest] = scaler.scale(std::tuple(at::ones({}), std::vector{at::full({}, 2.0), at::full({}, 3.0)}));
+  EXPECT_EQ(one.item<double>(), 4);
+  EXPECT_EQ(rest[0].item<double>(), 8);
+  EXPECT_EQ(rest[1].item<double>(), 12);
+  struct Unknown {};
+  EXPECT_THAT(message_of([&] { scaler.scale(Unknown{}); }), HasSubstr("outputs must be a Tensor or an iterable"));
+}
+
+TEST(GradScaler, disabled_it_passes_everything_through) {
+  GradScaler scaler({.enabled = false, .device = c10::kCPU});
+  const at::Tensor loss = at::ones({});
+  EXPECT_TRUE(scaler.scale(loss).is_same(loss));
+  const at::Tensor weight = weight_with_gradient(1);
+  torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.5));
+  scaler.unscale_(optimizer);
+  scaler.step(optimizer);
+  scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(weight[0].item<double>(), 0);
+  EXPECT_EQ(scaler.get_scale(), 1);
+  EXPECT_FALSE(scaler.state_dict().has_value());
+}
+
+TEST(GradScaler, without_cuda_a_scaler_for_cuda_is_disabled) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "this machine has CUDA";
+  EXPECT_FALSE(GradScaler().is_enabled());
+}
+
+TEST(GradScaler, a_step_with_a_fused_optimizer_reads_nothing_and_with_another_one_once) {
+  for (const bool overflow : {false, true}) {
+    for (const bool unscale_first : {false, true}) {
+      const auto reads_of = [&](torch::optim::Optimizer& optimizer) {
+        GradScaler scaler({.device = c10::kCPU});
+        const HostReads reads;
+        begin(scaler);
+        if (unscale_first) scaler.unscale_(optimizer);
+        scaler.step(optimizer);
+        scaler.update();
+        return reads.count();
+      };
+      const double gradient = overflow ? kInfinity : 65536;
+      const at::Tensor fused_weight = weight_with_gradient(gradient);
+      const at::Tensor plain_weight = weight_with_gradient(gradient);
+      optim::SGD fused({fused_weight}, optim::SGDOptions(0.5));
+      torch::optim::SGD plain({plain_weight}, torch::optim::SGDOptions(0.5));
+      EXPECT_EQ(reads_of(fused), 0);
+      EXPECT_EQ(reads_of(plain), 1);
+      EXPECT_EQ(fused_weight[0].item<double>(), overflow ? 1 : 0.5);
+      EXPECT_EQ(plain_weight[0].item<double>(), overflow ? 1 : 0.5);
+    }
+  }
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : parameters()) parameter.fill_(0.125);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(first(x)); }
+  torch::nn::Linear first{4, 4}, second{4, 1};
+};
+TORCH_MODULE(Net);
+
+Net make_net() {
+  static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
+  const std::lock_guard lock(mutex);
+  return Net();
+}
+
+// Steps 0 to 5; in step 3 one rank's loss is infinite.
+template <typename Optimizer, typename Options>
+void train_with_one_overflow(const GroupHandle& group) {
+  Net net = make_net();
+  DistributedDataParallel<Net> model(net, group);
+  Optimizer optimizer(net->parameters(), Options(0.25).momentum(0.5));
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .device = c10::kCPU, .group = group});
+  std::vector<double> scales;
+  at::Tensor before;
+  for (int step = 0; step < 6; ++step) {
+    optimizer.zero_grad();
+    const bool overflows = step == 3 && group.rank() == 1;
+    const at::Tensor x = at::full({2, 4}, overflows ? kInfinity : 0.5 + group.rank());
+    scaler.scale(model(x).mean()).backward();
+    before = net->first->weight.detach().clone();
+    scaler.step(optimizer);
+    scaler.update();
+    scales.push_back(scaler.get_scale());
+    EXPECT_EQ(torch::equal(net->first->weight, before), step == 3) << "rank " << group.rank() << ", step " << step;
+    for (const at::Tensor& parameter : net->parameters()) {
+      const at::Tensor all = all_gather(parameter.detach(), group);
+      for (int rank = 1; rank < group.size(); ++rank) EXPECT_TRUE(torch::equal(all[rank], all[0])) << "step " << step;
+    }
+  }
+  EXPECT_THAT(scales, ::testing::ElementsAre(1024, 2048, 2048, 1024, 1024, 2048));
+}
+
+TEST(GradScaler, an_overflow_on_one_rank_under_ddp_makes_all_skip_the_same_step) {
+  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+    run_ranks(3, train_with_one_overflow<torch::optim::SGD, torch::optim::SGDOptions>, {.wire = wire});
+    run_ranks(3, train_with_one_overflow<optim::SGD, optim::SGDOptions>, {.wire = wire});
+  }
+}
+
+TEST(GradScaler, ranks_with_gradients_of_their_own_agree_when_told_to) {
+  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+    run_ranks(3,
+              [](const GroupHandle& group) {
+                GradScaler scaler({.init_scale = 8, .device = c10::kCPU, .group = group, .agree_on_found_inf = true});
+                // Rank 2 owns no parameter with a gradient.
+                at::Tensor weight = weight_with_gradient(8.0 * (group.rank() + 1));
+                if (group.rank() == 2) weight.mutable_grad().reset();
+                torch::optim::SGD plain({weight}, torch::optim::SGDOptions(0.5));
+                begin(scaler);
+                scaler.step(plain);
+                scaler.update();
+                EXPECT_EQ(scaler.get_scale(), 8);
+                const double stepped = group.rank() == 2 ? 1 : 1 - 0.5 * (group.rank() + 1);
+                EXPECT_EQ(weight[0].item<double>(), stepped);
+
+                if (group.rank() == 1) weight.mutable_grad() = at::full({2}, kInfinity);
+                scaler.unscale_(plain);
+                scaler.step(plain);
+                scaler.update();
+                EXPECT_EQ(scaler.get_scale(), 4);
+                EXPECT_EQ(weight[0].item<double>(), stepped);
+
+                optim::SGD fused({weight}, optim::SGDOptions(0.5));
+                scaler.step(fused);
+                scaler.update();
+                EXPECT_EQ(scaler.get_scale(), 2);
+                EXPECT_EQ(weight[0].item<double>(), stepped);
+              },
+              {.wire = wire});
+  }
+}
+
+TEST(GradScaler, errors_begin_with_the_rank) {
+  const GroupHandle group = test::unconnected_rank(1, 3);
+  GradScaler scaler({.device = c10::kCPU, .group = group});
+  torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
+  EXPECT_THAT(message_of([&] { scaler.unscale_(optimizer); }),
+              StartsWith("rank 1 of 3: Attempted unscale_ but _scale is None.  This may indicate"));
+  begin(scaler);
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(message_of([&] { scaler.unscale_(optimizer); }),
+            "rank 1 of 3: unscale_() has already been called on this optimizer since the last update().");
+  scaler.step(optimizer);
+  EXPECT_EQ(message_of([&] { scaler.step(optimizer); }),
+            "rank 1 of 3: step() has already been called since the last update().");
+  EXPECT_EQ(message_of([&] { scaler.unscale_(optimizer); }), "rank 1 of 3: unscale_() is being called after step().");
+  EXPECT_THAT(message_of([] { GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}); }),
+              HasSubstr("needs a group"));
+}
+
+std::string archived(const GradScaler& scaler) {
+  torch::serialize::OutputArchive archive;
+  scaler.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+void load(GradScaler& scaler, const std::string& bytes) {
+  std::istringstream stream(bytes);
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream);
+  scaler.load(archive);
+}
+
+TEST(GradScaler, archives_bring_back_the_whole_state_before_and_after_the_first_loss) {
+  GradScaler scaler({.init_scale = 8, .growth_factor = 3, .growth_interval = 2, .device = c10::kCPU});
+  torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
+  const auto step = [&](GradScaler& one) {
+    begin(one);
+    one.step(optimizer);
+    one.update();
+    return one.get_scale();
+  };
+  EXPECT_EQ(step(scaler), 8);
+  const std::string bytes = archived(scaler);
+  GradScaler fresh({.device = c10::kCPU});
+  GradScaler used({.device = c10::kCPU});
+  step(used);
+  for (GradScaler* other : {&fresh, &used}) {
+    load(*other, bytes);
+    EXPECT_EQ(other->get_growth_tracker(), 1);
+    EXPECT_EQ(step(*other), 24);
+  }
+}
+
+TEST(GradScaler, archives_that_do_not_fit_change_nothing) {
+  GradScaler scaler({.init_scale = 8, .device = c10::kCPU});
+  torch::serialize::OutputArchive empty;
+  empty.write("other", c10::IValue(1));
+  std::ostringstream stream;
+  empty.save_to(stream);
+  EXPECT_THAT(message_of([&] { load(scaler, stream.str()); }), HasSubstr("holds no GradScaler"));
+  GradScaler disabled({.enabled = false, .device = c10::kCPU});
+  EXPECT_THAT(message_of([&] { load(scaler, archived(disabled)); }), HasSubstr("saved from a disabled instance"));
+  load(disabled, archived(scaler));
+  EXPECT_EQ(scaler.get_scale(), 8);
+
+  torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
+  begin(scaler);
+  scaler.unscale_(optimizer);
+  EXPECT_THAT(message_of([&] { archived(scaler); }), HasSubstr("at the beginning of an iteration"));
+}
+
+}  // namespace
+}  // namespace ddp

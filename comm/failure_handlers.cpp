@@ -35,7 +35,7 @@ using detail::Stack;
 constexpr std::array kFatalSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr std::size_t kSignalStackBytes = 256 << 10;
 constexpr std::size_t kMaxMessageBytes = 8 << 10;
-constexpr int kOwnFramesOfSignal = 2;  // the handler, and the frame that the kernel returns through
+constexpr int kOwnFramesOfSignal = 2;  // usually: the handler, and the frame that the kernel returns through
 constexpr int kOwnFramesOfTerminate = 1;
 
 // A handler is given nothing but a signal number, so what it needs lies here: everything allocated before it runs.
@@ -176,6 +176,17 @@ void describe_signal(BoundedText& text, int number, const siginfo_t& info, const
   text.append(")");
 }
 
+// Frames before the one that the signal interrupted. More than usual where backtrace() is wrapped, as by sanitizers.
+int own_frames_of_signal([[maybe_unused]] const Stack& stack, [[maybe_unused]] const void* context) {
+#ifdef __x86_64__
+  const auto at = static_cast<std::uintptr_t>(static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+  for (int i = 0; i < stack.count; ++i) {
+    if (reinterpret_cast<std::uintptr_t>(stack.frames[static_cast<std::size_t>(i)]) == at) return i;
+  }
+#endif
+  return kOwnFramesOfSignal;
+}
+
 void on_signal(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   Handlers& state = handlers();
@@ -186,7 +197,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
     Stack stack;
     report_failure(state, [&] {
       stack.count = ::backtrace(stack.frames.data(), static_cast<int>(stack.frames.size()));
-      append_stack(state.stack, stack, kOwnFramesOfSignal, /*demangled=*/false);
+      append_stack(state.stack, stack, own_frames_of_signal(stack, context), /*demangled=*/false);
     });
   }
   // Back to what was there before us. A faulting instruction runs into it by itself, with all it may want to look at; a

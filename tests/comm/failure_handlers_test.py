@@ -12,6 +12,10 @@ import time
 import unittest
 
 PROGRAM = os.environ["PROGRAM"]
+# A program under a sanitizer leaves fatal signals to the sanitizer unless told otherwise.
+OURS = ":".join(f"handle_{name}=0" for name in ("abort", "segv", "sigbus", "sigfpe", "sigill")) + ":use_sigaltstack=0"
+for variable in ("ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
+    os.environ[variable] = f"{os.environ.get(variable, '')}:{OURS}:disable_coredump=0"
 # What each failure says, and the signal that ends the process.
 FAILURES = {
     "exception": (r'uncaught \(anonymous namespace\)::NoSuchShard: no shard "7"\nin \?/data', signal.SIGABRT),

@@ -8,10 +8,12 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
 #include "comm/rank_prefix.h"
+#include "optim/serial_region.h"
 
 namespace ddp::optim {
 namespace {
@@ -46,10 +48,17 @@ at::Tensor laid_out_like(const at::Tensor& reference, const at::Tensor& tensor) 
   return at::empty_like(reference, tensor.options()).copy_(tensor);
 }
 
+// As many elements as LibTorch's own elementwise loops want before they use threads.
+constexpr int64_t kWorthThreads = 32768;
+
+bool is_small(const at::Tensor& parameter) {
+  return parameter.is_cpu() && parameter.numel() < kWorthThreads;
+}
+
 FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parameter, bool first_step) {
   const auto fits = [&](const FusedBatch& batch) {
     return batch.dtype == parameter.scalar_type() && batch.device == parameter.device() &&
-           batch.first_step == first_step;
+           batch.first_step == first_step && is_small(batch.parameters.front()) == is_small(parameter);
   };
   // Nearly always the last one: models keep devices and dtypes together.
   const auto found = std::find_if(batches.rbegin(), batches.rend(), fits);
@@ -137,7 +146,11 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
   if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
   const bool counts = fields_.front().is_step;
   if (counts) count_steps(batch.state.front());
-  run_kernel(options, batch, scaling);
+  {
+    std::optional<SerialRegion> serial;
+    if (is_small(batch.parameters.front())) serial.emplace();
+    run_kernel(options, batch, scaling);
+  }
   if (counts && scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
     // On the device the kernel alone knows whether the step was taken.
     at::_foreach_sub_(batch.state.front(), std::vector<at::Tensor>(batch.state.front().size(), scaling.found_inf));

@@ -31,9 +31,12 @@ void SGD::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& 
                      const GradientScaling& scaling) const {
   const auto& sgd = static_cast<const SGDOptions&>(options);
   const std::vector<at::Tensor> none;
+  // LibTorch 2.11's kernel for the CPU moves float16 and bfloat16 parameters by unset values in a first step. With
+  // momentum zero and no dampening an ordinary step is what the first should be.
+  const bool is_broken = batch.first_step && batch.device.is_cpu() && c10::isReducedFloatingType(batch.dtype);
   at::_fused_sgd_(batch.parameters, batch.gradients, sgd.momentum() == 0 ? none : batch.state[0], sgd.weight_decay(),
-                  sgd.momentum(), sgd.lr(), sgd.dampening(), sgd.nesterov(), sgd.maximize(), batch.first_step,
-                  as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+                  sgd.momentum(), sgd.lr(), is_broken ? 0.0 : sgd.dampening(), sgd.nesterov(), sgd.maximize(),
+                  batch.first_step && !is_broken, as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
 }
 
 }  // namespace ddp::optim

@@ -303,6 +303,19 @@ TEST(SGD, a_skipped_first_step_leaves_zero_momentum) {
   expect_same_bits(parameters, expected);
 }
 
+// Where LibTorch's kernel, and so Python's fused SGD, is wrong.
+TEST(SGD, a_first_step_in_half_precision_moves_by_the_gradient) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    const auto parameter = at::zeros({97}, dtype).requires_grad_();
+    SGD optimizer({parameter}, SGDOptions(0.5).momentum(0.5).dampening(0.25));
+    for (const double expected : {-0.5, -1.125}) {  // momentum 1, then 0.5 + 0.75
+      parameter.mutable_grad() = at::ones({97}, dtype);
+      optimizer.step();
+      EXPECT_TRUE(parameter.equal(at::full({97}, expected, dtype))) << dtype << ": " << parameter;
+    }
+  }
+}
+
 TEST(SGD, options_chain_and_groups_have_their_own) {
   auto parameters = new_parameters();
   std::vector<torch::optim::OptimizerParamGroup> groups;

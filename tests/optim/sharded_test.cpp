@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_manager.h"
 #include "comm/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "optim/adagrad.h"
@@ -316,6 +317,36 @@ TEST(LrScheduler, sets_rates_and_momenta_of_ours_and_torchs_optimizers) {
   optim::Adagrad none(parameters, AdagradOptions(1.0));
   EXPECT_THAT([&] { optim::LrScheduler(none, schedule); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer must support momentum or beta1")));
+}
+
+TEST(LrScheduler, is_a_part_of_a_training_runs_checkpoint) {
+  const auto folder = std::filesystem::temp_directory_path() / ("scheduler_checkpoint." + std::to_string(getpid()));
+  const auto run = [&](bool first, double& lr) {
+    run_ranks(2, [&](const GroupHandle& group) {
+      auto net = new_net();
+      optim::SGD optimizer(net->parameters(), SGDOptions(1.0));
+      optim::LrScheduler scheduler(optimizer,
+                                   schedules::sequential({schedules::linear(), schedules::cosine({.t_max = 9})}, {4}));
+      CheckpointManager checkpoints(folder, group);
+      const TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
+      EXPECT_EQ(checkpoints.load_latest(state).has_value(), !first);
+      for (int i = 0; i < 6; ++i) scheduler.step();
+      if (first) checkpoints.save(1, state);
+      if (group.rank() == 0) lr = scheduler.get_last_lr()[0];
+    });
+  };
+  double at_6 = 0, at_12 = 0;
+  run(true, at_6);
+  run(false, at_12);
+  std::filesystem::remove_all(folder);
+  schedules::Groups groups = {{.lr = 1.0}};
+  auto straight = schedules::sequential({schedules::linear(), schedules::cosine({.t_max = 9})}, {4});
+  straight.start(groups);
+  for (int i = 0; i < 12; ++i) {
+    straight.step(groups);
+    EXPECT_EQ(i == 5 ? at_6 : groups[0].lr, groups[0].lr);
+  }
+  EXPECT_EQ(at_12, groups[0].lr);
 }
 
 TEST(LrScheduler, interval_makes_steps_of_iterations_and_a_state_goes_on_where_it_was) {

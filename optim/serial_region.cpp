@@ -1,0 +1,22 @@
+#include "optim/serial_region.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace ddp::optim {
+
+// Without OpenMP, LibTorch's loops are out of reach: then they stay as they are.
+#ifdef _OPENMP
+SerialRegion::SerialRegion() : threads_(omp_get_max_threads()) {
+  omp_set_num_threads(1);  // of this thread's own loops
+}
+SerialRegion::~SerialRegion() {
+  omp_set_num_threads(threads_);
+}
+#else
+SerialRegion::SerialRegion() = default;
+SerialRegion::~SerialRegion() = default;
+#endif
+
+}  // namespace ddp::optim

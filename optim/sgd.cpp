@@ -30,13 +30,27 @@ bool SGD::prepare_state(const at::Tensor& parameter, const torch::optim::Optimiz
 void SGD::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
                      const GradientScaling& scaling) const {
   const auto& sgd = static_cast<const SGDOptions&>(options);
+  const auto run = [&](at::TensorList parameters, at::TensorList gradients, at::TensorList momenta) {
+    at::_fused_sgd_(parameters, gradients, momenta, sgd.weight_decay(), sgd.momentum(), sgd.lr(), sgd.dampening(),
+                    sgd.nesterov(), sgd.maximize(), batch.first_step, as_optional(scaling.grad_scale),
+                    as_optional(scaling.found_inf));
+  };
   const std::vector<at::Tensor> none;
-  // LibTorch 2.11's kernel for the CPU moves float16 and bfloat16 parameters by unset values in a first step. With
-  // momentum zero and no dampening an ordinary step is what the first should be.
-  const bool is_broken = batch.first_step && batch.device.is_cpu() && c10::isReducedFloatingType(batch.dtype);
-  at::_fused_sgd_(batch.parameters, batch.gradients, sgd.momentum() == 0 ? none : batch.state[0], sgd.weight_decay(),
-                  sgd.momentum(), sgd.lr(), is_broken ? 0.0 : sgd.dampening(), sgd.nesterov(), sgd.maximize(),
-                  batch.first_step && !is_broken, as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
+  const auto& momenta = sgd.momentum() == 0 ? none : batch.state[0];
+  if (!batch.device.is_cpu() || !c10::isReducedFloatingType(batch.dtype)) {
+    run(batch.parameters, batch.gradients, momenta);
+    return;
+  }
+  // LibTorch 2.11's kernel for the CPU computes float16 and bfloat16 parameters from values that it never set.
+  std::array<std::vector<at::Tensor>, 3> wide;
+  const std::array<const std::vector<at::Tensor>*, 3> originals = {&batch.parameters, &batch.gradients, &momenta};
+  for (size_t i = 0; i < wide.size(); ++i) {
+    for (const auto& tensor : *originals[i]) wide[i].push_back(tensor.to(at::kFloat));
+  }
+  run(wide[0], wide[1], wide[2]);
+  for (size_t i = 0; i < wide.size(); ++i) {
+    for (size_t j = 0; j < wide[i].size(); ++j) (*originals[i])[j].copy_(wide[i][j]);
+  }
 }
 
 }  // namespace ddp::optim

@@ -304,8 +304,13 @@ TEST(SGD, a_skipped_first_step_leaves_zero_momentum) {
 }
 
 // Where LibTorch's kernel, and so Python's fused SGD, is wrong.
-TEST(SGD, a_first_step_in_half_precision_moves_by_the_gradient) {
+TEST(SGD, half_precision_is_right) {
   for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    const auto plain = at::zeros({97}, dtype).requires_grad_();
+    SGD without_momentum({plain}, SGDOptions(0.5));
+    plain.mutable_grad() = at::ones({97}, dtype);
+    without_momentum.step();
+    EXPECT_TRUE(plain.equal(at::full({97}, -0.5, dtype))) << dtype;
     const auto parameter = at::zeros({97}, dtype).requires_grad_();
     SGD optimizer({parameter}, SGDOptions(0.5).momentum(0.5).dampening(0.25));
     for (const double expected : {-0.5, -1.125}) {  // momentum 1, then 0.5 + 0.75

@@ -181,6 +181,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   void before_forward(const Forward& forward) {
     group_.state().group("DistributedDataParallel forward");  // throws when closed
     refuse_after_failure();
+    mark_->keep();
     end_queued_.store(false, std::memory_order_relaxed);
     if (forward.will_reduce) {
       logger_->set_runtime_stats_and_log();

@@ -32,7 +32,8 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 
 class WrapMark::Hooks {
  public:
-  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind) {
+  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind)
+      : parameters_(parameters) {
     const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
     for (const at::Tensor& parameter : parameters) {
       auto node = torch::autograd::impl::grad_accumulator(parameter);
@@ -43,8 +44,16 @@ class WrapMark::Hooks {
   ~Hooks() {
     for (auto& [node, key] : nodes_) node->del_post_hook(key);
   }
+  void keep() {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const auto& node = nodes_[i].first;
+      if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == node) continue;
+      torch::autograd::impl::set_grad_accumulator(parameters_[i], node);
+    }
+  }
 
  private:
+  std::vector<at::Tensor> parameters_;
   // decltype: autograd nodes are held differently from version to version.
   std::vector<std::pair<decltype(torch::autograd::impl::grad_accumulator(at::Tensor())), uintptr_t>> nodes_;
 };
@@ -52,6 +61,9 @@ class WrapMark::Hooks {
 WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind)
     : hooks_(std::make_unique<Hooks>(parameters, std::move(after_accumulate), kind)) {}
 WrapMark::~WrapMark() = default;
+void WrapMark::keep() {
+  hooks_->keep();
+}
 
 bool is_marked(const at::Tensor& parameter, MarkKind kind) {
   if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) return false;

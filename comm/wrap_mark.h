@@ -27,6 +27,10 @@ class WrapMark {
   explicit WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate = nullptr,
                     MarkKind kind = MarkKind::kDistributedDataParallel);
   ~WrapMark();
+  /// Restores hooks that autograd has forgotten: torch::load() and Tensor::set_() give a parameter other memory, and
+  /// with it a new accumulator without any, so its gradient would not be reduced. Call before each forward; the
+  /// parameters' sizes and dtypes must be unchanged. Some nanoseconds per parameter.
+  void keep();
   WrapMark(const WrapMark&) = delete;
   WrapMark& operator=(const WrapMark&) = delete;
 

@@ -213,7 +213,7 @@ void DdpCore::refuse_output(const char* type_name) const {
 void DdpCore::before_forward() {
   if (!group_.is_open()) throw std::runtime_error(rank_ + ": DistributedDataParallel: the process group is closed");
   parameters_.check_unchanged(rank_);
-  if (!reducer_) return;
+  if (!reducer_) return mark_->keep();
   reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
                             .will_reduce = will_reduce(),
                             .active_ranks = notify_join_context(),

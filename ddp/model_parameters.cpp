@@ -43,11 +43,11 @@ void ModelParameters::add(const std::string& prefix, const std::shared_ptr<torch
     const at::Tensor& tensor = item.value();
     const std::string name = prefix + item.key();
     if (!tensor.defined()) {
-      part.parameters.push_back({name, nullptr, at::ScalarType::Undefined, c10::Device(c10::kCPU), false});
+      part.parameters.push_back({name, nullptr, at::ScalarType::Undefined, c10::Device(c10::kCPU), false, {}});
       continue;
     }
-    part.parameters.push_back(
-        {name, tensor.unsafeGetTensorImpl(), tensor.scalar_type(), tensor.device(), tensor.requires_grad()});
+    part.parameters.push_back({name, tensor.unsafeGetTensorImpl(), tensor.scalar_type(), tensor.device(),
+                               tensor.requires_grad(), tensor.sizes().vec()});
     if (is_ignored(name) || !known_.insert(tensor.unsafeGetTensorImpl()).second) continue;
     all_.push_back({name, tensor});
     sparse_.push_back(sparse_module);
@@ -90,7 +90,7 @@ std::vector<NamedTensor> ModelParameters::buffers() const {
 bool ModelParameters::is_same(const Seen& seen, const at::Tensor& now) {
   if (!now.defined()) return seen.identity == nullptr;
   return seen.identity == now.unsafeGetTensorImpl() && seen.dtype == now.scalar_type() && seen.device == now.device() &&
-         seen.requires_grad == now.requires_grad();
+         seen.requires_grad == now.requires_grad() && now.sizes() == seen.sizes;
 }
 
 bool ModelParameters::is_unchanged(const Part& part) const {
@@ -126,6 +126,8 @@ void ModelParameters::explain(const Part& part, const std::string& rank) {
       text << "parameter '" << name << "' was cast from " << seen->dtype << " to " << now.scalar_type();
     } else if (seen->device != now.device()) {
       text << "parameter '" << name << "' was moved from " << seen->device << " to " << now.device();
+    } else if (now.sizes() != seen->sizes) {
+      text << "parameter '" << name << "' was resized from " << c10::IntArrayRef(seen->sizes) << " to " << now.sizes();
     } else {
       text << "parameter '" << name << "' had requires_grad set to " << (now.requires_grad() ? "true" : "false");
     }

@@ -32,9 +32,9 @@ class ModelParameters {
   std::vector<NamedTensor> buffers() const;
   bool is_ignored(const std::string& name) const { return ignored_.contains(name); }
 
-  /// Throws std::runtime_error, naming it, when a parameter was added, replaced, cast, moved to another device or had
-  /// its requires_grad changed since construction, or a submodule was added or replaced. `rank` begins the message.
-  /// Costs some nanoseconds per parameter.
+  /// Throws std::runtime_error, naming it, when a parameter was added, replaced, cast, resized, moved to another
+  /// device or had its requires_grad changed since construction, or a submodule was added or replaced. `rank` begins
+  /// the message. Costs some nanoseconds per parameter.
   void check_unchanged(const std::string& rank) const;
 
  private:
@@ -44,6 +44,7 @@ class ModelParameters {
     at::ScalarType dtype;
     c10::Device device;
     bool requires_grad;
+    std::vector<int64_t> sizes;
   };
   struct Part {
     std::string prefix;

@@ -1,7 +1,6 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
-// each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank. train.py is its twin in Python. Cases
-// end in
-// "+copies" to keep gradients outside of the buckets.
+// each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
+// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -16,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/ddp/accumulation.h"
 #include "bench/ddp/overlap.h"
 #include "comm/process_group.h"
 #include "comm/report.h"
@@ -96,6 +96,10 @@ int main() try {
   for (int64_t iterations = 0; std::cin >> name >> iterations;) {
     if (name == "overlap") {
       std::cout << bench::measure_overlap(group, iterations) << std::endl;
+      continue;
+    }
+    if (name == "accumulation") {
+      std::cout << bench::measure_accumulation(group, iterations) << std::endl;
       continue;
     }
     if (!steps.contains(name)) steps.emplace(name, make_case(name, group));

@@ -109,6 +109,8 @@ TEST(Checks, what_changes_after_wrapping_is_named_at_the_next_forward) {
                 HasSubstr("parameter 'first.weight' had requires_grad set to false"));
     EXPECT_THAT(after([](TwoLayers& net) { net->second->bias.set_data(net->second->bias.to(torch::kDouble)); }),
                 HasSubstr("parameter 'second.bias' was cast from Float to Double"));
+    EXPECT_THAT(after([](TwoLayers& net) { net->second->bias.set_data(torch::zeros({4})); }),
+                HasSubstr("parameter 'second.bias' was resized from [3] to [4]"));
     EXPECT_THAT(after([](TwoLayers& net) { net->first->register_parameter("scale", torch::ones({1})); }),
                 HasSubstr("parameter 'first.scale' was added"));
     EXPECT_THAT(after([](TwoLayers& net) { net->register_module("third", torch::nn::Linear(1, 1)); }),

@@ -1,0 +1,140 @@
+// The wrapped model stays an ordinary module: it can be cloned, saved, loaded and switched between train and eval.
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+
+#include <sstream>
+
+#include "comm/collectives.h"
+#include "comm/wrap_mark.h"
+#include "ddp/distributed_data_parallel.h"
+#include "tests/ddp/support.h"
+
+namespace ddp {
+namespace {
+
+using test::expect_equal;
+using test::make;
+using test::numbers;
+using test::run_ranks;
+using test::Wire;
+
+struct NormedImpl : torch::nn::Cloneable<NormedImpl> {
+  NormedImpl() { reset(); }
+  void reset() override {
+    first = register_module("first", torch::nn::Linear(6, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    second = register_module("second", torch::nn::Linear(8, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(norm(first(x)))); }
+
+  torch::nn::Linear first{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear second{nullptr};
+};
+TORCH_MODULE(Normed);
+
+using Wrapped = DistributedDataParallel<Normed>;
+
+void train(Wrapped& model, const GroupHandle& group, int first_step, int steps) {
+  torch::optim::SGD optimizer(model->module()->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = first_step; step < first_step + steps; ++step) {
+    optimizer.zero_grad();
+    model(numbers({4, 6}, group.rank() + 10 * step)).square().mean().backward();
+    optimizer.step();
+  }
+}
+
+void expect_equal_models(torch::nn::Module& actual, torch::nn::Module& expected) {
+  for (const auto& item : expected.named_parameters()) {
+    expect_equal(actual.named_parameters()[item.key()], item.value());
+  }
+  for (const auto& item : expected.named_buffers()) expect_equal(actual.named_buffers()[item.key()], item.value());
+}
+
+class Module : public testing::TestWithParam<Wire> {
+ protected:
+  static void run(const std::function<void(const GroupHandle&)>& body) { run_ranks(2, body, {.wire = GetParam()}); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Wires, Module, testing::Values(Wire::kGloo, Wire::kLate));
+
+TEST_P(Module, a_clone_of_the_wrapped_model_is_unwrapped_and_trains_on_alike_when_wrapped_anew) {
+  run([](const GroupHandle& group) {
+    auto net = make<Normed>(1);
+    Wrapped model(net, group);
+    train(model, group, 0, 3);
+    const auto before = net->first->weight.detach().clone();
+
+    const auto clone = std::dynamic_pointer_cast<NormedImpl>(model->module()->clone());
+    EXPECT_TRUE(is_wrapped(*net));
+    EXPECT_FALSE(is_wrapped(*clone));
+    expect_equal_models(*clone, *net);
+    EXPECT_FALSE(clone->first->weight.is_alias_of(net->first->weight));
+
+    // Each wrapper's forward takes the buffers of rank 0 first, so the two go on from the same state.
+    train(model, group, 3, 2);
+    expect_equal(clone->first->weight, before);
+    Normed second(clone);
+    Wrapped other(second, group);
+    train(other, group, 3, 2);
+    expect_equal_models(*second, *net);
+    EXPECT_FALSE(torch::equal(net->first->weight, before));
+  });
+}
+
+TEST_P(Module, what_is_saved_has_plain_names_and_loads_into_wrapped_and_plain_models) {
+  run([](const GroupHandle& group) {
+    auto net = make<Normed>(1);
+    Wrapped model(net, group);
+    train(model, group, 0, 3);
+    std::stringstream file;
+    torch::save(model->module(), file);
+
+    auto plain = make<Normed>(2);
+    torch::load(plain, file);
+    expect_equal_models(*plain, *net);
+    EXPECT_EQ(plain->named_parameters().keys().front(), "first.weight");
+    EXPECT_EQ(model->named_parameters().keys().front(), "module.first.weight");
+
+    train(model, group, 3, 2);
+    const auto expected = net->first->weight.detach().clone();
+    file.seekg(0);
+    torch::load(net, file);  // back to where it was saved, with the wrapper in place
+    expect_equal_models(*net, *plain);
+    train(model, group, 3, 2);
+    expect_equal(net->first->weight, expected);
+  });
+}
+
+TEST_P(Module, train_and_eval_reach_the_model_and_evaluation_in_between_changes_nothing) {
+  run([](const GroupHandle& group) {
+    auto net = make<Normed>(1);
+    auto undisturbed_net = make<Normed>(1);
+    Wrapped model(net, group);
+    Wrapped undisturbed(undisturbed_net, group);
+    for (int step = 0; step < 4; ++step) {
+      train(model, group, step, 1);
+      train(undisturbed, group, step, 1);
+      model->eval();
+      EXPECT_FALSE(net->norm->is_training());
+      {
+        const torch::NoGradGuard no_grad;
+        const auto tracked = net->norm->num_batches_tracked.clone();
+        const auto x = numbers({4, 6}, 99);
+        const auto outputs = all_gather(model(x), group);
+        expect_equal(outputs[0], outputs[1]);  // the buffers are rank 0's by now
+        expect_equal(net->norm->num_batches_tracked, tracked);
+      }
+      model->train();
+      EXPECT_TRUE(net->norm->is_training());
+    }
+    for (const auto& item : undisturbed_net->named_parameters()) {
+      expect_equal(net->named_parameters()[item.key()], item.value());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ddp

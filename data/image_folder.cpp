@@ -22,6 +22,7 @@ ImageFolder::ImageFolder(ImageListing listing, const ImageFolderOptions& options
     throw std::invalid_argument("ImageFolder: cannot crop " + std::to_string(options_.size) +
                                 " pixels out of a side of " + std::to_string(options_.shorter_side));
   }
+  check_color_jitter(options_.color_jitter);
 }
 
 Batch ImageFolder::get_batch(std::span<const int64_t> indices, int64_t epoch) const {
@@ -58,7 +59,10 @@ void ImageFolder::read(int64_t index, int64_t epoch, std::span<float> out) const
   }
   SampleRandom random(options_.seed, epoch, index);
   const Box box = draw_resized_crop(image.height, image.width, random);
-  normalize_image(resize(image, box, options_.size, options_.size), random.below(2) == 1, table_, out);
+  Image part = resize(image, box, options_.size, options_.size);
+  const bool is_flipped = random.below(2) == 1;
+  if (options_.color_jitter.is_active()) color_jitter(part, options_.color_jitter, random);
+  normalize_image(part, is_flipped, table_, out);
 }
 
 }  // namespace ddp

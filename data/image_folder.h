@@ -7,6 +7,7 @@
 #include <span>
 
 #include "data/batch.h"
+#include "data/color_jitter.h"
 #include "data/image.h"
 #include "data/image_folder_listing.h"
 #include "data/normalization.h"
@@ -19,7 +20,8 @@ struct ImageFolderOptions {
   /// shorter side scaled to `shorter_side`.
   bool augment = false;
   int64_t shorter_side = 256;
-  uint64_t seed = 0;  ///< of the augmentation
+  ColorJitterOptions color_jitter{};  ///< with `augment`, after cropping and mirroring
+  uint64_t seed = 0;                  ///< of the augmentation
   Normalization normalization = {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};  ///< ImageNet's
   bool skip_unreadable = false;  ///< leave damaged pictures out of their batch and count them, instead of throwing
   DecodeOptions decode{};
@@ -31,7 +33,8 @@ struct ImageFolderOptions {
 ///     ddp::ImageFolder train(split.train, {.augment = true});
 class ImageFolder {
  public:
-  /// Throws std::invalid_argument for sizes below 1, a crop larger than the picture, and an unusable normalization.
+  /// Throws std::invalid_argument for sizes below 1, a crop larger than the picture, an unusable normalization and
+  /// colour jitter out of range.
   explicit ImageFolder(ImageListing listing, const ImageFolderOptions& options = {});
 
   int64_t size() const { return static_cast<int64_t>(listing_.files.size()); }

@@ -42,7 +42,7 @@ struct Options {
   uint64_t seed = 0;
   std::string amp;  // "fp16", "bf16", or empty for single precision
   std::string opt_level = "O1";
-  bool augment = false;
+  bool augment = true;
   int workers = 1;
   std::string checkpoint_dir = "checkpoints/cifar10";
   std::optional<std::string> resume;  // a checkpoint's folder; empty for the newest one in checkpoint_dir
@@ -76,7 +76,8 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"O0", "O1", "O2", "O3"}))
       ->needs(amp)
       ->capture_default_str();
-  app.add_flag("--augment", options.augment, "Crop and mirror the training images at random");
+  app.add_flag("--augment,!--no-augment", options.augment,
+               "Crop and mirror the training images at random (default: on)");
   app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -115,7 +116,7 @@ class Recorder {
   void images(const torch::Tensor& normalized) {
     if (!writer_) return;
     const auto images =
-        normalized.narrow(0, 0, std::min<int64_t>(normalized.size(0), 16)).mul(0.5).add(0.5).contiguous();
+        normalized.narrow(0, 0, std::min<int64_t>(normalized.size(0), 16)).cpu().mul(0.5).add(0.5).contiguous();
     writer_->add_images("images", ddp::ImagesView<float>{.pixels = values_of(images),
                                                          .count = images.size(0),
                                                          .channels = images.size(1),
@@ -154,7 +155,7 @@ class Trainer {
         group_(group),
         train_(train, {.padding = options.augment ? 4 : 0, .flip = options.augment, .seed = options.seed}),
         sampler_(train.size(), {.num_replicas = group.size(), .rank = group.rank(), .seed = options.seed}),
-        loader_(train_, sampler_, {.batch_size = options.batch_size, .workers = options.workers}),
+        loader_(train_, sampler_, group.device(), {.batch_size = options.batch_size, .workers = options.workers}),
         model_(model, group),
         amp_(amp),
         optimizer_(optimizer),
@@ -181,16 +182,15 @@ class Trainer {
       // Gradients are exchanged once per update, in its last backward pass.
       std::optional<ddp::NoSyncGuard> local_only;
       if (!is_last) local_only.emplace(model_->no_sync());
-      const auto target = batch.target.to(group_.device());
       torch::Tensor loss;
       {
         const auto autocast = amp_.autocast();
-        loss = torch::nn::functional::cross_entropy(model_(batch.data.to(group_.device())), target);
+        loss = torch::nn::functional::cross_entropy(model_(batch.data), batch.target);
       }
       amp_.scale_loss(loss / (end_of_update - begin_of_update), optimizer_, {.delay_unscale = !is_last}).backward();
       if (is_last) amp_.step(optimizer_);
 
-      const auto samples = static_cast<double>(target.size(0));
+      const auto samples = static_cast<double>(batch.target.size(0));
       totals[0].add_(loss.detach(), samples);
       totals[1].add_(samples);
       if (++step % report_every == 0 || step == steps) {
@@ -218,9 +218,9 @@ class Trainer {
 
   const Options& options_;
   ddp::GroupHandle group_;
-  ddp::AugmentedCifar10 train_;
+  ddp::AugmentedImages train_;
   ddp::DistributedSampler sampler_;
-  ddp::Loader<ddp::AugmentedCifar10> loader_;
+  ddp::DeviceLoader<ddp::AugmentedImages> loader_;
   Model model_;
   ddp::amp::Amp amp_;
   torch::optim::SGD& optimizer_;

@@ -1,14 +1,22 @@
 // Images per second of one pass after another over CIFAR-10 images with crop, flip and normalization, in batches of
 // 128: `bench_loader ours|libtorch WORKERS SECONDS FOLDER`. LibTorch's loader gets the same work as it is usually
-// written for it: a sample at a time, with tensor operations.
+// written for it: a sample at a time, with tensor operations. `bench_loader training WORKERS PAIRS FOLDER` prints the
+// milliseconds of an iteration of LeNet with batches of the loader and with one batch in memory, and the median of the
+// pairs' ratios.
 #include <ATen/Parallel.h>
 #include <ddp/ddp.h>
 #include <torch/data.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <vector>
+
+#include "examples/models/lenet.h"
 
 namespace {
 
@@ -51,7 +59,7 @@ double images_per_second(double seconds, Pass pass) {
 }
 
 double ours(const ddp::Cifar10& images, int workers, double seconds) {
-  const ddp::AugmentedCifar10 augmented(images);
+  const ddp::AugmentedImages augmented(images);
   ddp::DistributedSampler sampler(images.size());
   ddp::Loader loader(augmented, sampler, {.batch_size = kBatch, .workers = workers});
   return images_per_second(seconds, [&](int64_t epoch) {
@@ -72,6 +80,51 @@ double folder(const std::string& root, int workers, double seconds) {
     for (auto& batch : loader) count += batch.target.numel();
     return count;
   });
+}
+
+// Blocks of iterations of both kinds alternate, so that both see the same machine.
+void training(const ddp::Cifar10& images, int workers, int pairs) {
+  constexpr int kIterations = 10;
+  models::LeNet net;
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  const auto milliseconds = [&](auto next_batch) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kIterations; ++i) {
+      const ddp::Batch batch = next_batch();
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(net(batch.data), batch.target).backward();
+      optimizer.step();
+    }
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / kIterations;
+  };
+  const ddp::AugmentedImages augmented(images);
+  ddp::DistributedSampler sampler(images.size(), {.drop_last = true});
+  ddp::Loader loader(augmented, sampler, {.batch_size = kBatch, .drop_last = true, .workers = workers});
+  int64_t epoch = 0;
+  auto batches = loader.begin();
+  const auto from_loader = [&] {
+    if (batches == loader.end()) {
+      sampler.set_epoch(++epoch);
+      batches = loader.begin();
+    }
+    ddp::Batch batch = std::move(*batches);
+    ++batches;
+    return batch;
+  };
+  const ddp::Batch kept = from_loader();
+  const auto from_memory = [&] { return kept; };
+  milliseconds(from_loader);  // to warm up
+  std::vector<double> ours, peer, ratios;
+  for (int pair = 0; pair < pairs; ++pair) {
+    ours.push_back(milliseconds(from_loader));
+    peer.push_back(milliseconds(from_memory));
+    ratios.push_back(peer.back() / ours.back());
+  }
+  const auto median = [](std::vector<double> values) {
+    std::ranges::sort(values);
+    return values.at(values.size() / 2);
+  };
+  std::printf("%.3f %.3f %.4f\n", median(ours), median(peer), median(ratios));
 }
 
 double libtorch(const ddp::Cifar10& images, int workers, double seconds) {
@@ -101,6 +154,10 @@ int main(int argc, char** argv) try {
     return 0;
   }
   const ddp::Cifar10 images(argv[4], ddp::Cifar10::Split::kTrain, kNormalization);
+  if (kind == "training") {
+    training(images, workers, std::stoi(argv[3]));
+    return 0;
+  }
   std::printf("%.1f\n", kind == "ours" ? ours(images, workers, seconds) : libtorch(images, workers, seconds));
   return 0;
 } catch (const std::exception& error) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "checkpoint/storage/crc32c.h"
+#include "checkpoint/storage/file_checksum.h"
 #include "checkpoint/storage/folder_names.h"
 
 namespace ddp::storage {
@@ -50,18 +50,10 @@ Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& fol
 }
 
 void verify_files(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest) {
-  std::vector<char> piece;
   for (const auto& [name, record] : manifest.files) {
-    constexpr uint64_t kPiece = uint64_t{1} << 20;
     uint32_t checksum = 0;
     try {
-      const auto file = file_system.open(folder / name);
-      piece.resize(std::max<size_t>(piece.size(), std::min(record.size, kPiece)));
-      for (uint64_t position = 0; position < record.size; position += kPiece) {
-        const auto size = static_cast<size_t>(std::min(kPiece, record.size - position));
-        file_system.read(file, piece.data(), size, position, folder / name);
-        checksum = crc32c(piece.data(), size, checksum);
-      }
+      checksum = file_checksum(file_system, folder / name, record.size);
     } catch (const std::system_error& error) {
       fail(folder, error.what());
     }

@@ -6,12 +6,21 @@
 #include <exception>
 #include <string>
 
+#include "data/color_jitter.h"
 #include "data/image.h"
 #include "data/image_transform.h"
 #include "data/nifti_format.h"
 #include "data/resize.h"
 
 namespace {
+
+// "hue=0.25" and the like.
+void adjust(ddp::Image& image, const std::string& what, double degree) {
+  if (what == "brightness") ddp::adjust_brightness(image, degree);
+  if (what == "contrast") ddp::adjust_contrast(image, degree);
+  if (what == "saturation") ddp::adjust_saturation(image, degree);
+  if (what == "hue") ddp::adjust_hue(image, degree);
+}
 
 ddp::Image resized(const ddp::Image& image, const std::string& how) {
   if (how == "centre") return ddp::resize_and_crop_centre(image, 256, 224);
@@ -29,7 +38,11 @@ void print(const std::string& path, const std::string& how) {
     return;
   }
   ddp::Image image = ddp::read_image(path);
-  if (!how.empty()) image = resized(image, how);
+  if (const size_t equals = how.find('='); equals != std::string::npos) {
+    adjust(image, how.substr(0, equals), std::stod(how.substr(equals + 1)));
+  } else if (!how.empty()) {
+    image = resized(image, how);
+  }
   std::printf("0 %lld %lld\n", number(image.height), number(image.width));
   std::fwrite(image.pixels.data(), 1, image.pixels.size(), stdout);
 }
@@ -40,7 +53,7 @@ int main(int argc, char** argv) try {
   std::string how;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "centre" || argument.find('.') == std::string::npos) {
+    if (argument == "centre" || argument.find('=') != std::string::npos || argument.find('.') == std::string::npos) {
       how = argument;
     } else {
       print(argument, how);

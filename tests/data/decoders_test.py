@@ -15,7 +15,7 @@ if not all(importlib.util.find_spec(name) for name in ("PIL", "nibabel", "numpy"
 
 import nibabel
 import numpy
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 
 def decode(paths, *how):
@@ -53,6 +53,24 @@ class Decoders(unittest.TestCase):
         paths += [self.folder / "palette.png", self.folder / "bits.png"]
         for path, pixels in decode(paths).items():
             numpy.testing.assert_array_equal(pixels, numpy.asarray(Image.open(path).convert("RGB")), str(path))
+
+    def test_colours_changed_exactly(self):
+        path = self.folder / "colours.png"
+        pixels = self.random.integers(0, 256, (200, 300, 3), numpy.uint8)
+        pixels[:20] = pixels[:20, :, :1]  # greys
+        pixels[20:24] = [[[255, 0, 0]], [[0, 255, 0]], [[0, 0, 255]], [[255, 255, 0]]]
+        Image.fromarray(pixels).save(path)
+        picture = Image.open(path)
+        enhancers = {"brightness": ImageEnhance.Brightness, "contrast": ImageEnhance.Contrast, "saturation": ImageEnhance.Color}
+        for name, enhancer in enhancers.items():
+            for factor in (0.0, 0.3, 0.77, 1.0, 1.25, 1.9):
+                expected = numpy.asarray(enhancer(picture).enhance(factor))
+                numpy.testing.assert_array_equal(decode([path], f"{name}={factor}")[path], expected, f"{name} {factor}")
+        for turns in (-0.5, -0.13, 0.0, 0.08, 0.5):
+            hue, saturation, value = picture.convert("HSV").split()
+            shifted = (numpy.asarray(hue).astype(int) + int(turns * 255)) % 256
+            merged = Image.merge("HSV", (Image.fromarray(shifted.astype(numpy.uint8)), saturation, value)).convert("RGB")
+            numpy.testing.assert_array_equal(decode([path], f"hue={turns}")[path], numpy.asarray(merged), f"hue {turns}")
 
     def test_resized_exactly(self):
         paths = []

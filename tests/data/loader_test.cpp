@@ -6,7 +6,8 @@
 
 #include <stdexcept>
 
-#include "data/augmented_cifar10.h"
+#include "data/augmented_images.h"
+#include "data/cifar10.h"
 #include "samplers/distributed_sampler.h"
 #include "samplers/sequential_sampler.h"
 #include "tests/data/files.h"
@@ -110,7 +111,7 @@ TEST_P(LoaderTest, augmented_images_are_the_same_whatever_the_workers_and_differ
   const testing::TemporaryFolder folder;
   testing::write_file(folder.path() / "data_batch_1.bin", testing::records(0, 30));
   const Cifar10 images(folder.path(), Cifar10::Split::kTrain);
-  const AugmentedCifar10 augmented(images, {.seed = 4});
+  const AugmentedImages augmented(images, {.seed = 4});
   SequentialSampler sampler(images.size());
   Loader loader(augmented, sampler, {.batch_size = 7, .workers = GetParam()});
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -126,7 +127,7 @@ TEST_P(LoaderTest, augmented_images_are_the_same_whatever_the_workers_and_differ
     }
     EXPECT_EQ(first, 30);
   }
-  const AugmentedCifar10 unchanged(images, {.padding = 0, .flip = false});
+  const AugmentedImages unchanged(images, {.padding = 0, .flip = false});
   const Numbers some = {3, 1, 29};
   EXPECT_TRUE(unchanged.get_batch(some, 5).data.equal(images.get_batch(std::span<const int64_t>(some)).data));
   EXPECT_THROW(unchanged.get_batch(Numbers{30}, 0), std::out_of_range);

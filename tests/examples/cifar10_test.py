@@ -58,7 +58,8 @@ class Cifar10Test(ExampleTest):
 
 class Training(Cifar10Test):
     def test_two_ranks_print_a_banner_and_a_line_per_epoch(self):
-        lines = self.succeed(2, *self.arguments("--epochs", "3", "--batch-size", "4", "--lr", "0.02", "--momentum", "0.9"))
+        learning = ("--batch-size", "4", "--lr", "0.02", "--momentum", "0.9", "--no-augment")
+        lines = self.succeed(2, *self.arguments("--epochs", "3", *learning))
         self.assertEqual(
             lines[:2],
             [
@@ -132,13 +133,12 @@ class Training(Cifar10Test):
         self.assertEqual(read_safetensors(self.weights(0, "second")), read_safetensors(before))
 
     def test_workers_change_nothing_and_augmentation_depends_on_the_samples_alone(self):
-        plain = self.train(1, "--epochs", "2", "--workers", "0", folder="a")
-        self.assertEqual(self.train(1, "--epochs", "2", "--workers", "3", folder="b"), plain)
+        augmented = self.train(1, "--epochs", "2", "--workers", "0", folder="a")
+        self.assertEqual(self.train(1, "--epochs", "2", "--workers", "3", folder="b"), augmented)
         self.assertEqual(self.state(1, "a"), self.state(1, "b"))
-        augmented = self.train(1, "--epochs", "2", "--augment", folder="c")
-        self.assertNotEqual(augmented, plain)
-        self.train(1, "--epochs", "1", "--augment", folder="d")
-        self.assertEqual(self.train(1, "--epochs", "2", "--augment", "--resume", folder="d"), augmented[1:])
+        self.train(1, "--epochs", "1", folder="d")
+        self.assertEqual(self.train(1, "--epochs", "2", "--resume", folder="d"), augmented[1:])
+        self.assertNotEqual(self.train(1, "--epochs", "2", "--no-augment", folder="c"), augmented)
 
     def test_it_tells_tensorboard_a_table_and_the_terminal(self):
         more = ("--tensorboard", self.path("board"), "--metrics", self.path("metrics.csv"))

@@ -1,0 +1,125 @@
+// A Loader whose batches arrive on a device, copied while the batch before is used.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "data/device_transfer.h"
+#include "data/loader.h"
+
+namespace ddp {
+
+namespace detail {
+
+// What the worker threads of a DeviceLoader read.
+template <typename Dataset>
+struct PinnedDataset {
+  const Dataset* dataset;
+  const DeviceTransfer* transfer;
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
+    return transfer->pin(Loader<Dataset>::read(*dataset, indices, epoch));
+  }
+};
+
+}  // namespace detail
+
+/// As Loader, for datasets that give a ddp::Batch, with the tensors on `device`. With a GPU the workers leave batches
+/// in page-locked memory, and while the loop's body uses one batch the next is copied on a stream of its own; the
+/// current stream waits for it, the host does not. On the CPU it is a Loader and copies nothing.
+///
+///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 128, .workers = 2});
+///     for (auto& batch : loader) { auto loss = cross_entropy(model(batch.data), batch.target); … }
+///
+/// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it.
+template <typename Dataset>
+class DeviceLoader {
+ public:
+  /// Throws what Loader's constructor throws.
+  DeviceLoader(const Dataset& dataset, EpochSampler& sampler, c10::Device device, const LoaderOptions& options = {})
+      : transfer_(device), pinned_{&dataset, &transfer_}, loader_(pinned_, sampler, options) {
+    static_assert(std::is_same_v<typename Loader<Dataset>::Batch, Batch>, "the dataset has to give a ddp::Batch");
+  }
+  DeviceLoader(const Dataset&& dataset, EpochSampler& sampler, c10::Device device,
+               const LoaderOptions& options = {}) = delete;
+  DeviceLoader(const DeviceLoader&) = delete;
+  DeviceLoader& operator=(const DeviceLoader&) = delete;
+
+  class Iterator {
+   public:
+    explicit Iterator(DeviceLoader* loader) : loader_(loader) { loader_->advance(); }
+    Batch& operator*() { return *loader_->current_; }
+    Batch* operator->() { return &*loader_->current_; }
+    Iterator& operator++() {
+      loader_->advance();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !loader_->current_.has_value(); }
+
+   private:
+    DeviceLoader* loader_;
+  };
+
+  /// Begins a pass over the samples that are left of the sampler's epoch.
+  Iterator begin() {
+    source_.reset();
+    error_ = nullptr;
+    is_copying_ = false;
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  /// Number of batches of a pass that begins now.
+  int64_t size() const { return loader_.size(); }
+
+  /// As Loader::state(): what is being copied ahead does not count.
+  SamplerState state() const { return state_; }
+
+ private:
+  void advance() {
+    current_.reset();
+    if (!is_copying_ && !error_) fetch();
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (!is_copying_) return;
+    current_ = transfer_.finish();
+    state_ = state_of_copy_;
+    is_copying_ = false;
+    if (transfer_.copies()) fetch();
+  }
+
+  // The loader's next batch begins its way to the device. What goes wrong belongs to that batch, not to the current
+  // one.
+  void fetch() {
+    try {
+      if (source_) {
+        ++*source_;
+      } else {
+        source_.emplace(loader_.begin());
+      }
+      if (*source_ == std::default_sentinel) return;
+      state_of_copy_ = loader_.state();
+      transfer_.start(**source_);
+      is_copying_ = true;
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  detail::DeviceTransfer transfer_;
+  detail::PinnedDataset<Dataset> pinned_;
+  Loader<detail::PinnedDataset<Dataset>> loader_;
+  std::optional<typename Loader<detail::PinnedDataset<Dataset>>::Iterator> source_;
+  std::optional<Batch> current_;
+  SamplerState state_;
+  SamplerState state_of_copy_;
+  bool is_copying_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace ddp

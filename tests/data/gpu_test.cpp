@@ -1,0 +1,90 @@
+// On a machine with a GPU: batches copied to it beside the computation.
+#include "data/device_loader.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "comm/process_group.h"
+#include "data/synthetic_images.h"
+#include "data/tensor_dataset.h"
+#include "samplers/sequential_sampler.h"
+
+namespace ddp {
+namespace {
+
+const c10::Device kGpu(c10::kCUDA, 0);
+
+// Makes CUDA known to LibTorch.
+class OnGpu : public ::testing::Test {
+ protected:
+  OnGpu() : group_(init_process_group({.device = kGpu})) {}
+
+ private:
+  ProcessGroup group_;
+};
+
+TEST_F(OnGpu, gives_the_batches_in_order_whatever_the_computation_does_meanwhile) {
+  const SyntheticImages images({.size = 96, .channels = 3, .height = 64, .width = 64, .classes = 7});
+  for (const int workers : {0, 2}) {
+    SequentialSampler sampler(images.size());
+    DeviceLoader loader(images, sampler, kGpu, {.batch_size = 10, .workers = workers, .prefetch = 2});
+    at::Tensor busy = at::rand({2048, 2048}, at::TensorOptions(kGpu));
+    for (int pass = 0; pass < 3; ++pass) {
+      std::vector<at::Tensor> data;
+      std::vector<at::Tensor> target;
+      for (auto& batch : loader) {
+        ASSERT_TRUE(batch.data.is_cuda() && batch.target.is_cuda());
+        busy = busy.mm(busy).clamp(0, 1);  // the copies of later batches overtake this
+        data.push_back(batch.data.clone());
+        target.push_back(batch.target.clone());
+        EXPECT_EQ(loader.state().consumed, std::min<int64_t>(96, 10 * static_cast<int64_t>(data.size())));
+      }
+      std::vector<int64_t> all(96);
+      for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+      const Batch expected = images.get_batch(all);
+      EXPECT_TRUE(at::cat(data).cpu().equal(expected.data));
+      EXPECT_TRUE(at::cat(target).cpu().equal(expected.target));
+    }
+  }
+}
+
+TEST_F(OnGpu, a_pass_may_end_early_and_the_loader_be_destroyed_then) {
+  const SyntheticImages images({.size = 40, .height = 32, .width = 32});
+  for (int round = 0; round < 20; ++round) {
+    SequentialSampler sampler(images.size());
+    DeviceLoader loader(images, sampler, kGpu, {.batch_size = 4, .workers = 2});
+    int seen = 0;
+    for (auto& batch : loader) {
+      EXPECT_EQ(batch.data.size(0), 4);
+      if (++seen == 3) break;
+    }
+  }
+}
+
+struct Broken {
+  Batch get_batch(std::span<const int64_t> indices) const {
+    if (indices[0] == 6) throw std::runtime_error("unreadable");
+    return {.data = at::full({1}, indices[0]), .target = at::zeros({1}, at::kLong)};
+  }
+};
+
+TEST_F(OnGpu, an_error_comes_in_its_batchs_place_although_that_was_read_ahead) {
+  const Broken dataset;
+  SequentialSampler sampler(20);
+  DeviceLoader loader(dataset, sampler, kGpu, {.batch_size = 2, .workers = 1});
+  int seen = 0;
+  EXPECT_THROW(
+      {
+        for (auto& batch : loader) {
+          EXPECT_EQ(batch.data.item<float>(), 2.F * static_cast<float>(seen));
+          ++seen;
+        }
+      },
+      LoaderError);
+  EXPECT_EQ(seen, 3);
+}
+
+}  // namespace
+}  // namespace ddp

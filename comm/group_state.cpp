@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/pair_exchange.h"
 #include "comm/store_keys.h"
 
 namespace ddp::detail {
@@ -15,7 +16,9 @@ GroupState::GroupState(Parts parts)
       device_(parts.device),
       timeout_(parts.timeout),
       parts_(std::move(parts)) {
-  if (parts_.store) parts_.store->set(keys::connected(info_.rank), std::string("1"));
+  if (!parts_.store) return;
+  parts_.store->set(keys::connected(info_.rank), std::string("1"));
+  parts_.pair_exchange = PairExchange::make(info_, *parts_.group, *parts_.store);
 }
 
 GroupState::~GroupState() = default;
@@ -39,6 +42,11 @@ c10::intrusive_ptr<c10d::Store> GroupState::store() const {
   return parts_.store;
 }
 
+std::shared_ptr<PairExchange> GroupState::pair_exchange() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.pair_exchange;
+}
+
 GroupState::Parts GroupState::release() {
   const std::lock_guard lock(mutex_);
   Parts released{.info = info_,
@@ -47,7 +55,9 @@ GroupState::Parts GroupState::release() {
                  .timeout = timeout_,
                  .store = std::move(parts_.store),
                  .group = std::move(parts_.group),
-                 .hosts_store = parts_.hosts_store};
+                 .hosts_store = parts_.hosts_store,
+                 .pair_exchange = std::move(parts_.pair_exchange)};
+  parts_.pair_exchange.reset();
   parts_.store.reset();
   parts_.group.reset();
   return released;
@@ -59,6 +69,7 @@ void GroupState::close() {
   // Whoever is still connecting would fail when this rank's sockets close.
   await_all(parts.store, keys::connected);
   parts.group->shutdown();
+  parts.pair_exchange.reset();
   parts.group.reset();
   leave_store_last(parts.store, parts.hosts_store);
 }
@@ -83,7 +94,7 @@ void GroupState::abort() noexcept {
     parts.group->abort();
     // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
     // that is giving up.
-    std::thread([last = std::move(parts.group)] {}).detach();
+    std::thread([last = std::move(parts.group), exchange = std::move(parts.pair_exchange)] {}).detach();
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
   }
 }

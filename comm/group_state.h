@@ -13,6 +13,8 @@
 
 namespace ddp::detail {
 
+class PairExchange;
+
 class GroupState {
  public:
   struct Parts {
@@ -22,9 +24,10 @@ class GroupState {
     std::chrono::milliseconds timeout{};
     c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
     c10::intrusive_ptr<c10d::ProcessGroup> group{};
-    bool hosts_store = false;  ///< this process runs the store's server: it must leave last
-    bool in_process = false;   ///< see GroupPlan
-    BackendWrapper wrapper{};  ///< see GroupPlan
+    bool hosts_store = false;                       ///< this process runs the store's server: it must leave last
+    bool in_process = false;                        ///< see GroupPlan
+    BackendWrapper wrapper{};                       ///< see GroupPlan
+    std::shared_ptr<PairExchange> pair_exchange{};  ///< made by the constructor
   };
 
   explicit GroupState(Parts parts);
@@ -45,6 +48,9 @@ class GroupState {
   c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
   /// The store for our own keys; null for a single process or a closed group.
   c10::intrusive_ptr<c10d::Store> store() const;
+
+  /// Null where there is none, see PairExchange::make(), or when the group is closed.
+  std::shared_ptr<PairExchange> pair_exchange() const;
 
   void close();
   void abort() noexcept;

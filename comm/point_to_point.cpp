@@ -5,6 +5,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/collective_call.h"
+#include "comm/pair_exchange.h"
 
 namespace ddp {
 namespace {
@@ -13,6 +14,12 @@ using Started = std::shared_ptr<detail::PendingCall>;
 
 const char* name(Message::Direction direction) {
   return direction == Message::Direction::kSend ? "send" : "recv";
+}
+
+void check_tag(int tag, const GroupHandle& group, const char* operation) {
+  if (tag < 0) detail::refuse(group, operation, "expected a tag of at least 0, got " + std::to_string(tag));
+  if (tag == detail::kPairExchangeTag)
+    detail::refuse(group, operation, "tag " + std::to_string(tag) + " is the library's own: take a smaller one");
 }
 
 void check(const Message& message, const GroupHandle& group) {
@@ -27,8 +34,7 @@ void check(const Message& message, const GroupHandle& group) {
                    "gloo's messages between two ranks are for CPU tensors, got a " + detail::describe(message.tensor) +
                        ": use NCCL, or send .cpu()");
   }
-  if (message.tag < 0)
-    detail::refuse(group, operation, "expected a tag of at least 0, got " + std::to_string(message.tag));
+  check_tag(message.tag, group, operation);
 }
 
 std::string with(const Message& message) {
@@ -110,7 +116,7 @@ int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const Collect
   if ((tensor.is_cpu() ? backends.cpu : backends.cuda) != "gloo") {
     detail::refuse(group, "recv_any", "only gloo can receive from any rank, not backend '" + backends.text() + "'");
   }
-  if (tag < 0) detail::refuse(group, "recv_any", "expected a tag of at least 0, got " + std::to_string(tag));
+  check_tag(tag, group, "recv_any");
   detail::WorkPtr work;
   std::vector<at::Tensor> tensors{tensor.detach()};
   detail::start(

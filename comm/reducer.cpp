@@ -5,7 +5,9 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <atomic>
 #include <mutex>
@@ -207,7 +209,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
 
   void reduce_after_backward() {
     torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->engine_->delay_all_reduce();
+      if (const auto self = weak.lock()) self->delay_all_reduce();
     });
   }
 
@@ -269,7 +271,24 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     detail::BucketCheck check;
     if (options_.check_finite) check = [this](const at::Tensor& bucket) { check_bucket(bucket); };
     return detail::make_watched_group(
-        group_, [failure = failure_](const std::string& message) { failure->set(message); }, std::move(check));
+        group_, [failure = failure_](const std::string& message) { failure->set(message); },
+        [this](std::function<void()> finish) { finish_before_engine(std::move(finish)); }, std::move(check));
+  }
+
+  // The Reducer queues its last step behind the last bucket's all-reduce, so what is queued in that call comes first.
+  void finish_before_engine(std::function<void()> finish) const {
+    if (torch::autograd::get_current_graph_task_id() >= 0 && !finishes_at_once_) {
+      torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
+    } else {
+      finish();
+    }
+  }
+
+  // It reduces and finishes in one call.
+  void delay_all_reduce() {
+    finishes_at_once_ = true;
+    const auto reset = c10::make_scope_exit([this] { finishes_at_once_ = false; });
+    engine_->delay_all_reduce();
   }
 
   int64_t total_bytes() const {
@@ -421,6 +440,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   const std::shared_ptr<FailureNote> failure_;
   std::string hook_name_;
   bool counts_active_ranks_ = false;
+  bool finishes_at_once_ = false;
   std::optional<detail::BucketTuner> tuner_;
   int64_t applied_cap_ = 0;
   std::optional<std::chrono::steady_clock::time_point> measured_from_;

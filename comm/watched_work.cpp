@@ -1,10 +1,13 @@
 #include "comm/watched_work.h"
 
+#include <exception>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "comm/absent_ranks.h"
 #include "comm/group_state.h"
+#include "comm/pair_exchange.h"
 #include "comm/store.h"
 
 namespace ddp::detail {
@@ -29,10 +32,11 @@ class WatchedWork final : public c10d::Work {
 
 class WatchedGroup final : public c10d::ProcessGroup {
  public:
-  WatchedGroup(GroupHandle group, FailureListener on_failure, BucketCheck check)
+  WatchedGroup(GroupHandle group, FailureListener on_failure, Defer defer, BucketCheck check)
       : ProcessGroup(group.rank(), group.size()),
         group_(std::move(group)),
         on_failure_(std::move(on_failure)),
+        defer_(std::move(defer)),
         check_(std::move(check)) {
     // The Reducer asks the default backend how to allocate buckets.
     const auto watched = inner();
@@ -51,7 +55,12 @@ class WatchedGroup final : public c10d::ProcessGroup {
     const bool flags = bucket.scalar_type() == at::kInt;
     const std::string what = flags ? "all_reduce of the used-parameter flags"
                                    : "all_reduce of a gradient bucket of " + size_of(bucket) + " bytes";
-    return Watch(group_, what, on_failure_).start([&] { return inner()->allreduce(tensors, options); });
+    const Watch watch(group_, what, on_failure_);
+    if (const auto exchange = group_.state().pair_exchange();
+        exchange && options.reduceOp == c10d::ReduceOp::SUM && PairExchange::takes(bucket)) {
+      return watch.exchange(exchange, bucket, defer_);
+    }
+    return watch.start([&] { return inner()->allreduce(tensors, options); });
   }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
@@ -68,6 +77,7 @@ class WatchedGroup final : public c10d::ProcessGroup {
 
   GroupHandle group_;
   FailureListener on_failure_;
+  Defer defer_;
   BucketCheck check_;
 };
 
@@ -106,9 +116,34 @@ c10::intrusive_ptr<c10d::Work> Watch::start(const std::function<c10::intrusive_p
       future->elementType()));
 }
 
+c10::intrusive_ptr<c10d::Work> Watch::exchange(const std::shared_ptr<PairExchange>& exchange, const at::Tensor& tensor,
+                                               const Defer& defer) const {
+  std::shared_ptr<PairExchange::Sum> sum;
+  try {
+    sum = exchange->start(tensor);
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  defer([watch = *this, exchange, sum, tensor, future] {
+    try {
+      try {
+        exchange->finish(sum);
+      } catch (const std::exception& error) {
+        watch.fail(error);
+      }
+    } catch (const std::exception&) {
+      future->setError(std::current_exception());
+      return;
+    }
+    future->markCompleted(c10::IValue(std::vector<at::Tensor>{tensor}));
+  });
+  return c10::make_intrusive<WatchedWork>(std::move(future));
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> make_watched_group(const GroupHandle& group, FailureListener on_failure,
-                                                          BucketCheck check) {
-  return c10::make_intrusive<WatchedGroup>(group, std::move(on_failure), std::move(check));
+                                                          Defer defer, BucketCheck check) {
+  return c10::make_intrusive<WatchedGroup>(group, std::move(on_failure), std::move(defer), std::move(check));
 }
 
 }  // namespace ddp::detail

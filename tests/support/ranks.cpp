@@ -48,4 +48,8 @@ GroupHandle unconnected_rank(int rank, int size) {
   return GroupHandle(std::make_shared<detail::GroupState>(detail::GroupState::Parts{.info = info_of(rank, size)}));
 }
 
+bool exchanges_directly(const GroupHandle& group) {
+  return group.state().pair_exchange() != nullptr;
+}
+
 }  // namespace ddp::test

@@ -25,4 +25,7 @@ void run_ranks(int size, const std::function<void(const GroupHandle& group)>& bo
 /// A rank that knows who it is but has no connections: collectives throw.
 GroupHandle unconnected_rank(int rank, int size);
 
+/// Whether small gradient buckets of `group` go from rank to rank without a ring.
+bool exchanges_directly(const GroupHandle& group);
+
 }  // namespace ddp::test

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <sstream>
@@ -322,6 +323,8 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
 
   void rebuild() {
     bool rebuilt = false;
+    // They would keep the old buckets in memory beside the new ones.
+    if (engine_->should_rebuild_buckets()) std::ranges::fill(aliases_, at::Tensor());
     try {
       rebuilt = engine_->rebuild_buckets();
     } catch (const std::exception& error) {

@@ -1,6 +1,5 @@
 #include "comm/reducer.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
@@ -11,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
@@ -19,6 +17,8 @@
 
 #include "comm/bucket_tuner.h"
 #include "comm/collectives.h"
+#include "comm/comm_hook_adapter.h"
+#include "comm/gradient_aliases.h"
 #include "comm/group_state.h"
 #include "comm/pending_work.h"
 #include "comm/reducer_engine.h"
@@ -30,75 +30,6 @@ namespace ddp {
 namespace {
 
 using detail::ReducerEngine;
-
-// The first failure of a reduction on this rank; written by whichever thread sees it.
-class FailureNote {
- public:
-  void set(const std::string& message) {
-    const std::lock_guard lock(mutex_);
-    if (message_.empty()) message_ = message;
-  }
-  std::string get() const {
-    const std::lock_guard lock(mutex_);
-    return message_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string message_;
-};
-
-class HookAdapter final : public c10d::CommHookInterface {
- public:
-  using FindParameters = std::function<std::vector<at::Tensor>(size_t bucket)>;
-  HookAdapter(CommHook hook, std::string rank, detail::BucketCheck check, FindParameters parameters,
-              std::shared_ptr<FailureNote> failure)
-      : hook_(std::move(hook)),
-        rank_(std::move(rank)),
-        check_(std::move(check)),
-        parameters_(std::move(parameters)),
-        failure_(std::move(failure)) {}
-
-  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    check_(bucket.getBuffer());
-    const std::string place = rank_ + ": the communication hook failed in bucket " + std::to_string(bucket.getIndex());
-    try {
-      GradientBucket view(bucket, parameters_(bucket.getIndex()));
-      TensorFuture future = hook_(view);
-      if (!future) throw std::logic_error("it returned no future");
-      return future->devices().empty() ? noting_errors(future, place) : future;
-    } catch (const std::exception& error) {
-      fail(place + ": " + detail::brief(error));
-    } catch (...) {  // anything else would end the process when it reaches the autograd engine
-      fail(place + " with something that is no std::exception");
-    }
-  }
-
-  at::Tensor parseHookResult(const c10::IValue& result) override {
-    return c10d::detail::parseCppCommHookResult(result);
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& message) const {
-    failure_->set(message);
-    throw std::runtime_error(message);
-  }
-  // Noted before anybody who waits for the result can go on.
-  TensorFuture noting_errors(const TensorFuture& future, const std::string& place) const {
-    return future->then(
-        [failure = failure_, place](c10::ivalue::Future& done) {
-          if (done.hasError()) failure->set(place + ": " + done.tryRetrieveErrorMessage());
-          return done.value();
-        },
-        future->elementType());
-  }
-
-  CommHook hook_;
-  std::string rank_;
-  detail::BucketCheck check_;
-  FindParameters parameters_;
-  std::shared_ptr<FailureNote> failure_;
-};
 
 // c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
 std::string with_names(const std::string& text, const std::vector<std::string>& names) {
@@ -134,8 +65,8 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
         options_(std::move(options)),
         parameters_(std::move(parameters)),
         names_(std::move(names)),
-        aliases_(parameters_.size()),
-        failure_(std::make_shared<FailureNote>()) {
+        aliases_(parameters_),
+        failure_(std::make_shared<detail::FailureNote>()) {
     if (options_.tune_bucket_cap) tuner_.emplace(total_bytes());
     engine_ = detail::make_engine(parameters_, names_, engine_group(), options_);
     logger_ = std::make_shared<c10d::Logger>(engine_);
@@ -174,7 +105,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
       throw std::logic_error(who(group_.info()) + ": a communication hook can be registered once; there is already '" +
                              hook_name_ + "'");
     }
-    engine_->register_comm_hook(std::make_unique<HookAdapter>(
+    engine_->register_comm_hook(std::make_unique<detail::CommHookAdapter>(
         std::move(hook), who(group_.info()), [this](const at::Tensor& bucket) { check_bucket(bucket); },
         [this](size_t bucket) { return engine_->bucket_parameters(bucket); }, failure_));
     hook_name_ = name.empty() ? "custom" : name;
@@ -324,7 +255,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   void rebuild() {
     bool rebuilt = false;
     // They would keep the old buckets in memory beside the new ones.
-    if (engine_->should_rebuild_buckets()) std::ranges::fill(aliases_, at::Tensor());
+    if (engine_->should_rebuild_buckets()) aliases_.forget();
     try {
       rebuilt = engine_->rebuild_buckets();
     } catch (const std::exception& error) {
@@ -334,7 +265,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     if (!rebuilt) return;
     if (!options_.bucket_ends.empty()) engine_->regroup_after(options_.bucket_ends);
     // Gradients that were there have become views of the new buckets.
-    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+    if (options_.gradient_as_bucket_view) aliases_.replace_views();
   }
 
   static std::string full_message(const std::exception& error) {
@@ -360,7 +291,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   void apply_cap() {
     if (std::exchange(applied_cap_, tuner_->bytes()) == tuner_->bytes()) return;
     engine_->regroup(std::min(options_.first_bucket_bytes, tuner_->bytes()), tuner_->bytes());
-    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+    if (options_.gradient_as_bucket_view) aliases_.replace_views();
   }
 
   // The Reducer's bucket views are autograd views, which optimizer.zero_grad() refuses to detach, so they are replaced
@@ -378,7 +309,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
 
   void end_of_backward() {
     end_queued_.store(false, std::memory_order_relaxed);
-    if (options_.gradient_as_bucket_view) swap_views_for_aliases();
+    if (options_.gradient_as_bucket_view) aliases_.replace_views();
     if (!measured_from_) return;
     synchronise(parameters_.front().device());
     tuner_->record(std::chrono::duration<double>(std::chrono::steady_clock::now() - *measured_from_).count());
@@ -414,33 +345,12 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     }
   }
 
-  void swap_views_for_aliases() {
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      at::Tensor& gradient = parameters_[i].mutable_grad();
-      if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
-        gradient = alias_of(gradient, aliases_[i]);
-      }
-    }
-  }
-
-  // A tensor on the same memory that is no autograd view. Kept from step to step while the bucket stays the same.
-  static at::Tensor alias_of(const at::Tensor& view, at::Tensor& kept) {
-    const bool fits = kept.defined() && kept.storage().is_alias_of(view.storage()) &&
-                      kept.storage_offset() == view.storage_offset() && kept.sizes() == view.sizes() &&
-                      kept.strides() == view.strides();
-    if (!fits) {
-      kept = at::empty({0}, view.options());
-      kept.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
-    }
-    return kept;
-  }
-
   const GroupHandle group_;
   const GradientReducerOptions options_;
   std::vector<at::Tensor> parameters_;
   const std::vector<std::string> names_;
-  std::vector<at::Tensor> aliases_;
-  const std::shared_ptr<FailureNote> failure_;
+  detail::GradientAliases aliases_;
+  const std::shared_ptr<detail::FailureNote> failure_;
   std::string hook_name_;
   bool counts_active_ranks_ = false;
   bool finishes_at_once_ = false;
@@ -486,37 +396,6 @@ std::vector<std::vector<size_t>> GradientReducer::buckets() const {
 }
 DdpLoggingData GradientReducer::logging_data() const {
   return impl_->logging_data();
-}
-
-void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-                   const GroupHandle& group) {
-  const BackendMap& backends = group.state().backends();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const c10::Device device = parameters[i].device();
-    const std::string begin =
-        who(group.info()) + ": DistributedDataParallel: parameter '" + names[i] + "' is on " + device.str();
-    if (device.type() != parameters[0].device().type()) {
-      throw std::invalid_argument(begin + " and '" + names[0] + "' on " + parameters[0].device().str() +
-                                  "; all parameters must be on one type of device");
-    }
-    if ((device.is_cpu() ? backends.cpu : backends.cuda).empty()) {
-      throw std::invalid_argument(begin + ", which backend '" + backends.text() +
-                                  "' does not serve: move the model to " + group.device().str() + " first");
-    }
-    if (device.is_cuda() && group.device().is_cuda() && device != group.device()) {
-      throw std::invalid_argument(begin + ", but this rank's device is " + group.device().str() +
-                                  ": move the model there before wrapping it");
-    }
-  }
-}
-
-void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHandle& group) {
-  const auto c10d_group = group.state().group("DistributedDataParallel");
-  try {
-    c10d::verify_params_across_processes(c10d_group, parameters, std::nullopt);
-  } catch (const std::exception& error) {
-    throw std::runtime_error(who(group.info()) + ": " + detail::brief(error));
-  }
 }
 
 }  // namespace ddp

@@ -40,7 +40,7 @@ struct GradientReducerOptions {
 class GradientReducer {
  public:
   /// Hooks into the gradients of `parameters` (leaves that require gradients, no duplicates; all ranks need the same
-  /// shapes and dtypes in the same order, see verify_parameters()). `names` are theirs, for messages. Construct it
+  /// shapes and dtypes in the same order, see comm/parameter_checks.h). `names` are theirs, for messages. Construct it
   /// under the stream on which the forwards will run. Not a collective by itself.
   GradientReducer(std::vector<at::Tensor> parameters, const std::vector<std::string>& names, const GroupHandle& group,
                   const GradientReducerOptions& options);
@@ -85,14 +85,5 @@ class GradientReducer {
   class Impl;
   std::shared_ptr<Impl> impl_;  // autograd hooks hold weak references to it
 };
-
-/// Throws std::invalid_argument, naming a parameter, unless all are on one type of device that the group has a backend
-/// for, and CUDA ones on this rank's device.
-void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-                   const GroupHandle& group);
-
-/// Compares number, shapes, strides and dtypes of the parameters with rank 0's. Every rank must call it; throws
-/// std::runtime_error on every rank that differs, with what differs.
-void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHandle& group);
 
 }  // namespace ddp

@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
+#include "comm/parameter_checks.h"
 #include "ddp/ddp_join_hook.h"
 #include "ddp/output_sink.h"
 

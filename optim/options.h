@@ -54,7 +54,7 @@ class FusedOptions : public TorchOptions, public MaximizeOption {
   }                                   \
   Self& name(const type& value) {     \
     Base::name() = value;             \
-    return *this;                     \
+    return static_cast<Self&>(*this); \
   }
 
 /// `SGDOptions(0.1).momentum(0.9)`. Defaults as in Python.
@@ -70,13 +70,14 @@ struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
   DDP_OPTIM_OPTION(bool, nesterov)
 };
 
-/// `AdamOptions(1e-3).betas({0.9, 0.99})`. Defaults as in Python.
-struct AdamOptions : FusedOptions<AdamOptions, torch::optim::AdamOptions> {
-  using Self = AdamOptions;
-  using Base = torch::optim::AdamOptions;
+/// What Adam's and AdamW's options have in common.
+template <typename Derived, typename TorchOptions>
+struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions> {
+  using Self = Derived;
+  using Base = TorchOptions;
   using Betas = std::tuple<double, double>;
-  AdamOptions(double lr = 1e-3) : FusedOptions(lr) {}
-  AdamOptions(const Base& options) : FusedOptions(options) {}
+  AdamFamilyOptions(double lr = 1e-3) : FusedOptions<Derived, TorchOptions>(lr) {}
+  AdamFamilyOptions(const Base& options) : FusedOptions<Derived, TorchOptions>(options) {}
   DDP_OPTIM_OPTION(double, lr)
   DDP_OPTIM_OPTION(Betas, betas)
   DDP_OPTIM_OPTION(double, eps)
@@ -84,18 +85,14 @@ struct AdamOptions : FusedOptions<AdamOptions, torch::optim::AdamOptions> {
   DDP_OPTIM_OPTION(bool, amsgrad)
 };
 
+/// `AdamOptions(1e-3).betas({0.9, 0.99})`. Defaults as in Python.
+struct AdamOptions : AdamFamilyOptions<AdamOptions, torch::optim::AdamOptions> {
+  using AdamFamilyOptions::AdamFamilyOptions;
+};
+
 /// As AdamOptions, with a decoupled weight decay of 0.01.
-struct AdamWOptions : FusedOptions<AdamWOptions, torch::optim::AdamWOptions> {
-  using Self = AdamWOptions;
-  using Base = torch::optim::AdamWOptions;
-  using Betas = std::tuple<double, double>;
-  AdamWOptions(double lr = 1e-3) : FusedOptions(lr) {}
-  AdamWOptions(const Base& options) : FusedOptions(options) {}
-  DDP_OPTIM_OPTION(double, lr)
-  DDP_OPTIM_OPTION(Betas, betas)
-  DDP_OPTIM_OPTION(double, eps)
-  DDP_OPTIM_OPTION(double, weight_decay)
-  DDP_OPTIM_OPTION(bool, amsgrad)
+struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions> {
+  using AdamFamilyOptions::AdamFamilyOptions;
 };
 
 /// `AdagradOptions(1e-2).lr_decay(1e-3)`. Defaults as in Python.

@@ -18,11 +18,13 @@
 #include "ddp/distributed_data_parallel.h"
 #include "optim/sgd.h"
 #include "tests/amp/waits.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using test::error_of;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
@@ -30,16 +32,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <typename Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 at::Tensor weight_with_gradient(double gradient) {
   at::Tensor weight = at::ones({2}).requires_grad_();
@@ -59,7 +51,7 @@ TEST(GradScaler, containers_are_scaled_whole) {
   EXPECT_EQ(rest[0].item<double>(), 8);
   EXPECT_EQ(rest[1].item<double>(), 12);
   struct Unknown {};
-  EXPECT_THAT(message_of([&] { scaler.scale(Unknown{}); }), HasSubstr("outputs must be a Tensor or an iterable"));
+  EXPECT_THAT(error_of([&] { scaler.scale(Unknown{}); }), HasSubstr("outputs must be a Tensor or an iterable"));
 }
 
 TEST(GradScaler, disabled_it_passes_everything_through) {
@@ -196,17 +188,17 @@ TEST(GradScaler, errors_begin_with_the_rank) {
   const GroupHandle group = test::unconnected_rank(1, 3);
   GradScaler scaler({.device = c10::kCPU, .group = group});
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
-  EXPECT_THAT(message_of([&] { scaler.unscale_(optimizer); }),
+  EXPECT_THAT(error_of([&] { scaler.unscale_(optimizer); }),
               StartsWith("rank 1 of 3: Attempted unscale_ but _scale is None.  This may indicate"));
   begin(scaler);
   scaler.unscale_(optimizer);
-  EXPECT_EQ(message_of([&] { scaler.unscale_(optimizer); }),
+  EXPECT_EQ(error_of([&] { scaler.unscale_(optimizer); }),
             "rank 1 of 3: unscale_() has already been called on this optimizer since the last update().");
   scaler.step(optimizer);
-  EXPECT_EQ(message_of([&] { scaler.step(optimizer); }),
+  EXPECT_EQ(error_of([&] { scaler.step(optimizer); }),
             "rank 1 of 3: step() has already been called since the last update().");
-  EXPECT_EQ(message_of([&] { scaler.unscale_(optimizer); }), "rank 1 of 3: unscale_() is being called after step().");
-  EXPECT_THAT(message_of([] { GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}); }),
+  EXPECT_EQ(error_of([&] { scaler.unscale_(optimizer); }), "rank 1 of 3: unscale_() is being called after step().");
+  EXPECT_THAT(error_of([] { GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}); }),
               HasSubstr("needs a group"));
 }
 
@@ -252,16 +244,16 @@ TEST(GradScaler, archives_that_do_not_fit_change_nothing) {
   empty.write("other", c10::IValue(1));
   std::ostringstream stream;
   empty.save_to(stream);
-  EXPECT_THAT(message_of([&] { load(scaler, stream.str()); }), HasSubstr("holds no GradScaler"));
+  EXPECT_THAT(error_of([&] { load(scaler, stream.str()); }), HasSubstr("holds no GradScaler"));
   GradScaler disabled({.enabled = false, .device = c10::kCPU});
-  EXPECT_THAT(message_of([&] { load(scaler, archived(disabled)); }), HasSubstr("saved from a disabled instance"));
+  EXPECT_THAT(error_of([&] { load(scaler, archived(disabled)); }), HasSubstr("saved from a disabled instance"));
   load(disabled, archived(scaler));
   EXPECT_EQ(scaler.get_scale(), 8);
 
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
   begin(scaler);
   scaler.unscale_(optimizer);
-  EXPECT_THAT(message_of([&] { archived(scaler); }), HasSubstr("at the beginning of an iteration"));
+  EXPECT_THAT(error_of([&] { archived(scaler); }), HasSubstr("at the beginning of an iteration"));
 }
 
 }  // namespace

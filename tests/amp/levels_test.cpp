@@ -18,6 +18,7 @@
 #include "amp/model_cast.h"
 #include "examples/models/lenet.h"
 #include "optim/sgd.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace ddp::amp {
@@ -27,20 +28,11 @@ using at::kBFloat16;
 using at::kFloat;
 using at::kHalf;
 using at::ScalarType;
+using test::error_of;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-template <typename Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // --- What options come to
 
@@ -84,7 +76,7 @@ TEST(Properties, overrides_may_be_given_as_values_or_as_apexs_texts) {
 }
 
 TEST(Properties, what_apex_refuses_is_refused_with_its_words_and_the_rank) {
-  const auto message = [](const Options& options) { return message_of([&] { resolve(options, "rank 1 of 2: "); }); };
+  const auto message = [](const Options& options) { return error_of([&] { resolve(options, "rank 1 of 2: "); }); };
   EXPECT_THAT(message({.opt_level = "O4"}),
               StartsWith("rank 1 of 2: Unexpected optimization level O4. Options are 'O0', 'O1', 'O2', 'O3'."));
   EXPECT_THAT(message({.opt_level = "02"}), HasSubstr("the letter O, not the number zero"));
@@ -101,9 +93,9 @@ TEST(Properties, what_apex_refuses_is_refused_with_its_words_and_the_rank) {
   EXPECT_THAT(message({.cast_model_outputs = at::kInt}), HasSubstr("cast_model_outputs must be a floating-point type"));
   EXPECT_THAT(message({.num_losses = 0}), HasSubstr("num_losses must be at least 1, found 0"));
   EXPECT_THAT(message({.min_loss_scale = 2.0, .max_loss_scale = 1}), HasSubstr("min_loss_scale"));
-  EXPECT_THAT(message_of([] { Flag("true"); }), HasSubstr("the string 'True' or 'False'"));
+  EXPECT_THAT(error_of([] { Flag("true"); }), HasSubstr("the string 'True' or 'False'"));
   for (const char* text : {"", "12x", "inf", "-1", "0", "Dynamic"}) {
-    EXPECT_THAT(message_of([&] { LossScale{text}; }), HasSubstr("loss_scale must be")) << text;
+    EXPECT_THAT(error_of([&] { LossScale{text}; }), HasSubstr("loss_scale must be")) << text;
   }
 }
 
@@ -307,7 +299,7 @@ TEST(Initialize, a_model_in_16_bits_is_refused_with_the_parameters_name) {
   torch::nn::Linear net(2, 1);
   net->to(kHalf);
   const GroupHandle group = test::unconnected_rank(1, 2);
-  EXPECT_THAT(message_of([&] { initialize(net, {}, {.opt_level = "O2", .group = group}); }),
+  EXPECT_THAT(error_of([&] { initialize(net, {}, {.opt_level = "O2", .group = group}); }),
               AllOf(StartsWith("rank 1 of 2: Found param weight with type CPUHalfType, expected CPUFloatType."),
                     HasSubstr("you do not need to call .half() on your model")));
 }
@@ -319,21 +311,21 @@ TEST(Initialize, an_optimizer_is_taken_once) {
     const auto again = [&] { initialize(other, optimizer, {.opt_level = level}); };
     {
       const Amp amp = initialize(net, optimizer, {.opt_level = level});
-      EXPECT_EQ(message_of(again), "rank 0 of 1: A given optimizer should only be passed through amp.initialize once.")
+      EXPECT_EQ(error_of(again), "rank 0 of 1: A given optimizer should only be passed through amp.initialize once.")
           << level;
     }
   }
   torch::nn::Linear net(2, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.5);
-  EXPECT_THAT(message_of([&] { initialize(net, {optimizer, optimizer}, {}); }), HasSubstr("once"));
-  EXPECT_THAT(message_of([&] { initialize({}, optimizer, {}); }), HasSubstr("no model was given"));
+  EXPECT_THAT(error_of([&] { initialize(net, {optimizer, optimizer}, {}); }), HasSubstr("once"));
+  EXPECT_THAT(error_of([&] { initialize({}, optimizer, {}); }), HasSubstr("no model was given"));
 }
 
 TEST(Initialize, what_is_refused_is_left_as_it_was) {
   torch::nn::Linear net(2, 1);
   at::Tensor extra = at::ones({2}, at::kDouble).requires_grad_();
   torch::optim::SGD optimizer({extra}, 0.5);
-  EXPECT_THAT(message_of([&] { initialize(net, optimizer, {.opt_level = "O2"}); }),
+  EXPECT_THAT(error_of([&] { initialize(net, optimizer, {.opt_level = "O2"}); }),
               HasSubstr("Optimizer's parameters must be either torch.cuda.FloatTensor or torch.cuda.HalfTensor. "
                         "Received CPUDoubleType"));
   EXPECT_EQ(net->weight.scalar_type(), kFloat);
@@ -341,8 +333,7 @@ TEST(Initialize, what_is_refused_is_left_as_it_was) {
   torch::optim::Adam used(net->parameters());
   net(at::ones({1, 2})).sum().backward();
   used.step();
-  EXPECT_THAT(message_of([&] { initialize(net, used, {.opt_level = "O3"}); }),
-              HasSubstr("initialize before the first"));
+  EXPECT_THAT(error_of([&] { initialize(net, used, {.opt_level = "O3"}); }), HasSubstr("initialize before the first"));
   EXPECT_EQ(net->weight.scalar_type(), kFloat);
 }
 
@@ -350,10 +341,10 @@ TEST(Initialize, strangers_are_refused_later) {
   torch::nn::Linear net(2, 1), other(2, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.5), stranger(other->parameters(), 0.5);
   const Amp amp = initialize(net, optimizer, {.num_losses = 2});
-  EXPECT_THAT(message_of([&] { amp.model(other); }), HasSubstr("wants a model that was passed to amp.initialize"));
-  EXPECT_THAT(message_of([&] { amp.step(stranger); }), HasSubstr("this optimizer was not initialized"));
-  EXPECT_THAT(message_of([&] { auto scaled = amp.scale_loss(at::ones({}), stranger); }), HasSubstr("not initialized"));
-  EXPECT_THAT(message_of([&] { auto scaled = amp.scale_loss(at::ones({}), optimizer, {.loss_id = 2}); }),
+  EXPECT_THAT(error_of([&] { amp.model(other); }), HasSubstr("wants a model that was passed to amp.initialize"));
+  EXPECT_THAT(error_of([&] { amp.step(stranger); }), HasSubstr("this optimizer was not initialized"));
+  EXPECT_THAT(error_of([&] { auto scaled = amp.scale_loss(at::ones({}), stranger); }), HasSubstr("not initialized"));
+  EXPECT_THAT(error_of([&] { auto scaled = amp.scale_loss(at::ones({}), optimizer, {.loss_id = 2}); }),
               HasSubstr("loss_id 2 is out of range: initialize() was told num_losses=2"));
 }
 

@@ -24,6 +24,7 @@
 #include "optim/sgd.h"
 #include "tests/amp/waits.h"
 #include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace ddp::amp {
@@ -32,6 +33,7 @@ namespace {
 using at::kBFloat16;
 using at::kFloat;
 using at::kHalf;
+using test::error_of;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
@@ -41,16 +43,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <typename Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // One weight, of which the output is a multiple.
 struct ScaleImpl : torch::nn::Module {
@@ -237,7 +229,7 @@ TEST(Accumulation, gradients_add_up_in_the_masters_or_scaled_in_the_model) {
           const bool last = pass == 2;
           amp.scale_loss(loss_of(model(number(0.125))), optimizer, {.delay_unscale = delay && !last}).backward();
           if (delay && !last) {
-            EXPECT_THAT(message_of([&] { amp.step(optimizer); }), HasSubstr("are still scaled"));
+            EXPECT_THAT(error_of([&] { amp.step(optimizer); }), HasSubstr("are still scaled"));
           }
         }
         amp.step(optimizer);
@@ -271,7 +263,7 @@ TEST(ScaledLoss, when_backward_throws_the_earlier_gradients_come_back) {
     const ScaledLoss scaled = amp.scale_loss(loss_of(model(number(1))), optimizer);
     throw std::runtime_error("in the loop");
   };
-  EXPECT_EQ(message_of(fail), "in the loop");
+  EXPECT_EQ(error_of(fail), "in the loop");
   EXPECT_EQ(value_of(net->weight.grad()), 0.0625);
   amp.step(optimizer);
   EXPECT_EQ(value_of(net->weight), 0.75);
@@ -350,7 +342,7 @@ void train_on_ranks(const GroupHandle& group, const char* level, at::ScalarType 
   Optimizer optimizer(net->parameters(), Options(2.0));
   Amp amp = initialize(net, optimizer, {.opt_level = level, .dtype = dtype, .loss_scale = "dynamic", .group = group});
   DistributedDataParallel model(amp.model(net), group);
-  EXPECT_THAT(message_of([&] { initialize(net, {}, {.group = group}); }),
+  EXPECT_THAT(error_of([&] { initialize(net, {}, {.group = group}); }),
               AllOf(StartsWith(who(group.info()) + ": amp.initialize: Incoming model is an instance of"),
                     HasSubstr("convert_sync_batchnorm()")));
   std::vector<double> scales;
@@ -505,11 +497,11 @@ TEST(Checkpoints, apexs_state_comes_back_and_others_are_refused) {
   loaded.load(in);
   EXPECT_EQ(loaded.state_dict().at("loss_scaler0").unskipped, 3);
   EXPECT_EQ(loaded.loss_scale(1), 4);
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 loaded.load_state_dict({{"nonsense", {}}});
               }),
               HasSubstr("Error(s) in loading state_dict. Unexpected key(s) in state_dict: \"nonsense\". "));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 loaded.load_state_dict({{"loss_scaler0", {.loss_scale = kInfinity}}});
               }),
               HasSubstr("out of range"));

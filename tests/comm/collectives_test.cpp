@@ -17,27 +17,20 @@
 #include <tuple>
 
 #include "comm/manual_seed.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
+#include "tests/support/wires_and_sizes.h"
 
 namespace ddp {
 namespace {
 
+using test::error_of;
 using test::RankOptions;
 using test::run_ranks;
 using test::Wire;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-template <typename Error, typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
   EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << what;
@@ -89,20 +82,8 @@ constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct,
 constexpr at::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
 constexpr at::ScalarType kIntegers[] = {at::kChar, at::kByte, at::kInt, at::kLong};
 
-class Collectives : public testing::TestWithParam<std::tuple<Wire, int>> {
- protected:
-  int size() const { return std::get<1>(GetParam()); }
-  void run(const std::function<void(const GroupHandle&)>& body) const {
-    run_ranks(size(), body, {.wire = std::get<0>(GetParam())});
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Collectives,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Range(1, 5)),
-                         [](const auto& parameters) {
-                           return (std::get<0>(parameters.param) == Wire::kGloo ? "gloo" : "late") +
-                                  std::to_string(std::get<1>(parameters.param));
-                         });
+class Collectives : public test::WiresAndSizes {};
+INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Collectives, test::all_wires_and_sizes(), test::wire_and_size);
 
 TEST_P(Collectives, AllReduceCombinesEveryDtypeWithEveryOperation) {
   run([](const GroupHandle& group) {

@@ -19,27 +19,20 @@
 #include <tuple>
 
 #include "comm/collectives.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
+#include "tests/support/wires_and_sizes.h"
 
 namespace ddp {
 namespace {
 
+using test::error_of;
 using test::run_ranks;
 using test::Wire;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <typename Error, typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
   ASSERT_TRUE(actual.defined()) << what;
@@ -52,20 +45,8 @@ at::Tensor matrix(int rank, int64_t rows, at::ScalarType dtype = at::kFloat) {
   return (at::arange(rows * 3, at::kLong) + 100 * rank).view({rows, 3}).to(dtype);
 }
 
-class Exchange : public testing::TestWithParam<std::tuple<Wire, int>> {
- protected:
-  int size() const { return std::get<1>(GetParam()); }
-  void run(const std::function<void(const GroupHandle&)>& body) const {
-    run_ranks(size(), body, {.wire = std::get<0>(GetParam())});
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Exchange,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Range(1, 5)),
-                         [](const auto& parameters) {
-                           return (std::get<0>(parameters.param) == Wire::kGloo ? "gloo" : "late") +
-                                  std::to_string(std::get<1>(parameters.param));
-                         });
+class Exchange : public test::WiresAndSizes {};
+INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Exchange, test::all_wires_and_sizes(), test::wire_and_size);
 
 TEST_P(Exchange, ReduceScatterGivesEachRankItsRows) {
   run([](const GroupHandle& group) {

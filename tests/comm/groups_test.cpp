@@ -13,25 +13,17 @@
 
 #include "comm/collectives.h"
 #include "comm/spawn.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using test::error_of;
 using test::run_ranks;
 using test::Wire;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <typename Error, typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 float sum_of_ranks(const GroupHandle& group, int value) {
   at::Tensor tensor = at::full({3}, static_cast<float>(value));

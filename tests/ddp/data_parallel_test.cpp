@@ -17,23 +17,16 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/support/errors.h"
+
 namespace ddp {
 namespace {
 
+using test::error_of;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::nn::BatchNorm1d;
 using torch::nn::Linear;
-
-template <typename Error, typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }

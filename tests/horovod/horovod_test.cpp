@@ -17,28 +17,20 @@
 
 #include "comm/collectives.h"
 #include "horovod/gradient_buckets.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
+#include "tests/support/wires_and_sizes.h"
 
 namespace ddp::horovod {
 namespace {
 
+using test::error_of;
 using test::run_ranks;
-using test::Wire;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using torch::nn::Linear;
 using torch::optim::SGD;
-
-template <typename Error, typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance = 1e-6,
                   const std::string& what = "") {
@@ -90,20 +82,8 @@ void expect_parameters(const torch::nn::Sequential& net, const std::vector<at::T
   for (size_t i = 0; i < expected.size(); ++i) expect_close(parameters[i].detach(), expected[i], tolerance, what);
 }
 
-class Horovod : public testing::TestWithParam<std::tuple<Wire, int>> {
- protected:
-  int size() const { return std::get<1>(GetParam()); }
-  void run(const std::function<void(const GroupHandle&)>& body) const {
-    run_ranks(size(), body, {.wire = std::get<0>(GetParam())});
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Horovod,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Values(1, 2, 3, 4)),
-                         [](const auto& parameters) {
-                           return (std::get<0>(parameters.param) == Wire::kGloo ? "gloo" : "late") +
-                                  std::to_string(std::get<1>(parameters.param));
-                         });
+class Horovod : public test::WiresAndSizes {};
+INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Horovod, test::all_wires_and_sizes(), test::wire_and_size);
 
 TEST_P(Horovod, OptimizerEqualsOneProcessThatSeesAllBatches) {
   struct Case {

@@ -18,19 +18,17 @@
 #include "comm/wrap_mark.h"
 #include "syncbn/sync_batch_norm.h"
 #include "tests/support/ranks.h"
+#include "tests/syncbn/numbers.h"
 
 namespace ddp {
 namespace {
 
+using test::numbers;
 using test::run_ranks;
 using test::unconnected_rank;
 using testing::AllOf;
 using testing::HasSubstr;
 using torch::Tensor;
-
-Tensor numbers(torch::IntArrayRef shape, uint64_t seed) {
-  return torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble);
-}
 
 // Whether the dispatcher's way to batch norm leads through us.
 bool intercepted() {

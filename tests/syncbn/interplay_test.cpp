@@ -16,17 +16,15 @@
 #include "syncbn/conversion.h"
 #include "syncbn/join.h"
 #include "tests/support/ranks.h"
+#include "tests/syncbn/numbers.h"
 
 namespace ddp {
 namespace {
 
+using test::numbers;
 using test::run_ranks;
 using test::Wire;
 using torch::Tensor;
-
-Tensor numbers(torch::IntArrayRef shape, uint64_t seed) {
-  return torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble);
-}
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {

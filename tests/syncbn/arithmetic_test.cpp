@@ -1,0 +1,116 @@
+// The arithmetic of one rank: instruction sets, threads, and the GPU's merge beside the CPU's.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <vector>
+
+#include "syncbn/cpu_arithmetic.h"
+#include "syncbn/device_arithmetic.h"
+#include "tests/syncbn/numbers.h"
+
+namespace ddp {
+namespace {
+
+using test::error;
+using test::numbers;
+using torch::Tensor;
+
+TEST(CpuArithmetic, every_instruction_set_and_thread_count_gives_the_same_result) {
+  const detail::SimdLevel* levels[2];
+  const int count = detail::supported_simd_levels(levels);
+  const int threads = at::get_num_threads();
+  for (const auto type : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    for (const bool channels_last : {false, true}) {
+      const auto format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+      const Tensor x = numbers({6, 37, 33, 35}, 1, type).contiguous(format);
+      const Tensor dy = numbers({6, 37, 33, 35}, 2, type).contiguous(format);
+      std::vector<std::vector<Tensor>> results;
+      for (int i = 0; i < count; ++i) {
+        for (const int used : {1, 3}) {
+          at::set_num_threads(used);
+          const detail::CpuArithmetic arithmetic(*levels[i]);
+          const Tensor row = arithmetic.local_row(x, {.channels = 37});
+          const auto statistics = arithmetic.merge(row.unsqueeze(0), 37, 1e-5, {});
+          const auto gradients = arithmetic.local_gradients(dy, x, statistics, {});
+          results.push_back({row, arithmetic.normalize(x, statistics, {}, {}), gradients.sums,
+                             arithmetic.input_gradient(dy, x, statistics, {}, gradients.sums)});
+          at::set_num_threads(threads);
+          if (used == 3) {
+            for (size_t k = 0; k < 4; ++k)
+              EXPECT_TRUE(torch::equal(results.back()[k], results[results.size() - 2][k]))
+                  << levels[i]->name << " " << k;
+          }
+        }
+      }
+      const double rounding = type == torch::kDouble ? 1e-13 : type == torch::kFloat ? 1e-6 : 1e-2;
+      for (const auto& result : results) {
+        EXPECT_LT(error(result[0], results[0][0]), 1e-13);
+        EXPECT_LT(error(result[1], results[0][1]), rounding);
+        EXPECT_LT(error(result[2], results[0][2]), 1e-11);
+        EXPECT_LT(error(result[3], results[0][3]), rounding);
+      }
+    }
+  }
+}
+
+// at::parallel_for is inline: in a source without OpenMP it would run on one thread, whatever LibTorch is set to.
+TEST(CpuArithmetic, uses_all_of_libtorchs_threads) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "OpenMP's runtime is not instrumented";
+#endif
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  timespec before{}, after{};
+  const Tensor x = torch::ones({64, 64, 32, 32});
+  const auto statistics_of = [&] { return detail::CpuArithmetic().local_row(x, {.channels = 64}); };
+  statistics_of();  // starts the threads
+  timespec process_before{}, process_after{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &process_before);
+  for (int i = 0; i < 20; ++i) statistics_of();
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &process_after);
+  at::set_num_threads(threads);
+  const auto seconds = [](const timespec& a, const timespec& b) {
+    return static_cast<double>(b.tv_sec - a.tv_sec) + static_cast<double>(b.tv_nsec - a.tv_nsec) * 1e-9;
+  };
+  EXPECT_LT(seconds(before, after), 0.8 * seconds(process_before, process_after)) << "other threads did nothing";
+}
+
+// The GPU's merge is made of tensor operations, so it can be checked here.
+TEST(DeviceArithmetic, its_merge_equals_the_cpus) {
+  const Tensor shares[3] = {numbers({0, 5}, 1), numbers({40, 5}, 2) * 3 + 7, numbers({9, 5}, 3) - 2};
+  std::vector<Tensor> device_rows, cpu_rows;
+  for (const Tensor& share : shares) {
+    const bool empty = share.size(0) == 0;
+    const Tensor mean = empty ? torch::zeros({5}, torch::kDouble) : share.mean(0);
+    const Tensor variance = empty ? torch::zeros({5}, torch::kDouble) : share.var(0, /*unbiased=*/false);
+    device_rows.push_back(detail::device_row(mean, variance, share.size(0)));
+    cpu_rows.push_back(detail::CpuArithmetic().local_row(share, {.channels = 5}));
+  }
+  const auto run = [](const detail::Arithmetic& arithmetic, const std::vector<Tensor>& rows) {
+    detail::RunningStatistics running{.mean = torch::ones({5}), .var = torch::ones({5}), .momentum = 0.3};
+    const auto statistics = arithmetic.merge(torch::stack(rows), 5, 1e-5, running);
+    return std::vector<Tensor>{statistics.mean, statistics.invstd, statistics.count, running.mean, running.var};
+  };
+  const auto expected = run(detail::CpuArithmetic(), cpu_rows);
+  const auto actual = run(detail::DeviceArithmetic(), device_rows);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_LT(error(actual[i], expected[i]), i < 3 ? 1e-13 : 1e-6) << i;
+
+  const std::vector<Tensor> none{device_rows[0], device_rows[0]};
+  const auto empty = run(detail::DeviceArithmetic(), none);
+  EXPECT_TRUE(torch::equal(empty[3], torch::ones({5}))) << "an empty batch changes nothing";
+  EXPECT_TRUE(empty[1].isfinite().all().item<bool>());
+}
+
+TEST(DeviceArithmetic, counts_beyond_single_precision_are_exact) {
+  const int64_t values = (int64_t{1} << 30) + 3;
+  const Tensor row = detail::device_row(torch::ones({2}), torch::ones({2}), values);
+  EXPECT_EQ(row.scalar_type(), torch::kFloat);
+  const auto statistics = detail::DeviceArithmetic().merge(row.unsqueeze(0), 2, 0, {});
+  EXPECT_EQ(statistics.count.item<int>(), values);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -15,6 +15,7 @@
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "tests/checkpoint/temporary_folder.h"
+#include "tests/checkpoint/text_sink.h"
 
 namespace ddp {
 namespace {
@@ -23,12 +24,6 @@ int corruptions() {
   const char* text = std::getenv("CORRUPTIONS");
   return text != nullptr ? std::atoi(text) : 2000;
 }
-
-class TextSink : public storage::ByteSink {
- public:
-  void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
-  std::string text{};
-};
 
 std::string random_bytes(size_t size) {
   std::mt19937_64 random(size);
@@ -48,7 +43,7 @@ std::string safetensors_bytes() {
 
 std::string pt_bytes() {
   const auto weight = random_bytes(2400), bias = random_bytes(120);
-  TextSink sink;
+  test::TextSink sink;
   pt::write_pt(sink, {.model = {{.name = "fc.weight", .dtype = "float32", .sizes = {30, 20}, .bytes = weight},
                                 {.name = "fc.bias", .dtype = "float32", .sizes = {30}, .bytes = bias}}});
   return sink.text;

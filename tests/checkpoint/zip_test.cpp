@@ -9,18 +9,14 @@
 #include "checkpoint/pt/zip_records.h"
 #include "checkpoint/pt/zip_writer.h"
 #include "tests/checkpoint/temporary_folder.h"
+#include "tests/checkpoint/text_sink.h"
 
 namespace ddp::pt {
 namespace {
 
 using test::message_of;
+using test::TextSink;
 using ::testing::HasSubstr;
-
-class TextSink : public storage::ByteSink {
- public:
-  void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
-  std::string text;
-};
 
 std::string example() {
   TextSink sink;

@@ -2,11 +2,9 @@
 #include <variant>
 
 #include "launcher/command_line/command_line.h"
-#include "tests/launcher/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
-namespace launcher::fuzz {
-
-std::vector<std::string> seeds() {
+std::vector<std::string> fuzz::seeds() {
   return {"--nproc_per_node\n2\nprog\n--lr\n0.1",
           "-n\n2\n--\nprog",
           "-np=3\n-m\npackage.module\n-x",
@@ -23,24 +21,22 @@ std::vector<std::string> seeds() {
           "--no_\n---\n-\n--=x\n-n=\n\"a\n[x\n{}"};
 }
 
-}  // namespace launcher::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+fuzz::Outcome fuzz::run(std::string_view bytes) {
   using namespace launcher;
-  fuzz::Input input(data, size);
+  Input input(bytes);
   std::vector<std::string> arguments;
   while (!input.is_empty() && arguments.size() < 64) arguments.emplace_back(input.until('\n'));
 
   const auto result = parse_command_line(arguments);
   if (const auto* exit = std::get_if<ExitRequest>(&result)) {
-    fuzz::require(exit->status == 0 || exit->status == 125, "the status of a refusal is 125");
-    fuzz::require(!exit->text.empty(), "a refusal says why");
-    return 0;
+    require(exit->status == 0 || exit->status == 125, "the status of a refusal is 125");
+    require(!exit->text.empty(), "a refusal says why");
+    return Outcome::kRefused;
   }
   const auto& program = std::get<Options>(result).program;
   const bool needs_program = std::get<Options>(result).mode == Options::Mode::kRun;
-  fuzz::require(!program.empty() || !needs_program, "a job has a program");
-  fuzz::require(program.size() <= arguments.size() && std::equal(program.rbegin(), program.rend(), arguments.rbegin()),
-                "the program is the unchanged end of the command line");
-  return 0;
+  require(!program.empty() || !needs_program, "a job has a program");
+  require(program.size() <= arguments.size() && std::equal(program.rbegin(), program.rend(), arguments.rbegin()),
+          "the program is the unchanged end of the command line");
+  return Outcome::kAccepted;
 }

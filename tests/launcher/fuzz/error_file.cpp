@@ -2,9 +2,9 @@
 #include "launcher/report/error_file.h"
 
 #include "launcher/report/failure_report.h"
-#include "tests/launcher/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
-std::vector<std::string> launcher::fuzz::seeds() {
+std::vector<std::string> fuzz::seeds() {
   return {
       R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}})",
       R"({"message": {"message": "text", "extraInfo": {"timestamp": 1700000000.25, "rank": 1}}, "timestamp": 1.5})",
@@ -16,20 +16,19 @@ std::vector<std::string> launcher::fuzz::seeds() {
       "\xff\xfe"};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+fuzz::Outcome fuzz::run(std::string_view bytes) {
   using namespace launcher;
-  const auto record = parse_error_record({reinterpret_cast<const char*>(data), size});
-  if (!record) return 0;
-  fuzz::require(!record->message.empty(), "a record has a message");
+  const auto record = parse_error_record(bytes);
+  if (!record) return Outcome::kRefused;
+  require(!record->message.empty(), "a record has a message");
 
   JobEnd job;
   job.ranks.push_back({.rank = 1, .exit_code = 3, .error = record});
   job.ranks.push_back({.rank = 0, .exit_code = 1});
-  fuzz::require(first_failure(job).has_value(), "somebody failed first");
+  require(first_failure(job).has_value(), "somebody failed first");
   const std::string report = failure_report(job);
-  fuzz::require(report.size() < 20'000, "the report is short");
+  require(report.size() < 20'000, "the report is short");
   for (const char c : report)
-    fuzz::require(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f),
-                  "the report holds no control character");
-  return 0;
+    require(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f), "the report holds no control character");
+  return Outcome::kAccepted;
 }

@@ -1,12 +1,11 @@
 // The splitter of the ranks' output. An input: how it is cut, then the output; a byte from 0x80 on stands for a run of
 // letters, so that lines longer than the limit come up.
 #include "launcher/output/line_prefixer.h"
-#include "tests/launcher/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 
 using launcher::LinePrefixer;
-namespace fuzz = launcher::fuzz;
 
 constexpr std::string_view kPrefix = "\1P\2";  // in no input
 
@@ -54,21 +53,21 @@ std::string restored(std::string_view out) {
 
 }  // namespace
 
-std::vector<std::string> launcher::fuzz::seeds() {
+std::vector<std::string> fuzz::seeds() {
   return {"\x05one line\nanother\n",         "\x03no newline",
           "\x01 10%\r 20%\r 30%\r\nend\n",   "\x07\n\n\r\n\r\r\n\n",
           "\x02\xff\xff\xff\n\xc0",          "\x40\xff\xff\r\xff\xff\r\n",
           std::string("\x04nul\0byte\n", 11)};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  fuzz::Input input(data, std::min<std::size_t>(size, 32));
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  Input input(bytes.substr(0, 32));
   const std::size_t cut = std::size_t{1} + input.byte();
   const std::string text = expand(input.rest());
   const std::size_t piece = text.size() < 4096 ? cut : cut * 1021;
-  if (text.find(LinePrefixer::kContinues) != std::string::npos) return 0;  // not to be told from ours
+  if (text.find(LinePrefixer::kContinues) != std::string::npos) return Outcome::kAccepted;  // not to be told from ours
   const std::string whole = prefixed(text, std::max<std::size_t>(text.size(), 1));
   fuzz::require(restored(whole) == text, "no byte is lost or changed");
   fuzz::require(prefixed(text, piece) == whole, "the pieces are the same however the output is read");
-  return 0;
+  return Outcome::kAccepted;
 }

@@ -9,23 +9,26 @@
 #include "launcher/processes/descendants.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/shell_quote.h"
-#include "tests/launcher/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 
 using namespace launcher;
 
+// Whether it was not refused.
 template <typename Function>
-void may_refuse(const Function& function) {
+bool may_refuse(const Function& function) {
   try {
     function();
+    return true;
   } catch (const LaunchError& error) {
     fuzz::require(*error.what() != '\0', "a refusal says why");
+    return false;
   }
 }
 
-void check_prefix(std::string_view text) {
-  may_refuse([&] {
+bool check_prefix(std::string_view text) {
+  return may_refuse([&] {
     const PrefixTemplate prefix(text);
     (void)prefix.has_time();
     fuzz::require(prefix.expand({}, "host", "stdout", "time").size() <= text.size() * 8 + 32, "a prefix stays short");
@@ -51,8 +54,9 @@ void check_tail(std::string_view text) {
   fuzz::require(cut.lines() == whole.lines(), "the lines are the same however the output is read");
 }
 
-void check_streams(std::string_view text) {
-  if (const auto selection = StreamSelection::parse(text)) {
+bool check_streams(std::string_view text) {
+  const auto selection = StreamSelection::parse(text);
+  if (selection) {
     for (const int local_rank : {0, 1, 11}) {
       const Streams streams = selection->of_rank(local_rank);
       fuzz::require(!selection->is_empty() || (!streams.out && !streams.err), "an empty selection selects nothing");
@@ -62,10 +66,11 @@ void check_streams(std::string_view text) {
     for (const int rank : *ranks) fuzz::require(rank >= 0, "ranks are not negative");
   }
   for (const std::string& part : parse_text_list(text)) fuzz::require(!part.empty(), "empty texts are left out");
+  return selection.has_value();
 }
 
-void check_hosts(std::string_view text) {
-  may_refuse([&] {
+bool check_hosts(std::string_view text) {
+  return may_refuse([&] {
     const auto hosts = parse_host_list(text);
     fuzz::require(!hosts.empty(), "a list names a host");
     for (const HostSlots& host : hosts)
@@ -74,18 +79,23 @@ void check_hosts(std::string_view text) {
   });
 }
 
-void check_nodes(std::string_view text) {
-  if (const auto info = parse_role_info(text)) {
+bool check_nodes(std::string_view text) {
+  const auto info = parse_role_info(text);
+  if (info) {
     fuzz::require(info->local_world_size > 0 && info->node >= 0, "a node brings ranks");
   }
-  if (const auto ranks = parse_node_ranks(text)) {
+  const auto ranks = parse_node_ranks(text);
+  if (ranks) {
     fuzz::require(ranks->first_rank >= 0 && ranks->first_rank < ranks->world_size, "ranks are within the world");
   }
-  if (const auto notice = parse_failure_notice(text)) fuzz::require(notice->node >= 0, "a node has a number");
+  const auto notice = parse_failure_notice(text);
+  if (notice) fuzz::require(notice->node >= 0, "a node has a number");
+  return info || ranks || notice;
 }
 
-void check_system(std::string_view text) {
-  if (const auto process = parse_process_stat(text)) fuzz::require(process->pid > 0, "a process has a number");
+bool check_system(std::string_view text) {
+  const auto process = parse_process_stat(text);
+  if (process) fuzz::require(process->pid > 0, "a process has a number");
   fuzz::require(cpus_from_cpu_max(text) >= 0, "no negative number of CPUs");
   const std::vector<std::string> gpus = {"GPU-aa11", "GPU-aa22", "GPU-bb33"};
   const std::string value(text);
@@ -93,11 +103,12 @@ void check_system(std::string_view text) {
   const std::string quoted = shell_quote(text);
   for (const char c : quoted)
     fuzz::require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "quoted words are one line");
+  return process.has_value();
 }
 
 }  // namespace
 
-std::vector<std::string> launcher::fuzz::seeds() {
+std::vector<std::string> fuzz::seeds() {
   return {"0[{rank} {local_rank} {host} {stream} {time}] ",
           "0horovod",
           "0[${role_name}${local_rank}]: $rank $$",
@@ -117,28 +128,29 @@ std::vector<std::string> launcher::fuzz::seeds() {
           "4it's \"quoted\" $HOME\n"};
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  fuzz::Input input(data, size);
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  Input input(bytes);
   const std::uint8_t kind = input.byte();
   const std::string_view text = input.rest();
+  bool is_understood = false;
   switch (kind % 5) {  // '0' is 48
     case 3:
-      check_prefix(text);
+      is_understood = check_prefix(text);
       check_torchruns_prefix(text);
       break;
     case 4:
-      check_streams(text);
+      is_understood = check_streams(text);
       break;
     case 0:
-      check_hosts(text);
+      is_understood = check_hosts(text);
       break;
     case 1:
-      check_nodes(text);
+      is_understood = check_nodes(text);
       break;
     default:
-      check_system(text);
+      is_understood = check_system(text);
       check_tail(text);
       break;
   }
-  return 0;
+  return is_understood ? Outcome::kAccepted : Outcome::kRefused;
 }

@@ -4,7 +4,7 @@
 
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/request_parser.h"
-#include "tests/launcher/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/launcher/wire.h"
 
 namespace {
@@ -105,7 +105,7 @@ std::string conversation(std::mt19937_64& random) {
 }  // namespace
 
 // An input: how the bytes are cut, then per client a length and its bytes; the last client has all the rest.
-std::vector<std::string> launcher::fuzz::seeds() {
+std::vector<std::string> fuzz::seeds() {
   std::mt19937_64 random(1);
   std::vector<std::string> all;
   for (int i = 0; i < 200; ++i) {
@@ -123,26 +123,27 @@ std::vector<std::string> launcher::fuzz::seeds() {
   return all;
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  fuzz::Input input(data, size);
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  Input input(bytes);
   const std::size_t piece = 1 + input.byte();
   KeyValueStore whole_store;
   KeyValueStore cut_store;
   CountingSink whole_sink;
   CountingSink cut_sink;
+  Outcome outcome = Outcome::kAccepted;
   for (std::uint8_t client = 0; client < kClients; ++client) {
     const std::uint8_t length = client + 1 < kClients ? input.byte() : std::uint8_t{0};
-    const std::string_view bytes = client + 1 < kClients ? input.piece(length) : input.rest();
-    const Parsed whole = parse(bytes, std::max<std::size_t>(bytes.size(), 1), whole_store, client, whole_sink);
-    const Parsed cut = parse(bytes, piece, cut_store, client, cut_sink);
-    fuzz::require(whole.requests == cut.requests && whole.error == cut.error,
-                  "bytes mean the same however they are cut");
-    fuzz::require(whole.bytes <= bytes.size(), "nothing is made of bytes that were not sent");
+    const std::string_view said = client + 1 < kClients ? input.piece(length) : input.rest();
+    const Parsed whole = parse(said, std::max<std::size_t>(said.size(), 1), whole_store, client, whole_sink);
+    const Parsed cut = parse(said, piece, cut_store, client, cut_sink);
+    require(whole.requests == cut.requests && whole.error == cut.error, "bytes mean the same however they are cut");
+    require(whole.bytes <= said.size(), "nothing is made of bytes that were not sent");
+    if (!whole.error.empty()) outcome = Outcome::kRefused;
     if (piece % 4 == client) {
       whole_store.forget(client);
       cut_store.forget(client);
     }
   }
-  fuzz::require(whole_sink.bytes == cut_sink.bytes, "the replies are the same however the requests are cut");
-  return 0;
+  require(whole_sink.bytes == cut_sink.bytes, "the replies are the same however the requests are cut");
+  return outcome;
 }

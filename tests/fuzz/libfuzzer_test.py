@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 SOURCE, BUILD = os.environ["SOURCE"], os.environ["BUILD"]
+TARGETS = os.environ["TARGETS"].split(",")
 SECONDS = os.environ.get("FUZZ_SECONDS", "5")
 
 
@@ -26,18 +27,21 @@ def main():
     if not can_fuzz():
         print(f"skipped: {os.environ['CLANG']} cannot link libFuzzer and the sanitizers")
         return 77
-    configured = run("cmake", "--preset", "fuzz", "-B", BUILD, "-D", f"CMAKE_CXX_COMPILER={os.environ['CLANG']}", cwd=SOURCE)
-    built = configured if configured.returncode else run("cmake", "--build", BUILD, "--target", "fuzzers")
+    library = ["-D", f"DDPRUN_BUILD_LIBRARY={os.environ['LIBRARY']}", "-D", f"DDPRUN_LIBTORCH={os.environ['LIBTORCH']}"]
+    configured = run("cmake", "--preset", "fuzz", "-B", BUILD, "-D", f"CMAKE_CXX_COMPILER={os.environ['CLANG']}", *library,
+                     cwd=SOURCE)  # fmt: skip
+    programs = [program + target for target in TARGETS for program in ("fuzz_", "fuzz_driver_")]
+    built = configured if configured.returncode else run("cmake", "--build", BUILD, "--target", *programs)
     if built.returncode:
         sys.stdout.buffer.write(built.stdout)
         return 1
     failed = 0
-    for target in os.environ["TARGETS"].split(";"):
+    for target in TARGETS:
         folder = os.path.join(BUILD, "corpus", target)
         shutil.rmtree(folder, ignore_errors=True)
         run(os.path.join(BUILD, "bin", "fuzz_driver_" + target), "--seeds", folder, check=True)
         fuzzer = run(os.path.join(BUILD, "bin", "fuzz_" + target), f"-max_total_time={SECONDS}", "-rss_limit_mb=2048",
-                     "-timeout=10", "-print_final_stats=1", folder, cwd=BUILD)  # fmt: skip
+                     "-malloc_limit_mb=512", "-timeout=10", "-print_final_stats=1", folder, cwd=BUILD)  # fmt: skip
         lines = fuzzer.stdout.decode(errors="replace").splitlines()
         executed = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
         print(f"{target}: {executed[0] if executed else '?'} inputs in {SECONDS} s, status {fuzzer.returncode}", flush=True)

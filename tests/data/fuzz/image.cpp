@@ -1,0 +1,59 @@
+// PNG and JPEG files. The first byte chooses: the file as it is, or a PNG whose checksums are put right, which damage
+// inside a chunk needs to come any further.
+#include "data/image.h"
+
+#include <zlib.h>
+
+#include "tests/data/fuzz/reader.h"
+#include "tests/data/pictures.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr int64_t kMostPixels = 1 << 16;
+
+std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  return value;
+}
+
+// A chunk is its length, four letters, content, and the checksum of letters and content.
+std::string with_right_checksums(std::string png) {
+  for (std::size_t at = 8; at + 12 <= png.size();) {
+    const std::size_t length = big_endian(png, at);
+    if (length > png.size() - at - 12) break;
+    const auto sum = ::crc32(0, reinterpret_cast<const Bytef*>(png.data() + at + 4), static_cast<uInt>(length + 4));
+    for (std::size_t i = 0; i < 4; ++i) png[at + 8 + length + i] = static_cast<char>(sum >> (24 - 8 * i));
+    at += length + 12;
+  }
+  return png;
+}
+
+}  // namespace
+
+std::vector<std::string> fuzz::seeds() {
+  std::vector<std::string> all;
+  for (const png_uint_32 format :
+       std::initializer_list<png_uint_32>{PNG_FORMAT_RGB, PNG_FORMAT_RGBA, PNG_FORMAT_GRAY}) {
+    const std::string png = testing::png(testing::picture(12, 9), format);
+    for (const char kind : {'0', '1'}) all.push_back(chosen(kind, png));
+  }
+  for (const int quality : {20, 75, 100})
+    all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), quality)));
+  return all;
+}
+
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  Input input(bytes);
+  const bool is_put_right = input.byte() % 2 == 1;  // '0' is 48
+  std::string file(input.rest());
+  if (is_put_right) file = with_right_checksums(std::move(file));
+  const std::filesystem::path path = "picture";
+  return may_refuse(path, [&] {
+    const Image image = decode_image({file.begin(), file.end()}, path, {.most_pixels = kMostPixels});
+    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMostPixels, "a picture has a size");
+    require(static_cast<int64_t>(image.pixels.size()) == image.height * image.width * 3, "the pixels are that many");
+  });
+}

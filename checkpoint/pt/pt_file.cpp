@@ -105,14 +105,16 @@ std::string gather_elements(const TensorEntry& tensor, std::string_view bytes) {
   std::string result;
   result.reserve(count_elements(tensor).first * element);
   std::vector<int64_t> index(tensor.sizes.size(), 0);
-  int64_t position = 0;
+  // Unsigned: the stride of an axis of one element counts for nothing and may be any, so that sums of it wrap around.
+  uint64_t position = 0;
   while (true) {
-    result.append(bytes.substr(static_cast<size_t>(position) * element, element));
+    result.append(bytes.substr(position * element, element));
     size_t axis = index.size();
     while (axis-- > 0) {
-      position += tensor.strides[axis];
+      const auto stride = static_cast<uint64_t>(tensor.strides[axis]);
+      position += stride;
       if (++index[axis] < tensor.sizes[axis]) break;
-      position -= tensor.strides[axis] * tensor.sizes[axis];
+      position -= stride * static_cast<uint64_t>(tensor.sizes[axis]);
       index[axis] = 0;
     }
     if (axis == std::string::npos) return result;

@@ -47,6 +47,16 @@ class Storages {
   std::vector<std::string_view> data_;
 };
 
+// Deep enough for any settings, shallow enough for the stack.
+constexpr int kMaxDepth = 64;
+
+json parse(const std::string& text) {
+  return json::parse(text, [](int depth, json::parse_event_t, json&) {
+    if (depth > kMaxDepth) throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
+    return true;
+  });
+}
+
 void add_json(Pickler& pickler, const json& value) {
   if (value.is_null()) {
     pickler.none();
@@ -92,7 +102,7 @@ json python_defaults(const std::string& type) {
 }
 
 void add_optimizer(Pickler& pickler, Storages& storages, const PtContents& contents) {
-  const auto root = json::parse(contents.optimizer);
+  const auto root = parse(contents.optimizer);
   const auto defaults = python_defaults(root.at("type").get<std::string>());
 
   // Python numbers the parameters through all groups.
@@ -169,7 +179,7 @@ void write_pt(storage::ByteSink& sink, const PtContents& contents) {
         add_optimizer(pickler, storages, contents);
       }
       if (!contents.values.empty()) {
-        const auto values = json::parse(contents.values);
+        const auto values = parse(contents.values);
         for (const auto& [name, value] : values.items()) {
           if (name == "model" || name == "optimizer") continue;
           pickler.text(name);

@@ -72,23 +72,23 @@ Value encode_latin1(Pickle& pickle, const std::string& function, const std::vect
 
 // OrderedDict(), OrderedDict([(key, value), …]), Counter({key: count}).
 Value make_dict(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
-  auto dict = pickle.container(Kind::kDict);
-  if (arguments.empty()) return dict;
+  if (arguments.empty()) return pickle.container(Kind::kDict);
   if (arguments.size() != 1) wrong(function);
-  if (arguments[0].is(Kind::kDict)) {
-    dict.items() = arguments[0].items();
-  } else if (arguments[0].is(Kind::kList)) {
+  if (arguments[0].is(Kind::kDict)) return pickle.container(Kind::kDict, arguments[0].items());
+  std::vector<Value> content;
+  if (arguments[0].is(Kind::kList)) {
+    content.reserve(2 * arguments[0].items().size());
     for (const auto& pair : arguments[0].items()) {
       const bool is_pair = pair.is(Kind::kTuple) || pair.is(Kind::kList);
       if (!is_pair || pair.items().size() != 2) wrong(function);
       const auto& items = pair.items();
       if (!items[0].is(Kind::kText) && !items[0].is(Kind::kInt)) wrong(function);
-      dict.items().insert(dict.items().end(), items.begin(), items.end());
+      content.insert(content.end(), items.begin(), items.end());
     }
   } else {
     wrong(function);
   }
-  return dict;
+  return pickle.container(Kind::kDict, std::move(content));
 }
 
 enum class Action {

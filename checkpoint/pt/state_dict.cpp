@@ -37,34 +37,52 @@ std::optional<std::string> key_text(const Value& key) {
   return std::nullopt;
 }
 
-// A pickle can refer to one container many times, so that walking it takes exponentially many steps.
+// A pickle can refer to one container or text many times, so that a small one describes exponentially many tensors.
+class Budget {
+ public:
+  /// Pays for one thing and `bytes` beside it.
+  void spend(size_t bytes) {
+    constexpr size_t kEach = 64;
+    constexpr size_t kMost = size_t{128} << 20;  // a million tensors, or 300,000 parameters of an Adam
+    spent_ += kEach + bytes;
+    if (spent_ > kMost) throw FormatError("its containers name the same values too often");
+  }
+
+ private:
+  size_t spent_ = 0;
+};
+
 class Walker {
  public:
-  explicit Walker(std::map<std::string, TensorEntry>& tensors) : tensors_(tensors) {}
+  Walker(std::map<std::string, TensorEntry>& tensors, Budget& budget) : tensors_(tensors), budget_(budget) {}
 
   void walk(const Value& value, const std::string& prefix, int depth = 0) {
-    constexpr int64_t kMaxSteps = 10'000'000;
     constexpr int kMaxDepth = 100;
-    if (++steps_ > kMaxSteps || depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
+    if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
+      budget_.spend(prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
       tensors_[prefix] = value.tensor();
       return;
     }
     const auto* dict = as_dict(value);
     if (dict == nullptr) return;
     const auto& items = dict->items();
+    budget_.spend(prefix.size() + items.size());
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      const auto& item = items[i + 1];
+      if (!item.is(Kind::kTensor) && as_dict(item) == nullptr) continue;
       const auto key = key_text(items[i]);
-      if (key) walk(items[i + 1], prefix.empty() ? *key : prefix + "." + *key, depth + 1);
+      if (key) walk(item, prefix.empty() ? *key : prefix + "." + *key, depth + 1);
     }
   }
 
  private:
   std::map<std::string, TensorEntry>& tensors_;
-  int64_t steps_ = 0;
+  Budget& budget_;
 };
 
-std::optional<json> to_json(const Value& value, int depth = 0) {
+std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
+  budget.spend(value.is(Kind::kText) ? value.text().size() : 0);
   switch (value.kind()) {
     case Kind::kBool:
       return value.boolean();
@@ -80,7 +98,7 @@ std::optional<json> to_json(const Value& value, int depth = 0) {
       // Hyper-parameters are pairs at most.
       if (depth > 2 || value.items().size() > 16) return std::nullopt;
       for (const auto& item : value.items()) {
-        const auto element = to_json(item, depth + 1);
+        const auto element = to_json(item, budget, depth + 1);
         if (!element) return std::nullopt;
         list.push_back(*element);
       }
@@ -101,76 +119,89 @@ struct Group {
   throw FormatError("it holds an optimizer's state in a form that is not known");
 }
 
-void add_options(const Value& from, json& options) {
+// The values of a dict by the texts of their keys. The last of equal keys counts, as in Python.
+std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) {
+  std::map<std::string, const Value*> index;
+  const auto& items = dict.items();
+  for (size_t i = 0; i + 1 < items.size(); i += 2) {
+    auto key = key_text(items[i]);
+    if (!key) continue;
+    budget.spend(key->size());
+    index[std::move(*key)] = &items[i + 1];
+  }
+  return index;
+}
+
+void add_options(const Value& from, json& options, Budget& budget) {
   const auto* dict = as_dict(from);
   if (dict == nullptr) wrong_optimizer();
-  const auto& items = dict->items();
-  for (size_t i = 0; i + 1 < items.size(); i += 2) {
-    const auto key = key_text(items[i]);
-    if (!key || *key == "params") continue;
-    if (const auto option = to_json(items[i + 1])) options[*key] = *option;
+  for (const auto& [key, value] : index_of(*dict, budget)) {
+    if (key == "params") continue;
+    if (auto option = to_json(*value, budget)) options[key] = std::move(*option);
   }
 }
 
+void add_parameter(const Value& parameter, Group& group, Budget& budget) {
+  auto key = key_text(parameter);
+  if (!key) wrong_optimizer();
+  budget.spend(key->size());
+  group.parameters.push_back(std::move(*key));
+}
+
 // Python: {'lr': …, 'params': [0, 1, …]}.
-Group python_group(const Value& value) {
+Group python_group(const Value& value, Budget& budget) {
   const auto* parameters = find(value, "params");
   if (parameters == nullptr || !parameters->is(Kind::kList)) wrong_optimizer();
   Group group;
-  for (const auto& parameter : parameters->items()) {
-    auto key = key_text(parameter);
-    if (!key) wrong_optimizer();
-    group.parameters.push_back(std::move(*key));
-  }
-  add_options(value, group.options);
+  for (const auto& parameter : parameters->items()) add_parameter(parameter, group, budget);
+  add_options(value, group.options, budget);
   return group;
 }
 
 // LibTorch: attributes params/0, params/1 …, and options.
-Group libtorch_group(const Value& value) {
+Group libtorch_group(const Value& value, Budget& budget) {
+  const auto* dict = as_dict(value);
+  if (dict == nullptr) wrong_optimizer();
+  const auto attributes = index_of(*dict, budget);
   Group group;
   for (size_t i = 0;; ++i) {
-    const auto* parameter = find(value, "params/" + std::to_string(i));
-    if (parameter == nullptr) break;
-    auto key = key_text(*parameter);
-    if (!key) wrong_optimizer();
-    group.parameters.push_back(std::move(*key));
+    const auto parameter = attributes.find("params/" + std::to_string(i));
+    if (parameter == attributes.end()) break;
+    add_parameter(*parameter->second, group, budget);
   }
-  const auto* options = find(value, "options");
-  if (options == nullptr) wrong_optimizer();
-  add_options(*options, group.options);
+  const auto options = attributes.find("options");
+  if (options == attributes.end()) wrong_optimizer();
+  add_options(*options->second, group.options, budget);
   return group;
 }
 
-std::vector<Group> groups_of(const Value& param_groups) {
+std::vector<Group> groups_of(const Value& param_groups, Budget& budget) {
   std::vector<Group> groups;
   if (param_groups.is(Kind::kList)) {
-    for (const auto& group : param_groups.items()) groups.push_back(python_group(group));
+    for (const auto& group : param_groups.items()) groups.push_back(python_group(group, budget));
     return groups;
   }
+  const auto* dict = as_dict(param_groups);
+  if (dict == nullptr) return groups;
+  const auto attributes = index_of(*dict, budget);
   for (size_t i = 0;; ++i) {
-    const auto* group = find(param_groups, "param_groups/" + std::to_string(i));
-    if (group == nullptr) break;
-    groups.push_back(libtorch_group(*group));
+    const auto group = attributes.find("param_groups/" + std::to_string(i));
+    if (group == attributes.end()) return groups;
+    groups.push_back(libtorch_group(*group->second, budget));
   }
-  return groups;
 }
 
-void add_parameter_state(const Value& state, const std::string& name, StateDict& result) {
+void add_parameter_state(const Value& state, const std::string& name, StateDict& result, Budget& budget) {
   const auto* dict = as_dict(state);
   if (dict == nullptr) wrong_optimizer();
-  const auto& items = dict->items();
-  for (size_t i = 0; i + 1 < items.size(); i += 2) {
-    const auto field = key_text(items[i]);
-    if (!field) wrong_optimizer();
-    const auto& value = items[i + 1];
-    const auto full = "state." + name + "." + *field;
-    if (value.is(Kind::kTensor)) {
-      result.tensors[full] = value.tensor();
-    } else if (value.is(Kind::kInt)) {
-      result.scalars[full] = static_cast<double>(value.integer());
-    } else if (value.is(Kind::kFloat)) {
-      result.scalars[full] = value.real();
+  for (const auto& [field, value] : index_of(*dict, budget)) {
+    const auto full = "state." + name + "." + field;
+    if (value->is(Kind::kTensor)) {
+      result.tensors[full] = value->tensor();
+    } else if (value->is(Kind::kInt)) {
+      result.scalars[full] = static_cast<double>(value->integer());
+    } else if (value->is(Kind::kFloat)) {
+      result.scalars[full] = value->real();
     }
     // None: SGD's momentum_buffer before the first step.
   }
@@ -180,24 +211,19 @@ bool is_optimizer(const Value& value) {
   return find(value, "state") != nullptr && find(value, "param_groups") != nullptr;
 }
 
-void add_optimizer(const Value& value, StateDict& result) {
-  const auto& state = *find(value, "state");
+void add_optimizer(const Value& value, StateDict& result, Budget& budget) {
+  const auto* state = as_dict(*find(value, "state"));
+  const auto states = state != nullptr ? index_of(*state, budget) : std::map<std::string, const Value*>{};
   json root = {{"type", ""}, {"param_groups", json::array()}};
   size_t number = 0;
-  for (auto& group : groups_of(*find(value, "param_groups"))) {
+  for (auto& group : groups_of(*find(value, "param_groups"), budget)) {
     auto names = json::array();
     for (const auto& parameter : group.parameters) {
       std::string name = "#";
       name += std::to_string(number++);
       names.push_back(name);
-      const Value* own = nullptr;
-      if (const auto* dict = as_dict(state)) {
-        const auto& items = dict->items();
-        for (size_t i = 0; i + 1 < items.size(); i += 2) {
-          if (key_text(items[i]) == parameter) own = &items[i + 1];
-        }
-      }
-      if (own != nullptr) add_parameter_state(*own, name, result);
+      const auto own = states.find(parameter);
+      if (own != states.end()) add_parameter_state(*own->second, name, result, budget);
     }
     group.options["params"] = std::move(names);
     root["param_groups"].push_back(std::move(group.options));
@@ -209,9 +235,10 @@ void add_optimizer(const Value& value, StateDict& result) {
 
 StateDict find_state(const Value& root) {
   StateDict result;
-  Walker walker(result.tensors);
+  Budget budget;
+  Walker walker(result.tensors, budget);
   if (is_optimizer(root)) {
-    add_optimizer(root, result);
+    add_optimizer(root, result, budget);
     return result;
   }
   const Value* optimizer = nullptr;
@@ -231,7 +258,7 @@ StateDict find_state(const Value& root) {
   if (result.tensors.empty() && optimizer == nullptr) {
     throw FormatError("it holds neither a model's state dict nor an optimizer's");
   }
-  if (optimizer != nullptr) add_optimizer(*optimizer, result);
+  if (optimizer != nullptr) add_optimizer(*optimizer, result, budget);
   return result;
 }
 

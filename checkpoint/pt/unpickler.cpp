@@ -14,6 +14,11 @@ namespace {
 
 using safetensors::quote_name;
 
+// Of the values' memory over the pickle's bytes: a tensor of four dimensions takes 180 bytes, and no less than 20 in
+// the pickle. A small pickle may take kMostSize in any case.
+constexpr size_t kMostGrowth = 64;
+constexpr size_t kMostSize = size_t{1} << 16;
+
 class Machine {
  public:
   explicit Machine(std::string_view bytes) : bytes_(bytes) {}
@@ -21,6 +26,9 @@ class Machine {
   std::unique_ptr<Pickle> run() {
     try {
       while (!step(static_cast<Op>(read_byte()))) {
+        if (pickle_->size() > kMostGrowth * bytes_.size() + kMostSize) {
+          fail("its values are made of each other and take more memory than a file of its size can need");
+        }
       }
       if (stack_.size() != 1 || !marks_.empty()) fail("it ends with values left over");
       if (position_ != bytes_.size()) fail("bytes follow its end");

@@ -78,18 +78,33 @@ class Pickle {
  public:
   Value root{};
 
-  Value text(std::string value) { return {Kind::kText, &texts_.emplace_back(std::move(value))}; }
-  Value bytes(std::string value) { return {Kind::kBytes, &texts_.emplace_back(std::move(value))}; }
-  Value global(std::string value) { return {Kind::kGlobal, &texts_.emplace_back(std::move(value))}; }
+  Value text(std::string value) { return {Kind::kText, keep(std::move(value))}; }
+  Value bytes(std::string value) { return {Kind::kBytes, keep(std::move(value))}; }
+  Value global(std::string value) { return {Kind::kGlobal, keep(std::move(value))}; }
   Value container(Kind kind, std::vector<Value> values = {}) {
+    size_ += values.size() * sizeof(Value);
     return {kind, &items_.emplace_back(Value::Items{std::move(values)})};
   }
-  Value tensor(TensorEntry entry) { return Value(&tensors_.emplace_back(std::move(entry))); }
+  Value tensor(TensorEntry entry) {
+    size_ += sizeof(entry) + entry.storage.size() + (entry.sizes.size() + entry.strides.size()) * sizeof(int64_t);
+    return Value(&tensors_.emplace_back(std::move(entry)));
+  }
   Value object(std::string class_name) {
+    size_ += sizeof(Value::Object) + class_name.size();
     return Value(&objects_.emplace_back(Value::Object{.class_name = std::move(class_name)}));
   }
 
+  /// Bytes of what was made so far, roughly. A value that is used often is made once, but what is made of it may copy
+  /// it.
+  size_t size() const { return size_; }
+
  private:
+  const std::string* keep(std::string text) {
+    size_ += text.size();
+    return &texts_.emplace_back(std::move(text));
+  }
+
+  size_t size_ = 0;
   std::deque<std::string> texts_;
   std::deque<Value::Items> items_;
   std::deque<TensorEntry> tensors_;

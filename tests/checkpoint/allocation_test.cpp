@@ -1,14 +1,19 @@
 // Readers of hostile files allocate no more than the file justifies: the peak of all allocations is measured.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <string>
 
+#include "checkpoint/pt/pt_writer.h"
+#include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/storage/manifest.h"
+#include "tests/checkpoint/text_sink.h"
 
 namespace {
 
@@ -51,6 +56,8 @@ void operator delete[](void* memory, size_t) noexcept {
 
 namespace ddp {
 namespace {
+
+using namespace std::string_literals;
 
 // Bytes allocated at the worst moment of `read(text)`, in multiples of the text.
 template <typename Read>
@@ -109,6 +116,66 @@ TEST(Allocation, APickleTakesMemoryInProportionToItsSize) {
   }
   EXPECT_LE(cost(std::string("\x80\2X\xff\xff\xff\x7f", 7), read) * 7, 16'384) << "a length that is not there";
   EXPECT_LE(cost(std::string("\x80\2Nr\xff\xff\xff\x7f", 8), read) * 8, 16'384) << "a number that is not there";
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const pt::FormatError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// What a pickle remembers can be used again in two bytes, so what copies it must be counted.
+TEST(Allocation, CopiesOfWhatAPickleRemembersStayInProportionToo) {
+  const std::string text = "X\xa0\x86\x01\0"s + std::string(100'000, 'x') + "q\0"s;
+  const std::string again = "h\2h\1R";
+  const std::string cases[] = {
+      repeated("\x80\2]q\0("s + repeated("", "K\1N\x86", 20'000, "") + "e\x85q\1ccollections\nOrderedDict\nq\2"s, again,
+               20'000, "."),
+      repeated("\x80\2}q\0("s + repeated("", "K\1N", 20'000, "") + "u\x85q\1ccollections\nCounter\nq\2"s, again, 20'000,
+               "."),
+      repeated("\x80\2"s + text + "X\6\0\0\0latin1\x86q\1c_codecs\nencode\nq\2"s, again, 20'000, "."),
+      repeated("\x80\2"s + text + "(X\7\0\0\0storagectorch\nFloatStorage\nh\0NK\4tq\1"s, "h\1Q", 20'000, "."),
+      repeated("\x80\2)q\0)q\1c__torch__."s + std::string(100'000, 'x') + "\nNet\nq\2"s, "h\2h\1\x81", 20'000, ".")};
+  for (const auto& pickle : cases) {
+    const auto read = [](const std::string& bytes) { pt::unpickle(bytes); };
+    EXPECT_THAT(refusal([&] { read(pickle); }), ::testing::HasSubstr("made of each other"));
+    EXPECT_LE(cost(pickle, read), 160);
+  }
+}
+
+// Containers may hold each other, once or often: a few bytes can describe millions of tensors.
+TEST(Allocation, AStateDictThatNamesTheSameValuesTooOftenIsRefused) {
+  const auto refused = [](const std::string& bytes) {
+    const auto pickle = pt::unpickle(bytes);
+    const auto before = allocated;
+    peak = allocated;
+    EXPECT_THAT(refusal([&] { pt::find_state(pickle->root); }), ::testing::HasSubstr("too often"));
+    EXPECT_LE(peak - before, size_t{1} << 30);
+  };
+  // A tensor, then dicts of which each holds the one before twice.
+  std::string doubled =
+      "\x80\2}(K\0ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"
+      "0X\3\0\0\0cpuK\4tQK\0))tRq\0"s;
+  for (char level = 1; level <= 40; ++level) {
+    const std::string before{'h', static_cast<char>(level - 1)};
+    doubled +=
+        std::string{'K', level} + "}(X\1\0\0\0a"s + before + "X\1\0\0\0b"s + before + std::string{'u', 'q', level};
+  }
+  refused(doubled + "u.");
+  // An optimizer with as many groups as each has parameters, all of them the same group.
+  const std::string group = repeated("}(X\6\0\0\0params]("s, "K\1", 20'000, "euq\0"s);
+  refused(repeated("\x80\2}(X\5\0\0\0state}X\x0c\0\0\0param_groups]("s + group, "h\0"s, 20'000, "eu."));
+}
+
+// Nested JSON is walked on the stack.
+TEST(Allocation, AnOptimizersDescriptionThatIsNestedTooDeeplyIsRefused) {
+  test::TextSink sink;
+  const std::string nested = repeated("{\"a\":", "[", 1'000'000, "") + std::string(1'000'000, ']') + "}";
+  EXPECT_THROW(pt::write_pt(sink, {.values = nested}), std::invalid_argument);
+  EXPECT_THROW(pt::write_pt(sink, {.optimizer = nested}), std::invalid_argument);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "checkpoint/pt/pickler.h"
+#include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/unpickler.h"
 #include "tests/checkpoint/temporary_folder.h"
 
@@ -130,6 +131,12 @@ TEST(Pickle, SharedContainersStayShared) {
   const auto& pair = pickle->root.items();
   EXPECT_EQ(&pair[0].items(), &pair[1].items());
   EXPECT_EQ(pair[0].items().at(0).integer(), 1);
+}
+
+TEST(Pickle, TheStrideOfAnAxisOfOneElementCountsForNothing) {
+  const TensorEntry turned{
+      .storage = "0", .dtype = "int8", .sizes = {2, 1, 2}, .strides = {1, std::numeric_limits<int64_t>::max(), 2}};
+  EXPECT_EQ(gather_elements(turned, "abcd"), "acbd");
 }
 
 }  // namespace

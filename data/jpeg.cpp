@@ -21,6 +21,7 @@ struct ErrorHandler {
   jpeg_error_mgr manager{};  // first: libjpeg knows it by its address
   std::jmp_buf back{};
   std::array<char, JMSG_LENGTH_MAX> message{};
+  jpeg_progress_mgr progress{};
 };
 
 ErrorHandler& handler_of(j_common_ptr decoder) {
@@ -40,6 +41,16 @@ void note(j_common_ptr decoder, int level) {
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) stop(decoder);
 }
 
+/// Each scan of a progressive file goes over the whole picture, and takes a few bytes where it changes nothing: a small
+/// file could keep a program busy for hours. Encoders write about ten.
+void limit_scans(j_common_ptr decoder) {
+  constexpr int kMostScans = 500;
+  if (reinterpret_cast<j_decompress_ptr>(decoder)->input_scan_number <= kMostScans) return;
+  ErrorHandler& handler = handler_of(decoder);
+  std::snprintf(handler.message.data(), handler.message.size(), "more than %d scans", kMostScans);
+  std::longjmp(handler.back, 1);
+}
+
 enum class Outcome { kDone, kTooLarge, kUnsupported, kFailed };
 
 /// The C part. No object with a destructor may live here: a jump would leave it behind.
@@ -47,6 +58,7 @@ Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std
                const DecodeOptions& options, Image& image) {
   if (setjmp(handler.back) != 0) return Outcome::kFailed;
   jpeg_create_decompress(&decoder);
+  decoder.progress = &handler.progress;
   jpeg_mem_src(&decoder, bytes.data(), bytes.size());
   jpeg_read_header(&decoder, TRUE);
   image.height = decoder.image_height;
@@ -75,6 +87,7 @@ Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path
   decoder.err = jpeg_std_error(&handler.manager);
   handler.manager.error_exit = stop;
   handler.manager.emit_message = note;
+  handler.progress.progress_monitor = limit_scans;
   Image image;
   const Outcome outcome = decode(decoder, handler, bytes, options, image);
   switch (outcome) {

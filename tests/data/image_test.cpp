@@ -56,6 +56,15 @@ TEST(Image, jpeg_is_close_to_what_was_encoded) {
   EXPECT_LT(difference / static_cast<double>(read.pixels.size()), 2.0);
 }
 
+TEST(Image, a_progressive_jpeg_is_read_unless_its_scans_are_past_counting) {
+  const Image picture = testing::smooth_picture(20, 31);
+  const Image read = decode(testing::jpeg(picture, 95));
+  EXPECT_EQ(decode(testing::jpeg(picture, 95, testing::progressive_scans(9, 1))).pixels, read.pixels);
+  EXPECT_EQ(decode(testing::jpeg(picture, 95, testing::progressive_scans(1, 1))).pixels, read.pixels);  // 379 scans
+  EXPECT_THAT([&] { decode(testing::jpeg(picture, 95, testing::progressive_scans(1, 2))); },
+              ThrowsMessage<DataError>(HasSubstr("picture: not a valid JPEG file: more than 500 scans")));
+}
+
 TEST(Image, files_cut_short_are_refused_wherever_they_end) {
   constexpr size_t kEnd = 16;  // what comes after the last pixel
   for (const std::string& content :

@@ -8,9 +8,11 @@
 // libjpeg's header needs what <cstdio> declares.
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "data/image.h"
 
@@ -59,7 +61,8 @@ inline std::string png(const Image& picture, png_uint_32 format) {
   return file;
 }
 
-inline std::string jpeg(const Image& picture, int quality) {
+/// A progressive file where `scans` says what comes when.
+inline std::string jpeg(const Image& picture, int quality, const std::vector<jpeg_scan_info>& scans = {}) {
   jpeg_error_mgr errors{};
   jpeg_compress_struct encoder{};
   encoder.err = jpeg_std_error(&errors);
@@ -73,6 +76,10 @@ inline std::string jpeg(const Image& picture, int quality) {
   encoder.in_color_space = JCS_RGB;
   jpeg_set_defaults(&encoder);
   jpeg_set_quality(&encoder, quality, TRUE);
+  if (!scans.empty()) {
+    encoder.scan_info = scans.data();
+    encoder.num_scans = static_cast<int>(scans.size());
+  }
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
     auto* row = const_cast<JSAMPROW>(picture.pixels.data() + encoder.next_scanline * encoder.image_width * 3);
@@ -83,6 +90,19 @@ inline std::string jpeg(const Image& picture, int quality) {
   jpeg_destroy_compress(&encoder);
   std::free(bytes);
   return file;
+}
+
+/// The means of all blocks, then each colour's other frequencies in bands of `band`, with their last `bits` bits one by
+/// one.
+inline std::vector<jpeg_scan_info> progressive_scans(int band, int bits) {
+  std::vector<jpeg_scan_info> scans = {{3, {0, 1, 2}, 0, 0, 0, 0}};
+  for (int bit = bits; bit >= 0; --bit) {
+    for (int colour = 0; colour < 3; ++colour) {
+      for (int first = 1; first < 64; first += band)
+        scans.push_back({1, {colour}, first, std::min(first + band - 1, 63), bit == bits ? 0 : bit + 1, bit});
+    }
+  }
+  return scans;
 }
 
 }  // namespace ddp::testing

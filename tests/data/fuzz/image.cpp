@@ -42,6 +42,7 @@ std::vector<std::string> fuzz::seeds() {
   }
   for (const int quality : {20, 75, 100})
     all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), quality)));
+  all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), 75, testing::progressive_scans(21, 1))));
   return all;
 }
 

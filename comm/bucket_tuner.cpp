@@ -12,6 +12,7 @@ constexpr int kUnmeasuredSteps = 1;  // the first one with new buckets also touc
 constexpr int64_t kSmallestBytes = int64_t{256} << 10;
 constexpr int64_t kLargestBytes = int64_t{64} << 20;
 constexpr int64_t kFactor = 2;
+constexpr double kEqual = 1.02;  // closer than steps repeat themselves
 constexpr double kUnmeasured = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -37,7 +38,10 @@ void BucketTuner::record(double seconds) {
 void BucketTuner::decide(const std::vector<double>& slowest_rank_times) {
   if (slowest_rank_times.size() != candidates_.size())
     throw std::invalid_argument("BucketTuner: expected one time per candidate");
-  current_ = static_cast<size_t>(std::ranges::min_element(slowest_rank_times) - slowest_rank_times.begin());
+  const double fastest = std::ranges::min(slowest_rank_times);
+  // The largest one, since candidates fall: fewer collectives leave more of the processor to backward.
+  const auto chosen = std::ranges::find_if(slowest_rank_times, [&](double time) { return time <= kEqual * fastest; });
+  current_ = static_cast<size_t>(chosen - slowest_rank_times.begin());
   finished_ = true;
 }
 

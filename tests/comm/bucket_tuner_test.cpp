@@ -38,6 +38,17 @@ TEST(BucketTunerTest, leaves_the_first_step_of_a_size_out_and_keeps_the_best_of_
   EXPECT_THROW(tuner.decide({1.0, 2.0}), std::invalid_argument);
 }
 
+TEST(BucketTunerTest, takes_the_larger_of_two_sizes_that_differ_less_than_steps_do) {
+  const auto chosen = [](double of_two_mib) {
+    BucketTuner tuner(4 * kMiB);  // candidates: 4, 2, 1, 0.5 and 0.25 MiB
+    while (!tuner.needs_decision()) tuner.record(1.0);
+    tuner.decide({1.5, of_two_mib, 1.0, 1.005, 1.2});
+    return tuner.bytes();
+  };
+  EXPECT_EQ(chosen(1.015), 2 * kMiB);
+  EXPECT_EQ(chosen(1.03), kMiB);
+}
+
 TEST(BucketTunerTest, can_be_stopped_with_a_given_size) {
   BucketTuner tuner(100 * kMiB);
   tuner.record(1.0);

@@ -2,7 +2,8 @@
 
   - no file names a path of one particular machine: the project depends on nothing outside itself. The one exception is the
     data folder that .ci/run looks for beside the checkout;
-  - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc.
+  - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
+  - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests).
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
@@ -27,11 +28,24 @@ def files(folder: pathlib.Path):
             yield path
 
 
+def is_built(source: pathlib.Path, root: pathlib.Path) -> bool:
+    names = {re.escape(name) for name in (source.name, source.stem, source.stem.removesuffix("_test"))}
+    word = re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?![\w-])")
+    for folder in source.parents:
+        if any(word.search(rules.read_text()) for rules in [*folder.glob("CMakeLists.txt"), *folder.glob("*.cmake")]):
+            return True
+        if folder == root:
+            return False
+    return False
+
+
 def violations(root: pathlib.Path):
     for path in files(root):
         name = path.relative_to(root)
         if path.suffix == ".cu":
             yield f"{name}: CUDA sources need nvcc; use LibTorch's kernels"
+        if path.suffix == ".cpp" and not is_built(path, root):
+            yield f"{name}: no CMake file of its folders names it"
         try:
             text = path.read_text()
         except UnicodeDecodeError:
@@ -46,7 +60,7 @@ def violations(root: pathlib.Path):
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(violations(root))
-    print("\n".join(found) if found else "no path outside the project, no .cu files")
+    print("\n".join(found) if found else "no path outside the project, no .cu files, every source is built")
     return 1 if found else 0
 
 

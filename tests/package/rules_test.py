@@ -71,5 +71,11 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("build/out", "/" + "root/x\n")
         self.assert_reports("check_tree.py", "scripts/run:2", "ddp/kernel.cu")
 
+    def test_a_source_that_nothing_builds(self):
+        self.write("tests/CMakeLists.txt", "ddprun_test(known SOURCES known_test.cpp)\n")
+        self.write("tests/known_test.cpp", "")
+        self.write("tests/forgotten_test.cpp", "")
+        self.assert_reports("check_tree.py", "tests/forgotten_test.cpp")
+
 
 support.main()

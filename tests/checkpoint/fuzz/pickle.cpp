@@ -126,8 +126,15 @@ std::vector<std::string> fuzz::seeds() {
             write_values(pickler);
             pickler.end_dict();
           }),
-          // As torch::save has it: an object with a state; and containers that are remembered and used again.
-          "\x80\2c__torch__.Net\nNet\n)\x81}(X\1\0\0\0w}ub."s, "\x80\2}q\0(X\1\0\0\0aq\1}q\2(h\1h\2X\1\0\0\0bh\2uu."s,
+          // As torch::save has it: objects with a state, a module's and an optimizer's.
+          "\x80\2c__torch__.Net\nNet\n)\x81}(X\1\0\0\0w}ub."s,
+          "\x80\2c__torch__.O\nO\n)\x81}(X\5\0\0\0state}X\x0c\0\0\0param_groupsc__torch__.G\nG\n)\x81}"
+          "(X\x0e\0\0\0param_groups/0}(X\x08\0\0\0params/0X\1\0\0\0aX\7\0\0\0options}(X\2\0\0\0lrK\1uuubub."s,
+          // Containers that are remembered and used again, and the functions that copy them.
+          "\x80\2}q\0(X\1\0\0\0aq\1}q\2(h\1h\2X\1\0\0\0bh\2uu."s,
+          "\x80\2}(K\0ccollections\nOrderedDict\n](K\1N\x86K\2N\x86"
+          "e\x85RK\1c_codecs\nencode\nX\2\0\0\0\xc3\xbfX\6\0\0\0latin1\x86RK\2"
+          "ccollections\nCounter\n}K\1K\2s\x85Ru."s,
           // Every other opcode, to be put into the others.
           "(.GJKMNQRTUXabcehjqrstu}])\x80\x81\x85\x86\x87\x88\x89\x8a\x8f"s};
 }

@@ -25,15 +25,19 @@ class AfterAccumulate final : public torch::autograd::FunctionPostHook {
 }  // namespace
 
 struct GradientHook::Impl {
+  at::Tensor parameter;
   // Held, since the parameter itself refers to it weakly. How nodes are held differs from version to version.
   decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) node;
   uintptr_t key;
 };
 
-GradientHook::GradientHook(const at::Tensor& parameter, std::function<void()> hook) {
+GradientHook::GradientHook(const at::Tensor& parameter, std::function<void()> hook)
+    : GradientHook(parameter, std::make_unique<AfterAccumulate>(std::move(hook))) {}
+
+GradientHook::GradientHook(const at::Tensor& parameter, std::unique_ptr<torch::autograd::FunctionPostHook> hook) {
   auto node = torch::autograd::impl::grad_accumulator(parameter);
-  const uintptr_t key = node->add_post_hook(std::make_unique<AfterAccumulate>(std::move(hook)));
-  impl_ = std::make_unique<Impl>(Impl{std::move(node), key});
+  const uintptr_t key = node->add_post_hook(std::move(hook));
+  impl_ = std::make_unique<Impl>(Impl{parameter, std::move(node), key});
 }
 
 GradientHook::~GradientHook() {
@@ -41,5 +45,10 @@ GradientHook::~GradientHook() {
 }
 
 GradientHook::GradientHook(GradientHook&& other) noexcept = default;
+
+void GradientHook::keep() {
+  if (torch::autograd::impl::try_get_grad_accumulator(impl_->parameter) == impl_->node) return;
+  torch::autograd::impl::set_grad_accumulator(impl_->parameter, impl_->node);
+}
 
 }  // namespace ddp

@@ -6,6 +6,10 @@
 #include <functional>
 #include <memory>
 
+namespace torch::autograd {
+struct FunctionPostHook;
+}
+
 namespace ddp {
 
 /// While it lives, `hook` is called after each accumulation into `parameter.grad()`, in the thread that runs the
@@ -14,9 +18,15 @@ namespace ddp {
 class GradientHook {
  public:
   GradientHook(const at::Tensor& parameter, std::function<void()> hook);
+  GradientHook(const at::Tensor& parameter, std::unique_ptr<torch::autograd::FunctionPostHook> hook);
   ~GradientHook();
   GradientHook(GradientHook&& other) noexcept;
   GradientHook& operator=(GradientHook&& other) = delete;
+
+  /// Restores the hook if autograd has forgotten it: torch::load() and Tensor::set_() give a parameter other memory,
+  /// and with it a new accumulator without hooks. Call before each forward; the parameter's size and dtype must be
+  /// unchanged. Some nanoseconds.
+  void keep();
 
  private:
   struct Impl;

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -30,39 +31,15 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-class WrapMark::Hooks {
- public:
-  Hooks(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind)
-      : parameters_(parameters) {
-    const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
-    for (const at::Tensor& parameter : parameters) {
-      auto node = torch::autograd::impl::grad_accumulator(parameter);
-      const auto key = node->add_post_hook(std::make_unique<MarkHook>(kind, callback));
-      nodes_.emplace_back(std::move(node), key);
-    }
-  }
-  ~Hooks() {
-    for (auto& [node, key] : nodes_) node->del_post_hook(key);
-  }
-  void keep() {
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const auto& node = nodes_[i].first;
-      if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) == node) continue;
-      torch::autograd::impl::set_grad_accumulator(parameters_[i], node);
-    }
-  }
+WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind) {
+  const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
+  hooks_.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters)
+    hooks_.emplace_back(parameter, std::make_unique<MarkHook>(kind, callback));
+}
 
- private:
-  std::vector<at::Tensor> parameters_;
-  // decltype: autograd nodes are held differently from version to version.
-  std::vector<std::pair<decltype(torch::autograd::impl::grad_accumulator(at::Tensor())), uintptr_t>> nodes_;
-};
-
-WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind)
-    : hooks_(std::make_unique<Hooks>(parameters, std::move(after_accumulate), kind)) {}
-WrapMark::~WrapMark() = default;
 void WrapMark::keep() {
-  hooks_->keep();
+  for (GradientHook& hook : hooks_) hook.keep();
 }
 
 bool is_marked(const at::Tensor& parameter, MarkKind kind) {

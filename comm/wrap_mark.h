@@ -6,9 +6,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
+
+#include "comm/gradient_hook.h"
 
 namespace torch::nn {
 class Module;
@@ -26,17 +27,12 @@ class WrapMark {
   /// time the gradient of one of them was accumulated.
   explicit WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate = nullptr,
                     MarkKind kind = MarkKind::kDistributedDataParallel);
-  ~WrapMark();
-  /// Restores hooks that autograd has forgotten: torch::load() and Tensor::set_() give a parameter other memory, and
-  /// with it a new accumulator without any, so its gradient would not be reduced. Call before each forward; the
-  /// parameters' sizes and dtypes must be unchanged. Some nanoseconds per parameter.
+  /// GradientHook::keep() for each parameter: without it, a gradient would not be reduced after torch::load(). A node
+  /// that is restored brings back all its hooks, c10d::Reducer's among them.
   void keep();
-  WrapMark(const WrapMark&) = delete;
-  WrapMark& operator=(const WrapMark&) = delete;
 
  private:
-  class Hooks;
-  std::unique_ptr<Hooks> hooks_;
+  std::vector<GradientHook> hooks_;
 };
 
 /// True when `parameter` has a mark of that kind.

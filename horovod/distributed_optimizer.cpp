@@ -170,11 +170,13 @@ class DistributedOptimizer::Impl {
     begun_ = false;
     reset_passes();
     if (buckets_) buckets_->finish();
+    keep_hooks();
     synchronized_ = true;
   }
 
   void zero_grad(bool set_to_none) {
     refuse_when_begun("zero_grad()");
+    keep_hooks();
     inner_.zero_grad(set_to_none);
   }
 
@@ -210,6 +212,12 @@ class DistributedOptimizer::Impl {
     throw std::logic_error(who(group_.info()) + ": DistributedOptimizer: " + operation +
                            " was called after backward() but before step() or synchronize(): the gradients are still "
                            "being reduced");
+  }
+
+  // Also where the loop has no zero_grad() of ours: synchronize() reduces what no hook has reported, only not
+  // overlapped.
+  void keep_hooks() {
+    for (GradientHook& hook : hooks_) hook.keep();
   }
 
   void reset_passes() { std::fill(passes_left_.begin(), passes_left_.end(), options_.backward_passes_per_step); }

@@ -10,9 +10,11 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include <atomic>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 
 #include "comm/collectives.h"
@@ -371,6 +373,21 @@ TEST(HorovodErrors, CallsInTheWrongOrderAreErrorsThatSaySo) {
     optimizer.zero_grad();
     optimizer.set_backward_passes_per_step(2);
     for (int pass = 0; pass < 2; ++pass) loss_of(net, group.rank(), 0).backward();
+    optimizer.step();
+  });
+}
+
+TEST(HorovodErrors, LoadingIntoTheModelLeavesItsHooksInPlace) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make_net();
+    SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()});
+    std::stringstream file;
+    torch::save(net, file);
+    torch::load(net, file);
+    optimizer.zero_grad();
+    loss_of(net, group.rank(), 0).backward();
+    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }), HasSubstr("was called after backward()"));
     optimizer.step();
   });
 }

@@ -14,6 +14,8 @@ cache=${DDPRUN_CACHE:-${HOME:-$(cd ~ && pwd)}/.cache/ddprun}
 case $cache in /*) ;; *) cache=$PWD/$cache ;; esac
 export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
+# Includes are taken from the compiler's dependency file: what is not in the cache is not preprocessed twice.
+export CCACHE_DEPEND=${CCACHE_DEPEND-1}
 venv=$cache/venv
 build=$PWD/build/release
 

@@ -55,7 +55,7 @@ def overlap(iterations):
     net = nn.Sequential(*(module for _ in range(12) for module in (nn.Linear(512, 512), nn.ReLU())))
     model = nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    x = torch.randn(384, 512)
+    x = torch.randn(512, 512)
     times = []
     for step in range(3 + iterations):
         dist.barrier()

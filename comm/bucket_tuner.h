@@ -8,8 +8,8 @@
 namespace ddp::detail {
 
 /// Tries bucket sizes from one bucket for everything downwards, a few steps each, and settles on the one whose slowest
-/// rank is fastest, the larger of equals. A step's time is from the end of the forward to the end of the reduction: what a size saves in
-/// overlap and what it costs in more collectives are both in it.
+/// rank is fastest, the larger of equals. A step's time is from the end of the forward to the end of the reduction:
+/// what a size saves in overlap and what it costs in more collectives are both in it.
 class BucketTuner {
  public:
   /// `gradient_bytes`: size of all gradients together.

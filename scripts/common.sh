@@ -16,6 +16,8 @@ export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 # Includes are taken from the compiler's dependency file: what is not in the cache is not preprocessed twice.
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
+# A checkout in another folder finds what this one has compiled.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD}
 venv=$cache/venv
 build=$PWD/build/release
 

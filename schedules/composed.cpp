@@ -22,12 +22,12 @@ class ComposedRule : public Rule {
     state["_schedulers"] = nlohmann::json::array();
     for (const auto& schedule : schedules_) state["_schedulers"].push_back(nlohmann::json::parse(schedule.save()));
   }
-  void load(const nlohmann::json& state) override {
+  void load(const nlohmann::json& state, int64_t sequences) override {
     require(state.at("type").get<std::string>() == name(), "the state is of another schedule than " + name());
     const auto& parts = state.at("_schedulers");
     require(parts.is_array() && parts.size() == schedules_.size(),
             name() + " has " + std::to_string(schedules_.size()) + " schedules, the state another number");
-    for (size_t i = 0; i < schedules_.size(); ++i) schedules_[i].load(parts[i].dump());
+    for (size_t i = 0; i < schedules_.size(); ++i) schedules_[i].rule().load(parts[i], sequences);
   }
 
  protected:
@@ -76,10 +76,10 @@ class SequentialRule : public CloneableRule<SequentialRule, ComposedRule> {
     ComposedRule::save(state);
     state["last_epoch"] = last_epoch_;
   }
-  void load(const nlohmann::json& state) override {
+  void load(const nlohmann::json& state, int64_t sequences) override {
     const auto last_epoch = state.at("last_epoch").get<int64_t>();
     require(last_epoch >= 0, "the state of SequentialLR counts steps below 0");
-    ComposedRule::load(state);
+    ComposedRule::load(state, sequences + 1);
     last_epoch_ = last_epoch;
   }
 

@@ -1,5 +1,6 @@
 // The 1cycle policy (Smith and Topin 2018).
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "comm/rank_prefix.h"
@@ -46,25 +47,21 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
   std::string name() const override { return "OneCycleLR"; }
 
   void start(Groups& groups) override {
-    const auto max_lr = per_group(options_.max_lr, groups.size(), "max_lr");
-    const auto base_momentum = per_group(options_.base_momentum, groups.size(), "base_momentum");
-    const auto max_momentum = per_group(options_.max_momentum, groups.size(), "max_momentum");
+    bounds_ = bounds(groups.size());
     for (const auto& group : groups) {
       require(!options_.cycle_momentum || group.momentum,
               "optimizer must support momentum or beta1 with `cycle_momentum` option enabled");
     }
-    bounds_.clear();
     for (size_t i = 0; i < groups.size(); ++i) {
-      const double initial_lr = max_lr[i] / options_.div_factor;
-      bounds_.push_back({.initial_lr = initial_lr,
-                         .max_lr = max_lr[i],
-                         .min_lr = initial_lr / options_.final_div_factor,
-                         .base_momentum = base_momentum[i],
-                         .max_momentum = max_momentum[i]});
-      groups[i].initial_lr = initial_lr;
-      if (options_.cycle_momentum) groups[i].momentum = max_momentum[i];
+      groups[i].initial_lr = bounds_[i].initial_lr;
+      if (options_.cycle_momentum) groups[i].momentum = bounds_[i].max_momentum;
     }
     SimpleRule::start(groups);
+  }
+
+  void load(const nlohmann::json& state, int64_t sequences) override {
+    SimpleRule::load(state, sequences);
+    bounds_ = base_lrs_.empty() ? std::vector<Bounds>{} : bounds(base_lrs_.size());
   }
 
   void step(Groups& groups) override {
@@ -88,6 +85,22 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
   }
 
  private:
+  std::vector<Bounds> bounds(size_t groups) const {
+    const auto max_lr = per_group(options_.max_lr, groups, "max_lr");
+    const auto base_momentum = per_group(options_.base_momentum, groups, "base_momentum");
+    const auto max_momentum = per_group(options_.max_momentum, groups, "max_momentum");
+    std::vector<Bounds> bounds;
+    for (size_t i = 0; i < groups; ++i) {
+      const double initial_lr = max_lr[i] / options_.div_factor;
+      bounds.push_back({.initial_lr = initial_lr,
+                        .max_lr = max_lr[i],
+                        .min_lr = initial_lr / options_.final_div_factor,
+                        .base_momentum = base_momentum[i],
+                        .max_momentum = max_momentum[i]});
+    }
+    return bounds;
+  }
+
   struct Place {
     const Phase& phase;
     double share;  // of the phase that has passed

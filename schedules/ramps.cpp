@@ -95,25 +95,27 @@ class CosineWarmRestartsRule : public CloneableRule<CosineWarmRestartsRule> {
   std::string name() const override { return "CosineAnnealingWarmRestarts"; }
 
   void step(Groups& groups) override {
-    if (last_epoch_ < 0) {
+    require_same_number(groups);
+    if (last_epoch_ < 0) {  // however many sequences have taken a step back
+      last_epoch_ = -1;
       period_ = options_.t_0;
       within_ = 0;
     } else if (++within_ >= period_) {
       within_ %= period_;
       period_ *= options_.t_mult;
     }
-    SimpleRule::step(groups);
+    advance(groups);  // Python's class has a step() of its own, which leaves _step_count at 0
   }
   void save(nlohmann::json& state) const override {
     SimpleRule::save(state);
     state["T_cur"] = within_;
     state["T_i"] = period_;
   }
-  void load(const nlohmann::json& state) override {
+  void load(const nlohmann::json& state, int64_t sequences) override {
     const auto within = state.at("T_cur").get<int64_t>();
     const auto period = state.at("T_i").get<int64_t>();
     require(within >= 0 && period >= 1 && within < period, "the state of " + name() + " has impossible counts");
-    SimpleRule::load(state);
+    SimpleRule::load(state, sequences);
     within_ = within;
     period_ = period;
   }

@@ -1,5 +1,6 @@
 #include "schedules/rule.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -36,10 +37,18 @@ void SimpleRule::initial_step(Groups& groups) {
   is_initial_ = false;
 }
 
-void SimpleRule::step(Groups& groups) {
+void SimpleRule::require_same_number(const Groups& groups) const {
   require(groups.size() == base_lrs_.size(), name() + " was started with " + std::to_string(base_lrs_.size()) +
                                                  " parameter groups, but there are " + std::to_string(groups.size()));
+}
+
+void SimpleRule::step(Groups& groups) {
+  require_same_number(groups);
   ++step_count_;
+  advance(groups);
+}
+
+void SimpleRule::advance(Groups& groups) {
   ++last_epoch_;
   for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = next_lr(groups[i], i);
   adjust(groups);
@@ -58,13 +67,17 @@ void SimpleRule::save(nlohmann::json& state) const {
   state["base_lrs"] = base_lrs_;
 }
 
-void SimpleRule::load(const nlohmann::json& state) {
+void SimpleRule::load(const nlohmann::json& state, int64_t sequences) {
   require(state.at("type").get<std::string>() == name(), "the state is of another schedule than " + name());
   const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
   const auto last_epoch = state.at("last_epoch").get<int64_t>();
   const auto step_count = state.at("_step_count").get<int64_t>();
-  // Within a sequence, a rule whose turn has not come counts -1.
-  require(last_epoch >= -1 && step_count >= 0, "the state of " + name() + " counts steps below 0");
+  // Within sequences, a rule whose turn has not come is one step back for each of them; one not started counts -1.
+  require(last_epoch >= -std::max<int64_t>(sequences, 1) && step_count >= 0,
+          "the state of " + name() + " counts steps below 0");
+  require(base_lrs_.empty() || base_lrs.size() == base_lrs_.size(),
+          name() + " was started with " + std::to_string(base_lrs_.size()) + " parameter groups, the state with " +
+              std::to_string(base_lrs.size()));
   base_lrs_ = base_lrs;
   last_epoch_ = last_epoch;
   step_count_ = step_count;

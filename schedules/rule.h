@@ -25,8 +25,10 @@ class Rule {
   virtual bool is_composed() const { return false; }
 
   virtual void save(nlohmann::json& state) const = 0;
-  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit.
-  virtual void load(const nlohmann::json& state) = 0;
+  /// `sequences`: how many sequences this rule is a part of; each of them has taken one step back from it with undo().
+  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit, and may then be half
+  /// loaded.
+  virtual void load(const nlohmann::json& state, int64_t sequences) = 0;
 
  protected:
   Rule() = default;
@@ -43,7 +45,7 @@ class SimpleRule : public Rule {
   void restart(Groups& groups) override;
   void undo() override { --last_epoch_; }
   void save(nlohmann::json& state) const override;
-  void load(const nlohmann::json& state) override;
+  void load(const nlohmann::json& state, int64_t sequences) override;
 
  protected:
   /// The rate of group `i` at step last_epoch_, where `group.lr` is that of the step before.
@@ -52,6 +54,11 @@ class SimpleRule : public Rule {
   virtual double first_lr(const Group& group, size_t i) { return next_lr(group, i); }
   /// Anything besides the rates.
   virtual void adjust(Groups&) {}
+
+  /// Throws std::invalid_argument unless there are as many groups as at the start.
+  void require_same_number(const Groups& groups) const;
+  /// step() without its check, and without _step_count.
+  void advance(Groups& groups);
 
   int64_t last_epoch_ = -1;
   int64_t step_count_ = 0;

@@ -35,7 +35,7 @@ std::string Schedule::save() const {
 void Schedule::load(const std::string& state) {
   auto loaded = rule_->clone();
   try {
-    loaded->load(nlohmann::json::parse(state));
+    loaded->load(nlohmann::json::parse(state), /*sequences=*/0);
   } catch (const nlohmann::json::exception&) {
     throw std::invalid_argument(rank_prefix() + "this is no state of the schedule " + rule_->name());
   }

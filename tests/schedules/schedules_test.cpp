@@ -92,6 +92,61 @@ TEST(Schedule, a_copy_goes_on_by_itself) {
   EXPECT_EQ(copied[0].lr, 0.5);
 }
 
+// Three sequences deep: at the beginning the inner parts are as many steps back as there are sequences around them.
+Schedule nested() {
+  return sequential(
+      {chained({sequential({sequential({linear(), exponential({.gamma = 0.9})}, {4}),
+                            cosine_warm_restarts({.t_0 = 3, .t_mult = 2}), polynomial({.total_iters = 9})},
+                           {9, 14}),
+                step({.step_size = 4})}),
+       one_cycle({.max_lr = {0.5}, .total_steps = 40}), cosine({.t_max = 20})},
+      {19, 27});
+}
+
+TEST(Schedule, sequences_within_sequences_resume_at_every_step) {
+  constexpr int kSteps = 40;
+  for (int saved_at = 0; saved_at < kSteps; ++saved_at) {
+    Groups groups = {{.lr = 0.1, .momentum = 0.9}, {.lr = 0.02, .momentum = 0.9}};
+    Groups fresh_groups = groups;
+    auto schedule = nested();
+    schedule.start(groups);
+    for (int i = 0; i < saved_at; ++i) schedule.step(groups);
+    auto started = nested(), not_started = nested();
+    started.start(fresh_groups);
+    started.load(schedule.save());
+    not_started.load(schedule.save());
+    Groups after = groups, after_too = groups;
+    for (int i = saved_at; i < kSteps; ++i) {
+      schedule.step(groups);
+      started.step(after);
+      not_started.step(after_too);
+      for (size_t k = 0; k < groups.size(); ++k) {
+        ASSERT_EQ(after[k].lr, groups[k].lr) << "saved at " << saved_at << ", step " << i;
+        ASSERT_EQ(after[k].momentum, groups[k].momentum) << "saved at " << saved_at << ", step " << i;
+        ASSERT_EQ(after_too[k].lr, groups[k].lr) << "saved at " << saved_at << ", step " << i;
+      }
+    }
+    EXPECT_EQ(started.save(), schedule.save());
+  }
+}
+
+TEST(Schedule, states_of_another_number_of_groups_or_further_back_than_the_sequences_are_refused) {
+  Groups one = {{.lr = 1}}, two = {{.lr = 1}, {.lr = 2}};
+  auto schedule = exponential({.gamma = 0.5});
+  auto other = schedule;
+  schedule.start(one);
+  other.start(two);
+  refused([&] { schedule.load(other.save()); }, "started with 1 parameter groups, the state with 2");
+  auto sequence = sequential({linear(), linear()}, {5});
+  sequence.start(one);
+  auto state = sequence.save();
+  const auto back = state.find(R"("last_epoch":-1)");
+  ASSERT_NE(back, std::string::npos);
+  sequence.load(state);
+  state.replace(back, 15, R"("last_epoch":-2)");
+  refused([&] { sequence.load(state); }, "counts steps below 0");
+}
+
 TEST(Schedule, damaged_states_are_refused_and_change_nothing) {
   Groups groups = {{.lr = 1}};
   auto schedule = sequential({linear({.total_iters = 2}), cosine({.t_max = 9})}, {2});

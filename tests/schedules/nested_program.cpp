@@ -1,0 +1,120 @@
+// Builds the schedules that nested_test.py has drawn, and resumes each of them at every step: nested_program CASES.
+// CASES is a JSON list of {"schedule": …, "steps": n}; prints, as a JSON list, what each case's groups and state were
+// at every step, and at which steps a resumed schedule went another way.
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedules/schedule.h"
+
+namespace {
+
+using namespace ddp::schedules;
+using nlohmann::json;
+
+Groups new_groups() {
+  return {{.lr = 0.1, .momentum = 0.9}, {.lr = 0.02, .momentum = 0.9}};
+}
+
+Schedule make(const json& spec) {
+  const auto type = spec.at("type").get<std::string>();
+  if (type == "SequentialLR" || type == "ChainedScheduler") {
+    std::vector<Schedule> parts;
+    for (const auto& part : spec.at("parts")) parts.push_back(make(part));
+    if (type == "ChainedScheduler") return chained(std::move(parts));
+    return sequential(std::move(parts), spec.at("milestones").get<std::vector<int64_t>>());
+  }
+  const auto& o = spec.at("options");
+  if (type == "LinearLR") {
+    return linear(
+        {.start_factor = o.at("start_factor"), .end_factor = o.at("end_factor"), .total_iters = o.at("total_iters")});
+  }
+  if (type == "ConstantLR") return constant({.factor = o.at("factor"), .total_iters = o.at("total_iters")});
+  if (type == "ExponentialLR") return exponential({.gamma = o.at("gamma")});
+  if (type == "PolynomialLR") return polynomial({.total_iters = o.at("total_iters"), .power = o.at("power")});
+  if (type == "StepLR") return step({.step_size = o.at("step_size"), .gamma = o.at("gamma")});
+  if (type == "MultiStepLR") {
+    return multi_step({.milestones = o.at("milestones").get<std::vector<int64_t>>(), .gamma = o.at("gamma")});
+  }
+  if (type == "CosineAnnealingLR") return cosine({.t_max = o.at("T_max"), .eta_min = o.at("eta_min")});
+  if (type == "CosineAnnealingWarmRestarts") {
+    return cosine_warm_restarts({.t_0 = o.at("T_0"), .t_mult = o.at("T_mult"), .eta_min = o.at("eta_min")});
+  }
+  if (type == "OneCycleLR") {
+    return one_cycle({.max_lr = {o.at("max_lr").get<double>()}, .total_steps = o.at("total_steps")});
+  }
+  throw std::invalid_argument("no schedule " + type);
+}
+
+json as_json(const Groups& groups) {
+  json result = {{"lr", json::array()}, {"momentum", json::array()}};
+  for (const auto& group : groups) {
+    result["lr"].push_back(group.lr);
+    result["momentum"].push_back(*group.momentum);
+  }
+  return result;
+}
+
+// The groups and the state at each step of a program that is not interrupted.
+json steps_of(const json& test) {
+  auto schedule = make(test.at("schedule"));
+  auto groups = new_groups();
+  schedule.start(groups);
+  json steps = json::array();
+  for (int i = 0; i <= test.at("steps").get<int>(); ++i) {
+    if (i > 0) schedule.step(groups);
+    steps.push_back(as_json(groups));
+    steps.back()["state"] = json::parse(schedule.save());
+    steps.back()["saved"] = schedule.save();
+  }
+  return steps;
+}
+
+// What was wrong when a program took over the state of step `at`; empty when nothing was.
+std::string fault_after_resuming(const json& test, const json& steps, size_t at) {
+  auto schedule = make(test.at("schedule"));
+  auto groups = new_groups();
+  schedule.start(groups);
+  try {
+    schedule.load(steps[at]["saved"].get<std::string>());
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  for (size_t k = 0; k < groups.size(); ++k) groups[k].lr = steps[at]["lr"][k];
+  for (size_t k = 0; k < groups.size(); ++k) groups[k].momentum = steps[at]["momentum"][k];
+  for (size_t i = at + 1; i < steps.size(); ++i) {
+    schedule.step(groups);
+    const auto now = as_json(groups);
+    if (now["lr"] != steps[i]["lr"] || now["momentum"] != steps[i]["momentum"]) {
+      return "other values at step " + std::to_string(i);
+    }
+    if (schedule.save() != steps[i]["saved"]) return "another state at step " + std::to_string(i);
+  }
+  return "";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) throw std::invalid_argument("1 argument is needed");
+  std::ifstream file(argv[1]);
+  auto results = json::array();
+  for (const auto& test : json::parse(file)) {
+    json result = {{"steps", steps_of(test)}, {"faults", json::object()}};
+    for (size_t at = 0; at < result["steps"].size(); ++at) {
+      const auto fault = fault_after_resuming(test, result["steps"], at);
+      if (!fault.empty()) result["faults"][std::to_string(at)] = fault;
+    }
+    results.push_back(std::move(result));
+  }
+  std::puts(results.dump().c_str());
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

@@ -3,6 +3,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "comm/multiply.h"
+
 namespace ddp {
 namespace {
 
@@ -16,11 +18,11 @@ CommHook apex_hook(const ApexSettings& settings, const GroupHandle& group) {
           retained = settings.retain_allreduce_buffers](GradientBucket& bucket) {
     const at::Tensor buffer = bucket.buffer();
     const at::Tensor sum = always_fp32 ? buffer.to(at::kFloat) : buffer;
-    if (predivide != 1.0) sum.mul_(1.0 / predivide);
+    multiply(sum, 1.0 / predivide);
     const size_t index = bucket.index();
     if (retained && retained->size() <= index) retained->resize(index + 1);
     return then(all_reduce_future(sum, group), [=](const at::Tensor& reduced) {
-      if (after != 1.0) reduced.mul_(after);
+      multiply(reduced, after);
       if (retained) (*retained)[index] = reduced;
       if (!reduced.is_same(buffer)) buffer.copy_(reduced);
       return buffer;

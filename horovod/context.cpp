@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/collectives.h"
+#include "comm/multiply.h"
 #include "horovod/adasum.h"
 
 namespace ddp::horovod {
@@ -31,10 +32,6 @@ ReduceOp reduce_op(Op op) {
   throw std::invalid_argument("Adasum is defined for allreduce and the optimizer only");
 }
 
-void scale(at::Tensor& tensor, double factor) {
-  if (factor != 1.0) tensor.mul_(factor);
-}
-
 at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
@@ -46,8 +43,8 @@ Context::Context(ProcessGroup group) : group_(std::move(group)) {}
 Pending<at::Tensor> Context::allreduce_async_(at::Tensor tensor, const AllreduceOptions& options) const {
   const at::NoGradGuard no_grad;
   at::Tensor values = tensor.detach();
-  scale(values, options.prescale_factor);
-  const auto rescale = [values, factor = options.postscale_factor]() mutable { scale(values, factor); };
+  multiply(values, options.prescale_factor);
+  const auto rescale = [values, factor = options.postscale_factor]() mutable { multiply(values, factor); };
   if (options.op == Op::kAdasum) {
     // Its rounds depend on each other: done at once, the handle is complete.
     adasum_allreduce({values}, group_);
@@ -73,13 +70,13 @@ std::vector<at::Tensor> Context::grouped_allreduce(const std::vector<at::Tensor>
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : tensors) results.push_back(copy_of(tensor));
-  for (at::Tensor& result : results) scale(result, options.prescale_factor);
+  for (at::Tensor& result : results) multiply(result, options.prescale_factor);
   if (options.op == Op::kAdasum) {
     adasum_allreduce(results, group_);
   } else {
     all_reduce_coalesced(results, group_, reduce_op(options.op));
   }
-  for (at::Tensor& result : results) scale(result, options.postscale_factor);
+  for (at::Tensor& result : results) multiply(result, options.postscale_factor);
   return results;
 }
 

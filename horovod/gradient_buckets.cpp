@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/multiply.h"
 #include "comm/reductions.h"
 
 namespace ddp::horovod {
@@ -117,7 +118,7 @@ void GradientBuckets::gradient_ready(size_t parameter) {
 }
 
 void GradientBuckets::put_back(const Bucket& bucket) {
-  if (options_.predivide_factor != 1.0) bucket.flat.mul_(options_.predivide_factor);
+  multiply(bucket.flat, options_.predivide_factor);
   for (size_t place = 0; place < bucket.parameters.size(); ++place) {
     at::Tensor& gradient = parameters_[bucket.parameters[place]].mutable_grad();
     gradient.copy_(bucket.flat.narrow(0, bucket.offsets[place], gradient.numel()).view(gradient.sizes()));

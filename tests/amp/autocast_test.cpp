@@ -1,14 +1,27 @@
 #include "amp/autocast.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/binary_cross_entropy.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cdist.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/l1_loss.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ddp {
@@ -125,6 +138,37 @@ TEST(Autocast, threads_have_their_own_and_with_autocast_takes_it_along) {
   EXPECT_FALSE(cache);
   EXPECT_EQ(after, c10::kFloat) << "the thread has its own settings again";
   EXPECT_EQ(result, 42);
+}
+
+// docs/amp.md tells these lists; CUDA's is longer.
+TEST(Autocast, the_cpus_lists_leave_sums_norms_and_exponentials_in_16_bits) {
+  const Autocast autocast(c10::kCPU);
+  const at::Tensor full = at::rand({2, 4, 4, 4}), x = full.to(c10::kBFloat16), flat = x.view({32, 4});
+  const std::vector<std::pair<const char*, at::Tensor>> narrow = {
+      {"mm", at::mm(full.view({32, 4}), full.view({4, 32}))},
+      {"conv2d", at::conv2d(full, at::rand({3, 4, 2, 2}))},
+      {"attention", at::scaled_dot_product_attention(full, full, full)},
+      {"sum", x.sum()},
+      {"cumsum", x.cumsum(0)},
+      {"norm", x.norm()},
+      {"exp", x.exp()},
+      {"log", x.log()},
+      {"pow", x.pow(2)},
+      {"softmax", x.softmax(-1)},
+      {"layer_norm", at::layer_norm(x, {4})},
+      {"batch_norm", at::batch_norm(x, {}, {}, at::zeros({4}), at::ones({4}), true, 0.1, 1e-5, false)}};
+  for (const auto& [name, result] : narrow) EXPECT_EQ(result.scalar_type(), c10::kBFloat16) << name;
+  const std::vector<std::pair<const char*, at::Tensor>> wide = {
+      {"mse_loss", at::mse_loss(x, x)},
+      {"l1_loss", at::l1_loss(x, x)},
+      {"binary_cross_entropy", at::binary_cross_entropy(x, x)},
+      {"cross_entropy", at::cross_entropy_loss(flat, at::zeros({32}, c10::kLong))},
+      {"prod", x.prod()},
+      {"cdist", at::cdist(flat, flat)},
+      {"sum of float32", full.sum()},
+      {"exp of float32", full.exp()},
+      {"cat of both", at::cat({x, full})}};
+  for (const auto& [name, result] : wide) EXPECT_EQ(result.scalar_type(), c10::kFloat) << name;
 }
 
 TEST(Autocast, backward_outside_gives_gradients_in_the_weights_type) {

@@ -13,6 +13,7 @@
 
 #include "amp/rank_prefix.h"
 #include "amp/unscale.h"
+#include "comm/device_copy.h"
 #include "optim/fused_optimizer.h"
 
 namespace ddp {
@@ -51,7 +52,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
     scale_ = scalar(options_.init_scale, at::kFloat, outputs.device());
     tracker_ = scalar(static_cast<double>(first_tracker_), at::kInt, outputs.device());
   }
-  return outputs.mul(scale_.to(outputs.device(), /*non_blocking=*/true));
+  return outputs.mul(to_device(scale_, outputs.device()));
 }
 
 std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, const at::Tensor& inverse_scale,
@@ -152,7 +153,7 @@ void GradScaler::update(const at::Tensor& new_scale) {
     text << "output with shape [] doesn't match the broadcast shape " << new_scale.sizes();
     fail<std::runtime_error>(text.str());
   }
-  scale_.copy_(new_scale, /*non_blocking=*/true);
+  copy_into(scale_, new_scale);
   optimizers_.clear();
 }
 

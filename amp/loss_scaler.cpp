@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "amp/unscale.h"
+#include "comm/device_copy.h"
 
 namespace ddp::amp::detail {
 namespace {
@@ -35,11 +36,11 @@ at::Tensor LossScaler::apply(const at::Tensor& loss) {
     scale_ = scalar(value_, at::kFloat, loss.device());
     tracker_ = scalar(static_cast<double>(unskipped_), at::kInt, loss.device());
   }
-  return full.mul(scale_.to(loss.device(), /*non_blocking=*/true));
+  return full.mul(to_device(scale_, loss.device()));
 }
 
 at::Tensor LossScaler::inverse(c10::Device device) const {
-  if (scale_.defined()) return reciprocal(scale_).to(device, /*non_blocking=*/true);
+  if (scale_.defined()) return to_device(reciprocal(scale_), device);
   return scalar(1 / value_, at::kFloat, device);
 }
 
@@ -49,7 +50,7 @@ void LossScaler::update(const at::Tensor& found_inf) {
     return;
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor found = found_inf.to(scale_.device(), /*non_blocking=*/true);
+  const at::Tensor found = to_device(found_inf, scale_.device());
   at::_amp_update_scale_(scale_, tracker_, found, kFactor, 1 / kFactor, kWindow);
   scale_.clamp_max_(ceiling_);
   if (floor_) scale_.copy_(at::where(found.ne(0), scale_.clamp_min(*floor_), scale_));  // only an overflow meets it

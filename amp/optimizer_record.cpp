@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "amp/unscale.h"
+#include "comm/device_copy.h"
 #include "optim/fused_optimizer.h"
 
 namespace ddp::amp::detail {
@@ -120,8 +121,7 @@ void OptimizerRecord::zero_grad() {
 }
 
 void OptimizerRecord::note(const at::Tensor& found_inf) {
-  found_inf_ =
-      found_inf_.defined() ? found_inf_.add(found_inf.to(found_inf_.device(), /*non_blocking=*/true)) : found_inf;
+  found_inf_ = found_inf_.defined() ? found_inf_.add(to_device(found_inf, found_inf_.device())) : found_inf;
 }
 
 void OptimizerRecord::step() {
@@ -130,14 +130,14 @@ void OptimizerRecord::step() {
                              "amp: the gradients of this optimizer are still scaled: its last scale_loss() had "
                              "delay_unscale, so another one without it has to come before step()");
   }
-  const at::Tensor found_inf = std::exchange(found_inf_, at::Tensor());
-  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(optimizer_); fused != nullptr && found_inf.defined()) {
-    fused->step_scaled({.found_inf = found_inf});
+  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(optimizer_); fused != nullptr && found_inf_.defined()) {
+    fused->step_scaled({.found_inf = found_inf_});
     copy_to_model();
-  } else if (!found_inf.defined() || found_inf.item<double>() == 0) {
+  } else if (!found_inf_.defined() || found_inf_.item<double>() == 0) {
     optimizer_->step();
     copy_to_model();
   }
+  found_inf_.reset();  // not before: the optimizer may have refused the step
   for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the model's are the user's to clear
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "comm/collectives.h"
+#include "comm/device_copy.h"
 
 namespace ddp::amp::detail {
 namespace {
@@ -25,7 +26,7 @@ at::Tensor& PerDevice::on(c10::Device device) {
   const auto found =
       std::find_if(copies_.begin(), copies_.end(), [&](const auto& item) { return item.first == device; });
   if (found != copies_.end()) return found->second;
-  copies_.emplace_back(device, original_.to(device, original_.scalar_type(), /*non_blocking=*/true, /*copy=*/true));
+  copies_.emplace_back(device, copy_on_device(original_, device));
   return copies_.back().second;
 }
 
@@ -54,7 +55,7 @@ std::vector<at::Tensor> unscale(const std::vector<at::Tensor>& gradients, const 
 
 at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device) {
   at::Tensor sum = zero(device);
-  for (const at::Tensor& found_inf : found_infs) sum.add_(found_inf.to(device, /*non_blocking=*/true));
+  for (const at::Tensor& found_inf : found_infs) sum.add_(to_device(found_inf, device));
   return sum;
 }
 
@@ -62,7 +63,7 @@ void agree(std::vector<at::Tensor>& found_infs, c10::Device device, const GroupH
   const at::Tensor any = combine(found_infs, device).reshape({1});
   all_reduce(any, group, ReduceOp::kMax);
   if (found_infs.empty()) found_infs.push_back(zero(device));
-  for (at::Tensor& found_inf : found_infs) found_inf.copy_(any.squeeze(0), /*non_blocking=*/true);
+  for (at::Tensor& found_inf : found_infs) copy_into(found_inf, any.squeeze(0));
 }
 
 }  // namespace ddp::amp::detail

@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/device_copy.h"
+
 namespace ddp {
 namespace {
 
@@ -28,7 +30,7 @@ std::vector<at::Tensor> move_together(const std::vector<at::Tensor>& tensors, c1
   for (const auto& [dtype, members] : by_dtype) {
     std::vector<at::Tensor> rows;
     for (const size_t i : members) rows.push_back(tensors[i].reshape({-1}));
-    const at::Tensor flat = at::cat(rows).to(device, /*non_blocking=*/true);
+    const at::Tensor flat = to_device(at::cat(rows), device);
     int64_t offset = 0;
     for (const size_t i : members) {
       moved[i] = flat.narrow(0, offset, tensors[i].numel()).view(tensors[i].sizes());

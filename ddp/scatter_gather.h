@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device_copy.h"
+
 namespace ddp::detail {
 
 /// How a batch is cut: at most one piece per device along `dim`, of equal sizes but for the last (at::chunk's rule).
@@ -66,8 +68,8 @@ class Scatter {
   /// Piece number i of `value`, on device i.
   at::Tensor piece(const at::Tensor& value, size_t i) const {
     if (!value.defined()) return value;
-    if (value.dim() == 0) return value.to(devices_[i], /*non_blocking=*/true);
-    return value.chunk(static_cast<int64_t>(devices_.size()), dim_)[i].to(devices_[i], /*non_blocking=*/true);
+    if (value.dim() == 0) return to_device(value, devices_[i]);
+    return to_device(value.chunk(static_cast<int64_t>(devices_.size()), dim_)[i], devices_[i]);
   }
   template <typename T>
   std::vector<T> piece(const std::vector<T>& values, size_t i) const {
@@ -122,7 +124,7 @@ class Gather {
   /// Tensors are joined along `dim`; those without dimensions become one row.
   at::Tensor join(const std::vector<at::Tensor>& parts) const {
     std::vector<at::Tensor> moved;
-    for (const at::Tensor& part : parts) moved.push_back(part.to(device_, /*non_blocking=*/true));
+    for (const at::Tensor& part : parts) moved.push_back(to_device(part, device_));
     return moved[0].dim() == 0 ? at::stack(moved) : at::cat(moved, dim_);
   }
   template <typename T>

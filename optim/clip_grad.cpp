@@ -1,10 +1,12 @@
 #include "optim/clip_grad.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/native/ForeachUtils.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
@@ -12,8 +14,10 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
+#include "comm/device_copy.h"
 #include "comm/rank_prefix.h"
 #include "optim/device_groups.h"
 
@@ -32,11 +36,25 @@ std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameter
   return gradients;
 }
 
-at::Tensor total_norm(const std::vector<std::vector<at::Tensor>>& groups, double norm_type) {
-  const auto first_device = groups.front().front().device();
+// By device and dtype, in Python's order: the norm of mixed dtypes is rounded by it.
+std::vector<std::vector<at::Tensor>> grouped(const std::vector<at::Tensor>& gradients) {
+  const at::native::nested_optional_tensorvec_t lists = {{gradients.begin(), gradients.end()}};
+  std::vector<std::vector<at::Tensor>> groups;
+  for (const auto& [key, members] : at::native::_group_tensors_by_first_tensors_device_and_dtype(lists, false)) {
+    auto& group = groups.emplace_back();
+    for (const auto& gradient : members.first.front()) group.push_back(*gradient);
+  }
+  return groups;
+}
+
+// With `widen` the norms of 16-bit gradients are taken in float32.
+at::Tensor total_norm(const std::vector<std::vector<at::Tensor>>& groups, c10::Device device, double norm_type,
+                      bool widen) {
   std::vector<at::Tensor> norms;
   for (const auto& group : groups) {
-    for (const auto& norm : at::_foreach_norm(group, norm_type)) norms.push_back(norm.to(first_device));
+    std::optional<at::ScalarType> dtype;
+    if (widen && at::isReducedFloatingType(group.front().scalar_type())) dtype = at::kFloat;
+    for (const auto& norm : at::_foreach_norm(group, norm_type, dtype)) norms.push_back(norm.to(device));
   }
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
@@ -55,19 +73,19 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   const at::NoGradGuard no_grad;
   const auto gradients = dense_gradients(parameters, "clip_grad_norm_");
   if (gradients.empty()) return at::zeros({});
-  const auto groups = by_device_and_dtype(gradients);
-  auto norm = total_norm(groups, options.norm_type);
-  if (scale.defined()) norm = norm / scale.detach().reshape({}).to(norm.device(), /*non_blocking=*/true);
+  const auto groups = grouped(gradients);
+  auto norm = total_norm(groups, gradients.front().device(), options.norm_type, /*widen=*/scale.defined());
+  // The norm of type 0 counts what is not 0, scaled or not.
+  if (scale.defined() && options.norm_type != 0) norm = norm / to_device(scale.detach().reshape({}), norm.device());
   if (options.error_if_nonfinite && !at::isfinite(norm).item<bool>()) {
     throw std::runtime_error(rank_prefix() + "The total norm of order " + number_text(options.norm_type) +
                              " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
                              "error and scale the gradients by the non-finite norm anyway, set "
                              "`error_if_nonfinite=False`");
   }
-  const auto factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  for (const auto& group : groups) {
-    at::_foreach_mul_(group, factor.to(group.front().device(), /*non_blocking=*/true));
-  }
+  // Python's number / tensor is a product with the reciprocal, which rounds twice.
+  const auto factor = at::clamp((norm + 1e-6).reciprocal() * max_norm, std::nullopt, 1.0);
+  for (const auto& group : groups) at::_foreach_mul_(group, to_device(factor, group.front().device()));
   return norm;
 }
 

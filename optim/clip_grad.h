@@ -13,7 +13,8 @@ struct ClipGradNormOptions {
   bool error_if_nonfinite = false;
   /// What the gradients are still multiplied by (a gradient scaler's scale, when unscale_() was not called): a float32
   /// tensor of one element. `max_norm` and the result are then in the terms of the unscaled gradients, and the
-  /// gradients stay scaled.
+  /// gradients stay scaled. Norms of 16-bit gradients, which overflow easily when scaled, are then taken in float32;
+  /// without a scale they are of the gradients' dtype, as Python's.
   at::Tensor grad_scale{};
 };
 

@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 
+#include "comm/device_copy.h"
 #include "comm/rank_prefix.h"
 #include "optim/options.h"
 
@@ -38,16 +39,13 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
   for (const auto& parameter : group.params()) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    if (gradient.layout() != at::kStrided) {
-      throw std::invalid_argument(rank_prefix() + "Larc does not support sparse gradients");
-    }
     // In float32 at least: the norm of a float16 layer easily exceeds its range.
     const auto wide = at::promote_types(parameter.scalar_type(), at::kFloat);
     const auto parameter_norm = parameter.to(wide).norm();
     auto gradient_norm = gradient.to(wide).norm();
     at::Tensor scale;
     if (scaling.grad_scale.defined()) {
-      scale = scaling.grad_scale.to(gradient.device(), /*non_blocking=*/true);
+      scale = to_device(scaling.grad_scale, gradient.device());
       gradient_norm = gradient_norm / scale;
     }
     auto rate =
@@ -58,7 +56,7 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
     auto decay = at::where(adapts, weight_decay, 0.0).to(wide);
     rate = at::where(adapts, rate, at::ones_like(rate));
     if (scale.defined()) decay = decay * scale;
-    gradient.add_(parameter * decay.to(parameter.scalar_type())).mul_(rate.to(gradient.scalar_type()));
+    gradient.add_(parameter * decay).mul_(rate);
   }
 }
 

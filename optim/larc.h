@@ -34,7 +34,8 @@ class HeldWeightDecay {
   std::vector<double> values_{};
 };
 
-/// Multiplies each gradient, with weight decay added, by its layer's adaptive rate; nothing is read by the host.
+/// Multiplies each gradient, dense as the optimizer's check_step() wants them, with weight decay added, by its layer's
+/// adaptive rate; nothing is read by the host.
 void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weight_decay, const LarcOptions& options,
                      const GradientScaling& scaling);
 
@@ -53,6 +54,7 @@ class Larc : public Base {
 
  protected:
   void apply_step(const GradientScaling& scaling) override {
+    this->check_step();  // a step that is refused must not have changed gradients
     const detail::HeldWeightDecay weight_decay(this->param_groups_);
     for (size_t i = 0; i < this->param_groups_.size(); ++i) {
       detail::adapt_gradients(this->param_groups_[i], weight_decay.of(i), larc_, scaling);

@@ -12,31 +12,13 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "comm/device_copy.h"
 #include "comm/rank_prefix.h"
+#include "optim/gradient_checks.h"
 #include "optim/serial_region.h"
 
 namespace ddp::optim {
 namespace {
-
-void require_supported(const at::Tensor& parameter, const at::Tensor& gradient, const std::string& type) {
-  const bool supported_device = parameter.is_cpu() || parameter.is_cuda();
-  if (!supported_device || !at::isFloatingType(parameter.scalar_type())) {
-    throw std::invalid_argument(rank_prefix() + type +
-                                ": `fused=True` requires all the params to be floating point Tensors of supported "
-                                "devices: ['cpu', 'cuda'] but " +
-                                c10::toString(parameter.scalar_type()) + " and " +
-                                c10::DeviceTypeName(parameter.device().type(), true));
-  }
-  if (gradient.layout() != at::kStrided) {
-    throw std::invalid_argument(rank_prefix() + type + " does not support sparse gradients");
-  }
-  if (gradient.scalar_type() != parameter.scalar_type() || gradient.device() != parameter.device()) {
-    std::ostringstream text;
-    text << rank_prefix() << type << ": a gradient is " << gradient.scalar_type() << " on " << gradient.device()
-         << ", but its parameter " << parameter.scalar_type() << " on " << parameter.device();
-    throw std::invalid_argument(text.str());
-  }
-}
 
 // The kernels walk through the memory of all tensors alike, so layouts must agree.
 bool same_layout(const at::Tensor& tensor, const at::Tensor& reference) {
@@ -81,8 +63,9 @@ void count_steps(std::vector<at::Tensor>& steps) {
   for (auto& step : steps) *step.mutable_data_ptr<float>() += 1;
 }
 
-at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
-  return tensor.defined() ? tensor.to(device, /*non_blocking=*/true) : tensor;
+GradientScaling on_device(const GradientScaling& scaling, c10::Device device) {
+  const auto there = [&](const at::Tensor& tensor) { return tensor.defined() ? to_device(tensor, device) : tensor; };
+  return {.grad_scale = there(scaling.grad_scale), .found_inf = there(scaling.found_inf)};
 }
 
 }  // namespace
@@ -92,24 +75,52 @@ LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGro
     : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)) {}
 
 void LocalOptimizer::apply_step(const GradientScaling& scaling) {
-  for (auto& group : param_groups_) check_group(group);
-  // Everything is checked before anything moves.
+  check_step();  // everything, before anything moves and any state is made
   std::vector<std::vector<FusedBatch>> batches;
   batches.reserve(param_groups_.size());
   for (const auto& group : param_groups_) batches.push_back(collect(group));
   for (size_t i = 0; i < batches.size(); ++i) {
     for (auto& batch : batches[i]) {
-      run(param_groups_[i].options(), batch,
-          {.grad_scale = on_device(scaling.grad_scale, batch.device),
-           .found_inf = on_device(scaling.found_inf, batch.device)});
+      run(param_groups_[i].options(), batch, on_device(scaling, batch.device));
     }
   }
 }
 
-std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerParamGroup& group) {
-  for (const auto& parameter : group.params()) {
-    if (parameter.grad().defined()) require_supported(parameter, parameter.grad(), type_name());
+void LocalOptimizer::check_step() {
+  for (auto& group : param_groups_) check_group(group);
+  check_gradients(param_groups_, type_name());
+  for (const auto& group : param_groups_) {
+    for (const auto& parameter : group.params()) {
+      if (parameter.grad().defined()) check_state(parameter);
+    }
   }
+}
+
+// Converting the model, or moving it, leaves the optimizer's state as it was.
+void LocalOptimizer::check_state(const at::Tensor& parameter) const {
+  const auto found = state_.find(parameter.unsafeGetTensorImpl());
+  if (found == state_.end()) return;
+  const auto* state = dynamic_cast<const LocalState*>(found->second.get());
+  if (!state) {
+    throw std::invalid_argument(rank_prefix() + type_name() +
+                                ": a parameter's state is of another optimizer's class; use set_parameter_state()");
+  }
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    const auto& tensor = state->tensors[i];
+    if (!tensor.defined()) continue;
+    const bool fits =
+        fields_[i].is_step || (tensor.scalar_type() == parameter.scalar_type() && tensor.sizes() == parameter.sizes());
+    if (fits && tensor.device() == parameter.device()) continue;
+    std::ostringstream text;
+    text << rank_prefix() << type_name() << ": the state " << fields_[i].name << " is " << tensor.scalar_type()
+         << " of shape " << tensor.sizes() << " on " << tensor.device() << ", but its parameter is now "
+         << parameter.scalar_type() << " of shape " << parameter.sizes() << " on " << parameter.device()
+         << ": convert the model before its first step, or give the state again with set_parameter_state()";
+    throw std::invalid_argument(text.str());
+  }
+}
+
+std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerParamGroup& group) {
   std::vector<FusedBatch> batches;
   for (const auto& parameter : group.params()) {
     const at::Tensor& gradient = parameter.grad();
@@ -161,12 +172,7 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
 LocalState& LocalOptimizer::state_of(const at::Tensor& parameter) {
   auto& state = state_[parameter.unsafeGetTensorImpl()];
   if (!state) state = std::make_unique<LocalState>();
-  auto* local = dynamic_cast<LocalState*>(state.get());
-  if (!local) {
-    throw std::invalid_argument(rank_prefix() + type_name() +
-                                ": a parameter's state is of another optimizer's class; use set_parameter_state()");
-  }
-  return *local;
+  return dynamic_cast<LocalState&>(*state);
 }
 
 const LocalState* LocalOptimizer::find_state(const at::Tensor& parameter) const {

@@ -59,6 +59,10 @@ class LocalOptimizer : public FusedOptimizer {
 
   void apply_step(const GradientScaling& scaling) override;
 
+  /// Throws std::invalid_argument when the step would be refused: for options out of range, gradients that the kernels
+  /// cannot take, or a state that no longer fits its parameter. Changes nothing.
+  void check_step();
+
   /// Makes the group's options this optimizer's own type, if they are LibTorch's, and checks their values.
   virtual void check_group(torch::optim::OptimizerParamGroup& group) const = 0;
   /// Creates what `state` lacks; returns whether this is the parameter's first step, where the kernel needs to know.
@@ -70,6 +74,7 @@ class LocalOptimizer : public FusedOptimizer {
   LocalState& state_of(const at::Tensor& parameter);
 
  private:
+  void check_state(const at::Tensor& parameter) const;
   std::vector<FusedBatch> collect(const torch::optim::OptimizerParamGroup& group);
   void run(const torch::optim::OptimizerOptions& options, FusedBatch& batch, const GradientScaling& scaling) const;
   const LocalState* find_state(const at::Tensor& parameter) const;

@@ -11,6 +11,7 @@
 #include "comm/agreement.h"
 #include "comm/collectives.h"
 #include "optim/device_groups.h"
+#include "optim/gradient_checks.h"
 
 namespace ddp {
 namespace {
@@ -151,9 +152,11 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());
   }
+  // All parameters' on every rank: the owner of one must not refuse alone, while the others wait for it.
+  optim::check_gradients(param_groups_, type_name());
+  local_->step_scaled(scaling);
   is_consolidated_ = false;
   consolidated_.clear();
-  local_->step_scaled(scaling);
   send_parameters();
 }
 

@@ -3,6 +3,7 @@
   - no file names a path of one particular machine: the project depends on nothing outside itself. The one exception is the
     data folder that .ci/run looks for beside the checkout;
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
+  - copies between devices go through comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
   - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests).
 Prints one line per violation; the exit status is 1 if there is any.
 """
@@ -15,6 +16,9 @@ NOT_OURS = {".git", "build", "runs", ".cache", "__pycache__", ".ccache", ".vscod
 # Written so that this file does not match itself.
 SHARED = "shared" + "/"
 OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHARED}|(?<![\w/]){SHARED}(?:data|conformance|hooks)")
+# Those of the others are towards a device, or are waited for.
+UNAWAITED = re.compile(r"non_blocking=\*/\s*(?!false)|\bnon_blocking\((?!false)|\bcopy_\([^;]*, *true\)|\.to\([^,;()]*, *true\)")
+MAY_BE_UNAWAITED = {"comm/device_copy.h", "data/device_transfer.cpp", "checkpoint/host_snapshot.cpp"}
 EXCEPTION = (pathlib.PurePath(".ci/run"), f"../{SHARED}data/cifar10")
 
 
@@ -52,7 +56,10 @@ def violations(root: pathlib.Path):
             continue
         if name == EXCEPTION[0]:
             text = text.replace(EXCEPTION[1], "")
+        is_library = path.suffix in {".h", ".cpp"} and name.parts[0] not in {"tests", "bench"}
         for number, line in enumerate(text.splitlines(), 1):
+            if is_library and UNAWAITED.search(line) and name.as_posix() not in MAY_BE_UNAWAITED:
+                yield f"{name}:{number}: a copy that nobody waits for; use comm/device_copy.h"
             if match := OUTSIDE.search(line):
                 yield f"{name}:{number}: names a path outside the project ({match[0]}...)"
 
@@ -60,7 +67,7 @@ def violations(root: pathlib.Path):
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(violations(root))
-    print("\n".join(found) if found else "no path outside the project, no .cu files, every source is built")
+    print("\n".join(found) if found else "no path outside the project, no .cu files, no copy of its own, every source is built")
     return 1 if found else 0
 
 

@@ -142,6 +142,21 @@ TEST(LossScale, overflows_skip_the_step_and_halve_the_scale_down_to_the_floor) {
   }
 }
 
+TEST(LossScale, an_overflow_is_not_forgotten_when_the_optimizer_refuses_the_step) {
+  for (const char* level : {"O1", "O2"}) {
+    Scale net;
+    optim::SGD optimizer(net->parameters(), 4.0);
+    Amp amp = initialize(net, optimizer, {.opt_level = level});
+    auto model = amp.model(net);
+    amp.scale_loss(loss_of(model(number(kInfinity))), optimizer).backward();
+    optimizer.param_groups()[0].options().set_lr(-1);
+    EXPECT_THROW(amp.step(optimizer), std::invalid_argument);
+    optimizer.param_groups()[0].options().set_lr(4);
+    amp.step(optimizer);
+    EXPECT_EQ(value_of(net->weight), 1) << level;
+  }
+}
+
 TEST(LossScale, doubles_after_2000_good_steps_up_to_the_ceiling) {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 0.0);

@@ -244,6 +244,73 @@ TYPED_TEST(Optimizers, bad_gradients_and_scales_are_refused_and_nothing_moves) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("requires all the params to be floating point")));
 }
 
+// Refused because of the last group; the first ones are all right.
+TYPED_TEST(Optimizers, a_refused_step_leaves_parameters_gradients_and_state_as_they_were) {
+  const auto lr_of_last_group = [](auto& optimizer) -> auto& {
+    return optimizer.param_groups()[1].options();
+  };
+  for (const bool larc : {false, true}) {
+    for (const char* cause : {"sparse", "dtype", "shape", "lr"}) {
+      const auto parameters = new_parameters();
+      std::vector<torch::optim::OptimizerParamGroup> groups;
+      groups.emplace_back(std::vector(parameters.begin(), parameters.end() - 1));
+      groups.emplace_back(std::vector{parameters.back()});
+      const auto options = variants(TypeParam{}).back();
+      std::unique_ptr<typename TypeParam::Our> optimizer;
+      if (larc) {
+        optimizer = std::make_unique<Larc<typename TypeParam::Our>>(groups, options);
+      } else {
+        optimizer = std::make_unique<typename TypeParam::Our>(groups, options);
+      }
+      const auto states = [&] {
+        std::vector<at::Tensor> tensors;
+        for (const auto& parameter : parameters) {
+          for (const auto& [name, tensor] : optimizer->parameter_state(parameter)) tensors.push_back(tensor.clone());
+        }
+        return tensors;
+      };
+      for (int step = 0; step < 2; ++step) {  // the very first step, and one with state
+        set_gradients(parameters, step);
+        const auto gradients = copies({parameters[0].grad(), parameters[1].grad()});
+        const auto values = copies(parameters);
+        const auto before = states();
+        const auto entries = optimizer->state().size();
+        const std::string text = cause;
+        auto& last = parameters.back().mutable_grad();
+        if (text == "sparse") last = last.to_sparse();
+        if (text == "dtype") last = last.to(at::kDouble);
+        if (text == "shape") last = at::ones({130});
+        if (text == "lr") lr_of_last_group(*optimizer).set_lr(-1);
+        EXPECT_THROW(optimizer->step(), std::invalid_argument) << cause;
+        expect_same_bits(parameters, values);
+        expect_same_bits({parameters[0].grad(), parameters[1].grad()}, gradients);
+        expect_same_bits(states(), before);
+        EXPECT_EQ(optimizer->state().size(), entries) << cause << (larc ? ", LARC" : "");
+        lr_of_last_group(*optimizer).set_lr(options.lr());
+        set_gradients(parameters, step);
+        optimizer->step();
+      }
+    }
+  }
+}
+
+TYPED_TEST(Optimizers, a_model_converted_after_its_first_step_is_refused_before_steps_are_counted) {
+  const auto parameters = new_parameters();
+  typename TypeParam::Our optimizer(parameters, variants(TypeParam{}).back());
+  train(optimizer, parameters, 0, 2);
+  const auto& last = parameters.back();
+  last.set_data(last.detach().to(at::kDouble));
+  const auto values = copies(parameters);
+  set_gradients(parameters, 2);
+  last.mutable_grad() = numbers({129}, 3).to(at::kDouble);
+  EXPECT_THAT([&] { optimizer.step(); },
+              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr("is Float of shape [129]"),
+                                                         HasSubstr("parameter is now Double"))));
+  expect_same_bits(parameters, values);
+  const auto state = optimizer.parameter_state(parameters[0]);
+  EXPECT_EQ(state.contains("step") ? state.at("step").template item<float>() : 2, 2);
+}
+
 TYPED_TEST(Optimizers, archives_that_do_not_fit_are_refused_and_change_nothing) {
   const auto options = variants(TypeParam{}).back();
   const auto parameters = new_parameters();
@@ -401,6 +468,36 @@ TEST(ClipGradNorm, limits_the_norm_in_terms_of_unscaled_gradients) {
     }
   }
   EXPECT_EQ(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>(), 0);
+}
+
+TEST(ClipGradNorm, of_scaled_16_bit_gradients_is_taken_in_float32) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    const double scale = 4096;
+    const auto gradient = (numbers({3000}, 7) * scale).to(dtype);  // a norm of 220,000, beyond float16's range
+    const auto parameter = at::zeros({3000}, dtype).requires_grad_();
+    parameter.mutable_grad() = gradient.clone();
+    const auto norm = clip_grad_norm_({parameter}, 1.0, {.error_if_nonfinite = true, .grad_scale = flag(scale)});
+    EXPECT_EQ(norm.scalar_type(), at::kFloat);
+    const auto exact = gradient.to(at::kDouble).norm().item<double>() / scale;
+    EXPECT_NEAR(norm.item<double>(), exact, 1e-5 * exact) << dtype;
+    const auto after = parameter.grad().to(at::kDouble).norm().item<double>() / scale;
+    EXPECT_NEAR(after, 1, dtype == at::kHalf ? 1e-3 : 1e-2) << dtype;
+  }
+}
+
+// Scales are powers of two: dividing by them rounds nothing.
+TEST(ClipGradNorm, with_a_scale_has_the_bits_of_unscaled_gradients) {
+  for (const double type : {2.0, 1.0, 0.0, std::numeric_limits<double>::infinity()}) {
+    const auto plain = new_parameters(), scaled = new_parameters();
+    for (int step = 0; step < 50; ++step) {
+      set_gradients(plain, step);
+      set_gradients(scaled, step, 65536);
+      const auto norm = clip_grad_norm_(plain, 0.3 + 0.1 * step, {.norm_type = type});
+      EXPECT_TRUE(
+          clip_grad_norm_(scaled, 0.3 + 0.1 * step, {.norm_type = type, .grad_scale = flag(65536)}).equal(norm));
+      for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(scaled[i].grad().equal(plain[i].grad() * 65536)) << type;
+    }
+  }
 }
 
 TEST(ClipGradNorm, refuses_what_is_not_finite_only_when_asked) {

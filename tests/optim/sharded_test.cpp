@@ -203,6 +203,28 @@ TEST(ZeroScaled, every_rank_skips_what_found_inf_says) {
   });
 }
 
+// Only one rank owns the parameter; the others must not wait for what it refuses to send.
+TEST(ZeroErrors, every_rank_refuses_what_one_would_and_nothing_changes) {
+  const auto body = [&](const GroupHandle& group) {
+    const auto parameters = new_parameters();
+    ZeroRedundancyOptimizer<optim::SGD> optimizer(parameters, SGDOptions(0.1).momentum(0.9), group);
+    train(optimizer, parameters, 0, 2);
+    optimizer.consolidate_state();
+    std::vector<at::Tensor> before;
+    for (const auto& parameter : parameters) before.push_back(parameter.detach().clone());
+    set_gradients(parameters, 2);
+    parameters[1].mutable_grad() = parameters[1].grad().to_sparse();
+    EXPECT_THAT([&] { optimizer.step(); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("does not support sparse gradients")));
+    expect_same_bits(parameters, before);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(optimizer.parameter_state(parameters[0]).empty());
+    }
+    train(optimizer, parameters, 2, 1);
+  };
+  run_ranks(3, body);
+}
+
 TEST(ZeroErrors, name_rank_and_difference) {
   const auto differing = [](const GroupHandle& group) {
     const auto parameter = test::numbers({2 + group.rank()}, 0).requires_grad_();

@@ -71,6 +71,13 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("build/out", "/" + "root/x\n")
         self.assert_reports("check_tree.py", "scripts/run:2", "ddp/kernel.cu")
 
+    def test_a_copy_that_nobody_waits_for(self):
+        self.write("CMakeLists.txt", "add_library(ddp ddp/core.cpp comm/device_copy.cpp)\n")
+        self.write("ddp/core.cpp", "x.to(device, /*non_blocking=*/true);\nx.to(device, dtype, /*non_blocking=*/false);\ny.copy_(x, true);\n")
+        self.write("comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
+        self.write("tests/some.h", "x.to(device, /*non_blocking=*/true);\n")
+        self.assert_reports("check_tree.py", "ddp/core.cpp:1", "ddp/core.cpp:3")
+
     def test_a_source_that_nothing_builds(self):
         self.write("tests/CMakeLists.txt", "ddprun_test(known SOURCES known_test.cpp)\n")
         self.write("tests/known_test.cpp", "")

@@ -22,9 +22,15 @@ LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule
 }
 
 void LrScheduler::step() {
-  if (++calls_ % options_.interval != 0) return;
+  if ((calls_ + 1) % options_.interval != 0) {
+    ++calls_;
+    return;
+  }
+  auto schedule = schedule_;  // of a composed one, some parts may have gone on before another refuses
   auto groups = read_groups(optimizer_, groups_);
-  schedule_.step(groups);
+  schedule.step(groups);
+  ++calls_;
+  schedule_ = std::move(schedule);
   groups_ = std::move(groups);
   write_groups(optimizer_, groups_);
 }

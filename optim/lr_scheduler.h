@@ -28,7 +28,7 @@ class LrScheduler {
   LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule schedule, const LrSchedulerOptions& options = {});
 
   /// To be called after the optimizer's step: goes on by one, from the rates that the groups have. Throws
-  /// std::invalid_argument when the schedule has no more steps.
+  /// std::invalid_argument when the schedule has no more steps, and then changes nothing.
   void step();
 
   /// The learning rate of each group.

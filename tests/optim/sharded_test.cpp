@@ -371,6 +371,22 @@ TEST(LrScheduler, is_a_part_of_a_training_runs_checkpoint) {
   EXPECT_EQ(at_12, groups[0].lr);
 }
 
+TEST(LrScheduler, a_step_that_is_refused_changes_nothing) {
+  using namespace schedules;
+  optim::SGD optimizer(new_parameters(), SGDOptions(0.1).momentum(0.9));
+  optim::LrScheduler scheduler(
+      optimizer, chained({exponential({.gamma = 0.9}), one_cycle({.max_lr = {1}, .total_steps = 3})}), {.interval = 2});
+  for (int i = 0; i < 7; ++i) scheduler.step();
+  const auto state = scheduler.save();
+  const auto rates = scheduler.get_last_lr();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { scheduler.step(); }, ThrowsMessage<std::invalid_argument>(HasSubstr("total steps is 3")));
+    EXPECT_EQ(scheduler.save(), state);
+    EXPECT_EQ(scheduler.get_last_lr(), rates);
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), rates[0]);
+  }
+}
+
 TEST(LrScheduler, interval_makes_steps_of_iterations_and_a_state_goes_on_where_it_was) {
   const auto parameters = new_parameters();
   optim::SGD optimizer(parameters, SGDOptions(1.0));

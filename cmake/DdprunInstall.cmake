@@ -32,7 +32,8 @@ if(DDPRUN_BUILD_LIBRARY)
     target_link_options(ddprun_comm INTERFACE
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>")
   endif()
-  install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" DESTINATION "${_ddprun_package_dir}")
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
+          DESTINATION "${_ddprun_package_dir}")
 endif()
 
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -10,3 +10,17 @@ if(NOT ZLIB_FOUND OR NOT PNG_FOUND OR NOT JPEG_FOUND)
       "libjpeg62-turbo-dev (Debian; libjpeg-turbo8-dev on Ubuntu), or zlib-devel, libpng-devel and libjpeg-turbo-devel (Fedora); "
       "scripts/setup does on Debian and Ubuntu. The launcher alone, -DDDPRUN_BUILD_LIBRARY=OFF, does not need them.")
 endif()
+
+# These two serve image folders alone, so the library is built without them as well: then it names them where it meets such a
+# file. (CMAKE_DISABLE_FIND_PACKAGE_TIFF and CMAKE_DISABLE_FIND_PACKAGE_WebP leave them out.) TIFF 4.5 is the first that reports errors
+# to whom it may concern, instead of to the whole process, and limits what it allocates.
+find_package(TIFF 4.5)
+find_package(WebP)
+set(DDPRUN_HAS_TIFF "${TIFF_FOUND}")
+set(DDPRUN_HAS_WEBP "${WebP_FOUND}")
+if(NOT DDPRUN_HAS_TIFF)
+  message(STATUS "ddprun: no libtiff 4.5 (libtiff-dev, libtiff-devel): image folders are read without their TIFF files")
+endif()
+if(NOT DDPRUN_HAS_WEBP)
+  message(STATUS "ddprun: no libwebp (libwebp-dev, libwebp-devel): image folders are read without their WebP files")
+endif()

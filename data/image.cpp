@@ -1,60 +1,41 @@
 #include "data/image.h"
 
-#include <png.h>
-
-#include <algorithm>
-#include <array>
 #include <string>
 
 #include "data/byte_source.h"
+#include "data/decoders.h"
 #include "data/error.h"
-#include "data/jpeg.h"
+#include "data/image_format.h"
 
 namespace ddp {
 namespace {
 
 constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
 
-bool begins_with(const std::vector<uint8_t>& bytes, std::initializer_list<uint8_t> signature) {
-  return bytes.size() >= signature.size() && std::equal(signature.begin(), signature.end(), bytes.begin());
-}
+using Decode = Image (*)(const std::vector<uint8_t>&, const std::filesystem::path&, const DecodeOptions&);
 
-/// Frees what libpng holds.
-struct PngImage : png_image {
-  PngImage() : png_image{} { version = PNG_IMAGE_VERSION; }
-  ~PngImage() { png_image_free(this); }
-  PngImage(const PngImage&) = delete;
-  PngImage& operator=(const PngImage&) = delete;
-};
-
-[[noreturn]] void refuse_png(const std::filesystem::path& path, const PngImage& png) {
-  throw DataError(path, std::string("not a valid PNG file: ") + png.message);
-}
-
-/// RGB of RGBA pixels.
-std::vector<uint8_t> without_opacity(const std::vector<uint8_t>& pixels) {
-  std::vector<uint8_t> rgb;
-  rgb.reserve(pixels.size() / 4 * 3);
-  for (size_t i = 0; i < pixels.size(); i += 4) rgb.insert(rgb.end(), &pixels[i], &pixels[i] + 3);
-  return rgb;
-}
-
-Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  PngImage png;
-  if (png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) == 0) refuse_png(path, png);
-  check_image_size(path, png.height, png.width, options);
-  // Reading as RGB would blend with a background; the colours themselves are wanted, so opacity is read and dropped.
-  const bool has_opacity = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
-  png.format = has_opacity ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-  // Values as they are: no conversion between colour spaces.
-  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
-  Image image{.height = png.height, .width = png.width};
-  std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
-  if (png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr) == 0 || PNG_IMAGE_FAILED(png)) {
-    refuse_png(path, png);
+/// Null for a format that this build does not read.
+Decode decoder_of(ImageFormat format) {
+  switch (format) {
+    case ImageFormat::kJpeg:
+      return decode_jpeg;
+    case ImageFormat::kPng:
+      return decode_png;
+    case ImageFormat::kBmp:
+      return decode_bmp;
+    case ImageFormat::kPnm:
+      return decode_pnm;
+#ifdef DDPRUN_HAS_TIFF
+    case ImageFormat::kTiff:
+      return decode_tiff;
+#endif
+#ifdef DDPRUN_HAS_WEBP
+    case ImageFormat::kWebP:
+      return decode_webp;
+#endif
+    default:
+      return nullptr;
   }
-  image.pixels = has_opacity ? without_opacity(pixels) : std::move(pixels);
-  return image;
 }
 
 }  // namespace
@@ -65,10 +46,17 @@ void check_image_size(const std::filesystem::path& path, int64_t height, int64_t
                             std::to_string(width) + "x" + std::to_string(height));
 }
 
+bool can_read(ImageFormat format) {
+  return decoder_of(format) != nullptr;
+}
+
 Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  if (begins_with(bytes, {0xFF, 0xD8, 0xFF})) return decode_jpeg(bytes, path, options);
-  if (begins_with(bytes, {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode_png(bytes, path, options);
-  throw DataError(path, bytes.empty() ? "the file is empty" : "expected a JPEG or PNG file, got another format");
+  const ImageFormat format = image_format(bytes);
+  if (const Decode decode = decoder_of(format)) return decode(bytes, path, options);
+  if (format == ImageFormat::kTiff) throw DataError(path, "a TIFF file, but " + how_to_read(format));
+  if (format == ImageFormat::kWebP) throw DataError(path, "a WebP file, but " + how_to_read(format));
+  throw DataError(path, bytes.empty() ? "the file is empty"
+                                      : "expected a JPEG, PNG, BMP, PPM, PGM, TIFF or WebP file, got another format");
 }
 
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options) {

@@ -1,4 +1,4 @@
-// Pictures in memory and from JPEG and PNG files. No LibTorch.
+// Pictures in memory and from files. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,12 @@ struct DecodeOptions {
   int64_t most_pixels = int64_t{1} << 28;
 };
 
-/// Reads a JPEG or PNG file, told apart by its first bytes. Grey becomes RGB, opacity is dropped (as Pillow's
-/// convert("RGB") does), 16-bit PNGs are cut to 8 bits; JPEGs in CMYK are refused. JPEG orientation tags are not
-/// followed, as torchvision doesn't. Throws DataError, one line that names the file, for anything else: another format,
-/// a damaged or cut file, too many pixels.
+/// Reads a JPEG, PNG, BMP, PNM (PBM, PGM, PPM), TIFF or WebP file, told apart by its first bytes; the last two where
+/// this build has libtiff and libwebp, and of several pictures the first. Gives what Pillow's convert("RGB") does:
+/// grey, palettes and CMYK become RGB, opacity is dropped, and what a file says about gamma and colour spaces changes
+/// nothing. Samples of 16 bits are cut to 8, grey ones as well, where Pillow makes 255 of all above. JPEG orientation
+/// tags are not followed, as torchvision doesn't, TIFF's are. Throws DataError, one line that names the file, for
+/// anything else: another format, a damaged or cut file, too many pixels.
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options = {});
 
 /// The same from a file's bytes; `path` is for messages.

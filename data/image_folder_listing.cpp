@@ -1,16 +1,19 @@
 #include "data/image_folder_listing.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "data/byte_source.h"
 #include "data/error.h"
+#include "data/image_format.h"
 #include "samplers/permutation.h"
 
 namespace ddp {
@@ -21,11 +24,29 @@ using nlohmann::json;
 
 constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
 
-bool is_image(const fs::path& file) {
-  std::string extension = file.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+/// Pictures of one format that this build cannot read.
+struct PassedOver {
+  int64_t count = 0;
+  fs::path example;
+};
+using PassedOverFormats = std::map<ImageFormat, PassedOver>;
+
+std::string notice_of(const fs::path& root, const PassedOverFormats& passed_over) {
+  std::string notice;
+  for (const auto& [format, files] : passed_over) {
+    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(files.count) + " " +
+              (format == ImageFormat::kTiff ? "TIFF" : "WebP") + (files.count == 1 ? " file" : " files") +
+              " passed over, such as " + files.example.lexically_relative(root).string() + ": " + how_to_read(format);
+  }
+  return notice;
+}
+
+/// Every rank lists the same folder.
+void tell(const std::string& notice) {
+  const char* rank = std::getenv("RANK");
+  if (!notice.empty() && (rank == nullptr || std::string_view(rank) == "0")) {
+    std::fprintf(stderr, "ddprun: %s\n", notice.c_str());
+  }
 }
 
 std::vector<std::string> class_folders(const fs::path& root) {
@@ -54,7 +75,7 @@ void add_folders(const fs::path& folder, std::vector<std::string>& folders) {
 }
 
 /// torchvision takes the folders in the order of their paths, and the files in each by name.
-void add_images(const fs::path& class_folder, std::vector<fs::path>& files) {
+void add_images(const fs::path& class_folder, std::vector<fs::path>& files, PassedOverFormats& passed_over) {
   std::vector<std::string> folders;
   add_folders(class_folder, folders);
   std::sort(folders.begin(), folders.end());
@@ -64,7 +85,13 @@ void add_images(const fs::path& class_folder, std::vector<fs::path>& files) {
     for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
          entry.increment(error)) {
       std::error_code ignored;
-      if (entry->is_regular_file(ignored) && is_image(entry->path())) images.push_back(entry->path());
+      const ImageFormat format = image_format_of_name(entry->path());
+      if (format == ImageFormat::kUnknown || !entry->is_regular_file(ignored)) continue;
+      if (can_read(format)) {
+        images.push_back(entry->path());
+      } else if (PassedOver& other = passed_over[format]; other.count++ == 0 || entry->path() < other.example) {
+        other.example = entry->path();
+      }
     }
     if (error) throw DataError(folder, "cannot be read: " + error.message());
     std::sort(images.begin(), images.end(),
@@ -84,14 +111,26 @@ void append(ImageListing& listing, const ImageListing& from, const std::vector<s
 
 ImageListing list_image_folder(const fs::path& root) {
   ImageListing listing{.class_names = class_folders(root)};
+  PassedOverFormats passed_over;
   for (size_t label = 0; label < listing.class_names.size(); ++label) {
     const fs::path folder = root / listing.class_names[label];
-    add_images(folder, listing.files);
+    PassedOverFormats of_class;
+    add_images(folder, listing.files, of_class);
     if (listing.files.size() == listing.labels.size()) {
-      throw DataError(folder, "no image (.jpg, .jpeg, .png) in this class's folder");
+      const std::string cause = notice_of(root, of_class);
+      throw DataError(folder,
+                      "no image (.jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp) in this class's folder" +
+                          (cause.empty() ? "" : " that can be read: " + cause));
     }
     listing.labels.resize(listing.files.size(), static_cast<int64_t>(label));
+    for (auto& [format, files] : of_class) {
+      PassedOver& all = passed_over[format];
+      if (all.count == 0) all.example = files.example;
+      all.count += files.count;
+    }
   }
+  listing.notice = notice_of(root, passed_over);
+  tell(listing.notice);
   return listing;
 }
 

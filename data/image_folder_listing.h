@@ -14,10 +14,15 @@ struct ImageListing {
   std::vector<std::string> class_names{};      ///< sub-folders, sorted; a class's index is its place here
   std::vector<std::filesystem::path> files{};  ///< by class, then by path
   std::vector<int64_t> labels{};               ///< of each file
+  /// One line on pictures that this build cannot read, and which are not among the files: how many, one of them, and
+  /// what to install. Empty when there are none.
+  std::string notice{};
 };
 
-/// Lists `<root>/<class>/**/*.{jpg,jpeg,png}` (capitals too), in torchvision's order. Throws DataError when the folder
-/// cannot be read or has no class folder, and naming the class for one without any image.
+/// Lists `<root>/<class>/**/*.{jpg,jpeg,png,ppm,bmp,pgm,tif,tiff,webp}` (capitals too), torchvision's pictures in its
+/// order; but no TIFF and WebP where this build cannot read them, of which a line on standard error tells (rank 0's
+/// where RANK is set). Throws DataError when the folder cannot be read or has no class folder, and naming the class for
+/// one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 
 struct ImageSplit {

@@ -1,5 +1,3 @@
-#include "data/jpeg.h"
-
 #include <csetjmp>
 #include <cstdio>
 // libjpeg's headers need what <cstdio> declares.
@@ -11,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "data/decoders.h"
 #include "data/error.h"
 
 namespace ddp {
@@ -51,11 +50,20 @@ void limit_scans(j_common_ptr decoder) {
   std::longjmp(handler.back, 1);
 }
 
-enum class Outcome { kDone, kTooLarge, kUnsupported, kFailed };
+enum class Outcome { kDone, kTooLarge, kFailed };
 
-/// The C part. No object with a destructor may live here: a jump would leave it behind.
+/// One row of CMYK as RGB. Programs that write such files, Adobe's first, turn the inks around: 255 is none; Pillow
+/// takes every file that way.
+void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
+  JSAMPROW row = inks.data();
+  jpeg_read_scanlines(&decoder, &row, 1);
+  for (uint8_t& ink : inks) ink = static_cast<uint8_t>(255 - ink);
+  cmyk_to_rgb(inks.data(), decoder.output_width, rgb);
+}
+
+/// The C part. No object with a destructor may live here: a jump would leave it behind. `inks` is room for a row.
 Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std::vector<uint8_t>& bytes,
-               const DecodeOptions& options, Image& image) {
+               const DecodeOptions& options, std::vector<uint8_t>& inks, Image& image) {
   if (setjmp(handler.back) != 0) return Outcome::kFailed;
   jpeg_create_decompress(&decoder);
   decoder.progress = &handler.progress;
@@ -65,13 +73,18 @@ Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std
   image.width = decoder.image_width;
   if (image.height < 1 || image.width < 1 || image.height > options.most_pixels / image.width)
     return Outcome::kTooLarge;
-  if (decoder.jpeg_color_space == JCS_CMYK || decoder.jpeg_color_space == JCS_YCCK) return Outcome::kUnsupported;
-  decoder.out_color_space = JCS_RGB;
+  const bool has_inks = decoder.jpeg_color_space == JCS_CMYK || decoder.jpeg_color_space == JCS_YCCK;
+  decoder.out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&decoder);
   image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
+  if (has_inks) inks.resize(static_cast<size_t>(image.width * 4));
   while (decoder.output_scanline < decoder.output_height) {
     JSAMPROW row = image.pixels.data() + static_cast<size_t>(decoder.output_scanline) * decoder.output_width * 3;
-    jpeg_read_scanlines(&decoder, &row, 1);
+    if (has_inks) {
+      read_inks(decoder, inks, row);
+    } else {
+      jpeg_read_scanlines(&decoder, &row, 1);
+    }
   }
   jpeg_finish_decompress(&decoder);
   return Outcome::kDone;
@@ -89,15 +102,14 @@ Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path
   handler.manager.emit_message = note;
   handler.progress.progress_monitor = limit_scans;
   Image image;
-  const Outcome outcome = decode(decoder, handler, bytes, options, image);
+  std::vector<uint8_t> inks;
+  const Outcome outcome = decode(decoder, handler, bytes, options, inks, image);
   switch (outcome) {
     case Outcome::kFailed:
       throw DataError(path, std::string("not a valid JPEG file: ") + handler.message.data());
     case Outcome::kTooLarge:
       check_image_size(path, image.height, image.width, options);
       break;
-    case Outcome::kUnsupported:
-      throw DataError(path, "a JPEG in CMYK, which is for printing: convert it to RGB");
     case Outcome::kDone:
       break;
   }

@@ -1,36 +1,16 @@
 """Pictures and volumes against Pillow and nibabel: made-up files of every kind, and real ones from the folders that
 DDPRUN_TEST_PHOTOS_DIR and DDPRUN_TEST_NIFTI_DIR name. Skipped without Pillow, nibabel and numpy."""
 
-import importlib.util
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import unittest
 
-if not all(importlib.util.find_spec(name) for name in ("PIL", "nibabel", "numpy")):
-    print("skipped: this Python has no Pillow, nibabel and numpy")
-    sys.exit(77)
+from decode import decode  # first: it knows whether the packages below are there
 
 import nibabel
 import numpy
 from PIL import Image, ImageEnhance
-
-
-def decode(paths, *how):
-    """{path: array}"""
-    output = subprocess.run([os.environ["PROGRAM"], *how, *map(str, paths)], stdout=subprocess.PIPE, check=True, timeout=100).stdout
-    found, at = {}, 0
-    for path in paths:
-        end = output.index(b"\n", at)
-        depth, height, width = map(int, output[at:end].split())
-        at = end + 1
-        dtype, shape = ("<f4", (depth, height, width)) if depth else ("u1", (height, width, 3))
-        size = int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize
-        found[path] = numpy.frombuffer(output[at : at + size], dtype).reshape(shape)
-        at += size
-    return found
 
 
 class Decoders(unittest.TestCase):

@@ -1,4 +1,4 @@
-// JPEG and PNG files, image folders, splits and class indices.
+// Picture files, image folders, splits and class indices.
 #include "data/image.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,9 @@
 
 #include "data/error.h"
 #include "data/image_folder_listing.h"
+#include "data/image_format.h"
 #include "tests/data/files.h"
+#include "tests/data/picture_files.h"
 #include "tests/data/pictures.h"
 
 namespace ddp {
@@ -46,14 +48,63 @@ TEST(Image, png_keeps_every_pixel_of_every_kind) {
   }
 }
 
-TEST(Image, jpeg_is_close_to_what_was_encoded) {
-  const Image picture = testing::smooth_picture(50, 41);
-  const Image read = decode(testing::jpeg(picture, 95));
-  ASSERT_EQ(read.height, 50);
-  ASSERT_EQ(read.width, 41);
+TEST(Image, png_says_something_about_gamma_and_no_pixel_changes) {
+  const Image picture = testing::picture(13, 7);
+  for (const png_uint_32 format : std::initializer_list<png_uint_32>{PNG_FORMAT_RGB, PNG_FORMAT_RGBA}) {
+    for (const uint64_t gamma : {10000U, 45455U, 100000U, 220000U}) {
+      const std::string gamma_chunk = testing::Bytes(true).number(gamma, 4).text;
+      EXPECT_EQ(decode(testing::with_chunk(testing::png(picture, format), "gAMA", gamma_chunk)).pixels, picture.pixels);
+    }
+  }
+}
+
+double mean_difference(const Image& a, const Image& b) {
+  if (a.height != b.height || a.width != b.width) return 256;
   double difference = 0;
-  for (size_t i = 0; i < read.pixels.size(); ++i) difference += std::abs(read.pixels[i] - picture.pixels[i]);
-  EXPECT_LT(difference / static_cast<double>(read.pixels.size()), 2.0);
+  for (size_t i = 0; i < a.pixels.size(); ++i) difference += std::abs(a.pixels[i] - b.pixels[i]);
+  return difference / static_cast<double>(a.pixels.size());
+}
+
+TEST(Image, jpeg_is_close_to_what_was_encoded_in_colours_or_in_inks) {
+  const Image picture = testing::smooth_picture(50, 41);
+  EXPECT_LT(mean_difference(decode(testing::jpeg(picture, 95)), picture), 2.0);
+  EXPECT_LT(mean_difference(decode(testing::jpeg_in_inks(picture, 95, /*is_ycck=*/false)), picture), 2.0);
+  EXPECT_LT(mean_difference(decode(testing::jpeg_in_inks(picture, 95, /*is_ycck=*/true)), picture), 2.0);
+}
+
+/// Each of these holds picture(9, 11).
+std::vector<std::string> files_without_loss() {
+  const Image picture = testing::picture(9, 11);
+  std::vector<std::string> files = {testing::png(picture, PNG_FORMAT_RGB), testing::bmp(picture),
+                                    testing::bmp(picture, /*is_top_down=*/true), testing::ppm(picture, true),
+                                    testing::ppm(picture, false)};
+  if (can_read(ImageFormat::kTiff)) {
+    for (const bool flag : {false, true}) {
+      files.push_back(testing::tiff(picture, {.is_big_endian = flag, .is_deflated = !flag}));
+    }
+  }
+  return files;
+}
+
+TEST(Image, formats_without_loss_keep_every_pixel) {
+  for (const std::string& content : files_without_loss()) {
+    const Image read = decode(content);
+    EXPECT_EQ(read.height, 9);
+    EXPECT_EQ(read.width, 11);
+    EXPECT_EQ(read.pixels, testing::picture(9, 11).pixels) << content.substr(0, 2);
+  }
+}
+
+TEST(Image, webp_of_every_kind_is_read_and_opacity_dropped) {
+  if (!can_read(ImageFormat::kWebP)) GTEST_SKIP() << "built without libwebp";
+  for (const std::string& content :
+       {testing::lossless_webp(), testing::webp_with_opacity(), testing::animated_webp()}) {
+    const Image read = decode(content);
+    EXPECT_EQ(read.height, 5);
+    EXPECT_EQ(read.width, 7);
+    EXPECT_EQ(read.pixels, testing::webp_picture().pixels);
+  }
+  EXPECT_EQ(decode(testing::lossy_webp()).pixels.size(), 5U * 7 * 3);
 }
 
 TEST(Image, a_progressive_jpeg_is_read_unless_its_scans_are_past_counting) {
@@ -67,8 +118,13 @@ TEST(Image, a_progressive_jpeg_is_read_unless_its_scans_are_past_counting) {
 
 TEST(Image, files_cut_short_are_refused_wherever_they_end) {
   constexpr size_t kEnd = 16;  // what comes after the last pixel
-  for (const std::string& content :
-       {testing::png(testing::picture(9, 9), PNG_FORMAT_RGB), testing::jpeg(testing::smooth_picture(40, 40), 80)}) {
+  std::vector<std::string> files = files_without_loss();
+  files.push_back(testing::jpeg(testing::smooth_picture(40, 40), 80));
+  files.push_back(testing::jpeg_in_inks(testing::smooth_picture(40, 40), 80, /*is_ycck=*/true));
+  if (can_read(ImageFormat::kWebP)) {
+    files.insert(files.end(), {testing::lossless_webp(), testing::lossy_webp()});
+  }
+  for (const std::string& content : files) {
     for (size_t size = 0; size + kEnd < content.size(); size += 1 + content.size() / 60) {
       EXPECT_THROW(decode(content.substr(0, size)), DataError) << size << " of " << content.size();
     }
@@ -76,14 +132,30 @@ TEST(Image, files_cut_short_are_refused_wherever_they_end) {
 }
 
 TEST(Image, other_formats_and_pictures_too_large_are_refused_by_name) {
-  EXPECT_THAT([] { decode("GIF89a"); },
-              ThrowsMessage<DataError>("picture: expected a JPEG or PNG file, got another format"));
+  EXPECT_THAT(
+      [] { decode("GIF89a"); },
+      ThrowsMessage<DataError>("picture: expected a JPEG, PNG, BMP, PPM, PGM, TIFF or WebP file, got another format"));
   EXPECT_THAT([] { decode(""); }, ThrowsMessage<DataError>(HasSubstr("empty")));
-  for (const std::string& content :
-       {testing::png(testing::picture(10, 11), PNG_FORMAT_RGB), testing::jpeg(testing::picture(10, 11), 80)}) {
-    EXPECT_NO_THROW(decode(content, {.most_pixels = 110}));
-    EXPECT_THAT([&] { decode(content, {.most_pixels = 109}); },
-                ThrowsMessage<DataError>(HasSubstr("1 to 109 pixels, its header says 11x10")));
+  std::vector<std::string> files = files_without_loss();
+  files.push_back(testing::jpeg(testing::picture(9, 11), 80));
+  files.push_back(testing::jpeg_in_inks(testing::picture(9, 11), 80, /*is_ycck=*/false));
+  for (const std::string& content : files) {
+    EXPECT_NO_THROW(decode(content, {.most_pixels = 99}));
+    EXPECT_THAT([&] { decode(content, {.most_pixels = 98}); },
+                ThrowsMessage<DataError>(HasSubstr("1 to 98 pixels, its header says 11x9")));
+  }
+}
+
+TEST(Image, sizes_beyond_what_the_file_holds_are_refused_before_memory_is_taken) {
+  const DecodeOptions anything{.most_pixels = int64_t{1} << 40};
+  constexpr int64_t kSide = 1 << 20;  // 3 TiB of pixels
+  const auto refuses = [&](const std::string& content) {
+    EXPECT_THAT([&] { decode(content, anything); }, ThrowsMessage<DataError>(HasSubstr("bytes of pixels, got")));
+  };
+  refuses(testing::BmpFile{}.bytes(kSide, kSide, "pixels"));
+  refuses(testing::BmpFile{.bits = 1}.bytes(kSide, kSide, std::string(8, '\0')));
+  for (const char* kind : {"P1", "P2", "P3", "P4", "P5", "P6"}) {
+    refuses(kind + std::string("\n1048576 1048576\n") + (kind[1] == '1' || kind[1] == '4' ? "" : "65535\n") + "0 1 1");
   }
 }
 
@@ -106,15 +178,28 @@ class FolderTest : public ::testing::Test {
 };
 
 TEST_F(FolderTest, is_listed_in_the_order_of_torchvision) {
-  for (const char* file :
-       {"dog/2.jpg", "dog/10.JPEG", "cat/b/c/x.png", "cat/b-/x.png", "cat/z.PNG", "cat/notes.txt", "top.jpg"}) {
+  for (const char* file : {"dog/2.jpg", "dog/10.JPEG", "cat/b/c/x.png", "cat/b-/x.png", "cat/z.PNG", "cat/notes.txt",
+                           "top.jpg", "dog/3.bmp", "dog/4.PPM", "dog/5.pgm", "dog/6.pbm", "dog/7.gif"}) {
     add(file);
   }
   const ImageListing listing = list_image_folder(root());
   EXPECT_THAT(listing.class_names, ElementsAre("cat", "dog"));
   // sorted(os.walk()) compares paths as text, and '-' comes before '/'.
-  EXPECT_THAT(names(listing), ElementsAre("cat/z.PNG", "cat/b-/x.png", "cat/b/c/x.png", "dog/10.JPEG", "dog/2.jpg"));
-  EXPECT_THAT(listing.labels, ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(names(listing), ElementsAre("cat/z.PNG", "cat/b-/x.png", "cat/b/c/x.png", "dog/10.JPEG", "dog/2.jpg",
+                                          "dog/3.bmp", "dog/4.PPM", "dog/5.pgm"));
+  EXPECT_THAT(listing.labels, ElementsAre(0, 0, 0, 1, 1, 1, 1, 1));
+  EXPECT_EQ(listing.notice, "");
+}
+
+TEST_F(FolderTest, tiff_and_webp_are_listed_where_they_can_be_read) {
+  for (const char* file : {"a/1.tif", "a/2.TIFF", "a/3.webp", "a/4.jpg"}) add(file);
+  std::vector<std::string> expected;
+  if (can_read(ImageFormat::kTiff)) expected = {"a/1.tif", "a/2.TIFF"};
+  if (can_read(ImageFormat::kWebP)) expected.push_back("a/3.webp");
+  expected.push_back("a/4.jpg");
+  const ImageListing listing = list_image_folder(root());
+  EXPECT_EQ(names(listing), expected);
+  EXPECT_EQ(listing.notice.empty(), expected.size() == 4);
 }
 
 TEST_F(FolderTest, without_classes_or_with_an_empty_class_is_refused) {

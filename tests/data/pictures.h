@@ -61,8 +61,10 @@ inline std::string png(const Image& picture, png_uint_32 format) {
   return file;
 }
 
-/// A progressive file where `scans` says what comes when.
-inline std::string jpeg(const Image& picture, int quality, const std::vector<jpeg_scan_info>& scans = {}) {
+namespace detail {
+
+inline std::string compressed(const uint8_t* pixels, int64_t height, int64_t width, int channels, J_COLOR_SPACE space,
+                              J_COLOR_SPACE stored, int quality, const std::vector<jpeg_scan_info>& scans) {
   jpeg_error_mgr errors{};
   jpeg_compress_struct encoder{};
   encoder.err = jpeg_std_error(&errors);
@@ -70,11 +72,12 @@ inline std::string jpeg(const Image& picture, int quality, const std::vector<jpe
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
   jpeg_mem_dest(&encoder, &bytes, &size);
-  encoder.image_height = static_cast<JDIMENSION>(picture.height);
-  encoder.image_width = static_cast<JDIMENSION>(picture.width);
-  encoder.input_components = 3;
-  encoder.in_color_space = JCS_RGB;
+  encoder.image_height = static_cast<JDIMENSION>(height);
+  encoder.image_width = static_cast<JDIMENSION>(width);
+  encoder.input_components = channels;
+  encoder.in_color_space = space;
   jpeg_set_defaults(&encoder);
+  jpeg_set_colorspace(&encoder, stored);
   jpeg_set_quality(&encoder, quality, TRUE);
   if (!scans.empty()) {
     encoder.scan_info = scans.data();
@@ -82,7 +85,7 @@ inline std::string jpeg(const Image& picture, int quality, const std::vector<jpe
   }
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
-    auto* row = const_cast<JSAMPROW>(picture.pixels.data() + encoder.next_scanline * encoder.image_width * 3);
+    auto* row = const_cast<JSAMPROW>(pixels + static_cast<int64_t>(encoder.next_scanline) * width * channels);
     jpeg_write_scanlines(&encoder, &row, 1);
   }
   jpeg_finish_compress(&encoder);
@@ -90,6 +93,25 @@ inline std::string jpeg(const Image& picture, int quality, const std::vector<jpe
   jpeg_destroy_compress(&encoder);
   std::free(bytes);
   return file;
+}
+
+}  // namespace detail
+
+/// A progressive file where `scans` says what comes when.
+inline std::string jpeg(const Image& picture, int quality, const std::vector<jpeg_scan_info>& scans = {}) {
+  return detail::compressed(picture.pixels.data(), picture.height, picture.width, 3, JCS_RGB, JCS_YCbCr, quality,
+                            scans);
+}
+
+/// The picture's colours in inks, with no black, turned around as Adobe's programs do; stored as they are or as YCCK.
+inline std::string jpeg_in_inks(const Image& picture, int quality, bool is_ycck) {
+  std::vector<uint8_t> inks;
+  for (size_t i = 0; i < picture.pixels.size(); i += 3) {
+    inks.insert(inks.end(), &picture.pixels[i], &picture.pixels[i] + 3);
+    inks.push_back(255);
+  }
+  return detail::compressed(inks.data(), picture.height, picture.width, 4, JCS_CMYK, is_ycck ? JCS_YCCK : JCS_CMYK,
+                            quality, {});
 }
 
 /// The means of all blocks, then each colour's other frequencies in bands of `band`, with their last `bits` bits one by

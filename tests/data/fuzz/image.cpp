@@ -1,17 +1,13 @@
 // PNG and JPEG files. The first byte chooses: the file as it is, or a PNG whose checksums are put right, which damage
 // inside a chunk needs to come any further.
-#include "data/image.h"
-
 #include <zlib.h>
 
-#include "tests/data/fuzz/reader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/fuzz/picture.h"
+#include "tests/data/picture_files.h"
 
 namespace {
 
 using namespace ddp;
-
-constexpr int64_t kMostPixels = 1 << 16;
 
 std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
   std::uint32_t value = 0;
@@ -39,10 +35,14 @@ std::vector<std::string> fuzz::seeds() {
        std::initializer_list<png_uint_32>{PNG_FORMAT_RGB, PNG_FORMAT_RGBA, PNG_FORMAT_GRAY}) {
     const std::string png = testing::png(testing::picture(12, 9), format);
     for (const char kind : {'0', '1'}) all.push_back(chosen(kind, png));
+    all.push_back(chosen('1', testing::with_chunk(png, "gAMA", std::string("\0\1\x86\xA0", 4))));
   }
   for (const int quality : {20, 75, 100})
     all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), quality)));
   all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), 75, testing::progressive_scans(21, 1))));
+  for (const bool is_ycck : {false, true}) {
+    all.push_back(chosen('0', testing::jpeg_in_inks(testing::smooth_picture(20, 17), 75, is_ycck)));
+  }
   return all;
 }
 
@@ -51,10 +51,5 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   const bool is_put_right = input.byte() % 2 == 1;  // '0' is 48
   std::string file(input.rest());
   if (is_put_right) file = with_right_checksums(std::move(file));
-  const std::filesystem::path path = "picture";
-  return may_refuse(path, [&] {
-    const Image image = decode_image({file.begin(), file.end()}, path, {.most_pixels = kMostPixels});
-    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMostPixels, "a picture has a size");
-    require(static_cast<int64_t>(image.pixels.size()) == image.height * image.width * 3, "the pixels are that many");
-  });
+  return read_picture(file);
 }

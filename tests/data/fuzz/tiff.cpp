@@ -1,0 +1,33 @@
+// TIFF files: both byte orders, depths, palettes, inks, opacity, planes, tiles, packed and turned.
+#include "tests/data/fuzz/picture.h"
+#include "tests/data/picture_files.h"
+
+std::vector<std::string> fuzz::seeds() {
+  using ddp::testing::TiffBytes;
+  const ddp::Image picture = ddp::testing::picture(6, 8);
+  const auto noise = [](size_t count) {
+    std::string bytes;
+    for (size_t i = 0; i < count; ++i) bytes.push_back(static_cast<char>(37 * i));
+    return bytes;
+  };
+  const std::string jpeg = ddp::testing::jpeg(ddp::testing::smooth_picture(16, 16), 75);
+  const std::vector<uint64_t> colors(12, 1000);
+  return {ddp::testing::tiff(picture),
+          ddp::testing::tiff(picture, {.is_big_endian = true}),
+          ddp::testing::tiff(picture, {.is_deflated = true, .tags = {{317, {2}}}}),
+          ddp::testing::tiff(picture, {.tags = {{274, {6}}}}),
+          TiffBytes{.tags = {{258, {1}}, {262, {0}}, {277, {1}}}}.bytes(6, 11, noise(12)),
+          TiffBytes{.tags = {{258, {2}}, {262, {3}}, {277, {1}}, {320, colors}}}.bytes(6, 8, noise(12)),
+          TiffBytes{.is_big_endian = true, .tags = {{258, {16}}, {262, {1}}, {277, {1}}}}.bytes(6, 8, noise(96)),
+          TiffBytes{.tags = {{258, {8, 8, 8, 8}}, {262, {5}}, {277, {4}}}}.bytes(6, 8, noise(192)),
+          TiffBytes{.tags = {{258, {8, 8, 8, 8}}, {277, {4}}, {338, {1}}}}.bytes(6, 8, noise(192)),
+          TiffBytes{.tags = {{284, {2}}, {273, {8, 56, 104}}, {279, {48, 48, 48}}}}.bytes(6, 8, noise(144)),
+          TiffBytes{.tags = {{322, {16}}, {323, {16}}, {324, {8}}, {325, {768}}}}.bytes(6, 8, noise(768)),
+          TiffBytes{.tags = {{259, {7}}, {262, {6}}, {530, {2, 2}}}}.bytes(16, 16, jpeg),
+          TiffBytes{.tags = {{262, {6}}, {530, {1, 1}}}}.bytes(6, 8, noise(144)),
+          TiffBytes{.tags = {{259, {32773}}}}.bytes(6, 8, "\x81\x25\x81\x4A")};
+}
+
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  return read_picture(bytes);
+}

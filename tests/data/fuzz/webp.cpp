@@ -1,0 +1,12 @@
+// WebP files: with and without loss, with opacity, several frames.
+#include "tests/data/fuzz/picture.h"
+#include "tests/data/picture_files.h"
+
+std::vector<std::string> fuzz::seeds() {
+  return {ddp::testing::lossless_webp(), ddp::testing::webp_with_opacity(), ddp::testing::lossy_webp(),
+          ddp::testing::animated_webp()};
+}
+
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  return read_picture(bytes);
+}

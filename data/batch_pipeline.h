@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,24 +26,27 @@ class BatchPipeline {
   using Make = std::function<Batch(int64_t number)>;
 
   /// `workers` threads make up to `prefetch` batches ahead of the one that next() gives. With 0 workers next() makes
-  /// each batch itself. Throws std::invalid_argument for a negative number of workers and a prefetch below 1.
+  /// each batch itself. Throws std::invalid_argument for a negative number of workers and a prefetch below 1, and
+  /// std::system_error when the system has not that many threads to give.
   BatchPipeline(int workers, int64_t prefetch) : prefetch_(prefetch) {
     if (workers < 0 || prefetch < 1) {
       throw std::invalid_argument("Invalid loader: " + std::to_string(workers) + " workers, " +
                                   std::to_string(prefetch) + " batches ahead; expected 0 or more and 1 or more");
     }
-    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    threads_.reserve(static_cast<size_t>(workers));
+    try {
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      const size_t started = threads_.size();
+      end_threads();
+      throw std::system_error(error.code(), "Loader: " + std::to_string(workers) +
+                                                " workers asked for, but the system let only " +
+                                                std::to_string(started) +
+                                                " threads start: ask for fewer, or raise the limit (ulimit -u, -v)");
+    }
   }
 
-  ~BatchPipeline() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_ending_ = true;
-      end_ = begin_of_next_ = 0;
-    }
-    for_workers_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~BatchPipeline() { end_threads(); }
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
@@ -92,6 +97,17 @@ class BatchPipeline {
       stop();
       throw;
     }
+  }
+
+  void end_threads() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      end_ = begin_of_next_ = 0;
+    }
+    for_workers_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   struct Result {

@@ -4,11 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <set>
+#include <system_error>
 
 namespace ddp {
 namespace {
@@ -127,6 +133,42 @@ TEST(BatchPipeline, the_threads_stay_from_pass_to_pass) {
 TEST(BatchPipeline, numbers_that_make_no_loader_are_refused) {
   EXPECT_THAT([] { BatchPipeline<int>(-1, 1); }, ThrowsMessage<std::invalid_argument>(HasSubstr("-1 workers")));
   EXPECT_THROW(BatchPipeline<int>(1, 0), std::invalid_argument);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;  // the sanitizer itself would find no memory
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
+/// Every thread takes address space for its stack: with this little left some start, and then none.
+void leave_little_address_space() {
+  constexpr rlim_t kLeft = rlim_t{400} << 20;
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kLeft;
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+TEST(BatchPipelineDeathTest, more_workers_than_the_system_has_threads_are_refused_and_those_that_began_end) {
+  if (kIsSanitized) GTEST_SKIP() << "the sanitizer itself needs address space";
+  const auto ask_for_too_many = [] {
+    leave_little_address_space();
+    for (int round = 0; round < 2; ++round) {
+      try {
+        const BatchPipeline<int> pipeline(100'000, 4);
+        std::_Exit(1);
+      } catch (const std::system_error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+    }
+    BatchPipeline<int> pipeline(2, 4);  // there is room for a few again
+    pipeline.start(1, [](int64_t) { return 7; });
+    std::_Exit(pipeline.next() == 7 ? 0 : 2);
+  };
+  EXPECT_EXIT(ask_for_too_many(), testing::ExitedWithCode(0),
+              "Loader: 100000 workers asked for, but the system let only [0-9]+ threads start: ask for fewer");
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ struct PinnedDataset {
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return transfer->pin(Loader<Dataset>::read(*dataset, indices, epoch));
   }
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch,
+                  std::span<const int64_t> share) const requires ReplacesSamples<Dataset> {
+    return transfer->pin(Loader<Dataset>::read(*dataset, indices, epoch, share));
+  }
 };
 
 }  // namespace detail

@@ -8,9 +8,11 @@
 
 #include "data/batch.h"
 #include "data/color_jitter.h"
+#include "data/error.h"
 #include "data/image.h"
 #include "data/image_folder_listing.h"
 #include "data/normalization.h"
+#include "data/sample_random.h"
 
 namespace ddp {
 
@@ -23,7 +25,8 @@ struct ImageFolderOptions {
   ColorJitterOptions color_jitter{};  ///< with `augment`, after cropping and mirroring
   uint64_t seed = 0;                  ///< of the augmentation
   Normalization normalization = {.mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.229F, 0.224F, 0.225F}};  ///< ImageNet's
-  bool skip_unreadable = false;  ///< leave damaged pictures out of their batch and count them, instead of throwing
+  /// Put another picture in the place of one that cannot be read, and count it, instead of throwing.
+  bool skip_unreadable = false;
   DecodeOptions decode{};
 };
 
@@ -41,14 +44,22 @@ class ImageFolder {
   const ImageListing& listing() const { return listing_; }
 
   /// The pictures with these indices: data float32 (B, 3, size, size), target int64 (B). Depends on seed, epoch and
-  /// index alone. Throws std::out_of_range, and DataError naming the file that cannot be read.
-  Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const;
+  /// index alone. Throws std::out_of_range, and DataError naming the file that cannot be read. With skip_unreadable the
+  /// batch is full all the same: seed, epoch and index choose which of `share`'s pictures (for a Loader the rank's
+  /// samples of the epoch, else the batch itself) stands there, with its own target, and DataError is thrown only when
+  /// none of up to 100 of them can be read.
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch, std::span<const int64_t> share) const;
+  Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const { return get_batch(indices, epoch, indices); }
 
-  /// Pictures left out so far, with skip_unreadable.
+  /// How often a picture could not be read so far, with skip_unreadable.
   int64_t skipped() const { return skipped_->load(); }
 
  private:
-  void read(int64_t index, int64_t epoch, std::span<float> out) const;
+  void check_index(int64_t index) const;
+  int64_t read_or_replace(int64_t index, int64_t epoch, std::span<const int64_t> share, std::span<float> out) const;
+  int64_t replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
+                  std::span<float> out) const;
+  void read(int64_t index, SampleRandom random, std::span<float> out) const;
 
   ImageListing listing_;
   ImageFolderOptions options_;

@@ -38,6 +38,13 @@ class LoaderError : public std::runtime_error {
   int64_t index_;
 };
 
+/// A dataset that puts other samples in the place of those that it cannot read: `get_batch(indices, epoch, share)`
+/// takes them from `share`, the rank's samples of the whole epoch.
+template <typename Dataset>
+concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
+  dataset.get_batch(indices, epoch, indices);
+};
+
 /// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
 /// come in the sampler's order whatever the number of workers, the threads stay from epoch to epoch, and at most
 /// `prefetch` batches are in memory besides the caller's. Not safe for concurrent calls.
@@ -49,12 +56,14 @@ class LoaderError : public std::runtime_error {
 ///     }
 ///
 /// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
-/// from epoch to epoch; it is called by several threads at once. An exception of the dataset comes out of the pass in
-/// place of the batch, as a LoaderError that names the sample. The dataset must outlive the loader.
+/// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. An exception of the
+/// dataset comes out of the pass in place of the batch, as a LoaderError that names the sample. The dataset must
+/// outlive the loader.
 template <typename Dataset>
 class Loader {
  public:
-  /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers.
+  /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers, and
+  /// std::system_error for more workers than the system has threads to give.
   Loader(const Dataset& dataset, EpochSampler& sampler, const LoaderOptions& options = {})
       : dataset_(&dataset),
         sampler_(&sampler),
@@ -64,8 +73,11 @@ class Loader {
   }
   Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
 
-  static auto read(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch) {
-    if constexpr (requires { dataset.get_batch(indices, epoch); }) {
+  static auto read(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch,
+                   [[maybe_unused]] std::span<const int64_t> share = {}) {
+    if constexpr (ReplacesSamples<Dataset>) {
+      return dataset.get_batch(indices, epoch, share);
+    } else if constexpr (requires { dataset.get_batch(indices, epoch); }) {
       return dataset.get_batch(indices, epoch);
     } else {
       return dataset.get_batch(indices);
@@ -95,9 +107,12 @@ class Loader {
     batches_ = std::make_shared<const BatchSampler>(sampler_->indices(), options_.batch_size, options_.drop_last);
     used_ = 0;
     given_ = 0;
-    pipeline_->start(batches_->size(), [dataset = dataset_, batches = batches_, epoch](int64_t number) {
-      return read_naming_samples(*dataset, (*batches)[number], epoch);
-    });
+    std::vector<int64_t> share;
+    if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(epoch);
+    pipeline_->start(batches_->size(),
+                     [dataset = dataset_, batches = batches_, epoch, share = std::move(share)](int64_t number) {
+                       return read_naming_samples(*dataset, (*batches)[number], epoch, share);
+                     });
     return Iterator(this);
   }
   std::default_sentinel_t end() const { return std::default_sentinel; }
@@ -113,14 +128,15 @@ class Loader {
   SamplerState state() const { return sampler_->state_after(used_); }
 
  private:
-  static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
+  static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
+                                   std::span<const int64_t> share) {
     try {
-      return read(dataset, indices, epoch);
+      return read(dataset, indices, epoch, share);
     } catch (const std::exception& error) {
       // Which one was it? Datasets know only batches.
       for (const int64_t index : indices) {
         try {
-          static_cast<void>(read(dataset, std::span(&index, 1), epoch));
+          static_cast<void>(read(dataset, std::span(&index, 1), epoch, share));
         } catch (const std::exception& of_sample) {
           throw LoaderError(index, of_sample.what());
         }

@@ -73,6 +73,11 @@ std::vector<int64_t> EpochSampler::indices() const {
   return shard(state_->kind.order(state_->kind.length, seed), state_->sharding(state_->consumed));
 }
 
+std::vector<int64_t> EpochSampler::share_of_epoch(int64_t epoch) const {
+  const uint64_t seed = state_->kind.seed + static_cast<uint64_t>(epoch);
+  return shard(state_->kind.order(state_->kind.length, seed), state_->sharding(0));
+}
+
 void EpochSampler::reset(std::optional<size_t> new_size) {
   Kind& kind = state_->kind;
   if (new_size.has_value() && *new_size != static_cast<size_t>(kind.length)) {

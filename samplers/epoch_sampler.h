@@ -35,6 +35,10 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// next().
   std::vector<int64_t> indices() const;
 
+  /// All of this rank's samples of that epoch, in order, whatever was used of it: what a dataset may put in the place of
+  /// one that cannot be read.
+  std::vector<int64_t> share_of_epoch(int64_t epoch) const;
+
   /// Starts the current epoch: from its beginning, or once from where load_state() says. new_size changes the dataset's
   /// size, which only a DistributedSampler and a SequentialSampler can: others throw std::invalid_argument. The loader
   /// calls it.

@@ -1,14 +1,18 @@
-// Batches of pictures from files: sizes, augmentation, damaged files thrown or skipped, through the loader.
+// Batches of pictures from files: sizes, augmentation, damaged files thrown or replaced, through the loader.
 #include "data/image_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <stdexcept>
 
+#include "data/device_loader.h"
 #include "data/error.h"
 #include "data/image_transform.h"
 #include "data/loader.h"
+#include "samplers/distributed_sampler.h"
 #include "samplers/sequential_sampler.h"
 #include "tests/data/files.h"
 #include "tests/data/pictures.h"
@@ -17,9 +21,11 @@ namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+using ::testing::UnorderedElementsAre;
 
 /// Two classes of three pictures, PNG and JPEG, of different sizes.
 class ImageFolderTest : public ::testing::Test {
@@ -75,18 +81,136 @@ TEST_F(ImageFolderTest, training_pictures_differ_from_epoch_to_epoch_and_not_by_
   EXPECT_FALSE(epochs.at(0).equal(epochs.at(1)));
 }
 
-TEST_F(ImageFolderTest, a_damaged_picture_is_named_or_skipped_and_counted) {
+TEST_F(ImageFolderTest, a_damaged_picture_is_named_or_another_of_the_batch_stands_in_its_place) {
   write("a/1.png", "not a picture");
-  const std::vector<int64_t> all = {0, 1, 2, 3};
+  const std::vector<int64_t> all = {3, 1, 4, 5};
   const ImageFolder strict(list_image_folder(root()), {.size = 8});
   EXPECT_THAT([&] { strict.get_batch(all, 0); }, ThrowsMessage<DataError>(HasSubstr((root() / "a/1.png").string())));
   const ImageFolder lenient(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
   const Batch batch = lenient.get_batch(all, 0);
-  EXPECT_EQ(batch.data.size(0), 3);
-  EXPECT_THAT(targets(batch), ElementsAre(0, 0, 1));
+  EXPECT_EQ(batch.data.size(0), 4);
+  EXPECT_THAT(targets(batch), ElementsAre(1, 1, 1, 1));
   EXPECT_EQ(lenient.skipped(), 1);
-  EXPECT_EQ(lenient.get_batch(std::vector<int64_t>{1}, 0).data.size(0), 0);
-  EXPECT_EQ(lenient.skipped(), 2);
+  bool is_one_of_the_others = false;
+  for (const int64_t other : {0, 2, 3}) is_one_of_the_others |= batch.data[1].equal(batch.data[other]);
+  EXPECT_TRUE(is_one_of_the_others);
+}
+
+TEST_F(ImageFolderTest, what_stands_in_a_damaged_pictures_place_depends_on_epoch_and_index_and_is_cut_anew) {
+  write("a/1.png", "not a picture");
+  const std::vector<int64_t> share = {0, 2, 1, 3, 4, 5};
+  const std::vector<int64_t> damaged = {1};
+  const std::vector<int64_t> more = {4, 1};
+  const ImageFolder plain(list_image_folder(root()), {.size = 8, .seed = 5, .skip_unreadable = true});
+  const ImageFolder augmented(list_image_folder(root()),
+                              {.size = 8, .augment = true, .seed = 5, .skip_unreadable = true});
+  std::set<int64_t> taken;
+  for (int64_t epoch = 0; epoch < 40; ++epoch) {
+    const at::Tensor picture = plain.get_batch(damaged, epoch, share).data[0];
+    EXPECT_TRUE(picture.equal(plain.get_batch(more, epoch, share).data[1]));
+    for (const int64_t other : {0, 2, 3, 4, 5}) {
+      const std::vector<int64_t> itself = {other};
+      if (!picture.equal(plain.get_batch(itself, epoch).data[0])) continue;
+      taken.insert(other);
+      // The same picture may stand in the batch by itself: another part of it, not the same once more.
+      EXPECT_FALSE(augmented.get_batch(damaged, epoch, share).data.equal(augmented.get_batch(itself, epoch).data));
+    }
+  }
+  EXPECT_THAT(taken, UnorderedElementsAre(0, 2, 3, 4, 5));
+}
+
+TEST_F(ImageFolderTest, a_share_without_any_readable_picture_is_refused_instead_of_searched_forever) {
+  for (const char* name : {"a/0.png", "a/1.png", "a/2.png"}) write(name, "not a picture");
+  const ImageFolder dataset(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
+  const std::vector<int64_t> damaged = {1, 0};
+  EXPECT_THAT(
+      [&] {
+        dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2});
+      },
+      ThrowsMessage<DataError>(AllOf(HasSubstr((root() / "a/1.png").string() + ": "), HasSubstr("of 3 pictures"),
+                                     HasSubstr("none can be read"))));
+  EXPECT_THROW(dataset.get_batch(damaged, 0), DataError);
+  EXPECT_EQ(dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2, 3}).target.size(0), 2);
+}
+
+/// Batches of one rank's epoch, from the state if there is one: how many were given, and their pictures.
+template <typename Load>
+std::vector<Batch> epoch_of(const ImageFolder& dataset, DistributedSampler& sampler, int64_t batch_size, int workers) {
+  Load loader(dataset, sampler, {.batch_size = batch_size, .workers = workers});
+  std::vector<Batch> batches;
+  for (auto& batch : loader) batches.push_back(batch);
+  return batches;
+}
+
+struct OnDevice : DeviceLoader<ImageFolder> {
+  OnDevice(const ImageFolder& dataset, DistributedSampler& sampler, const LoaderOptions& options)
+      : DeviceLoader<ImageFolder>(dataset, sampler, at::kCPU, options) {}
+};
+
+class DamagedFolder : public ImageFolderTest {
+ protected:
+  DamagedFolder() {
+    for (const char* name : {"a/0.png", "a/1.png", "a/2.png", "b/1.jpg"}) write(name, "not a picture");
+  }
+};
+
+TEST_F(DamagedFolder, ranks_get_as_many_full_batches_as_if_nothing_were_damaged) {
+  const ImageFolder dataset(list_image_folder(root()), {.size = 8, .augment = true, .skip_unreadable = true});
+  for (const int64_t batch_size : {1, 2, 3}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      DistributedSampler sampler(dataset.size(), {.num_replicas = 2, .rank = rank, .seed = 1});
+      const auto batches = epoch_of<Loader<ImageFolder>>(dataset, sampler, batch_size, 2);
+      EXPECT_EQ(batches.size(), static_cast<size_t>((3 + batch_size - 1) / batch_size));
+      int64_t given = 0;
+      for (const Batch& batch : batches) {
+        EXPECT_EQ(batch.data.size(0), batch.target.size(0));
+        EXPECT_FALSE(batch.data.isnan().any().item<bool>());
+        given += batch.target.numel();
+      }
+      EXPECT_EQ(given, 3);
+    }
+  }
+}
+
+TEST_F(DamagedFolder, replacements_come_from_the_ranks_own_share_whatever_loader_and_workers) {
+  const ImageFolder dataset(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
+  for (int64_t epoch = 0; epoch < 6; ++epoch) {
+    DistributedSampler sampler(dataset.size(), {.num_replicas = 2, .rank = 0, .seed = 4});
+    sampler.set_epoch(epoch);
+    const std::vector<int64_t> share = sampler.indices();
+    std::vector<at::Tensor> readable;
+    for (const int64_t index : share) {
+      if (index == 3 || index == 5) readable.push_back(dataset.get_batch(std::vector<int64_t>{index}, epoch).data[0]);
+    }
+    if (readable.empty()) continue;
+    const auto expected = epoch_of<Loader<ImageFolder>>(dataset, sampler, 1, 0);
+    const auto on_device = epoch_of<OnDevice>(dataset, sampler, 1, 2);
+    ASSERT_EQ(on_device.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(on_device[i].data.equal(expected[i].data));
+      const auto is_it = [&](const at::Tensor& picture) { return picture.equal(expected[i].data[0]); };
+      EXPECT_TRUE(std::any_of(readable.begin(), readable.end(), is_it));
+    }
+  }
+}
+
+TEST_F(DamagedFolder, a_resumed_epoch_has_the_same_replacements) {
+  const ImageFolder dataset(list_image_folder(root()), {.size = 8, .augment = true, .skip_unreadable = true});
+  DistributedSampler sampler(dataset.size(), {.num_replicas = 1, .rank = 0, .seed = 2});
+  sampler.set_epoch(3);
+  const auto whole = epoch_of<Loader<ImageFolder>>(dataset, sampler, 1, 0);
+  ASSERT_EQ(whole.size(), 6U);
+  for (int64_t stop = 1; stop < 6; ++stop) {
+    DistributedSampler resumed(dataset.size(), {.num_replicas = 1, .rank = 0});
+    resumed.load_state({.seed = 2, .epoch = 3, .consumed = stop, .length = dataset.size()});
+    const auto rest = epoch_of<Loader<ImageFolder>>(dataset, resumed, 1, 2);
+    ASSERT_EQ(rest.size(), static_cast<size_t>(6 - stop));
+    for (size_t i = 0; i < rest.size(); ++i) {
+      const Batch& expected = whole[i + static_cast<size_t>(stop)];
+      EXPECT_TRUE(rest[i].data.equal(expected.data));
+      EXPECT_TRUE(rest[i].target.equal(expected.target));
+    }
+  }
 }
 
 TEST_F(ImageFolderTest, options_and_indices_that_do_not_fit_are_refused) {

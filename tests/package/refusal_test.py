@@ -69,9 +69,9 @@ class Project(unittest.TestCase):
 
 
 class Consumer(unittest.TestCase):
-    def refusal(self, root) -> str:
+    def refusal(self, root, *arguments) -> str:
         return refusal(
-            self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{root}"
+            self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{root}", *arguments
         )
 
     def test_another_version_of_libtorch(self):
@@ -85,6 +85,16 @@ class Consumer(unittest.TestCase):
         expected = "with CUDA, but" if has_cuda else "without CUDA, but"
         self.assertIn(f"was built with a LibTorch {expected}", message)
         self.assertIn("or build ddprun with this one", message)
+
+    def test_a_machine_without_the_libraries_that_ddprun_reads_pictures_with(self):
+        config = next(support.PREFIX.glob("lib*/cmake/ddprun/ddprunConfig.cmake")).read_text()
+        used = [name for name in re.search(r"IN ITEMS ([\w;]*)\)", config)[1].split(";") if name]
+        if not used:
+            self.skipTest("built without libtiff and libwebp")
+        for name in used:
+            message = self.refusal(support.LIBTORCH, "-D", f"CMAKE_DISABLE_FIND_PACKAGE_{name}=ON")
+            library = f"lib{name.lower()}"
+            self.assertIn(f"this ddprun was built with {library}, which was not found. Install {library}-dev", message)
 
 
 support.main()

@@ -4,9 +4,21 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// Links what reads pictures, and with it the libraries that the installed package has to find for that.
+static void read_a_picture() {
+  const std::string pixel = "P6 1 1 255\n\1\2\3";
+  const ddp::Image image = ddp::decode_image({pixel.begin(), pixel.end()}, "pixel.ppm");
+  if (image.pixels != std::vector<uint8_t>{1, 2, 3}) throw std::runtime_error("a pixel has other colours");
+}
 
 int main() try {
+  read_a_picture();
   auto group = ddp::init_process_group();
   ddp::manual_seed(0, group);
   torch::nn::Linear net(4, 1);

@@ -30,6 +30,7 @@ class TiffFile {
  public:
   /// libtiff takes no more than `most_bytes` at once.
   TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, int64_t most_bytes);
+  ~TiffFile() = default;
   TiffFile(const TiffFile&) = delete;
   TiffFile& operator=(const TiffFile&) = delete;
 

@@ -110,7 +110,8 @@ void ProgressBar::close() {
   is_closing_ = true;
   if (!is_terminal_) {
     // A short inner loop whose beginning was never worth a line is not worth one at its end.
-    if (outer_ == nullptr || has_drawn_line_) draw(Clock::now());
+    const bool is_worth_it = outer_ == nullptr || last_line_;
+    if (is_worth_it && last_line_ != line_content()) draw(Clock::now());
   } else if (outer_ == nullptr) {
     draw(Clock::now());
     write(options_.stream, "\n");
@@ -124,17 +125,22 @@ void ProgressBar::draw(Clock::time_point now) {
   update_rate(now);
   state_.elapsed = now - start_;
   last_draw_ = now;
-  has_drawn_line_ = true;
   if (is_terminal_) {
     write(options_.stream, below(depth_, std::string("\r").append(format_progress(state_, width())).append("\x1b[K")));
   } else {
+    last_line_ = line_content();
     write(options_.stream, format_progress(state_, 0).append("\n"));
   }
 }
 
+/// What a line tells besides the times.
+std::string ProgressBar::line_content() const {
+  return std::to_string(state_.done) + "\n" + state_.description + "\n" + state_.postfix;
+}
+
 void ProgressBar::update_rate(Clock::time_point now) {
   const std::chrono::duration<double> in_all = now - start_;
-  if (is_closing_ && in_all.count() > 0) {  // the last line tells the mean over the whole loop
+  if ((is_closing_ || is_complete()) && in_all.count() > 0) {  // the last line tells the mean over the whole loop
     state_.rate = static_cast<double>(state_.done - options_.initial) / in_all.count();
     return;
   }

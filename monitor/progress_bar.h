@@ -60,7 +60,8 @@ class ProgressBar {
   /// A line of its own, above the bars. On other ranks than 0 nothing.
   void print(std::string_view line);
 
-  /// Draws for the last time. An outermost bar stays in its line, an inner one is removed.
+  /// Draws for the last time. An outermost bar stays in its line, an inner one is removed. Elsewhere than on a terminal
+  /// nothing is written when the last line has told all already.
   void close();
 
   int64_t done() const { return state_.done; }
@@ -70,6 +71,8 @@ class ProgressBar {
 
   void start();
   void draw(Clock::time_point now);
+  bool is_complete() const { return state_.total && state_.done == *state_.total; }
+  std::string line_content() const;
   void update_rate(Clock::time_point now);
   int64_t width() const;
 
@@ -79,8 +82,9 @@ class ProgressBar {
   int depth_ = 0;
   bool is_shown_ = false;  // on this rank, and not closed
   bool is_terminal_ = false;
-  bool has_drawn_line_ = false;
   bool is_closing_ = false;
+  /// Elsewhere than on a terminal: what the last line told, so that closing does not tell it again.
+  std::optional<std::string> last_line_;
   Clock::time_point start_;
   Clock::time_point last_draw_;
   Clock::time_point last_rate_;

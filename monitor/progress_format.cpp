@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "monitor/text_width.h"
 #include "monitor/utf8.h"
 
 namespace ddp {
@@ -20,31 +21,22 @@ std::string printf_double(const char* format, double value) {
   return text.data();
 }
 
-/// Columns on a terminal, counting a character as one.
-int64_t columns_of(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
-}
-
-std::string cut_to(std::string text, int64_t columns) {
-  size_t end = 0;
-  for (int64_t column = 0; end < text.size(); ++end) {
-    const bool begins_character = (static_cast<uint8_t>(text[end]) & 0xC0) != 0x80;
-    if (begins_character && column++ == columns) break;
-  }
-  text.resize(end);
-  return text;
-}
-
 std::string printable(const std::string& text) {
-  std::string clean = valid_utf8(text);
-  std::replace_if(
-      clean.begin(), clean.end(), [](unsigned char byte) { return byte < 0x20 || byte == 0x7F; }, ' ');
-  return clean;
+  std::string clean;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Character character = first_character(rest);
+    const char32_t code = character.code;
+    const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
+    clean += is_control ? std::string_view(" ") : rest.substr(0, character.length);
+    rest.remove_prefix(character.length);
+  }
+  return valid_utf8(clean);
 }
 
 std::string format_rate(const ProgressState& state) {
   const std::string unit = printable(state.unit);
-  if (!state.rate || !(*state.rate > 0) || !std::isfinite(*state.rate)) return std::string("?").append(unit).append("/s");
+  if (!state.rate || !(*state.rate > 0) || !std::isfinite(*state.rate))
+    return std::string("?").append(unit).append("/s");
   if (*state.rate < 1) return printf_double("%5.2f", 1 / *state.rate) + "s/" + unit;
   return printf_double("%5.2f", *state.rate) + unit + "/s";
 }
@@ -93,7 +85,7 @@ std::string format_progress(const ProgressState& state, int64_t width) {
   if (!state.postfix.empty()) right.append(", ").append(printable(state.postfix));
   if (!state.total || *state.total < state.done) {
     std::string line = left + std::to_string(state.done) + printable(state.unit) + " [" + elapsed + ", " + right + "]";
-    return width > 0 ? cut_to(std::move(line), width) : line;
+    return width > 0 ? cut_to_columns(line, width) : line;
   }
   const double fraction = *state.total == 0 ? 1.0 : static_cast<double>(state.done) / static_cast<double>(*state.total);
   std::string remaining = "?";
@@ -107,8 +99,8 @@ std::string format_progress(const ProgressState& state, int64_t width) {
   counts.append(std::to_string(state.done)).append("/").append(std::to_string(*state.total));
   right = counts.append(" [").append(elapsed).append("<").append(remaining).append(", ").append(right).append("]");
   if (width <= 0) return left + right;
-  const int64_t room = width - columns_of(left) - columns_of(right) - 2;
-  if (room < 1) return cut_to(left + right, width);
+  const int64_t room = width - text_columns(left) - text_columns(right) - 2;
+  if (room < 1) return cut_to_columns(left + right, width);
   return left + "|" + bar(fraction, room) + "|" + right;
 }
 

@@ -20,8 +20,9 @@ struct ProgressState {
 };
 
 /// "train:  25%|███   | 2/8 [00:01<00:03,  2.00it/s, loss=0.5]", filled up to `width` columns by the bar. Without a
-/// total "train: 2it [00:01,  2.00it/s, loss=0.5]". `width` 0 leaves out the bar; a line is never longer than `width`
-/// else. Control characters in the texts come out as spaces.
+/// total "train: 2it [00:01,  2.00it/s, loss=0.5]". `width` is in columns of a terminal, of which a wide character
+/// takes two; 0 leaves out the bar, and a line is never longer than `width` else. Control characters in the texts come
+/// out as spaces.
 std::string format_progress(const ProgressState& state, int64_t width);
 
 /// "01:05", "1:02:03".

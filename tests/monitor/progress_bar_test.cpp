@@ -24,6 +24,7 @@ using testing::StartsWith;
 
 constexpr std::chrono::milliseconds kEachStep{0};
 constexpr std::chrono::milliseconds kNever{3'600'000};
+constexpr unsigned short kColumns = 61;
 
 /// A stream whose content can be looked at.
 class Output {
@@ -59,9 +60,9 @@ TEST(ProgressBarInAFile, writes_plain_lines_without_any_control_character) {
     }
   }
   const auto lines = output.lines();
-  ASSERT_THAT(lines, SizeIs(4));
+  ASSERT_THAT(lines, SizeIs(3));
   EXPECT_THAT(lines[0], MatchesRegex("train:  33% 1/3 \\[00:00<.*, .*it/s, loss=0.25, phase=warm\\]"));
-  EXPECT_THAT(lines[3], MatchesRegex("train: 100% 3/3 \\[00:00<00:00, .*it/s, loss=0.75, phase=warm\\]"));
+  EXPECT_THAT(lines[2], MatchesRegex("train: 100% 3/3 \\[00:00<00:00, .*it/s, loss=0.75, phase=warm\\]"));
   for (const auto& line : lines) EXPECT_THAT(line, Not(HasSubstr("\x1b")));
 }
 
@@ -75,6 +76,45 @@ TEST(ProgressBarInAFile, writes_only_the_end_when_the_loop_is_shorter_than_the_i
     }
   }
   EXPECT_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 [")));
+}
+
+TEST(ProgressBarInAFile, tells_its_end_once_and_again_only_when_there_is_news) {
+  Output output;
+  const ProgressOptions options{.line_interval = kEachStep, .stream = output.stream()};
+  {
+    ProgressBar epochs(1, options);
+    {
+      ProgressBar bar(epochs, 2);
+      bar.advance(2);
+    }
+    epochs.advance();
+  }
+  {
+    ProgressBar unknown(std::nullopt, options);
+    unknown.advance(5);
+  }
+  {
+    ProgressBar late(1, options);
+    late.advance();
+    late.set_postfix({{"loss", 0.5}});
+  }
+  EXPECT_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 ["), StartsWith("100% 1/1 ["), StartsWith("5it ["),
+                                          StartsWith("100% 1/1 ["), HasSubstr(", loss=0.5]")));
+}
+
+TEST(ProgressBarInAFile, a_last_line_before_the_end_tells_the_mean_rate_too) {
+  Output output;
+  ProgressBar bar(1'000'000, {.line_interval = kEachStep, .stream = output.stream()});
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(60)) std::this_thread::yield();
+  bar.advance();
+  bar.advance(999'999);
+  const auto lines = output.lines();
+  ASSERT_THAT(lines, SizeIs(2));
+  double rate = 0;
+  ASSERT_EQ(std::sscanf(lines[1].c_str(), "100%% 1000000/1000000 [%*d:%*d<%*d:%*d, %lf", &rate), 1) << lines[1];
+  EXPECT_LT(rate, 1'000'000 / 0.06) << "the newest rate alone would be far higher";
+  EXPECT_GT(rate, 1000);
 }
 
 TEST(ProgressBarInAFile, other_ranks_are_silent) {
@@ -111,7 +151,7 @@ class Screen {
  public:
   Screen() {
     ::setenv("TERM", "xterm", 1);
-    winsize size{.ws_row = 24, .ws_col = 61, .ws_xpixel = 0, .ws_ypixel = 0};
+    winsize size{.ws_row = 24, .ws_col = kColumns, .ws_xpixel = 0, .ws_ypixel = 0};
     int user = -1;
     if (::openpty(&keyboard_, &user, nullptr, nullptr, &size) != 0) throw std::runtime_error("openpty failed");
     stream_ = ::fdopen(user, "w");
@@ -180,6 +220,13 @@ TEST(ProgressBarOnATerminal, is_rewritten_in_place_with_the_width_of_the_termina
     bar.advance(2);
   }
   EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 4/4 [00:00<00:00, "), ""));
+}
+
+TEST(ProgressBarOnATerminal, wide_characters_do_not_make_the_line_wrap) {
+  Screen screen;
+  const ProgressBar bar(4, {.description = "训练 🚀 e\u0301", .stream = screen.stream()});
+  // Two columns each for three characters, none for the accent; 60 in all, one less than the terminal has.
+  EXPECT_THAT(screen.lines(), ElementsAre("训练 🚀 e\u0301:   0%|                      | 0/4 [00:00<?, ?it/s]"));
 }
 
 TEST(ProgressBarOnATerminal, an_inner_bar_stands_below_and_is_gone_at_its_end) {

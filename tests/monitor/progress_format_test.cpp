@@ -44,11 +44,22 @@ TEST(ProgressFormat, a_narrow_terminal_cuts_the_line_between_characters) {
   EXPECT_EQ(format_progress({.description = "äöü", .total = 3}, 2), "äö");
   EXPECT_EQ(format_progress({.total = 3}, 8), "  0% 0/3");
   EXPECT_EQ(format_progress({.done = 5}, 2), "5i");
+  EXPECT_EQ(format_progress({.description = "训练", .total = 3}, 3), "训") << "half a character cannot be shown";
+  EXPECT_EQ(format_progress({.description = "e\u0301a", .total = 3}, 1), "e\u0301") << "a letter keeps its accent";
+}
+
+TEST(ProgressFormat, wide_characters_take_two_columns_off_the_bar) {
+  const ProgressState narrow{.description = "ab", .done = 1, .total = 2};
+  const ProgressState wide{.description = "学", .done = 1, .total = 2};
+  const std::string expected = format_progress(narrow, 60);
+  EXPECT_EQ(format_progress(wide, 60), "学" + expected.substr(2));
 }
 
 TEST(ProgressFormat, control_characters_become_spaces) {
   EXPECT_EQ(format_progress({.description = "a\x1b[2J\n", .unit = "\r", .postfix = "\xFF"}, 0),
             "a [2J : 0  [00:00, ? /s, \xEF\xBF\xBD]");
+  EXPECT_EQ(format_progress({.description = "\u009B2J\u2028"}, 0), " 2J : 0it [00:00, ?it/s]")
+      << "terminals take U+009B for the beginning of a command";
 }
 
 TEST(ProgressFormat, extreme_numbers_stay_numbers) {

@@ -14,6 +14,17 @@
 #include "horovod/parameter_list.h"
 
 namespace ddp::horovod {
+namespace {
+
+/// Where the first parameter is. (Optimizer::parameters() is deprecated and says so on standard error.)
+c10::Device device_of(torch::optim::Optimizer& optimizer, c10::Device without_parameters) {
+  for (const auto& parameters : optimizer.param_groups()) {
+    if (!parameters.params().empty()) return parameters.params().front().device();
+  }
+  return without_parameters;
+}
+
+}  // namespace
 
 void broadcast_parameters(const NamedTensors& parameters, int root, const GroupHandle& group) {
   compare_parameters(parameters, "broadcast_parameters", group);
@@ -49,8 +60,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root, con
   if (group.rank() == root) return;
   try {
     torch::serialize::InputArchive archive;
-    const auto parameters = optimizer.parameters();
-    archive.load_from(bytes.data(), bytes.size(), parameters.empty() ? group.device() : parameters[0].device());
+    archive.load_from(bytes.data(), bytes.size(), device_of(optimizer, group.device()));
     optimizer.load(archive);
   } catch (const std::exception& error) {
     const std::string what = error.what();

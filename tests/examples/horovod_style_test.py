@@ -31,6 +31,10 @@ class HorovodStyle(ExampleTest):
     def test_adasum(self):
         self.check_solution(2, "--op", "adasum")
 
+    def test_no_rank_warns(self):
+        result = self.run_ranks(2, "--steps", "1")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     def test_one_process_needs_no_launcher(self):
         self.check_solution(0)
 

@@ -1,31 +1,12 @@
 #include "comm/rank_info.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <stdexcept>
-#include <string_view>
+
+#include "ranks/launcher_variables.h"
 
 namespace ddp {
 namespace {
-
-// The variables of one launcher family. An empty name means the family has no such variable.
-struct Family {
-  const char* name;
-  const char* rank;
-  const char* world_size;
-  const char* local_rank;
-  const char* local_world_size;
-};
-
-constexpr Family kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Family kOthers[] = {
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    // srun sets the step's number of tasks; batch scripts and interactive shells have only the allocation's.
-    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
-};
 
 [[noreturn]] void fail(const std::string& message) {
   throw std::invalid_argument(message);
@@ -80,11 +61,11 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (!port) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }
 
-void read_family(const EnvironmentLookup& lookup, const Family& family, RankInfo& info) {
+void read_family(const EnvironmentLookup& lookup, const LauncherVariables& family, RankInfo& info) {
   const std::string rank_name = family.rank;
   const std::string world_name = family.world_size;
   const bool has_rank = lookup(rank_name).has_value();
-  info.source = family.name;
+  info.source = family.launcher;
   info.rank = require_int(lookup, rank_name, world_name, 0);
   info.world_size = require_int(lookup, world_name, has_rank ? rank_name : world_name, 1);
   check_below(rank_name, info.rank, world_name, info.world_size);
@@ -105,28 +86,6 @@ void read_family(const EnvironmentLookup& lookup, const Family& family, RankInfo
   }
 }
 
-// A shell that salloc or `srun --pty` opened carries the variables of a task, but what is typed there is a program of
-// its own, unless srun starts it.
-bool is_interactive_shell(const EnvironmentLookup& lookup, const Family& family) {
-  if (std::string_view(family.world_size) != "SLURM_NTASKS") return false;
-  const auto job = lookup("SLURM_JOB_NAME");
-  return job == "bash" || job == "interactive";
-}
-
-// Null for a single process. Families that tell the local rank come first: under `srun --mpi=pmi2` MPICH's variables
-// are there as well, but only Slurm's say which GPU is whose.
-const Family* find_family(const EnvironmentLookup& lookup) {
-  if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;
-  for (const bool needs_local_rank : {true, false}) {
-    for (const Family& family : kOthers) {
-      // A scheduler sets some of its variables in batch scripts too: both must be there.
-      if (!lookup(family.rank) || !lookup(family.world_size) || is_interactive_shell(lookup, family)) continue;
-      if (!needs_local_rank || lookup(family.local_rank)) return &family;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::string who(const RankInfo& info) {
@@ -136,16 +95,12 @@ std::string who(const RankInfo& info) {
 }
 
 EnvironmentLookup process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  };
+  return environment_variable;
 }
 
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup) {
   RankInfo info;
-  if (const Family* family = find_family(lookup)) {
+  if (const LauncherVariables* family = launcher_variables(lookup)) {
     read_family(lookup, *family, info);
     read_master(lookup, info);
   }

@@ -13,6 +13,7 @@
 #include "comm/spawn_ranks.h"
 #include "comm/store.h"
 #include "comm/store_keys.h"
+#include "ranks/job.h"
 
 namespace ddp {
 
@@ -121,6 +122,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
 
   Ranks ranks(size, test_options.aborts_others);
   const auto run_rank = [&](int rank) {
+    const ThreadJob job({.rank = rank, .size = size});
     try {
       const c10::Device device = devices[static_cast<size_t>(rank)];
       bind_device(device);

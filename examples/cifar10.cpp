@@ -103,9 +103,17 @@ using Model = ddp::DistributedDataParallel<AmpModel>;
 /// What the run tells TensorBoard; nothing without --tensorboard.
 class Recorder {
  public:
-  Recorder(const Options& options, const ddp::GroupHandle& group, int64_t first_step) {
+  /// `steps_done` by an earlier run that this one continues. Charts count batches from 1, so the values at
+  /// steps_done are the earlier run's last ones. A run from the beginning replaces what is there.
+  Recorder(const Options& options, const ddp::GroupHandle& group, int64_t steps_done) {
     if (options.tensorboard.empty()) return;
-    writer_.emplace(options.tensorboard, ddp::SummaryWriterOptions{.rank = group.rank(), .purge_step = first_step});
+    ddp::SummaryWriterOptions writer_options;
+    if (steps_done > 0) {
+      writer_options.resume_after = steps_done;
+    } else {
+      writer_options.purge_step = 0;
+    }
+    writer_.emplace(options.tensorboard, group, writer_options);
   }
 
   void scalar(const char* tag, double value, int64_t step) {
@@ -154,7 +162,7 @@ class Trainer {
       : options_(options),
         group_(group),
         train_(train, {.padding = options.augment ? 4 : 0, .flip = options.augment, .seed = options.seed}),
-        sampler_(train.size(), {.num_replicas = group.size(), .rank = group.rank(), .seed = options.seed}),
+        sampler_(train.size(), group, {.seed = options.seed}),
         loader_(train_, sampler_, group.device(), {.batch_size = options.batch_size, .workers = options.workers}),
         model_(model, group),
         amp_(amp),
@@ -167,7 +175,7 @@ class Trainer {
     sampler_.set_epoch(epoch);
     const auto steps = loader_.size();
     const auto report_every = std::max<int64_t>(1, steps / 20);
-    ddp::ProgressBar bar(steps, {.description = "epoch " + std::to_string(epoch), .rank = group_.rank()});
+    ddp::ProgressBar bar(steps, group_, {.description = "epoch " + std::to_string(epoch)});
     // Loss and samples so far. They stay on the device: reading them at every step would make the host wait for it.
     auto totals = torch::zeros({2}, torch::TensorOptions(group_.device()).dtype(torch::kDouble));
     double mean_loss = 0;
@@ -232,7 +240,7 @@ class Trainer {
 int64_t count_correct(AmpModel& model, const ddp::Cifar10& test, const ddp::GroupHandle& group) {
   const torch::NoGradGuard no_grad;
   model->eval();
-  const ddp::SequentialSampler sampler(test.size(), {.num_replicas = group.size(), .rank = group.rank()});
+  const ddp::SequentialSampler sampler(test.size(), group);
   auto correct = torch::zeros({1}, torch::TensorOptions(group.device()).dtype(torch::kLong));
   for (const auto& batch : ddp::batches(test, sampler.indices(), 256)) {
     const auto prediction = model(batch.data.to(group.device())).argmax(1);
@@ -338,7 +346,7 @@ int main(int argc, char** argv) try {
   Recorder recorder(options, group, first_epoch * steps_per_epoch);
   std::optional<ddp::MetricsFile> metrics;
   if (!options.metrics.empty()) {
-    metrics.emplace(options.metrics, ddp::MetricsFileOptions{.rank = group.rank(), .append = first_epoch > 0});
+    metrics.emplace(options.metrics, group, ddp::MetricsFileOptions{.append = first_epoch > 0});
   }
   Trainer trainer(options, group, train, model, amp, optimizer, recorder);
   if (is_first && !options.resume) {

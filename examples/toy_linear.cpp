@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   std::printf("rank %d of %d: process %d, device %s\n", rank, group.size(), getpid(), group.device().str().c_str());
 
   const std::vector<float> data = {1, 2, 3, 4};
-  ddp::DistributedSampler sampler(static_cast<int64_t>(data.size()), {.num_replicas = group.size(), .rank = rank});
+  ddp::DistributedSampler sampler(static_cast<int64_t>(data.size()), group);
 
   ddp::manual_seed(0, group);
   torch::nn::Linear net(1, 1);

@@ -81,7 +81,10 @@ void check_names(const fs::path& path, const MetricRow& row) {
 
 MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options)
     : path_(std::move(path)), format_(format_of(path_)) {
-  if (options.rank != 0) return;
+  const int rank =
+      require_rank("MetricsFile", options.rank, "write to " + path_.string() + " and erase each other's rows",
+                   "MetricsFile(path, group)");
+  if (rank != 0) return;
   std::error_code ignored;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (options.append ? 0 : O_TRUNC), 0644);

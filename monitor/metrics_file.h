@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "ranks/rank_option.h"
+#include "ranks/ranked_group.h"
 
 namespace ddp {
 
@@ -19,8 +23,8 @@ using MetricRow = std::vector<std::pair<std::string, MetricValue>>;
 enum class MetricsFormat { kCsv, kJsonLines };
 
 struct MetricsFileOptions {
-  int rank = 0;         ///< this process's rank; the others than rank 0 write nothing
-  bool append = false;  ///< keep the rows that are there, for a resumed run; else the file starts empty
+  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
+  bool append = false;        ///< keep the rows that are there, for a resumed run; else the file starts empty
 };
 
 /// A file of rows: `.csv` (RFC 4180, the first row's names as header) or `.jsonl` (one JSON object a line). A row is in
@@ -28,13 +32,20 @@ struct MetricsFileOptions {
 /// reading gives the same bits; NaN and infinity are nan and inf in CSV, null in JSON, which has neither. Not safe for
 /// concurrent calls.
 ///
-///     ddp::MetricsFile metrics("runs/metrics.csv", {.rank = group.rank()});
+///     ddp::MetricsFile metrics("runs/metrics.csv", group);
 ///     metrics.write({{"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy}});
 class MetricsFile {
  public:
-  /// Creates the folder and the file. Throws std::invalid_argument for another extension and std::runtime_error, naming
-  /// the path, when it cannot be opened.
+  /// Creates the folder and the file. For one process, or with `.rank`: throws std::invalid_argument in a job of
+  /// several ranks without, and for another extension; std::runtime_error, naming the path, when it cannot be opened.
   explicit MetricsFile(std::filesystem::path path, const MetricsFileOptions& options = {});
+
+  /// On rank 0 of a ProcessGroup, GroupHandle or anything else with rank() and size() as above; the others write
+  /// nothing.
+  template <RankedGroup Group>
+  MetricsFile(std::filesystem::path path, const Group& group, const MetricsFileOptions& options = {})
+      : MetricsFile(std::move(path), with_rank("MetricsFile", options, group)) {}
+
   ~MetricsFile();
   MetricsFile(MetricsFile&& other) noexcept;
   MetricsFile& operator=(MetricsFile&& other) noexcept;

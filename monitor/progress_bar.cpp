@@ -37,17 +37,18 @@ std::string below(int depth, const std::string& text) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::optional<int64_t> total, ProgressOptions options) : options_(std::move(options)) {
+ProgressBar::ProgressBar(std::optional<int64_t> total, ProgressOptions options)
+    : options_(std::move(options)),
+      rank_(require_rank("ProgressBar", options_.rank, "show a bar", "ProgressBar(total, group)")) {
   state_.total = total;
-  is_shown_ = options_.rank == 0;
+  is_shown_ = rank_ == 0;
   is_terminal_ = is_shown_ && can_move_cursor(options_.stream);
   start();
 }
 
 ProgressBar::ProgressBar(ProgressBar& outer, std::optional<int64_t> total, ProgressOptions options)
-    : options_(std::move(options)), outer_(&outer), depth_(outer.depth_ + 1) {
+    : options_(std::move(options)), outer_(&outer), depth_(outer.depth_ + 1), rank_(outer.rank_) {
   state_.total = total;
-  options_.rank = outer.options_.rank;
   options_.stream = outer.options_.stream;
   options_.redraw_interval = outer.options_.redraw_interval;
   options_.line_interval = outer.options_.line_interval;
@@ -95,7 +96,7 @@ void ProgressBar::set_description(std::string description) {
 }
 
 void ProgressBar::print(std::string_view line) {
-  if (options_.rank != 0) return;
+  if (rank_ != 0) return;
   const bool over_a_bar = is_shown_ && is_terminal_;
   std::string text = over_a_bar ? kClearLine : "";
   text.append(line).append("\n");

@@ -13,13 +13,15 @@
 #include <vector>
 
 #include "monitor/progress_format.h"
+#include "ranks/rank_option.h"
+#include "ranks/ranked_group.h"
 
 namespace ddp {
 
 struct ProgressOptions {
   std::string description{};  ///< in front of the bar
   std::string unit = "it";    ///< what advance() counts
-  int rank = 0;               ///< this process's rank; the others than rank 0 show nothing
+  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 show nothing
   int64_t initial = 0;        ///< steps done before, by an earlier run; they do not count for the rate
   std::chrono::milliseconds redraw_interval{100};  ///< on a terminal
   std::chrono::milliseconds line_interval{5'000};  ///< elsewhere: one plain line each time
@@ -33,15 +35,20 @@ using PostfixValue = std::variant<double, std::string>;
 /// now and then. Not safe for concurrent calls; nothing but bars should write to the terminal meanwhile: print() goes
 /// above.
 ///
-///     ddp::ProgressBar epochs(10, {.description = "epochs", .rank = group.rank()});
+///     ddp::ProgressBar epochs(10, group, {.description = "epochs"});
 ///     for (int epoch = 0; epoch < 10; ++epoch, epochs.advance()) {
 ///       ddp::ProgressBar bar(epochs, loader.size(), {.description = "train"});
 ///       for (auto& batch : loader) { …; bar.set_postfix({{"loss", loss}}); bar.advance(); }
 ///     }
 class ProgressBar {
  public:
-  /// `total` steps; nullopt when nobody knows.
+  /// `total` steps; nullopt when nobody knows. For one process, or with `.rank`: throws std::invalid_argument in a job
+  /// of several ranks without.
   explicit ProgressBar(std::optional<int64_t> total, ProgressOptions options = {});
+  /// On rank 0 of a ProcessGroup, GroupHandle or anything else with rank() and size(); the others show nothing.
+  template <RankedGroup Group>
+  ProgressBar(std::optional<int64_t> total, const Group& group, ProgressOptions options = {})
+      : ProgressBar(total, with_rank("ProgressBar", std::move(options), group)) {}
   /// A bar in the line below `outer`'s, gone at its end. Rank, stream and intervals are those of `outer`, which must
   /// outlive it.
   ProgressBar(ProgressBar& outer, std::optional<int64_t> total, ProgressOptions options = {});
@@ -80,6 +87,7 @@ class ProgressBar {
   ProgressState state_;
   ProgressBar* outer_ = nullptr;
   int depth_ = 0;
+  int rank_ = 0;
   bool is_shown_ = false;  // on this rank, and not closed
   bool is_terminal_ = false;
   bool is_closing_ = false;

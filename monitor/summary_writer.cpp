@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "monitor/event_file.h"
@@ -15,11 +16,20 @@ EventTime at(int64_t step) {
   return {.wall_time = std::chrono::duration<double>(since_1970).count(), .step = step};
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& folder, const SummaryWriterOptions& options) {
-  if (!options.every_rank) return folder;
+std::filesystem::path folder_of(const std::filesystem::path& folder, bool every_rank, int rank) {
+  if (!every_rank) return folder;
   char name[32];
-  std::snprintf(name, sizeof(name), "rank-%05d", options.rank);
+  std::snprintf(name, sizeof(name), "rank-%05d", rank);
   return folder / name;
+}
+
+std::optional<int64_t> purge_step_of(const SummaryWriterOptions& options) {
+  if (!options.resume_after) return options.purge_step;
+  if (options.purge_step) {
+    throw std::invalid_argument(
+        "SummaryWriter: `.purge_step` and `.resume_after` say the same: the first step to drop, or the last to keep");
+  }
+  return *options.resume_after + 1;
 }
 
 }  // namespace
@@ -29,7 +39,7 @@ class SummaryWriter::Files {
  public:
   Files(std::filesystem::path folder, const SummaryWriterOptions& options)
       : folder_(std::move(folder)),
-        options_{.purge_step = options.purge_step,
+        options_{.purge_step = purge_step_of(options),
                  .flush_interval = options.flush_interval,
                  .max_queue_bytes = options.max_queue_bytes},
         main_(folder_, options_) {}
@@ -62,8 +72,14 @@ class SummaryWriter::Files {
 };
 
 SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options)
-    : folder_(folder_of(folder, options)) {
-  if (options.rank == 0 || options.every_rank) files_ = std::make_unique<Files>(folder_, options);
+    : SummaryWriter(folder, options,
+                    require_rank("SummaryWriter", options.rank, "write a file of their own into " + folder.string(),
+                                 "SummaryWriter(folder, group)")) {}
+
+SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank)
+    : folder_(folder_of(folder, options.every_rank, rank)) {
+  static_cast<void>(purge_step_of(options));  // refuses on every rank, not only where a file is made
+  if (rank == 0 || options.every_rank) files_ = std::make_unique<Files>(folder_, options);
 }
 
 SummaryWriter::~SummaryWriter() = default;

@@ -14,13 +14,18 @@
 
 #include "monitor/event.h"
 #include "monitor/images.h"
+#include "ranks/rank_option.h"
+#include "ranks/ranked_group.h"
 
 namespace ddp {
 
 struct SummaryWriterOptions {
-  int rank = 0;             ///< this process's rank; the others than rank 0 write nothing
-  bool every_rank = false;  ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
-  /// First step of a run that is resumed: readers drop what an earlier file of the folder holds from this step on.
+  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
+  bool every_rank = false;    ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
+  /// For a run that is resumed, the last step that counts, usually that of the checkpoint: readers drop what an earlier
+  /// file of the folder holds for later steps.
+  std::optional<int64_t> resume_after{};
+  /// The same as PyTorch has it: the first step that is dropped, resume_after + 1. Not together with resume_after.
   std::optional<int64_t> purge_step{};
   std::chrono::milliseconds flush_interval{10'000};  ///< longest time that an event waits in memory
   size_t max_queue_bytes = size_t{64} << 20;         ///< calls wait for the disk beyond that
@@ -29,15 +34,22 @@ struct SummaryWriterOptions {
 /// A run's event files. Calls encode in the calling thread and leave the disk to a thread of the writer's. Safe for
 /// concurrent calls. No call communicates, and on a rank that does not write all of them do nothing.
 ///
-///     ddp::SummaryWriter writer("runs/cifar10", {.rank = group.rank()});
+///     ddp::SummaryWriter writer("runs/cifar10", group);
 ///     writer.add_scalar("loss/train", loss, step);
 ///
 /// Tags are UTF-8 (bytes that are not are replaced); a `/` in one makes a group. Values are float32, as in Python.
 /// Every call throws std::runtime_error, naming file and cause, when the file cannot be written.
 class SummaryWriter {
  public:
-  /// Creates the folder and a new file in it; earlier files stay.
+  /// Creates the folder and a new file in it; earlier files stay. For one process, or with `.rank`: throws
+  /// std::invalid_argument in a job of several ranks without, and for both purge_step and resume_after.
   explicit SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options = {});
+
+  /// This rank's part, of a ProcessGroup, GroupHandle or anything else with rank() and size().
+  template <RankedGroup Group>
+  SummaryWriter(const std::filesystem::path& folder, const Group& group, const SummaryWriterOptions& options = {})
+      : SummaryWriter(folder, with_rank("SummaryWriter", options, group)) {}
+
   ~SummaryWriter();
   SummaryWriter(SummaryWriter&& other) noexcept;
   SummaryWriter& operator=(SummaryWriter&& other) noexcept;
@@ -78,6 +90,7 @@ class SummaryWriter {
  private:
   class Files;
 
+  SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank);
   void add_bitmap(std::string_view tag, const Bitmap& bitmap, int64_t step);
 
   std::filesystem::path folder_;

@@ -19,10 +19,13 @@ int64_t checked_size(int64_t dataset_size, int64_t num_samples) {
 }  // namespace
 
 RandomSampler::RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options)
+    : RandomSampler(dataset_size, options, require_replica("RandomSampler", options.num_replicas, options.rank)) {}
+
+RandomSampler::RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options, const Replica& replica)
     : EpochSampler({.name = "RandomSampler",
                     .length = options.num_samples.value_or(dataset_size),
-                    .num_replicas = options.num_replicas,
-                    .rank = options.rank,
+                    .num_replicas = replica.num_replicas,
+                    .rank = replica.rank,
                     .tail = options.drop_last ? Tail::kDrop : Tail::kRepeat,
                     .seed = options.seed,
                     .order = [n = checked_size(dataset_size, options.num_samples.value_or(dataset_size)),

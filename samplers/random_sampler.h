@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <optional>
 
+#include "ranks/ranked_group.h"
 #include "samplers/epoch_sampler.h"
+#include "samplers/replica_option.h"
 
 namespace ddp {
 
 struct RandomSamplerOptions {
   bool replacement = false;                 ///< a sample may come again before all others have come
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: the dataset's size
-  int num_replicas = 1;                     ///< number of ranks that share the samples
-  int rank = 0;                             ///< this process's rank: 0 … num_replicas-1
+  std::optional<int> num_replicas{};        ///< number of ranks that share the samples
+  std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
   uint64_t seed = 0;                        ///< must be equal on all ranks; the order is drawn with seed + epoch
   bool drop_last = false;  ///< leave the tail out instead of repeating samples where ranks do not divide
 };
@@ -21,9 +23,19 @@ struct RandomSamplerOptions {
 /// take turns in that order. Which sample comes when does not depend on the number of ranks.
 class RandomSampler : public EpochSampler {
  public:
-  /// Throws std::invalid_argument, naming the values, for negative sizes, for samples out of an empty dataset, or a
-  /// rank outside num_replicas.
+  /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for
+  /// negative sizes, for samples out of an empty dataset, a rank outside num_replicas, and in a job of several ranks
+  /// when neither was given (see require_replica()).
   explicit RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options = {});
+
+  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
+  /// std::invalid_argument when the options name another rank.
+  template <RankedGroup Group>
+  RandomSampler(int64_t dataset_size, const Group& group, const RandomSamplerOptions& options = {})
+      : RandomSampler(dataset_size, with_replica("RandomSampler", options, group)) {}
+
+ private:
+  RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options, const Replica& replica);
 };
 
 }  // namespace ddp

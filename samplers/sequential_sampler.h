@@ -2,14 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "ranks/ranked_group.h"
 #include "samplers/epoch_sampler.h"
+#include "samplers/replica_option.h"
 
 namespace ddp {
 
 struct SequentialSamplerOptions {
-  int num_replicas = 1;  ///< number of ranks that share the dataset
-  int rank = 0;          ///< this process's rank: 0 … num_replicas-1
+  std::optional<int> num_replicas{};  ///< number of ranks that share the dataset
+  std::optional<int> rank{};          ///< this process's: 0 … num_replicas-1
 };
 
 /// Rank r gets samples r, r + num_replicas, …, so each sample belongs to exactly one rank and sums over the ranks are
@@ -18,8 +21,19 @@ struct SequentialSamplerOptions {
 /// torch.utils.data.SequentialSampler.
 class SequentialSampler : public EpochSampler {
  public:
-  /// Throws std::invalid_argument, naming the values, for a negative size or a rank outside num_replicas.
+  /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for a
+  /// negative size, a rank outside num_replicas, and in a job of several ranks when neither was given (see
+  /// require_replica()).
   explicit SequentialSampler(int64_t dataset_size, const SequentialSamplerOptions& options = {});
+
+  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
+  /// std::invalid_argument when the options name another rank.
+  template <RankedGroup Group>
+  SequentialSampler(int64_t dataset_size, const Group& group, const SequentialSamplerOptions& options = {})
+      : SequentialSampler(dataset_size, with_replica("SequentialSampler", options, group)) {}
+
+ private:
+  SequentialSampler(int64_t dataset_size, const SequentialSamplerOptions& options, const Replica& replica);
 };
 
 }  // namespace ddp

@@ -56,10 +56,14 @@ int64_t length_of(const std::vector<double>& weights, const WeightedSamplerOptio
 }  // namespace
 
 WeightedSampler::WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options)
+    : WeightedSampler(weights, options, require_replica("WeightedSampler", options.num_replicas, options.rank)) {}
+
+WeightedSampler::WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options,
+                                 const Replica& replica)
     : EpochSampler({.name = "WeightedSampler",
                     .length = length_of(weights, options),
-                    .num_replicas = options.num_replicas,
-                    .rank = options.rank,
+                    .num_replicas = replica.num_replicas,
+                    .rank = replica.rank,
                     .tail = options.drop_last ? Tail::kDrop : Tail::kRepeat,
                     .seed = options.seed,
                     .order = order_of(weights, options.replacement, length_of(weights, options))}) {}

@@ -13,6 +13,7 @@
 
 #include "comm/collectives.h"
 #include "comm/spawn.h"
+#include "ranks/job.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
@@ -126,6 +127,8 @@ TEST(Spawn, RunsEachRankInAThreadOfItsOwn) {
     spawn(size, [&](const GroupHandle& group) {
       EXPECT_EQ(group.size(), size);
       EXPECT_EQ(group.local_rank(), group.rank());
+      EXPECT_EQ(job_of_this_thread().rank, group.rank()) << "what samplers and writers without a group refuse by";
+      EXPECT_EQ(job_of_this_thread().size, size);
       EXPECT_EQ(sum_of_ranks(group, 1), static_cast<float>(size));
       const std::lock_guard lock(mutex);
       threads.insert(std::this_thread::get_id());

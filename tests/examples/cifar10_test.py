@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 import unittest
 
 from support import (
@@ -15,6 +16,36 @@ from support import (
 )
 
 EPOCH = re.compile(r"epoch (\d+): loss (\d+\.\d{4}), validation accuracy (\d+\.\d) % \((\d+)/(\d+)\)")
+
+
+# Field 7 of an event, a message whose field 1 is START.
+SESSION_START = b"\x3a\x02\x08\x01"
+
+
+def varint(data):
+    """The number at the beginning, and what follows it."""
+    value = shift = 0
+    for i, byte in enumerate(data):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, data[i + 1 :]
+    raise ValueError("a number without an end")
+
+
+def events_in(data):
+    """[(step, the rest of the event)] of an event file. Our writer begins events with wall time and step."""
+    events = []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event, data = data[12 : 12 + length], data[16 + length :]
+        assert event[0] == 0x09, event
+        event = event[9:]
+        step = 0
+        if event[:1] == b"\x10":
+            step, event = varint(event[1:])
+        events.append((step, event))
+    return events
 
 
 class Cifar10Test(ExampleTest):
@@ -161,6 +192,14 @@ class Training(Cifar10Test):
             content = file.read()
         for tag in (b"loss/train", b"accuracy/validation", b"images", b"conv1.weight", b"hparam/accuracy"):
             self.assertIn(tag, content)
+
+        # What readers drop begins after the first run's last values, which are those of its last batch.
+        first, second = (events_in(read_bytes(self.path("board", name))) for name in sorted(names))
+        last_step = max(step for step, _ in first)
+        self.assertEqual(last_step, -(-self.TRAIN // 2 // 16))
+        self.assertEqual({step for step, content in first if b"accuracy/validation" in content}, {last_step})
+        self.assertEqual(second[1], (last_step + 1, SESSION_START))
+        self.assertEqual(min(step for step, content in second if b"loss/train" in content), last_step + 1)
 
     def test_the_seed_decides_the_run(self):
         losses = {self.train(0, "--epochs", "1", "--seed", seed, folder=f"run{i}")[0][1] for i, seed in enumerate((1, 1, 2))}

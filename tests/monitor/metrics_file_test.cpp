@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "monitor/csv.h"
+#include "ranks/job.h"
 #include "tests/monitor/files.h"
 
 namespace ddp {
@@ -76,6 +77,20 @@ TEST_F(MetricsFileTest, a_row_that_does_not_fit_is_refused_and_nothing_is_writte
   EXPECT_THROW(file.write({}), std::invalid_argument);
   EXPECT_EQ(testing::read_file(path("a.csv")), before);
   file.write({{"a", 2.0}});
+}
+
+struct Group {
+  int rank() const { return 1; }
+  int size() const { return 2; }
+};
+
+TEST_F(MetricsFileTest, in_a_job_of_several_ranks_it_must_know_which_this_is) {
+  MetricsFile(path("a.csv"), {.rank = 0}).write({{"a", 1.0}});
+  const ThreadJob job({.rank = 1, .size = 2});
+  EXPECT_THAT([&] { MetricsFile(path("a.csv")); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("erase each other's rows. Give it the group")));
+  MetricsFile(path("a.csv"), Group()).write({{"a", 2.0}});
+  EXPECT_EQ(testing::read_file(path("a.csv")), "a\n1\n") << "neither has touched rank 0's rows";
 }
 
 TEST_F(MetricsFileTest, other_ranks_touch_nothing_and_a_wrong_extension_is_refused) {

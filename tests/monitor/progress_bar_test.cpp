@@ -9,7 +9,10 @@
 
 #include <cstdlib>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
+
+#include "ranks/job.h"
 
 namespace ddp {
 namespace {
@@ -21,6 +24,7 @@ using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
+using testing::ThrowsMessage;
 
 constexpr std::chrono::milliseconds kEachStep{0};
 constexpr std::chrono::milliseconds kNever{3'600'000};
@@ -129,6 +133,27 @@ TEST(ProgressBarInAFile, other_ranks_are_silent) {
     EXPECT_EQ(epochs.done(), 1);
   }
   EXPECT_THAT(output.lines(), IsEmpty());
+}
+
+struct Group {
+  int rank() const { return 1; }
+  int size() const { return 2; }
+};
+
+TEST(ProgressBarInAFile, in_a_job_of_several_ranks_it_must_know_which_this_is) {
+  Output output;
+  const ThreadJob job({.rank = 1, .size = 2});
+  EXPECT_THAT([&] { ProgressBar(3, {.stream = output.stream()}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("all 2 ranks would show a bar. Give it the group")));
+  {
+    ProgressBar silent(3, Group(), {.line_interval = kEachStep, .stream = output.stream()});
+    ProgressBar inner(silent, 3);
+    inner.advance();
+    silent.advance();
+  }
+  EXPECT_THAT(output.lines(), IsEmpty());
+  ProgressBar(3, {.rank = 0, .stream = output.stream()}).advance(3);
+  EXPECT_THAT(output.lines(), SizeIs(1));
 }
 
 TEST(ProgressBarInAFile, steps_of_an_earlier_run_count_for_the_place_but_not_for_the_rate) {

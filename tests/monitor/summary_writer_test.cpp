@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
+#include "ranks/job.h"
 #include "tests/monitor/files.h"
 
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 struct Scalar {
   std::string tag;
@@ -69,6 +74,39 @@ TEST(SummaryWriter, only_rank_0_writes_unless_every_rank_shall) {
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
   SummaryWriter(folder.path() / "run", {.rank = 3, .every_rank = true}).add_scalar("a", 1, 1);
   EXPECT_EQ(scalars_in(folder.path() / "run" / "rank-00003").size(), 1U);
+}
+
+struct Group {
+  int rank() const { return 1; }
+  int size() const { return 2; }
+};
+
+TEST(SummaryWriter, takes_its_rank_from_the_group) {
+  const testing::TemporaryFolder folder;
+  EXPECT_FALSE(SummaryWriter(folder.path(), Group()).is_active());
+  EXPECT_TRUE(SummaryWriter(folder.path(), Group(), {.every_rank = true}).is_active());
+  EXPECT_TRUE(fs::exists(folder.path() / "rank-00001"));
+}
+
+TEST(SummaryWriter, refuses_in_a_job_of_several_ranks_when_nobody_said_which_this_is) {
+  const testing::TemporaryFolder folder;
+  const ThreadJob job({.rank = 1, .size = 2});
+  for (const bool every_rank : {false, true}) {
+    EXPECT_THAT([&] { SummaryWriter(folder.path() / "run", {.every_rank = every_rank}); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("rank 1 of 2: SummaryWriter: it was not told")));
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+  EXPECT_TRUE(SummaryWriter(folder.path() / "run", {.rank = 0}).is_active());
+}
+
+TEST(SummaryWriter, a_run_that_goes_on_after_a_step_keeps_that_steps_values) {
+  const testing::TemporaryFolder folder;
+  SummaryWriter(folder.path()).add_scalar("accuracy", 1, 10);
+  SummaryWriter(folder.path(), {.resume_after = 10}).add_scalar("accuracy", 2, 20);
+  const auto records = testing::records_of(testing::event_files(folder.path()).at(1));
+  EXPECT_EQ(testing::field_at(records.at(1), {2}).integer, 11U) << "the first step to drop";
+  EXPECT_THAT([&] { SummaryWriter(folder.path(), {.rank = 1, .resume_after = 10, .purge_step = 11}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("say the same")));
 }
 
 TEST(SummaryWriter, a_resumed_run_tells_readers_from_where_to_drop_and_keeps_the_earlier_file) {

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "ranks/job.h"
 #include "samplers/distributed_sampler.h"
 #include "samplers/random_sampler.h"
 #include "samplers/sequential_sampler.h"
@@ -67,6 +68,34 @@ TEST(RandomSampler, is_that_of_python_on_one_rank_and_shared_in_turns_on_several
   RandomSampler fixed(5);
   EXPECT_THAT([&] { fixed.reset(6); }, ThrowsMessage<std::invalid_argument>(HasSubstr("cannot become 6")));
   EXPECT_NO_THROW(fixed.reset(5));
+}
+
+struct Group {
+  int rank() const { return 1; }
+  int size() const { return 3; }
+};
+
+TEST(EverySampler, takes_its_share_from_the_group) {
+  EXPECT_EQ(DistributedSampler(10, Group(), {.seed = 4}).indices(),
+            DistributedSampler(10, {.num_replicas = 3, .rank = 1, .seed = 4}).indices());
+  EXPECT_EQ(RandomSampler(10, Group(), {.num_samples = 7}).indices(),
+            RandomSampler(10, {.num_samples = 7, .num_replicas = 3, .rank = 1}).indices());
+  EXPECT_EQ(WeightedSampler(kWeights, Group()).indices(),
+            WeightedSampler(kWeights, {.num_replicas = 3, .rank = 1}).indices());
+  EXPECT_THAT(SequentialSampler(8, Group()).indices(), ElementsAre(1, 4, 7));
+  EXPECT_THAT([] { SequentialSampler(8, Group(), {.rank = 0}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("contradicts the group")));
+}
+
+TEST(EverySampler, refuses_in_a_job_of_several_ranks_when_nobody_said_which_this_is) {
+  const ThreadJob job({.rank = 1, .size = 2});
+  const auto is_refused = ThrowsMessage<std::invalid_argument>(HasSubstr("all 2 ranks would get every sample"));
+  EXPECT_THAT([] { DistributedSampler(10); }, is_refused);
+  EXPECT_THAT([] { RandomSampler(10, {.seed = 3}); }, is_refused);
+  EXPECT_THAT([] { WeightedSampler({1.0, 2.0}); }, is_refused);
+  EXPECT_THAT([] { SequentialSampler(10); }, is_refused);
+  EXPECT_EQ(SequentialSampler(10, {.num_replicas = 1, .rank = 0}).size(), 10) << "over everything, as it was asked for";
+  EXPECT_EQ(DistributedSampler(10, {.num_replicas = 2, .rank = 1}).size(), 5);
 }
 
 TEST(SequentialSampler, gives_every_sample_to_exactly_one_rank) {

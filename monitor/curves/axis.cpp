@@ -4,9 +4,14 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <set>
 
 namespace ddp::curves {
 namespace {
+
+constexpr double kLargest = 1e300;
+constexpr size_t kMostTicks = 100;
 
 /// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
 double round_step(double step) {
@@ -17,13 +22,14 @@ double round_step(double step) {
   return 10 * power;
 }
 
-/// Room on both sides, so that a flat curve is in the middle of its chart.
-void widen(double& least, double& most) {
+bool is_one_value(double least, double most) {
   const double smallest = std::max(std::abs(least), std::abs(most)) * 1e-9;
-  if (most - least > smallest && most - least > 1e-300) return;
-  const double room = std::max(std::abs(least) * 0.5, 1e-12);
-  least -= room;
-  most += room;
+  return most - least <= smallest || most - least <= 1e-300;
+}
+
+/// Half of the value on both sides of it: a chart of one value shows its size, not its noise.
+double room_around(double value) {
+  return std::abs(value) > 1e-300 ? std::abs(value) / 2 : 1;
 }
 
 }  // namespace
@@ -33,31 +39,44 @@ double Axis::place(double value) const {
   return (value / 2 - begin / 2) / (end / 2 - begin / 2);
 }
 
-Axis make_axis(double least, double most, int ticks) {
-  constexpr double kLargest = 1e300;
+Axis make_axis(double least, double most, const AxisOptions& options) {
   least = std::clamp(least, -kLargest, kLargest);
   most = std::clamp(most, -kLargest, kLargest);
-  widen(least, most);
-  Axis axis{.begin = least, .end = most};
-  const double step = round_step((most - least) / std::max(1, ticks));
-  for (double count = std::ceil(least / step); count * step <= most; ++count) {
+  if (options.whole && least == most && std::abs(least) < 1e15) {
+    return {.begin = least - 1, .end = least + 1, .ticks = {least}};
+  }
+  const double room = is_one_value(least, most) ? room_around(least) : options.margin * (most - least);
+  Axis axis{.begin = least - room, .end = most + room};
+  double step = round_step((axis.end - axis.begin) / std::max(1, options.ticks));
+  if (options.whole) step = std::max(step, 1.0);
+  for (double count = std::ceil(axis.begin / step); count * step <= axis.end; ++count) {
     axis.ticks.push_back(count == 0 ? 0.0 : count * step);
-    if (axis.ticks.size() > 100) break;  // numbers so close that a step adds nothing
+    if (axis.ticks.size() > kMostTicks) break;  // numbers so close that a step adds nothing
   }
   return axis;
 }
 
-std::string tick_label(double value) {
+std::string tick_label(double value, int digits) {
   std::array<char, 64> text{};
   const double size = std::abs(value);
   if (size >= 1e6 && size < 1e9) {
-    std::snprintf(text.data(), text.size(), "%.5gM", value / 1e6);
+    std::snprintf(text.data(), text.size(), "%.*gM", digits, value / 1e6);
   } else if (size >= 1e4 && size < 1e6) {
-    std::snprintf(text.data(), text.size(), "%.5gk", value / 1e3);
+    std::snprintf(text.data(), text.size(), "%.*gk", digits, value / 1e3);
   } else {
-    std::snprintf(text.data(), text.size(), "%.5g", value);
+    std::snprintf(text.data(), text.size(), "%.*g", digits, value);
   }
   return text.data();
+}
+
+std::vector<std::string> tick_labels(const Axis& axis) {
+  std::vector<std::string> labels;
+  for (int digits = 5; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    labels.clear();
+    for (const double tick : axis.ticks) labels.push_back(tick_label(tick, digits));
+    if (std::set<std::string>(labels.begin(), labels.end()).size() == labels.size()) break;
+  }
+  return labels;
 }
 
 }  // namespace ddp::curves

@@ -15,10 +15,19 @@ struct Axis {
   double place(double value) const;
 };
 
-/// An axis of about `ticks` round numbers that contains [least, most], both finite.
-Axis make_axis(double least, double most, int ticks);
+struct AxisOptions {
+  int ticks = 5;       ///< about as many round numbers
+  double margin = 0;   ///< room on both sides, as a part of the range
+  bool whole = false;  ///< the values are whole numbers, such as steps: so are the ticks
+};
 
-/// "0.05", "1.2e-7", "20k": short.
-std::string tick_label(double value);
+/// An axis that contains [least, most], both finite. Where both are one value it is in the middle.
+Axis make_axis(double least, double most, const AxisOptions& options = {});
+
+/// "0.05", "1.2e-7", "20k": a label for each tick, short, but long enough that no two are equal.
+std::vector<std::string> tick_labels(const Axis& axis);
+
+/// A number in up to this many digits.
+std::string tick_label(double value, int digits = 5);
 
 }  // namespace ddp::curves

@@ -1,13 +1,18 @@
-// ddprun-curves: the curves of event files as an SVG picture.
+// ddprun-curves: the curves of event files as a picture.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
 
@@ -21,12 +26,13 @@ struct Options {
   std::vector<std::string> tags;
   std::string x = "step";
   double smooth = 0;
-  SvgOptions svg;
+  double scale = 2;
+  ChartOptions charts;
 };
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("PATH", options.paths, "Event files, or folders with event files in them or below")->required();
-  app.add_option("-o,--out", options.out, "The picture to write")->capture_default_str();
+  app.add_option("-o,--out", options.out, "The picture to write: .png or .svg")->capture_default_str();
   app.add_option("--tag", options.tags, "Only curves whose tag begins with this; may be repeated");
   app.add_option("--x", options.x, "Horizontal axis: step, or time in seconds since the curve began")
       ->check(CLI::IsMember({"step", "time"}))
@@ -34,15 +40,29 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--smooth", options.smooth, "Weight of the past, from 0 to below 1, as TensorBoard's slider")
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
-  app.add_option("--columns", options.svg.columns, "Charts beside each other")
+  app.add_option("--columns", options.charts.columns, "Charts beside each other")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  app.add_option("--width", options.svg.width, "Pixels of a chart")
+  app.add_option("--width", options.charts.width, "Width of a chart in pixels")
       ->check(CLI::Range(150, 10000))
       ->capture_default_str();
-  app.add_option("--height", options.svg.height, "Pixels of a chart")
+  app.add_option("--height", options.charts.height, "Height of a chart in pixels")
       ->check(CLI::Range(120, 10000))
       ->capture_default_str();
+  app.add_option("--scale", options.scale, "PNG: pixels of the picture for each of these")
+      ->check(CLI::Range(0.5, 10.0))
+      ->capture_default_str();
+}
+
+enum class Format { kSvg, kPng };
+
+Format format_of(const std::string& out) {
+  std::string extension = std::filesystem::path(out).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  if (extension == ".svg") return Format::kSvg;
+  if (extension == ".png") return Format::kPng;
+  throw std::runtime_error(out + ": expected a picture that ends in .png or .svg");
 }
 
 bool is_wanted(const std::string& tag, const Options& options) {
@@ -63,9 +83,14 @@ Line line_of(const std::string& label, const Curve& curve, const Options& option
   return line;
 }
 
-void add_run(const std::string& path, const Run& run, const Options& options, std::map<std::string, Chart>& charts) {
-  std::string label = run.name == "." ? "" : run.name;
-  if (options.paths.size() > 1) label = label.empty() ? path : path + "/" + label;
+/// The run's folder as a legend shows it; nothing where it is the only one.
+std::string label_of(const std::string& path, const Run& run, size_t runs_of_path, size_t paths) {
+  if (paths > 1) return run.name == "." ? path : path + "/" + run.name;
+  if (run.name != ".") return run.name;
+  return runs_of_path > 1 ? std::filesystem::absolute(path).lexically_normal().filename().string() : "";
+}
+
+void add_run(const std::string& label, const Run& run, const Options& options, std::map<std::string, Chart>& charts) {
   for (const auto& [tag, curve] : run.curves) {
     if (!is_wanted(tag, options)) continue;
     Chart& chart = charts[tag];
@@ -75,24 +100,62 @@ void add_run(const std::string& path, const Run& run, const Options& options, st
   }
 }
 
-}  // namespace
+bool is_lone_hyper_parameter_metric(const Chart& chart) {
+  return chart.title.starts_with("hparam/") &&
+         std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) { return line.x.size() < 2; });
+}
 
-int main(int argc, char** argv) try {
-  CLI::App app("Draws the curves of TensorBoard event files as an SVG picture.");
-  Options options;
-  add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
+/// Takes out the metrics of the HParams page, which are one number a run and no curves, unless they were asked for or
+/// are all there is.
+void leave_out_hyper_parameter_metrics(const Options& options, std::vector<Chart>& charts) {
+  if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone_hyper_parameter_metric)) return;
+  for (const Chart& chart : charts) {
+    if (!is_lone_hyper_parameter_metric(chart)) continue;
+    std::printf("left out: %s, one value and no curve (--tag %s draws it)\n", chart.title.c_str(), chart.title.c_str());
+  }
+  std::erase_if(charts, is_lone_hyper_parameter_metric);
+}
+
+[[noreturn]] void refuse_without_curves(const Options& options, const std::set<std::string>& tags) {
+  if (tags.empty()) throw std::runtime_error("no curve in these event files");
+  std::string message = "no curve whose tag begins with";
+  for (const std::string& beginning : options.tags) message += " '" + beginning + "'";
+  message += "; there are:";
+  for (const std::string& tag : tags) message += " '" + tag + "'";
+  throw std::runtime_error(message);
+}
+
+std::vector<Chart> read_charts(const Options& options) {
   std::map<std::string, Chart> by_tag;
+  std::set<std::string> tags;
   for (const std::string& path : options.paths) {
     const Runs found = read_runs(path);
     for (const std::string& problem : found.problems) std::fprintf(stderr, "warning: %s\n", problem.c_str());
-    for (const Run& run : found.runs) add_run(path, run, options, by_tag);
+    for (const Run& run : found.runs) {
+      for (const auto& [tag, curve] : run.curves) tags.insert(tag);
+      add_run(label_of(path, run, found.runs.size(), options.paths.size()), run, options, by_tag);
+    }
   }
-  if (by_tag.empty()) throw std::runtime_error("no such curve in these event files");
+  if (by_tag.empty()) refuse_without_curves(options, tags);
   std::vector<Chart> charts;
   for (auto& [tag, chart] : by_tag) charts.push_back(std::move(chart));
+  leave_out_hyper_parameter_metrics(options, charts);
+  return charts;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Draws the curves of TensorBoard event files as a picture.");
+  Options options;
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  const Format format = format_of(options.out);  // before anything is read
+  const std::vector<Chart> charts = read_charts(options);
+  const std::string picture =
+      format == Format::kPng ? draw_png(charts, options.charts, options.scale) : draw_svg(charts, options.charts);
   std::ofstream out(options.out, std::ios::binary | std::ios::trunc);
-  out << draw_svg(charts, options.svg);
+  out << picture;
   if (!out.flush()) throw std::runtime_error(options.out + ": cannot be written");
   std::printf("%s: %zu %s\n", options.out.c_str(), charts.size(), charts.size() == 1 ? "chart" : "charts");
   return 0;

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -31,17 +33,42 @@ class Curves(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(
             self.titles("all.svg"),
-            ["both", "größe \ufffd", "hparam/accuracy", "infinite", "loss/train", "nan", "resumed"])
+            ["both", "größe \ufffd", "infinite", "loss/train", "nan", "resumed"])
+        self.assertIn("left out: hparam/accuracy, one value and no curve (--tag hparam/accuracy draws it)", result.stdout)
         self.assertEqual(self.run_curves("run", "--tag", "loss", "--tag", "both").returncode, 0)
         self.assertEqual(self.titles("curves.svg"), ["both", "loss/train"])
 
+    def test_metrics_of_the_hparams_page_are_drawn_when_asked_for(self):
+        subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
+        self.assertEqual(self.run_curves("run", "--tag", "hparam/").returncode, 0)
+        self.assertEqual(self.titles("curves.svg"), ["hparam/accuracy"])
+
+    def test_the_ending_decides_the_format(self):
+        subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
+        layout = ("--tag", "loss/", "--width", 300, "--height", 200)
+        self.assertEqual(self.run_curves("run", *layout, "--out", "c.PNG").returncode, 0)
+        png = (self.folder / "c.PNG").read_bytes()
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(struct.unpack(">II", png[16:24]), (600, 400))
+        self.assertEqual(self.run_curves("run", *layout, "--scale", 1, "-o", "small.png").returncode, 0)
+        self.assertEqual(struct.unpack(">II", (self.folder / "small.png").read_bytes()[16:24]), (300, 200))
+        for name in ["c.jpg", "c", "png"]:
+            result = self.run_curves("run", *layout, "--out", name)
+            self.assertEqual((result.returncode, result.stderr), (1, f"error: {name}: expected a picture that ends in .png or .svg\n"))
+            self.assertFalse((self.folder / name).exists())
+
     def test_names_what_is_wrong(self):
+        result = self.run_curves("nowhere")
+        self.assertEqual((result.returncode, result.stderr), (1, "error: nowhere: no such file or folder\n"))
+        subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
+        self.assertIn("no curve whose tag begins with 'los/'; there are: 'both'", self.run_curves("run", "--tag", "los/").stderr)
+        shutil.rmtree(self.folder / "run")
         self.assertIn("no event file", self.run_curves(".").stderr)
         (self.folder / "x.tfevents").write_bytes(b"not an event file at all")
         result = self.run_curves("x.tfevents")
         self.assertEqual(result.returncode, 1)
         self.assertIn("warning: x.tfevents: record at byte 0: wrong checksum", result.stderr)
-        self.assertIn("error: no such curve", result.stderr)
+        self.assertIn("error: no curve in these event files", result.stderr)
 
 
 unittest.main()

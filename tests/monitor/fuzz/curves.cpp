@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
 #include "monitor/event.h"
@@ -15,7 +16,7 @@ namespace {
 using namespace ddp;
 using fuzz::require;
 
-std::string drawing(const curves::Run& run, bool has_texts) {
+curves::Chart chart_of(const curves::Run& run, bool has_texts) {
   curves::Chart chart;
   for (const auto& [tag, curve] : run.curves) {
     chart.lines.emplace_back();
@@ -28,7 +29,7 @@ std::string drawing(const curves::Run& run, bool has_texts) {
     chart.lines.back().y = curves::smoothed(values, 0.6);
     require(chart.lines.back().y.size() == values.size(), "smoothing keeps the number of points");
   }
-  return curves::draw_svg({chart});
+  return chart;
 }
 
 void check_text(const std::string& svg) {
@@ -75,9 +76,11 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   std::size_t points = 0;
   for (const auto& [tag, curve] : run.curves) points += curve.size();
   require(points <= bytes.size(), "a point takes bytes");
-  const std::string numbers = drawing(run, /*has_texts=*/false);
+  const std::string numbers = curves::draw_svg({chart_of(run, /*has_texts=*/false)});
   require(numbers.find("nan") == std::string::npos && numbers.find("inf") == std::string::npos,
           "a picture holds finite numbers");
-  check_text(drawing(run, /*has_texts=*/true));
+  const curves::Chart chart = chart_of(run, /*has_texts=*/true);
+  check_text(curves::draw_svg({chart}));
+  require(!curves::draw_png({chart}, {.columns = 1, .width = 60, .height = 80}, 1).empty(), "a picture has bytes");
   return outcome;
 }

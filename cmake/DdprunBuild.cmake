@@ -1,8 +1,14 @@
 # How every target of ours is built: language level, warnings, sanitizers, ccache, linker, output folders, and the two
 # functions that folders use: ddprun_library() and ddprun_executable().
 
+include(BuildType)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  else()
+    ddprun_warn_without_build_type()
+    set(CMAKE_BUILD_TYPE Release) # in this folder: the other project's own targets stay as it wants them
+  endif()
 endif()
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")

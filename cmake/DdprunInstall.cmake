@@ -1,17 +1,42 @@
 # Install rules: the launcher, one library and the public headers per folder, the CUDA part, and the package `ddprun` with
 # ddprun::ddp, the other folders' targets and the executable ddprun::ddprun.
+#
+# Targets are exported in three parts, so that a component asks for no more than it needs: ddprunCoreTargets needs neither
+# LibTorch nor image libraries but PNG, ddprunImageTargets needs the image libraries, ddprunTargets LibTorch as well.
 
 include(CMakePackageConfigHelpers)
 
 set(_ddprun_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddprun")
 
+# Whether a library of ours, or one that it links, links LibTorch.
+function(_ddprun_needs_libtorch library out)
+  set(needs FALSE)
+  foreach(property IN ITEMS LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+    get_target_property(links ${library} ${property})
+    foreach(link IN LISTS links)
+      if(link MATCHES "^LibTorch::")
+        set(needs TRUE)
+      elseif(NOT needs AND link MATCHES "^ddprun" AND TARGET ${link})
+        _ddprun_needs_libtorch(${link} needs)
+      endif()
+    endforeach()
+  endforeach()
+  set(${out} ${needs} PARENT_SCOPE)
+endfunction()
+
+# Which of the package's components need what; the configured package file lists them.
+set(DDPRUN_CORE_COMPONENTS "")
+set(DDPRUN_IMAGE_COMPONENTS data_core)
+set(DDPRUN_LIBTORCH_COMPONENTS "")
+
 if(DDPRUN_BUILD_LAUNCHER)
-  install(TARGETS ddprun EXPORT ddprunTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  list(APPEND DDPRUN_CORE_COMPONENTS launcher)
+  install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
 if(DDPRUN_BUILD_LIBRARY)
   install(TARGETS ddprun_checkpoint_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-  install(TARGETS ddprun-curves EXPORT ddprunTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS ddprun-curves EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   get_property(_ddprun_installed GLOBAL PROPERTY DDPRUN_LIBRARIES)
   list(REMOVE_ITEM _ddprun_installed ddprun_launcher) # inside the executable
   foreach(_ddprun_library IN LISTS _ddprun_installed)
@@ -20,7 +45,18 @@ if(DDPRUN_BUILD_LIBRARY)
     if(_ddprun_header_sets)
       set(_ddprun_headers FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddprun")
     endif()
-    install(TARGETS ${_ddprun_library} EXPORT ddprunTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY
+    get_target_property(_ddprun_component ${_ddprun_library} EXPORT_NAME)
+    _ddprun_needs_libtorch(${_ddprun_library} _ddprun_needs)
+    if(_ddprun_component IN_LIST DDPRUN_IMAGE_COMPONENTS)
+      set(_ddprun_export ddprunImageTargets)
+    elseif(_ddprun_needs)
+      set(_ddprun_export ddprunTargets)
+      list(APPEND DDPRUN_LIBTORCH_COMPONENTS ${_ddprun_component})
+    else()
+      set(_ddprun_export ddprunCoreTargets)
+      list(APPEND DDPRUN_CORE_COMPONENTS ${_ddprun_component})
+    endif()
+    install(TARGETS ${_ddprun_library} EXPORT ${_ddprun_export} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY
             DESTINATION "${CMAKE_INSTALL_LIBDIR}" ${_ddprun_headers})
   endforeach()
 
@@ -34,15 +70,18 @@ if(DDPRUN_BUILD_LIBRARY)
   endif()
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")
+  install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
+  install(EXPORT ddprunImageTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 endif()
+install(FILES "${PROJECT_SOURCE_DIR}/cmake/BuildType.cmake" DESTINATION "${_ddprun_package_dir}")
 
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
+install(EXPORT ddprunCoreTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" DDPRUN_LIBTORCH_MAJOR_MINOR "${DDPRUN_LIBTORCH_VERSION}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/ddprunConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/package/ddprunConfig.cmake" INSTALL_DESTINATION "${_ddprun_package_dir}"
-                              NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+                              NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/ddprunConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/package/ddprunConfig.cmake" "${PROJECT_BINARY_DIR}/package/ddprunConfigVersion.cmake"
         DESTINATION "${_ddprun_package_dir}")

@@ -30,7 +30,7 @@ class Install(unittest.TestCase):
                 self.assertNotIn(str(folder), file.read_text(), file.name)
 
     def test_exported_targets_need_only_libtorch_and_system_libraries(self):
-        text = "".join(file.read_text() for file in support.PREFIX.glob("lib*/**/ddprunTargets*.cmake"))
+        text = "".join(file.read_text() for file in support.PREFIX.glob("lib*/**/ddprun*Targets*.cmake"))
         targets = set(re.findall(r"\b([A-Za-z]\w*)::", text))
         optional = {"TIFF", "WebP"}
         self.assertEqual(targets - {"ddprun"} - optional, {"LibTorch", "Threads", "ZLIB", "PNG", "JPEG"})

@@ -1,0 +1,65 @@
+"""COMPONENTS of the installed package: those without LibTorch are found without it; and what is said while configuring."""
+
+import os
+import unittest
+
+import support
+
+LAUNCHER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+
+
+class Components(unittest.TestCase):
+    def configure(self, components, *arguments, optional="", prefixes=(), check=True):
+        """The messages, each on one line. Nothing leads to a LibTorch but `prefixes`."""
+        hidden = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV"}
+        environment = {name: value for name, value in os.environ.items() if name not in hidden}
+        environment["DDPRUN_CACHE"] = str(support.WORK / "no-such-cache")
+        result = support.configure(
+            support.HERE / "components", support.WORK / "build",
+            "-D", f"CMAKE_PREFIX_PATH={';'.join(map(str, [support.PREFIX, *prefixes]))}",
+            "-D", f"COMPONENTS={components}", "-D", f"OPTIONAL={optional}",
+            *arguments, check=check, env=environment,
+        )  # fmt: skip
+        return " ".join(result.stdout.split())
+
+    def test_monitor_needs_no_libtorch_and_watches_a_loop(self):
+        self.configure("monitor", "-D", "CMAKE_BUILD_TYPE=Debug")
+        support.run("cmake", "--build", support.WORK / "build")
+        program = support.WORK / "build/components"
+        self.assertNotIn("torch", support.run("ldd", program).stdout)
+        environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER}
+        run = support.WORK / "run"
+        self.assertIn("100% 3/3", support.run(program, run, env=environment).stdout)
+        self.assertEqual(len(list(run.glob("events.out.tfevents.*"))), 1)
+
+    def test_so_do_the_others_that_are_built_without_it(self):
+        components = "ranks;comm_core;samplers_core;schedules;checkpoint_core;data_core"
+        messages = self.configure(components + ";launcher")
+        for component in components.split(";"):
+            self.assertIn(f"there is ddprun::{component}", messages)
+
+    def test_what_needs_libtorch_asks_for_it(self):
+        for components in ["ddp", "monitor;samplers", ""]:
+            messages = self.configure(components, check=False)
+            self.assertIn("LibTorch was not found", messages)
+        messages = self.configure("monitor", optional="samplers")
+        self.assertIn("there is ddprun::monitor", messages)
+        self.assertNotIn("there is ddprun::samplers", messages)
+
+    def test_a_component_that_does_not_exist_is_named_with_those_that_do(self):
+        messages = self.configure("monitr", check=False)
+        self.assertIn("there is no component 'monitr'. Components: launcher, ranks, monitor,", messages)
+
+    def test_the_libtorch_in_use_is_told_with_its_kind(self):
+        messages = self.configure("samplers", prefixes=[support.LIBTORCH])
+        kind = " with CUDA" if support.flag("LIBTORCH_IS_CUDA") else ", CPU"
+        self.assertRegex(messages, rf"-- ddprun: LibTorch 2\.11\.\d+{kind}")
+
+    def test_a_project_without_a_build_type_is_told_that_it_is_not_optimised(self):
+        warning = "ddprun: CMAKE_BUILD_TYPE is not set, so this project is compiled without optimisation."
+        self.assertIn(warning, self.configure("monitor"))
+        for choice in ["CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS=-O2"]:
+            self.assertNotIn("CMAKE_BUILD_TYPE is not set", self.configure("monitor", "-D", choice))
+
+
+support.main()

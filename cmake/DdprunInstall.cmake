@@ -26,7 +26,7 @@ endfunction()
 
 # Which of the package's components need what; the configured package file lists them.
 set(DDPRUN_CORE_COMPONENTS "")
-set(DDPRUN_IMAGE_COMPONENTS data_core)
+set(DDPRUN_IMAGE_COMPONENTS "")
 set(DDPRUN_LIBTORCH_COMPONENTS "")
 
 if(DDPRUN_BUILD_LAUNCHER)
@@ -35,6 +35,7 @@ if(DDPRUN_BUILD_LAUNCHER)
 endif()
 
 if(DDPRUN_BUILD_LIBRARY)
+  set(DDPRUN_IMAGE_COMPONENTS data_core)
   install(TARGETS ddprun_checkpoint_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   install(TARGETS ddprun-curves EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   get_property(_ddprun_installed GLOBAL PROPERTY DDPRUN_LIBRARIES)

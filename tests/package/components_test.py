@@ -31,6 +31,13 @@ class Components(unittest.TestCase):
         self.assertIn("100% 3/3", support.run(program, run, env=support.without_launcher_variables()).stdout)
         self.assertEqual(len(list(run.glob("events.out.tfevents.*"))), 1)
 
+        # The same under a launcher: every rank would take itself for rank 0.
+        launcher = support.PREFIX / "bin/ddprun"
+        result = support.run(launcher, "--nproc_per_node=2", program, support.WORK / "no-run", check=False)
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(result.stdout, r"error: rank [01] of 2: SummaryWriter: it was not told which rank this is")
+        self.assertFalse((support.WORK / "no-run").exists())
+
     def test_so_do_the_others_that_are_built_without_it(self):
         components = "ranks;comm_core;samplers_core;schedules;checkpoint_core;data_core"
         messages = self.configure(components + ";launcher")

@@ -1,8 +1,11 @@
-// Watches a loop, without LibTorch.
+// Watches a loop, without LibTorch and without a word about ranks.
 #include <monitor/progress_bar.h>
 #include <monitor/summary_writer.h>
 
-int main(int, char** argv) {
+#include <cstdio>
+#include <exception>
+
+int main(int, char** argv) try {
   ddp::SummaryWriter writer(argv[1]);
   ddp::ProgressBar bar(3);
   for (int step = 1; step <= 3; ++step) {
@@ -10,4 +13,7 @@ int main(int, char** argv) {
     bar.advance();
   }
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
 }

@@ -10,6 +10,7 @@
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/skipped_items.h"
 #include "checkpoint/tensor_files.h"
 #include "comm/collectives.h"
 
@@ -32,6 +33,7 @@ struct VerifiedState {
   Metadata metadata;
   std::vector<Assignment> model;
   std::unique_ptr<LoadedOptimizerState> optimizer;
+  std::string skipped{};  // of the file, for a warning
 
   void apply() const {
     assign(model);
@@ -44,6 +46,7 @@ VerifiedState read_checkpoint(const StoredTensors& file, const CheckpointState& 
   VerifiedState verified;
   verified.metadata = file.metadata;
   verified.metadata.erase(kOptimizerKey);
+  verified.skipped = list_skipped(file);
   verified.model = read_matching(file, model, optimizer_tensor_names(file)).assignments;
   if (state.optimizer) verified.optimizer = read_optimizer_state(file, *state.optimizer, model);
   return verified;
@@ -66,6 +69,7 @@ Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointStat
   auto failure = failure_of([&] { verified = read_checkpoint(open_tensors(path), state); });
   failure = combined_failures(failure, group);
   if (!failure.empty()) throw std::runtime_error("cannot load the checkpoint: " + failure);
+  if (group.rank() == 0) warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
   return verified.metadata;
 }
@@ -81,6 +85,7 @@ Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const 
 
 Metadata load_weights(const std::filesystem::path& path, ModuleRef model) {
   const auto verified = read_checkpoint(open_tensors(path), {.model = model});
+  warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
   return verified.metadata;
 }

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "checkpoint/name_pattern.h"
+#include "checkpoint/skipped_items.h"
 
 namespace ddp {
 namespace {
@@ -97,7 +98,7 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     const auto found = find(name);
     if (found == candidates.end()) {
       result.missing.push_back(name);
-      missing.push_back(quote_name(name));
+      missing.push_back(quote_name(name) + skipped_reason(stored, prefix + name));
       continue;
     }
     const auto& value = found->second;

@@ -18,6 +18,7 @@
 #include <torch/optim/sgd.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/skipped_items.h"
 #include "optim/fused_optimizer.h"
 #include "optim/options.h"
 
@@ -392,7 +393,13 @@ std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& 
                                                            torch::optim::Optimizer& optimizer, const TensorMap& model) {
   const auto saved = parse_saved_optimizer(stored);
   if (!saved) {
-    fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one");
+    const auto skipped = list_skipped(stored);
+    fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one" +
+                     (skipped.empty() ? "" : "; not read: " + skipped));
+  }
+  for (const auto& [name, what] : stored.skipped) {
+    if (!name.starts_with("state.") || model.count(name) != 0) continue;
+    fail(stored, "the optimizer's tensor " + quote_name(name) + " cannot be read: it is " + what);
   }
   std::unique_ptr<LoadedOptimizerState> loaded;
   const bool known = with_kind_of(optimizer, [&](auto kind) {

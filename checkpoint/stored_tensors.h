@@ -1,6 +1,7 @@
 // Tensors by name that come from a file of whatever format, not yet in any model.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "checkpoint/safetensors.h"
@@ -11,6 +12,8 @@ struct StoredTensors {
   std::string source{};  ///< the file, for messages
   TensorMap tensors{};   ///< on the CPU; they may refer to a mapped file, which they keep open
   Metadata metadata{};
+  /// Names of a .pt file whose tensors cannot be read here, and what they are: "a sparse tensor …".
+  std::map<std::string, std::string> skipped{};
 };
 
 }  // namespace ddp

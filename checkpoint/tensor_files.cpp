@@ -12,6 +12,8 @@
 
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/pt/dtypes.h"
+#include "checkpoint/pt/elements.h"
+#include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
@@ -21,7 +23,7 @@ namespace {
 
 using safetensors::quote_name;
 
-constexpr std::array<std::pair<at::ScalarType, const char*>, 20> kPythonNames = {{
+constexpr std::array<std::pair<at::ScalarType, const char*>, 21> kPythonNames = {{
     {at::kDouble, "float64"},
     {at::kFloat, "float32"},
     {at::kHalf, "float16"},
@@ -32,6 +34,7 @@ constexpr std::array<std::pair<at::ScalarType, const char*>, 20> kPythonNames = 
     {at::kChar, "int8"},
     {at::kByte, "uint8"},
     {at::kBool, "bool"},
+    {at::kComplexHalf, "complex32"},
     {at::kComplexFloat, "complex64"},
     {at::kComplexDouble, "complex128"},
     {at::kUInt16, "uint16"},
@@ -44,34 +47,60 @@ constexpr std::array<std::pair<at::ScalarType, const char*>, 20> kPythonNames = 
     {at::kFloat8_e8m0fnu, "float8_e8m0fnu"},
 }};
 
-// A tensor in the file's mapped memory.
-at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
+// A tensor that cannot be read, though its file can.
+class OddTensor : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// In memory of its own: the values as they look, row by row.
+at::Tensor copy_pt(const pt::TensorEntry& entry, std::string_view bytes, const at::TensorOptions& options,
+                   pt::CopyAllowance& allowance) {
+  try {
+    allowance.spend(entry);
+  } catch (const pt::FormatError& error) {
+    throw OddTensor(error.what());
+  }
+  auto tensor = at::empty(entry.sizes, options);
+  pt::gather_elements(entry, bytes, static_cast<char*>(tensor.mutable_data_ptr()));
+  return tensor;
+}
+
+// A tensor in the file's mapped memory where that has its values as they are.
+at::Tensor view_pt(const pt::PtFile& file, const pt::TensorEntry& entry, pt::CopyAllowance& allowance) {
   const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
                                    [&](const auto& each) { return entry.dtype == each.second; });
-  if (dtype == kPythonNames.end()) throw std::runtime_error("tensor " + quote_name(name) + " is of an unknown dtype");
+  if (dtype == kPythonNames.end()) throw OddTensor("a tensor of the dtype torch." + entry.dtype);
   const auto bytes = file.bytes_of(entry);
   // Any other value in a C++ bool is undefined behaviour.
   if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
-    throw std::runtime_error("the bool tensor " + quote_name(name) + " holds a byte that is neither 0 nor 1");
+    throw OddTensor("a bool tensor with a byte that is neither 0 nor 1");
   }
   const auto options = at::TensorOptions(dtype->first);
   if (bytes.empty()) return at::empty(entry.sizes, options);
   const auto alignment = pt::dtype_by_name(entry.dtype)->bytes;
-  // Strides are in elements of aligned storages; torch.save aligns them to 64 bytes, and its older versions did too.
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
-    throw std::runtime_error("tensor " + quote_name(name) + " is not aligned");
-  }
+  // torch.save aligns storages to 64 bytes, but not before PyTorch 1.6, and zip programs do not.
+  const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % alignment == 0;
+  if (!is_aligned || entry.is_conj || entry.is_neg) return copy_pt(entry, bytes, options, allowance);
   return at::from_blob(
       const_cast<char*>(bytes.data()), entry.sizes, entry.strides, [owner = file.owner()](void*) {}, options);
 }
 
 StoredTensors view_pt(storage::Bytes bytes, const std::filesystem::path& path) {
   const pt::PtFile file(std::move(bytes), path);
-  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}};
+  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}, .skipped = {}};
   try {
     auto state = pt::find_state(file.root());
     stored.metadata = std::move(state.metadata);
-    for (const auto& [name, entry] : state.tensors) stored.tensors.emplace(name, view_pt(file, name, entry));
+    stored.skipped = std::move(state.skipped);
+    pt::CopyAllowance allowance(file.size());
+    for (const auto& [name, entry] : state.tensors) {
+      try {
+        stored.tensors.emplace(name, view_pt(file, entry, allowance));
+      } catch (const OddTensor& error) {
+        stored.skipped.emplace(name, error.what());
+      }
+    }
     for (const auto& [name, value] : state.scalars) stored.tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
@@ -112,7 +141,7 @@ class PtTensors {
 
 StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path) {
   const SafetensorsFile file(std::move(bytes), path);
-  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = file.header().metadata};
+  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = file.header().metadata, .skipped = {}};
   for (const auto& entry : file.header().tensors) stored.tensors.emplace(entry.name, file.view(entry));
   return stored;
 }
@@ -121,7 +150,6 @@ StoredTensors open_tensors(const std::filesystem::path& path) {
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
   if (pt::looks_like_pt(bytes.view)) return view_pt(std::move(bytes), path);
-  pt::refuse_legacy(bytes.view, path);
   return view_safetensors(std::move(bytes), path);
 }
 

@@ -11,8 +11,9 @@ namespace ddp {
 
 /// The tensors of a file, told apart by its content and memory-mapped: of safetensors as they are named; of a .pt file
 /// (Python's torch.save, LibTorch's torch::save) the model's state dict and an optimizer's state, as far as it holds
-/// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums;
-/// nothing that a pickle asks for is run. Throws std::system_error or std::runtime_error naming the file.
+/// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums,
+/// where it has them; nothing that a pickle asks for is run. Tensors that C++ does not take (sparse, quantized, nested,
+/// meta) are listed in StoredTensors::skipped. Throws std::system_error or std::runtime_error naming the file.
 StoredTensors open_tensors(const std::filesystem::path& path);
 
 /// The same for safetensors bytes that are in memory or mapped already.

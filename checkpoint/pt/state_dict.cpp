@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/tensor_walk.h"
 
 namespace ddp::pt {
 namespace {
@@ -19,67 +20,10 @@ constexpr std::array<std::string_view, 5> kModelKeys = {"model", "state_dict", "
 constexpr std::array<std::string_view, 4> kOptimizerKeys = {"optimizer", "optim", "optimizer_state_dict",
                                                             "optimizer_state"};
 
-// A dict, or the attributes of a TorchScript object.
-const Value* as_dict(const Value& value) {
-  if (value.is(Kind::kDict)) return &value;
-  if (value.is(Kind::kObject) && value.object().state.is(Kind::kDict)) return &value.object().state;
-  return nullptr;
-}
-
 const Value* find(const Value& value, std::string_view key) {
   const auto* dict = as_dict(value);
   return dict != nullptr ? dict->find(key) : nullptr;
 }
-
-std::optional<std::string> key_text(const Value& key) {
-  if (key.is(Kind::kText) || key.is(Kind::kBytes)) return key.text();
-  if (key.is(Kind::kInt)) return std::to_string(key.integer());
-  return std::nullopt;
-}
-
-// A pickle can refer to one container or text many times, so that a small one describes exponentially many tensors.
-class Budget {
- public:
-  /// Pays for one thing and `bytes` beside it.
-  void spend(size_t bytes) {
-    constexpr size_t kEach = 64;
-    constexpr size_t kMost = size_t{128} << 20;  // a million tensors, or 300,000 parameters of an Adam
-    spent_ += kEach + bytes;
-    if (spent_ > kMost) throw FormatError("its containers name the same values too often");
-  }
-
- private:
-  size_t spent_ = 0;
-};
-
-class Walker {
- public:
-  Walker(std::map<std::string, TensorEntry>& tensors, Budget& budget) : tensors_(tensors), budget_(budget) {}
-
-  void walk(const Value& value, const std::string& prefix, int depth = 0) {
-    constexpr int kMaxDepth = 100;
-    if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
-    if (value.is(Kind::kTensor)) {
-      budget_.spend(prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
-      tensors_[prefix] = value.tensor();
-      return;
-    }
-    const auto* dict = as_dict(value);
-    if (dict == nullptr) return;
-    const auto& items = dict->items();
-    budget_.spend(prefix.size() + items.size());
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      const auto& item = items[i + 1];
-      if (!item.is(Kind::kTensor) && as_dict(item) == nullptr) continue;
-      const auto key = key_text(items[i]);
-      if (key) walk(item, prefix.empty() ? *key : prefix + "." + *key, depth + 1);
-    }
-  }
-
- private:
-  std::map<std::string, TensorEntry>& tensors_;
-  Budget& budget_;
-};
 
 std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
   budget.spend(value.is(Kind::kText) ? value.text().size() : 0);
@@ -115,8 +59,14 @@ struct Group {
   json options = json::object();
 };
 
+// Of a form that is not known, or in part.
+class OddOptimizer : public FormatError {
+ public:
+  using FormatError::FormatError;
+};
+
 [[noreturn]] void wrong_optimizer() {
-  throw FormatError("it holds an optimizer's state in a form that is not known");
+  throw OddOptimizer("it holds an optimizer's state in a form that is not known");
 }
 
 // The values of a dict by the texts of their keys. The last of equal keys counts, as in Python.
@@ -202,6 +152,9 @@ void add_parameter_state(const Value& state, const std::string& name, StateDict&
       result.scalars[full] = static_cast<double>(value->integer());
     } else if (value->is(Kind::kFloat)) {
       result.scalars[full] = value->real();
+    } else if (value->is(Kind::kOtherTensor)) {
+      budget.spend(full.size() + value->text().size());
+      result.skipped[full] = value->text();
     }
     // None: SGD's momentum_buffer before the first step.
   }
@@ -231,34 +184,57 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget) {
   result.metadata[kOptimizerMetadata] = root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+// Adds all of it or, when it is odd, nothing but its name.
+void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget) {
+  StateDict optimizer;
+  try {
+    add_optimizer(value, optimizer, budget);
+  } catch (const OddOptimizer&) {
+    result.skipped[std::string(key)] = "an optimizer's state in a form that is not known";
+    return;
+  }
+  result.tensors.merge(optimizer.tensors);
+  result.scalars.merge(optimizer.scalars);
+  result.metadata.merge(optimizer.metadata);
+  result.skipped.merge(optimizer.skipped);
+}
+
 }  // namespace
 
 StateDict find_state(const Value& root) {
   StateDict result;
   Budget budget;
-  Walker walker(result.tensors, budget);
   if (is_optimizer(root)) {
     add_optimizer(root, result, budget);
     return result;
   }
+  const auto is_empty = [&] { return result.tensors.empty() && result.skipped.empty(); };
   const Value* optimizer = nullptr;
+  std::string_view optimizer_key;
   for (const auto key : kOptimizerKeys) {
     const auto* value = find(root, key);
-    if (optimizer == nullptr && value != nullptr && is_optimizer(*value)) optimizer = value;
+    if (optimizer != nullptr || value == nullptr || !is_optimizer(*value)) continue;
+    optimizer = value;
+    optimizer_key = key;
   }
   for (const auto key : kModelKeys) {
     const auto* value = find(root, key);
     if (value == nullptr || as_dict(*value) == nullptr) continue;
     // A module may well have a child named `model`: then its tensors are not all below it.
     if (root.is(Kind::kObject)) continue;
-    walker.walk(*value, "");
+    add_tensors(*value, result, budget);
     if (!result.tensors.empty()) break;
   }
-  if (result.tensors.empty() && optimizer == nullptr) walker.walk(root, "");
-  if (result.tensors.empty() && optimizer == nullptr) {
+  if (is_empty() && optimizer == nullptr) add_tensors(root, result, budget);
+  if (is_empty() && optimizer == nullptr) {
     throw FormatError("it holds neither a model's state dict nor an optimizer's");
   }
-  if (optimizer != nullptr) add_optimizer(*optimizer, result, budget);
+  if (optimizer == nullptr) return result;
+  if (is_empty()) {
+    add_optimizer(*optimizer, result, budget);
+  } else {
+    add_optimizer_beside_model(optimizer_key, *optimizer, result, budget);
+  }
   return result;
 }
 

@@ -17,6 +17,8 @@ struct StateDict {
   std::map<std::string, TensorEntry> tensors{};  ///< "fc.weight", and "state.#0.exp_avg" of an optimizer
   std::map<std::string, double> scalars{};       ///< numbers that belong among them: "state.#0.step"
   Metadata metadata{};                           ///< kOptimizerMetadata, when there is an optimizer
+  /// What stands among them and is not read, by name, and what it is: "mask": "a sparse tensor …".
+  std::map<std::string, std::string> skipped{};
 };
 
 /// `root` may be
@@ -26,8 +28,8 @@ struct StateDict {
 ///   optim,
 ///     optimizer_state_dict;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
-/// Parameters of an optimizer are numbered, "#0" being the first of its first group. Throws FormatError when there is
-/// neither.
+/// Parameters of an optimizer are numbered, "#0" being the first of its first group. One odd item does not make the
+/// others unreadable: it is listed in `skipped`. Throws FormatError when there is neither.
 StateDict find_state(const Value& root);
 
 }  // namespace ddp::pt

@@ -26,18 +26,20 @@ class Machine {
   std::unique_ptr<Pickle> run() {
     try {
       while (!step(static_cast<Op>(read_byte()))) {
-        if (pickle_->size() > kMostGrowth * bytes_.size() + kMostSize) {
+        if (pickle_->size() > kMostGrowth * position_ + kMostSize) {
           fail("its values are made of each other and take more memory than a file of its size can need");
         }
       }
       if (stack_.size() != 1 || !marks_.empty()) fail("it ends with values left over");
-      if (position_ != bytes_.size()) fail("bytes follow its end");
     } catch (const FormatError& error) {
       throw FormatError("the pickle is refused at byte " + std::to_string(opcode_position_) + ": " + error.what());
     }
     pickle_->root = stack_.back();
     return std::move(pickle_);
   }
+
+  /// Bytes that were read.
+  size_t position() const { return position_; }
 
  private:
   [[noreturn]] static void fail(const std::string& message) { throw FormatError(message); }
@@ -64,7 +66,7 @@ class Machine {
       case Op::kBinInt2:
         return push(Value(int64_t{read<uint16_t>()}));
       case Op::kLong1:
-        return push(Value(read_long()));
+        return push(read_long());
       case Op::kBinFloat:
         return push(Value(read_float()));
       case Op::kBinUnicode:
@@ -154,13 +156,13 @@ class Machine {
 
   double read_float() { return std::bit_cast<double>(__builtin_bswap64(read<uint64_t>())); }
 
-  int64_t read_long() {
+  Value read_long() {
     const auto digits = take(read_byte());
-    if (digits.size() > sizeof(int64_t)) fail("an integer does not fit into 64 bits");
-    if (digits.empty()) return 0;
+    if (digits.size() > sizeof(int64_t)) return pickle_->other_value("an integer of more than 64 bits");
+    if (digits.empty()) return Value(int64_t{0});
     int64_t value = static_cast<signed char>(digits.back()) < 0 ? -1 : 0;
     std::memcpy(&value, digits.data(), digits.size());
-    return value;
+    return Value(value);
   }
 
   std::string_view read_line() {
@@ -210,10 +212,7 @@ class Machine {
     if (!top().is(Kind::kDict)) fail("it sets an item of something that is no dict");
     if (values.size() % 2 != 0) fail("a dict has a key without a value");
     for (size_t i = 0; i < values.size(); i += 2) {
-      const auto kind = values[i].kind();
-      if (kind != Kind::kText && kind != Kind::kInt && kind != Kind::kBytes) {
-        fail("a dict has a key that is neither text nor an integer");
-      }
+      if (!values[i].is_hashable()) fail("a dict has a key that is a list or a dict");
     }
     auto& items = top().items();
     items.insert(items.end(), values.begin(), values.end());
@@ -257,7 +256,7 @@ class Machine {
     const auto& target = top();
     if (target.is(Kind::kObject)) {
       target.object().state = state;
-    } else if (!target.is(Kind::kDict)) {
+    } else if (!target.is(Kind::kDict) && !target.is(Kind::kOtherTensor) && !target.is(Kind::kOtherValue)) {
       fail("it gives a state to something that has none");
     }
     // An OrderedDict's state is the `_metadata` that modules put there: versions of their own layout.
@@ -280,18 +279,16 @@ std::unique_ptr<Pickle> unpickle(std::string_view bytes) {
     throw FormatError("the pickle has " + std::to_string(bytes.size()) + " bytes, more than the allowed " +
                       std::to_string(kMaxPickleBytes));
   }
-  return Machine(bytes).run();
+  auto pickle = unpickle_first(bytes);
+  if (!bytes.empty()) throw FormatError("the pickle is refused: bytes follow its end");
+  return pickle;
 }
 
-const Value* Value::find(std::string_view key) const {
-  if (kind_ != Kind::kDict) return nullptr;
-  // The last of equal keys counts, as in Python.
-  const auto& all = items();
-  for (size_t i = all.size(); i >= 2; i -= 2) {
-    const auto& name = all[i - 2];
-    if ((name.is(Kind::kText) || name.is(Kind::kBytes)) && name.text() == key) return &all[i - 1];
-  }
-  return nullptr;
+std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes) {
+  Machine machine(bytes.substr(0, kMaxPickleBytes));
+  auto pickle = machine.run();
+  bytes.remove_prefix(machine.position());
+  return pickle;
 }
 
 }  // namespace ddp::pt

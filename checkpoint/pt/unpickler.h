@@ -17,4 +17,7 @@ inline constexpr size_t kMaxPickleBytes = size_t{64} << 20;
 /// any function), values of the wrong kind, a stack that runs empty, text that ends early.
 std::unique_ptr<Pickle> unpickle(std::string_view bytes);
 
+/// The same for the pickle that `bytes` begin with, which it takes off their front.
+std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes);
+
 }  // namespace ddp::pt

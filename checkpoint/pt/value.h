@@ -17,9 +17,35 @@ struct TensorEntry {
   int64_t offset = 0;     ///< in elements
   std::vector<int64_t> sizes{};
   std::vector<int64_t> strides{};
+  bool is_conj = false;  ///< the values are the stored ones' conjugates (tensor.conj())
+  bool is_neg = false;   ///< … the stored ones' negatives (tensor.conj().imag)
 };
 
-enum class Kind { kNone, kBool, kInt, kFloat, kText, kBytes, kList, kTuple, kDict, kTensor, kGlobal, kObject };
+/// A storage as the pickle refers to it.
+struct StorageEntry {
+  std::string key{};       ///< name of its entry below data/
+  std::string dtype{};     ///< as in Python, without "torch."; empty for an UntypedStorage, which counts bytes
+  int64_t elements = 0;    ///< of the whole storage
+  int64_t view_begin = 0;  ///< where this view of it begins, in elements; files from before PyTorch 0.4 have views
+};
+
+enum class Kind {
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kText,
+  kBytes,
+  kList,
+  kTuple,
+  kDict,
+  kTensor,
+  kStorage,
+  kGlobal,
+  kObject,
+  kOtherTensor,  ///< a tensor of a kind that is not read; text() says which
+  kOtherValue,   ///< a value that nothing here uses; text() says which
+};
 
 /// One value; a handle into the Pickle that it came from, cheap to copy. A container may be reached on several ways,
 /// and a hostile one even through itself: who walks a pickle counts its steps.
@@ -37,19 +63,24 @@ class Value {
   Value(Kind kind, const std::string* text) : kind_(kind) { content_.text = text; }
   Value(Kind kind, Items* items) : kind_(kind) { content_.items = items; }
   explicit Value(const TensorEntry* tensor) : kind_(Kind::kTensor) { content_.tensor = tensor; }
+  explicit Value(const StorageEntry* storage) : kind_(Kind::kStorage) { content_.storage = storage; }
   explicit Value(Object* object) : kind_(Kind::kObject) { content_.object = object; }
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
 
+  /// Whether it may be the key of a dict: Python's lists, sets and dicts may not.
+  bool is_hashable() const { return !is(Kind::kList) && !is(Kind::kDict); }
+
   // Each may be called for its own kind only.
   bool boolean() const { return content_.integer != 0; }
   int64_t integer() const { return content_.integer; }
   double real() const { return content_.real; }
-  /// Of a text, bytes, or a global's "module.name".
+  /// Of a text, bytes, or a global's "module.name"; what another tensor or value is.
   const std::string& text() const { return *content_.text; }
   std::vector<Value>& items() const { return content_.items->values; }
   const TensorEntry& tensor() const { return *content_.tensor; }
+  const StorageEntry& storage() const { return *content_.storage; }
   Object& object() const { return *content_.object; }
 
   /// The value of the text `key` of a dict, or null.
@@ -63,6 +94,7 @@ class Value {
     const std::string* text;
     Items* items;
     const TensorEntry* tensor;
+    const StorageEntry* storage;
     Object* object;
   } content_{};
 };
@@ -89,10 +121,19 @@ class Pickle {
     size_ += sizeof(entry) + entry.storage.size() + (entry.sizes.size() + entry.strides.size()) * sizeof(int64_t);
     return Value(&tensors_.emplace_back(std::move(entry)));
   }
+  Value storage(StorageEntry entry) {
+    size_ += sizeof(entry) + entry.key.size();
+    return Value(&storages_.emplace_back(std::move(entry)));
+  }
+  Value other_tensor(std::string what) { return {Kind::kOtherTensor, keep(std::move(what))}; }
+  Value other_value(std::string what) { return {Kind::kOtherValue, keep(std::move(what))}; }
   Value object(std::string class_name) {
     size_ += sizeof(Value::Object) + class_name.size();
     return Value(&objects_.emplace_back(Value::Object{.class_name = std::move(class_name)}));
   }
+
+  /// Every storage that was referred to, in that order.
+  const std::deque<StorageEntry>& storages() const { return storages_; }
 
   /// Bytes of what was made so far, roughly. A value that is used often is made once, but what is made of it may copy
   /// it.
@@ -108,6 +149,7 @@ class Pickle {
   std::deque<std::string> texts_;
   std::deque<Value::Items> items_;
   std::deque<TensorEntry> tensors_;
+  std::deque<StorageEntry> storages_;
   std::deque<Value::Object> objects_;
 };
 

@@ -1,10 +1,12 @@
 #include "checkpoint/pt/zip_reader.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
+#include <array>
+#include <utility>
 
 #include "checkpoint/pt/crc32.h"
+#include "checkpoint/pt/inflate.h"
+#include "checkpoint/pt/zip_directory.h"
 #include "checkpoint/pt/zip_records.h"
 #include "checkpoint/safetensors_header.h"
 
@@ -12,252 +14,156 @@ namespace ddp::pt {
 namespace {
 
 using safetensors::quote_name;
+using zip::DirectoryEntry;
+using zip::EntryHeader;
+using zip::Fields;
 
-// Reads little-endian fields from `bytes`, whose end is checked.
-class Fields {
- public:
-  Fields(std::string_view bytes, const char* what) : bytes_(bytes), what_(what) {}
+// Extra fields that archivers write: times, owners, names in Unicode, alignment.
+constexpr std::array<uint16_t, 8> kKnownExtras = {0x000a, 0x5455, 0x5855, 0x6375, 0x7075, 0x7855, 0x7875, 0xd935};
 
-  template <typename Integer>
-  Integer get() {
-    Integer value{};
-    const auto piece = take(sizeof(Integer));
-    std::memcpy(&value, piece.data(), sizeof(Integer));
-    return value;
-  }
-
-  template <typename Integer>
-  void expect(Integer value) {
-    if (get<Integer>() != value) fail();
-  }
-
-  std::string_view take(uint64_t size) {
-    if (size > bytes_.size()) fail();
-    const auto piece = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return piece;
-  }
-
-  bool is_empty() const { return bytes_.empty(); }
-
-  [[noreturn]] void fail() const { throw FormatError(std::string("the zip file's ") + what_ + " is damaged"); }
-
- private:
-  std::string_view bytes_;
-  const char* what_;
+// What a local header's extra fields are.
+struct LocalExtra {
+  bool is_large = false;     // zip64 is there
+  bool has_padding = false;  // torch.save's, which tells its entries from those of other programs
+  bool has_unknown = false;  // one that no archiver is known for
 };
 
-// Where the directory is, from the end of the file.
-struct Directory {
-  uint64_t entries = 0;
-  uint64_t size = 0;
-  uint64_t position = 0;
+// One entry, with what its local header said.
+struct Located {
+  const DirectoryEntry* line = nullptr;
+  LocalExtra extra{};
+  bool repeats_line = false;  // what only torch.save keeps equal in both places is so
+  std::string_view data{};
 };
 
-Directory read_end(std::string_view file) {
-  constexpr const char* kNoZip = "this is no zip file, as torch.save writes it since PyTorch 1.6";
-  if (file.size() < zip::kEndBytes || !file.starts_with("PK\3\4")) throw FormatError(kNoZip);
-  Fields end(file.substr(file.size() - zip::kEndBytes), "end");
-  if (end.get<uint32_t>() != zip::kEndSignature) {
-    throw FormatError("the zip file has no end where it should be: it was cut short or has something appended");
-  }
-  end.expect<uint32_t>(0);  // one disk
-  const auto entries = end.get<uint16_t>();
-  end.expect<uint16_t>(entries);
-  const auto size = end.get<uint32_t>();
-  const auto position = end.get<uint32_t>();
-  end.expect<uint16_t>(0);  // no comment
-  const auto small_end = file.size() - zip::kEndBytes;
-  Directory directory{entries, size, position};
-  if (small_end < zip::kLocator64Bytes + zip::kEnd64Bytes ||
-      Fields(file.substr(small_end - zip::kLocator64Bytes), "end").get<uint32_t>() != zip::kLocator64Signature) {
-    if (directory.position + directory.size != small_end) end.fail();
-    return directory;
-  }
-
-  Fields locator(file.substr(small_end - zip::kLocator64Bytes, zip::kLocator64Bytes), "zip64 locator");
-  const auto end64 = small_end - zip::kLocator64Bytes - zip::kEnd64Bytes;
-  locator.expect(zip::kLocator64Signature);
-  locator.expect<uint32_t>(0);
-  locator.expect<uint64_t>(end64);
-  locator.expect<uint32_t>(1);
-  Fields record(file.substr(end64, zip::kEnd64Bytes), "zip64 end");
-  record.expect(zip::kEnd64Signature);
-  record.expect<uint64_t>(zip::kEnd64Bytes - 12);
-  const auto made_by = record.get<uint16_t>();
-  if (made_by != 0x031e && made_by != 45) record.fail();  // PyTorch's and Python's
-  record.expect<uint16_t>(45);
-  record.expect<uint64_t>(0);
-  Directory large;
-  large.entries = record.get<uint64_t>();
-  record.expect<uint64_t>(large.entries);
-  large.size = record.get<uint64_t>();
-  large.position = record.get<uint64_t>();
-  if (large.size > end64 || large.position != end64 - large.size) record.fail();
-  // The small record repeats what fits into it.
-  const auto repeats = [](uint64_t small, uint64_t value, uint64_t most) { return small == std::min(value, most); };
-  if (!repeats(directory.entries, large.entries, 0xffff) || !repeats(directory.size, large.size, zip::kIn64) ||
-      !repeats(directory.position, large.position, zip::kIn64)) {
-    end.fail();
-  }
-  return large;
+// Sizes and, in files above 4 GiB, the header's own position, as torch.save's miniz has it: the size in the file is not
+// known yet and 0. Other programs write both sizes, or zeros when a descriptor follows.
+bool is_zip64_content(std::string_view content, const DirectoryEntry& entry) {
+  const auto& header = entry.header;
+  Fields values(content, "entry header");
+  if (content.size() == 8) return values.get<uint64_t>() == entry.position;
+  if (content.size() != 16 && content.size() != 24) return false;
+  const auto size = values.get<uint64_t>();
+  const auto stored = values.get<uint64_t>();
+  const bool is_size = size == header.size && (stored == header.stored || stored == 0);
+  return (is_size || (size == 0 && stored == 0)) && (content.size() == 16 || values.get<uint64_t>() == entry.position);
 }
 
-// What directory and local header of an entry both say.
-struct EntryHeader {
-  uint16_t version = 0;
-  uint16_t flags = 0;
-  uint16_t method = 0;
-  uint32_t time = 0;
-  uint32_t crc32 = 0;
-  uint64_t stored = 0;
-  uint64_t size = 0;
-};
-
-EntryHeader read_common(Fields& fields) {
-  EntryHeader header;
-  header.version = fields.get<uint16_t>();
-  header.flags = fields.get<uint16_t>();
-  if ((header.flags & ~(zip::kFlagDescriptor | zip::kFlagUtf8)) != 0) {
-    throw FormatError("the zip file has an entry that is encrypted or uses other features than torch.save does");
-  }
-  header.method = fields.get<uint16_t>();
-  header.time = fields.get<uint32_t>();
-  header.crc32 = fields.get<uint32_t>();
-  header.stored = fields.get<uint32_t>();
-  header.size = fields.get<uint32_t>();
-  return header;
-}
-
-struct DirectoryEntry {
-  EntryHeader header;
-  std::string_view name;
-  uint64_t position = 0;
-  uint16_t made_by = 0;
-  uint32_t attributes = 0;
-};
-
-DirectoryEntry read_directory_entry(Fields& directory) {
-  DirectoryEntry entry;
-  directory.expect(zip::kCentralSignature);
-  entry.made_by = directory.get<uint16_t>();
-  entry.header = read_common(directory);
-  const auto name_bytes = directory.get<uint16_t>();
-  const auto extra_bytes = directory.get<uint16_t>();
-  directory.expect<uint16_t>(0);  // no comment
-  directory.expect<uint16_t>(0);  // first disk
-  directory.expect<uint16_t>(0);  // binary
-  entry.attributes = directory.get<uint32_t>();
-  entry.position = directory.get<uint32_t>();
-  entry.name = directory.take(name_bytes);
-  const auto extra = directory.take(extra_bytes);
-  auto& header = entry.header;
-  const bool needs_extra = header.size == zip::kIn64 || header.stored == zip::kIn64 || entry.position == zip::kIn64;
-  if (needs_extra != !extra.empty()) directory.fail();
-  if (needs_extra) {
-    Fields large(extra, "directory");
-    large.expect(zip::kZip64Extra);
-    large.expect(static_cast<uint16_t>(extra.size() - 4));
-    for (auto* value : {&header.size, &header.stored, &entry.position}) {
-      if (*value == zip::kIn64) *value = large.get<uint64_t>();
-    }
-    if (!large.is_empty()) large.fail();
-  }
-  // LibTorch compresses the source code in its archives, which nothing here reads.
-  const bool is_code = entry.name.find("/code/") != std::string_view::npos;
-  if (header.method != 0 && !(is_code && header.method == zip::kDeflated)) {
-    throw FormatError("the zip file has a compressed entry, " + quote_name(entry.name) + "; torch.save writes none");
-  }
-  if (header.method == 0 && header.size != header.stored) directory.fail();
-  return entry;
-}
-
-// Local extra fields: zip64 sizes and padding. Returns whether zip64 was there.
-bool check_local_extra(std::string_view extra, const EntryHeader& header) {
-  bool is_large = false;
-  Fields fields(extra, "entry header");
+LocalExtra read_local_extra(std::string_view bytes, const DirectoryEntry& entry) {
+  LocalExtra extra;
+  Fields fields(bytes, "entry header");
   while (!fields.is_empty()) {
     const auto kind = fields.get<uint16_t>();
-    auto content = fields.take(fields.get<uint16_t>());
+    const auto content = fields.take(fields.get<uint16_t>());
     if (kind == zip::kPaddingExtra) {
       const auto is_padding = [](char c) { return c == zip::kPaddingByte; };
       if (!fields.is_empty() || !std::all_of(content.begin(), content.end(), is_padding)) fields.fail();
-    } else if (kind == zip::kZip64Extra && !is_large) {
-      is_large = true;
-      Fields sizes(content, "entry header");
-      while (!sizes.is_empty()) {
-        const auto value = sizes.get<uint64_t>();
-        if (value != 0 && value != header.size && value != header.stored) fields.fail();
-      }
-    } else {
-      fields.fail();
+      extra.has_padding = true;
+    } else if (kind == zip::kZip64Extra) {
+      if (extra.is_large || !is_zip64_content(content, entry)) fields.fail();
+      extra.is_large = true;
+    } else if (std::find(kKnownExtras.begin(), kKnownExtras.end(), kind) == kKnownExtras.end()) {
+      extra.has_unknown = true;
     }
   }
-  return is_large;
+  return extra;
 }
 
-// Compares the entry at the front of `file` with its line in the directory; returns its data and the bytes it takes.
-std::pair<std::string_view, uint64_t> read_entry(std::string_view file, const DirectoryEntry& entry) {
+// Checksum and sizes once more, behind the data. The signature and the width of the sizes are left to the writer.
+bool is_descriptor(std::string_view bytes, const EntryHeader& header, const LocalExtra& extra) {
+  Fields fields(bytes, "entry");
+  const bool has_signature = bytes.size() == 16 || bytes.size() == 24;
+  const bool is_wide = bytes.size() == 20 || bytes.size() == 24;
+  if (!has_signature && !is_wide && bytes.size() != 12) return false;
+  if (extra.has_padding && (!has_signature || is_wide != extra.is_large)) return false;
+  if (has_signature && fields.get<uint32_t>() != zip::kDescriptorSignature) return false;
+  if (fields.get<uint32_t>() != header.crc32) return false;
+  for (const auto size : {header.stored, header.size}) {
+    if (is_wide ? fields.get<uint64_t>() != size : fields.get<uint32_t>() != size) return false;
+  }
+  return true;
+}
+
+// Compares the entry that takes up `bytes` with its line in the directory.
+Located read_entry(std::string_view bytes, const DirectoryEntry& entry) {
   const auto& expected = entry.header;
-  Fields fields(file, "entry header");
+  Fields fields(bytes, "entry header");
   fields.expect(zip::kLocalSignature);
-  const auto local = read_common(fields);
+  const auto local = zip::read_entry_header(fields);
   const bool has_descriptor = (local.flags & zip::kFlagDescriptor) != 0;
   const auto name_bytes = fields.get<uint16_t>();
   const auto extra_bytes = fields.get<uint16_t>();
-  if (fields.take(name_bytes) != entry.name || local.flags != expected.flags || local.time != expected.time ||
-      local.version != expected.version || local.method != expected.method) {
+  if (fields.take(name_bytes) != entry.name || local.method != expected.method || local.time != expected.time) {
     fields.fail();
   }
-  const bool is_large = check_local_extra(fields.take(extra_bytes), expected);
+  Located located{.line = &entry, .extra = read_local_extra(fields.take(extra_bytes), entry)};
+  located.repeats_line = local.flags == expected.flags && local.version == expected.version;
   const auto fits = [&](uint64_t value, uint64_t wanted) {
-    return value == wanted || (has_descriptor && value == 0) || (is_large && value == zip::kIn64);
+    return value == wanted || (has_descriptor && value == 0) || (located.extra.is_large && value == zip::kIn64);
   };
   if (!fits(local.size, expected.size) || !fits(local.stored, expected.stored) ||
       !(local.crc32 == expected.crc32 || (has_descriptor && local.crc32 == 0))) {
     fields.fail();
   }
-  const auto data = fields.take(expected.stored);
-  uint64_t bytes = zip::kLocalBytes + name_bytes + extra_bytes + expected.stored;
-  if (has_descriptor) {
-    fields.expect(zip::kDescriptorSignature);
-    fields.expect(expected.crc32);
-    for (const auto size : {expected.stored, expected.size}) {
-      if (is_large) {
-        fields.expect<uint64_t>(size);
-      } else {
-        fields.expect(static_cast<uint32_t>(size));
-      }
-    }
-    bytes += is_large ? 24 : 16;
+  // torch.save knows all of it beforehand or nothing.
+  const bool knows_nothing = local.size == 0 && local.stored == 0 && local.crc32 == 0;
+  const bool knows_all = local.size != 0 && local.stored != 0 && local.crc32 == expected.crc32;
+  if (located.extra.has_padding && has_descriptor && !knows_nothing && !knows_all) fields.fail();
+  located.data = fields.take(expected.stored);
+  const auto rest = bytes.substr(zip::kLocalBytes + name_bytes + extra_bytes + expected.stored);
+  if (has_descriptor ? !is_descriptor(rest, expected, located.extra) : !rest.empty()) {
+    throw FormatError("the zip file has bytes behind its entry " + quote_name(entry.name) + " that belong to nothing");
   }
-  return {data, bytes};
+  return located;
+}
+
+// What nothing else checks is the same in all entries of torch.save; so damage is noticed there too.
+void check_torch_entries(const zip::Directory& directory, const std::vector<Located>& entries) {
+  const auto is_torch = [](const Located& entry) { return entry.extra.has_padding; };
+  const auto first = std::find_if(entries.begin(), entries.end(), is_torch);
+  if (first == entries.end()) return;
+  const auto& model = *first->line;
+  const bool is_in_order =
+      std::is_sorted(directory.entries.begin(), directory.entries.end(),
+                     [](const auto& left, const auto& right) { return left.position < right.position; });
+  bool is_right = is_in_order && directory.is_torch_end;
+  for (const auto& entry : entries) {
+    const auto& line = *entry.line;
+    const bool is_like_model = entry.repeats_line && line.is_bare && line.made_by == model.made_by &&
+                               line.attributes == model.attributes && (line.header.flags & zip::kFlagsDeflate) == 0;
+    is_right = is_right && !entry.extra.has_unknown && (is_like_model || !is_torch(entry));
+  }
+  if (!is_right) throw FormatError("the zip file's directory is damaged");
 }
 
 }  // namespace
 
 ZipReader::ZipReader(std::string_view file) {
-  const auto directory = read_end(file);
-  if (directory.entries > directory.size / zip::kCentralBytes)
-    throw FormatError("the zip file's directory is cut short");
-  Fields lines(file.substr(directory.position, directory.size), "directory");
-  entries_.reserve(directory.entries);
-  uint64_t position = 0;
-  std::optional<DirectoryEntry> first;
-  for (uint64_t i = 0; i < directory.entries; ++i) {
-    const auto entry = read_directory_entry(lines);
-    if (!first) first = entry;
-    // Nothing checks these two fields, but every writer gives all entries the same.
-    if (entry.made_by != first->made_by || entry.attributes != first->attributes) lines.fail();
-    if (entry.position != position) {
-      throw FormatError("the zip file's entry " + quote_name(entry.name) + " is not where the one before ends");
+  const auto directory = zip::read_directory(file);
+  std::vector<const DirectoryEntry*> lines;
+  for (const auto& line : directory.entries) lines.push_back(&line);
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto* left, const auto* right) { return left->position < right->position; });
+  std::vector<Located> located;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto begin = lines[i]->position;
+    const auto end = i + 1 < lines.size() ? lines[i + 1]->position : directory.position;
+    if ((i == 0 && begin != 0) || begin > end || end > directory.position) {
+      throw FormatError("the zip file's entry " + quote_name(lines[i]->name) + " is not where the one before ends");
     }
-    const auto [data, bytes] = read_entry(file.substr(position, directory.position - position), entry);
-    position += bytes;
-    entries_.push_back(
-        {.name = entry.name, .data = data, .crc32 = entry.header.crc32, .is_compressed = entry.header.method != 0});
+    located.push_back(read_entry(file.substr(begin, end - begin), *lines[i]));
   }
-  if (position != directory.position || !lines.is_empty()) lines.fail();
+  if (lines.empty() && directory.position != 0) throw FormatError("the zip file's directory is damaged");
+  check_torch_entries(directory, located);
+
+  for (const auto& entry : located) {
+    const auto& header = entry.line->header;
+    entries_.push_back({.name = entry.line->name,
+                        .data = entry.data,
+                        .size = header.size,
+                        .crc32 = header.crc32,
+                        .is_deflated = header.method == zip::kDeflated});
+  }
   std::sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   const auto twice = std::adjacent_find(entries_.begin(), entries_.end(),
                                         [](const auto& a, const auto& b) { return a.name == b.name; });
@@ -273,10 +179,27 @@ const ZipEntry* ZipReader::find(std::string_view name) const {
 
 void ZipReader::verify() const {
   for (const auto& entry : entries_) {
-    if (!entry.is_compressed && crc32(entry.data.data(), entry.data.size()) != entry.crc32) {
+    uint32_t crc = 0;
+    if (entry.is_deflated) {
+      inflate(entry.data, entry.size, [&](std::string_view piece) { crc = crc32(piece.data(), piece.size(), crc); });
+    } else if (entry.crc32 != 0) {
+      crc = crc32(entry.data.data(), entry.data.size());
+    }
+    if (entry.crc32 != 0 && crc != entry.crc32) {
       throw FormatError("the bytes of " + quote_name(entry.name) + " are not those that were written (CRC-32)");
     }
   }
+}
+
+bool ZipReader::has_checksums() const {
+  return std::all_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.crc32 != 0 || entry.size == 0; });
+}
+
+std::string unpack(const ZipEntry& entry) {
+  std::string bytes;
+  inflate(entry.data, entry.size, [&](std::string_view piece) { bytes += piece; });
+  return bytes;
 }
 
 }  // namespace ddp::pt

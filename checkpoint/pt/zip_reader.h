@@ -1,6 +1,6 @@
-// Reads zip files of the kind that torch.save writes: uncompressed entries one after the other, each with a CRC. Every
-// byte of the file must be accounted for, so that damage anywhere is noticed. Works on bytes in memory (a mapped file);
-// no LibTorch.
+// Reads zip files of the kind that torch.load takes: as torch.save writes them, or packed anew by zip or Python's
+// zipfile. Every byte of the file must be accounted for, so that damage anywhere is noticed. Works on bytes in memory
+// (a mapped file); no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,20 @@
 namespace ddp::pt {
 
 struct ZipEntry {
-  std::string_view name;
-  std::string_view data;
-  uint32_t crc32 = 0;
-  bool is_compressed = false;  ///< source code in an archive of LibTorch's: neither read nor verified
+  std::string_view name{};
+  std::string_view data{};  ///< as it is in the file
+  uint64_t size = 0;        ///< bytes when unpacked
+  uint32_t crc32 = 0;       ///< of the unpacked bytes; 0 when the writer computed none
+  bool is_deflated = false;
 };
 
 /// Refers to `file`, which must outlive it.
 class ZipReader {
  public:
-  /// Reads the directory. Throws FormatError for compressed (but code), encrypted, repeated, overlapping or oddly named
-  /// entries, for bytes that belong to nothing, and for fields that contradict each other. Checksums are not yet
-  /// compared.
+  /// Reads the directory. Throws FormatError for encrypted, repeated, overlapping or oddly named entries, for bytes
+  /// that belong to nothing, and for fields that contradict each other. Entries of torch.save are held to what it
+  /// writes; those of other programs may have any order, alignment and extra fields, and be deflated. Checksums are not
+  /// yet compared.
   explicit ZipReader(std::string_view file);
 
   const std::vector<ZipEntry>& entries() const { return entries_; }
@@ -32,11 +34,18 @@ class ZipReader {
   /// The entry `name`, or null.
   const ZipEntry* find(std::string_view name) const;
 
-  /// Compares every entry's checksum, but for compressed ones. Throws FormatError naming the first that differs.
+  /// Compares every entry's checksum, where it has one (torch.serialization.set_crc32_options(False) writes none).
+  /// Throws FormatError naming the first that differs.
   void verify() const;
+
+  /// Whether every entry that is not empty has a checksum.
+  bool has_checksums() const;
 
  private:
   std::vector<ZipEntry> entries_;
 };
+
+/// The unpacked bytes of a deflated entry. Throws FormatError when they are damaged.
+std::string unpack(const ZipEntry& entry);
 
 }  // namespace ddp::pt

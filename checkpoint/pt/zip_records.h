@@ -24,6 +24,9 @@ inline constexpr size_t kEndBytes = 22;
 inline constexpr uint16_t kFlagDescriptor = 1 << 3;  ///< sizes and checksum follow the data
 inline constexpr uint16_t kFlagUtf8 = 1 << 11;       ///< the name is UTF-8
 
+inline constexpr uint16_t kFlagsDeflate = 3 << 1;  ///< how hard a deflated entry was packed
+
+inline constexpr uint16_t kStored = 0;
 inline constexpr uint16_t kDeflated = 8;  ///< the one compression method that is known
 
 inline constexpr uint16_t kZip64Extra = 1;

@@ -63,6 +63,15 @@ int list(const std::filesystem::path& directory, bool verify) {
   return damaged;
 }
 
+// What of a source is not in the target.
+void name_skipped(const TensorSource& source) {
+  for (const auto& [name, file] : source.files()) {
+    for (const auto& [key, what] : file.skipped) {
+      std::fprintf(stderr, "ddprun-checkpoint: skipped %s: %s\n", printable(key).c_str(), printable(what).c_str());
+    }
+  }
+}
+
 void inspect(const std::filesystem::path& path) {
   const TensorSource source(path);
   std::printf("%s: %s", path.c_str(), source.kind());
@@ -79,6 +88,9 @@ void inspect(const std::filesystem::path& path) {
     for (const auto& tensor : file.tensors) {
       std::printf("  %s  %s %s\n", printable(tensor.name).c_str(), tensor.dtype.c_str(),
                   shape_text(tensor.sizes).c_str());
+    }
+    for (const auto& [key, what] : file.skipped) {
+      std::printf("  %s  not read: %s\n", printable(key).c_str(), printable(what).c_str());
     }
     for (const auto& [key, value] : file.metadata) {
       std::printf("  metadata %s: %s\n", printable(key).c_str(), printable(value).c_str());
@@ -107,7 +119,9 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   if (convert_command->parsed()) {
-    ddp::tool::convert(TensorSource(path), target, weights_only);
+    const TensorSource source(path);
+    ddp::tool::convert(source, target, weights_only);
+    name_skipped(source);
     return 0;
   }
   if (is_directory_of_checkpoints(path)) return list(path, verify_command->parsed()) > 0 ? 1 : 0;
@@ -115,9 +129,8 @@ int main(int argc, char** argv) try {
     inspect(path);
   } else {
     const TensorSource source(path);
-    std::printf(
-        "%s: %s, verified%s\n", path.c_str(), source.kind(),
-        std::string(source.kind()) == "safetensors file" ? " (structure only: the format has no checksums)" : "");
+    std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(),
+                source.has_checksums() ? "" : " (structure only: it has no checksums)");
   }
   return 0;
 } catch (const std::exception& error) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/storage/inventory.h"
@@ -63,7 +64,6 @@ TensorSource::TensorSource(const std::filesystem::path& path) {
     kind_ = "PyTorch file";
     open_pt(std::move(bytes), path);
   } else {
-    pt::refuse_legacy(bytes.view, path);
     kind_ = "safetensors file";
     open_safetensors(std::move(bytes), path, "");
   }
@@ -71,6 +71,7 @@ TensorSource::TensorSource(const std::filesystem::path& path) {
 
 void TensorSource::open_folder(const std::filesystem::path& path) {
   kind_ = "checkpoint";
+  has_checksums_ = true;
   storage::FileSystem file_system;
   manifest_ = std::make_unique<storage::Manifest>(storage::read_manifest(file_system, path));
   storage::verify_files(file_system, path, *manifest_);
@@ -107,15 +108,26 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
 }
 
 void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& path) {
-  mapped_.push_back(bytes);
   const pt::PtFile source(std::move(bytes), path);
+  has_checksums_ = source.has_checksums();
+  owners_.push_back(source.owner());
   RawFile file;
   try {
     auto state = pt::find_state(source.root());
     file.metadata = std::move(state.metadata);
+    file.skipped = std::move(state.skipped);
+    pt::CopyAllowance allowance(source.size());
     for (const auto& [name, entry] : state.tensors) {
       auto data = source.bytes_of(entry);
-      if (!pt::is_contiguous(entry)) data = made_.emplace_back(pt::gather_elements(entry, data));
+      if (!pt::is_plain(entry)) {
+        try {
+          allowance.spend(entry);
+          data = made_.emplace_back(pt::gather_elements(entry, data));
+        } catch (const pt::FormatError& error) {
+          file.skipped.emplace(name, error.what());
+          continue;
+        }
+      }
       file.tensors.push_back({.name = name, .dtype = entry.dtype, .sizes = entry.sizes, .bytes = data});
     }
     for (const auto& [name, value] : state.scalars) {

@@ -27,6 +27,7 @@ struct RawTensor {
 struct RawFile {
   std::vector<RawTensor> tensors{};
   Metadata metadata{};
+  std::map<std::string, std::string> skipped{};  ///< names that are not read, and what they are
 };
 
 /// An opened and verified source. Throws std::runtime_error or std::system_error naming the file and what is wrong.
@@ -36,6 +37,8 @@ class TensorSource {
   explicit TensorSource(const std::filesystem::path& path);
 
   const char* kind() const { return kind_; }
+  /// Whether every byte was compared with a checksum.
+  bool has_checksums() const { return has_checksums_; }
   /// Files that hold tensors, by name; a single file has the name "".
   const std::map<std::string, RawFile>& files() const { return files_; }
   /// Of a checkpoint folder: its manifest and its trainer.json.
@@ -48,11 +51,13 @@ class TensorSource {
   void open_pt(storage::Bytes bytes, const std::filesystem::path& path);
 
   const char* kind_ = "";
+  bool has_checksums_ = false;
   std::map<std::string, RawFile> files_;
   std::unique_ptr<storage::Manifest> manifest_;
   std::string values_;
   std::vector<storage::Bytes> mapped_;
-  std::deque<std::string> made_;  // bytes of tensors that were not contiguous
+  std::vector<std::shared_ptr<void>> owners_;  // of the bytes of .pt files
+  std::deque<std::string> made_;               // bytes of tensors that were not contiguous
 };
 
 /// safetensors' name of a dtype, e.g. "F32"; nothing when that format lacks it.

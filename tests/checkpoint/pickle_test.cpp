@@ -3,8 +3,9 @@
 
 #include <limits>
 
+#include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pickler.h"
-#include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
 #include "tests/checkpoint/temporary_folder.h"
 
@@ -101,11 +102,11 @@ TEST(Pickle, MalformedProgramsAreRefusedWithTheirReason) {
   EXPECT_THAT(refusal("NNa"s), HasSubstr("no list"));
   EXPECT_THAT(refusal("NNNs"s), HasSubstr("no dict"));
   EXPECT_THAT(refusal("}(Nu"s), HasSubstr("key without a value"));
-  EXPECT_THAT(refusal("}NNs"s), HasSubstr("neither text nor an integer"));
+  EXPECT_THAT(refusal("}]Ns"s), HasSubstr("a key that is a list or a dict"));
+  EXPECT_THAT(refusal("}}Ns"s), HasSubstr("a key that is a list or a dict"));
   EXPECT_THAT(refusal("h\5"s), HasSubstr("has not given"));
   EXPECT_THAT(refusal("Nr\xff\xff\xff\xff"s), HasSubstr("out of turn"));
   EXPECT_THAT(refusal("X\xff\xff\xff\xff"s), HasSubstr("cut short"));
-  EXPECT_THAT(refusal("\x8a\x09\0\0\0\0\0\0\0\0\1."s), HasSubstr("64 bits"));
   EXPECT_THAT(refusal("NNb"s), HasSubstr("a state to something"));
   EXPECT_THAT(refusal("NQ"s), HasSubstr("no storage"));
   EXPECT_THAT(refusal("\x80\x09"s), HasSubstr("protocol"));
@@ -123,6 +124,97 @@ TEST(Pickle, ATensorWithOddNumbersIsRefused) {
   EXPECT_THAT(refusal(tensor("J\xff\xff\xff\xff\x85"s, "K\2\x85"s, "K\0"s)), HasSubstr("do not fit"));
   EXPECT_THAT(refusal(tensor("K\2\x85"s, "K\1\x85"s, "J\xff\xff\xff\xff"s)), HasSubstr("do not fit"));
   EXPECT_THAT(refusal(tensor("N\x85"s, "K\1\x85"s, "K\0"s)), HasSubstr("do not fit"));
+}
+
+TEST(Pickle, AnyHashableValueMayBeAKey) {
+  const auto pickle = unpickle("\x80\2}(\x88K\1NK\2G?\xf8\0\0\0\0\0\0K\3K\1X\1\0\0\0a\x86K\4u."s);
+  const auto& items = pickle->root.items();
+  ASSERT_EQ(items.size(), 8);
+  EXPECT_TRUE(items[0].boolean());
+  EXPECT_TRUE(items[2].is(Kind::kNone));
+  EXPECT_EQ(items[4].real(), 1.5);
+  EXPECT_TRUE(items[6].is(Kind::kTuple));
+}
+
+TEST(Pickle, IntegersOfAnySizeMayStandAmongTheValues) {
+  EXPECT_TRUE(unpickle("\x80\2\x8a\x09\0\0\0\0\0\0\0\x80\0."s)->root.is(Kind::kOtherValue));
+}
+
+// The call of torch._utils.`function` with the pickled `arguments`.
+std::string call(const std::string& function, const std::string& arguments) {
+  return "ctorch._utils\n" + function + "\n(" + arguments + "tR";
+}
+
+std::string storage(const std::string& type, const std::string& key = "0") {
+  return "(X\7\0\0\0storagectorch\n"s + type + "\nX\1\0\0\0"s + key + "X\3\0\0\0cpuK\4tQ"s;
+}
+
+// {'weight': a tensor, 'odd': `item`}
+StateDict state_with(const std::string& item) {
+  const auto weight = call("_rebuild_tensor_v2", storage("FloatStorage") + "K\0K\4\x85K\1\x85\x89}"s);
+  return find_state(unpickle("\x80\2}(X\6\0\0\0weight"s + weight + "X\3\0\0\0odd"s + item + "u.")->root);
+}
+
+TEST(Pickle, OneOddItemIsNamedAndTheOthersAreRead) {
+  const auto tensor = call("_rebuild_tensor_v2", storage("FloatStorage") + "K\0K\4\x85K\1\x85\x89}"s);
+  const auto layout = "ctorch.serialization\n_get_layout\nX\20\0\0\0torch.sparse_coo\x85R"s;
+  const std::pair<std::string, std::string> items[] = {
+      {call("_rebuild_sparse_tensor", layout + "(" + tensor + tensor + "K\4\x85\x88t"),
+       "sparse tensor (torch.sparse_coo)"},
+      {call("_rebuild_qtensor",
+            storage("QInt8Storage") + "K\0K\4\x85K\1\205ctorch\nper_tensor_affine\nK\1K\0\x87\x89}"s),
+       "quantized"},
+      {call("_rebuild_nested_tensor", tensor + tensor + tensor + tensor), "nested"},
+      {call("_rebuild_meta_tensor_no_storage", "ctorch\nfloat32\nK\4\x85K\1\x85\x89"s), "meta"},
+      {call("_rebuild_tensor_v3", storage("UntypedStorage") + "K\0K\4\x85K\1\x85\x89}ctorch\nbits8\n"s), "torch.bits8"},
+      {call("_rebuild_tensor_v2", storage("FloatStorage") + "K\0K\4\x85K\1\x85\x89}}X\3\0\0\0new\x88s"s),
+       "the mark 'new'"},
+      {storage("FloatStorage"), "a storage"},
+      {"](" + tensor + tensor + "e", "a list"},
+      {"}N" + tensor + "s", "below a key that is no text"},
+  };
+  for (const auto& [item, what] : items) {
+    const auto state = state_with(item);
+    EXPECT_EQ(state.tensors.size(), 1);
+    ASSERT_EQ(state.skipped.size(), 1) << what;
+    EXPECT_THAT(state.skipped.begin()->first, HasSubstr("odd"));
+    EXPECT_THAT(state.skipped.begin()->second, HasSubstr(what));
+  }
+  // No tensors: nobody is told.
+  for (const auto& item :
+       {"c__builtin__\ncomplex\nK\1K\2\x86R"s, "}(\x88K\1NK\2u"s, "ctorch\ndevice\nX\3\0\0\0cpu\x85R"s}) {
+    EXPECT_TRUE(state_with(item).skipped.empty());
+    EXPECT_EQ(state_with(item).tensors.size(), 1);
+  }
+}
+
+TEST(Pickle, ConjugatedAndNegatedTensorsHaveTheirOwnValues) {
+  const auto marked = [](const std::string& type, const std::string& marks) {
+    const auto pickled = call("_rebuild_tensor_v2", storage(type) + "K\0K\2\x85K\1\x85\x89}"s + marks);
+    return unpickle("\x80\2" + pickled + ".")->root.tensor();
+  };
+  const auto values = [](const std::vector<float>& from) {
+    return std::string(reinterpret_cast<const char*>(from.data()), from.size() * sizeof(float));
+  };
+  const auto conj = marked("ComplexFloatStorage", "}X\4\0\0\0conj\x88s"s);
+  EXPECT_FALSE(is_plain(conj));
+  EXPECT_EQ(gather_elements(conj, values({1, 2, 3, -4})), values({1, -2, 3, 4}));
+  const auto neg = marked("FloatStorage", "}X\3\0\0\0neg\x88s"s);
+  EXPECT_EQ(gather_elements(neg, values({1, -2})), values({-1, 2}));
+  const auto both = marked("ComplexFloatStorage", "}X\3\0\0\0neg\x88sX\4\0\0\0conj\x88s"s);
+  EXPECT_EQ(gather_elements(both, values({1, 2, 3, -4})), values({-1, 2, -3, -4}));
+  EXPECT_TRUE(is_plain(marked("FloatStorage", "}X\3\0\0\0neg\x89s"s)));
+  const auto integers = marked("ShortStorage", "}X\3\0\0\0neg\x88s"s);
+  EXPECT_EQ(gather_elements(integers, "\1\0\0\x80"s), "\xff\xff\0\x80"s);
+  EXPECT_THAT(message_of([&] { marked("FloatStorage", "}X\4\0\0\0conj\x88s"s); }), HasSubstr("do not fit"));
+}
+
+TEST(Pickle, AnExpandedTensorIsRepeatedButNotWithoutEnd) {
+  TensorEntry expanded{.storage = "0", .dtype = "int8", .sizes = {2, 3, 2}, .strides = {0, 1, 0}};
+  EXPECT_EQ(gather_elements(expanded, "abc"), "aabbccaabbcc");
+  CopyAllowance(100).spend(expanded);
+  expanded.sizes = {int64_t{1} << 40, 3, 2};
+  EXPECT_THAT(message_of([&] { CopyAllowance(100).spend(expanded); }), HasSubstr("save it with .contiguous()"));
 }
 
 TEST(Pickle, SharedContainersStayShared) {

@@ -77,8 +77,9 @@ class ToolTest(unittest.TestCase):
         pt_python.same(dict(loaded), dict(self.load(self.folder / "state_dict.pt")))
 
     def test_what_is_no_plain_tensor_file_is_refused_with_its_reason(self):
+        (self.folder / "tar.pt").write_bytes(b"\0" * 257 + b"ustar" + b"\0" * 1000)
         for name, reason in [("whole_module.pt", "Net', which is not allowed"),
-                             ("legacy.pt", "before PyTorch 1.6")]:
+                             ("tar.pt", "load it in Python with weights_only=False")]:
             result = run("verify", self.folder / name)
             self.assertEqual(result.returncode, 1)
             self.assertIn(reason, result.stderr)

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -10,6 +11,7 @@
 #include "checkpoint/pt/zip_writer.h"
 #include "tests/checkpoint/temporary_folder.h"
 #include "tests/checkpoint/text_sink.h"
+#include "tests/checkpoint/zip_forms.h"
 
 namespace ddp::pt {
 namespace {
@@ -47,6 +49,14 @@ TEST(Zip, EntriesComeBackAlignedToSixtyFourBytes) {
 
 TEST(Zip, TheChecksumIsTheUsualOne) {
   EXPECT_EQ(crc32("123456789", 9), 0xcbf43926U);
+  std::mt19937_64 random(7);
+  std::string bytes(1000, '\0');
+  for (auto& byte : bytes) byte = static_cast<char>(random());
+  for (size_t size = 0; size < 700; ++size) {
+    const auto before = static_cast<uint32_t>(random());
+    const auto* data = bytes.data() + random() % 300;
+    ASSERT_EQ(crc32(data, size, before), crc32_portable(data, size, before)) << size;
+  }
 }
 
 TEST(Zip, EveryChangedByteOfAFileIsNoticed) {
@@ -102,10 +112,117 @@ TEST(Zip, CompressedEncryptedAndRepeatedEntriesAreRefusedByName) {
     changed[directory + 2 + offset] = value;
     return message_of([&] { read_all(changed); });
   };
-  EXPECT_THAT(set(8, 8), HasSubstr("compressed"));
+  EXPECT_THAT(set(8, 12), HasSubstr("compressed in a way that torch.load does not read"));
+  EXPECT_THAT(set(8, 8), HasSubstr("compressed entry of the zip file is damaged"));
   EXPECT_THAT(set(6, 1), HasSubstr("encrypted"));
   for (auto at = file.find("data/1"); at != std::string::npos; at = file.find("data/1", at + 1)) file[at + 5] = '0';
   EXPECT_THAT(message_of([&] { read_all(file); }), HasSubstr("two entries named 'archive/data/0'"));
+}
+
+std::string torch_example(bool has_checksums) {
+  TextSink sink;
+  test::TorchZip zip(sink, has_checksums);
+  zip.add("archive/data.pkl", "a pickle");
+  zip.add("archive/data/0", std::string(200, 'x'));
+  zip.add("archive/data/1", "");
+  zip.finish();
+  return sink.text;
+}
+
+TEST(Zip, EveryChangedBitOfTorchsOwnLayoutIsNoticed) {
+  const auto file = torch_example(true);
+  EXPECT_TRUE(ZipReader(file).has_checksums());
+  read_all(file);
+  for (size_t i = 0; i < file.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      auto changed = file;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      EXPECT_THROW(read_all(changed), FormatError) << "bit " << bit << " of byte " << i;
+    }
+  }
+}
+
+TEST(Zip, AFileWithoutChecksumsIsReadAndOnlyItsDataIsUnguarded) {
+  const auto file = torch_example(false);
+  read_all(file);
+  const ZipReader reader(file);
+  EXPECT_FALSE(reader.has_checksums());
+  const auto is_data = [&](size_t i) {
+    return std::any_of(reader.entries().begin(), reader.entries().end(), [&](const auto& entry) {
+      const auto begin = static_cast<size_t>(entry.data.data() - file.data());
+      return i >= begin && i < begin + entry.data.size();
+    });
+  };
+  for (size_t i = 0; i < file.size(); ++i) {
+    if (is_data(i)) continue;
+    auto changed = file;
+    changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
+    EXPECT_THROW(read_all(changed), FormatError) << "byte " << i;
+  }
+}
+
+const std::string kUnixExtra("UT\5\0\3timeux\x0b\0\1\4\0\0\0\0\4\0\0\0\0", 24);
+// A thousand times the letter a.
+const std::string kPackedLetters("KL\x1c\x05\xa3`\x14\x0cw\0\0", 11);
+
+std::vector<test::ArchiveEntry> archived() {
+  return {
+      {.name = "run/"},
+      {.name = "run/data.pkl", .data = "a pickle", .deflated = test::deflate_block("a pickle"), .extra = kUnixExtra},
+      {.name = "run/data/0", .data = std::string(1000, 'a'), .deflated = kPackedLetters, .has_descriptor = true},
+      {.name = "run/data/1", .data = "stored", .has_descriptor = true, .is_wide = true},
+      {.name = "run/version", .data = "3\n", .extra = std::string("\x34\x12\3\0abc", 7)}};
+}
+
+TEST(Zip, WhatArchiversPackAnewIsRead) {
+  for (const bool is_reversed : {false, true}) {
+    for (const auto* comment : {"", "packed\nby hand"}) {
+      const auto file = test::archive(archived(), is_reversed, comment);
+      const ZipReader reader(file);
+      reader.verify();
+      EXPECT_TRUE(reader.has_checksums());
+      EXPECT_EQ(unpack(*reader.find("run/data.pkl")), "a pickle");
+      EXPECT_EQ(unpack(*reader.find("run/data/0")), std::string(1000, 'a'));
+      EXPECT_EQ(reader.find("run/data/1")->data, "stored");
+    }
+  }
+}
+
+TEST(Zip, DamageOfAnArchivedEntrysDataOrSizesIsNoticed) {
+  const auto file = test::archive(archived());
+  const ZipReader original(file);
+  for (size_t i = 0; i < file.size(); ++i) {
+    auto changed = file;
+    changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
+    try {
+      const ZipReader reader(changed);
+      reader.verify();
+      ASSERT_EQ(reader.entries().size(), original.entries().size());
+      for (size_t each = 0; each < reader.entries().size(); ++each) {
+        const auto contents = [](const ZipEntry& entry) {
+          return entry.is_deflated ? unpack(entry) : std::string(entry.data);
+        };
+        EXPECT_EQ(reader.entries()[each].name, original.entries()[each].name) << "byte " << i;
+        EXPECT_EQ(contents(reader.entries()[each]), contents(original.entries()[each])) << "byte " << i;
+      }
+    } catch (const FormatError&) {
+    }
+  }
+}
+
+TEST(Zip, AnEntryThatWouldUnpackToMoreThanItSaysIsRefused) {
+  auto entries = archived();
+  entries[2].data.pop_back();
+  EXPECT_THAT(message_of([&] { read_all(test::archive(entries)); }), HasSubstr("damaged"));
+  entries[2].data.assign(2000, 'a');
+  EXPECT_THAT(message_of([&] { read_all(test::archive(entries)); }), HasSubstr("damaged"));
+  entries[2].data.assign(20'000, 'a');  // more than eleven bytes can stand for
+  EXPECT_THAT(message_of([&] { ZipReader reader(test::archive(entries)); }), HasSubstr("directory is damaged"));
+}
+
+TEST(Zip, BytesBetweenEntriesBelongToOne) {
+  auto file = test::archive({{.name = "a/data.pkl", .data = "x"}, {.name = "a/data/0", .data = "y"}});
+  EXPECT_THAT(message_of([&] { read_all(file.insert(file.find("PK\1\2"), "gap")); }), HasSubstr("end is damaged"));
 }
 
 // Accepts bytes without keeping them, but for the last ones.

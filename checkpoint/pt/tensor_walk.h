@@ -1,0 +1,37 @@
+// Names the tensors below a dict as a state dict does: nested keys with dots between them. No LibTorch.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/pt/value.h"
+
+namespace ddp::pt {
+
+// A pickle can refer to one container or text many times, so that a small one describes exponentially many tensors.
+class Budget {
+ public:
+  /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
+  void spend(size_t bytes) {
+    constexpr size_t kEach = 64;
+    constexpr size_t kMost = size_t{128} << 20;  // a million tensors, or 300,000 parameters of an Adam
+    spent_ += kEach + bytes;
+    if (spent_ > kMost) throw FormatError("its containers name the same values too often");
+  }
+
+ private:
+  size_t spent_ = 0;
+};
+
+/// A dict, or the attributes of a TorchScript object; else null.
+const Value* as_dict(const Value& value);
+
+/// A dict's key as part of a name: a text, bytes or an integer.
+std::optional<std::string> key_text(const Value& key);
+
+/// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read.
+void add_tensors(const Value& value, StateDict& result, Budget& budget);
+
+}  // namespace ddp::pt

@@ -1,0 +1,95 @@
+// A model's weights beside items of a .pt file that C++ does not take: they are named, not fatal, until asked for.
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/pt/zip_writer.h"
+#include "checkpoint/tensor_files.h"
+#include "tests/checkpoint/sparse_file.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+using namespace std::string_literals;
+using test::message_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const auto kMeta = "ctorch._utils\n_rebuild_meta_tensor_no_storage\n)R"s;
+
+// Two floats from element `offset` on.
+std::string tensor(char offset) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"s +
+         "0X\3\0\0\0cpuK\4tQK"s + offset + "K\1K\2\x86K\2K\1\x86\x89}tR";
+}
+
+std::string key(const std::string& name) {
+  return "X"s + static_cast<char>(name.size()) + "\0\0\0"s + name;
+}
+
+void write_file(const std::filesystem::path& path, const std::string& content) {
+  test::SparseFile file(path);
+  pt::ZipWriter zip(file);
+  zip.add("archive/data.pkl", "\x80\2}(" + content + "u.");
+  const float values[] = {1, 2, 3, 4};
+  zip.add("archive/data/0", {reinterpret_cast<const char*>(values), sizeof(values)});
+  zip.finish();
+}
+
+torch::nn::Linear make_net() {
+  return torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false));
+}
+
+TEST(OddItems, WhatTheModelDoesNotAskForIsNamedAndPassedOver) {
+  const test::TemporaryFolder folder;
+  write_file(folder / "run.pt", key("weight") + tensor(2) + key("mask") + kMeta);
+  auto net = make_net();
+  ::testing::internal::CaptureStderr();
+  load_weights(folder / "run.pt", net);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("run.pt: not read: 'mask' (a tensor of the meta device"), HasSubstr("run.pt")));
+  EXPECT_EQ(net->weight.sum().item<float>(), 7);
+}
+
+TEST(OddItems, WhatTheModelAsksForIsAnErrorThatSaysWhatItIs) {
+  const test::TemporaryFolder folder;
+  write_file(folder / "run.pt", key("other") + tensor(0) + key("weight") + kMeta);
+  auto net = make_net();
+  EXPECT_THAT(message_of([&] { load_weights(folder / "run.pt", net); }),
+              AllOf(HasSubstr("missing 'weight' (a tensor of the meta device"), HasSubstr("does not fit the model")));
+}
+
+std::string optimizer(const std::string& params, const std::string& state) {
+  return key("optimizer") + "}(" + key("state") + state + key("param_groups") + "]}(" + key("params") + params + "uau";
+}
+
+TEST(OddItems, AnOddOptimizerKeepsNobodyFromTheWeights) {
+  const test::TemporaryFolder folder;
+  write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]Na", "}"));
+  auto net = make_net();
+  load_weights(folder / "run.pt", net);
+  EXPECT_EQ(net->weight.sum().item<float>(), 3);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group); }),
+              HasSubstr("'optimizer' (an optimizer's state in a form that is not known)"));
+}
+
+TEST(OddItems, AnOptimizersOddTensorIsAnErrorForTheOptimizerAlone) {
+  const test::TemporaryFolder folder;
+  const auto state = "}K\0}"s + key("momentum_buffer") + kMeta + "ss";
+  write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]K\0a"s, state));
+  auto net = make_net();
+  load_weights(folder / "run.pt", net);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group); }),
+              HasSubstr("momentum_buffer' cannot be read: it is a tensor of the meta device"));
+}
+
+}  // namespace
+}  // namespace ddp

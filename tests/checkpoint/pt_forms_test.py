@@ -22,7 +22,7 @@ except ImportError:
 import pt_forms
 import pt_python
 
-PROGRAM, TOOL = sys.argv.pop(), sys.argv.pop()
+TOOL, PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
 CASES = int(os.environ.get("CASES", "40"))
 warnings.filterwarnings("ignore")  # prototypes, storages
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/processes/debugger.h"
+#include "launcher/processes/socket_owners.h"
 #include "launcher/processes/start_watch.h"
 #include "launcher/processes/supervisor.h"
 #include "launcher/report/failure_hints.h"
@@ -37,6 +39,8 @@ using namespace std::chrono_literals;
 constexpr auto kLeaveTimeout = 300s;
 // How long the answer of the store may take that says whether another node failed earlier.
 constexpr auto kFailureAnswerTimeout = 1s;
+// How long the reader of the output has at least for what is left when the job ends.
+constexpr auto kReaderTime = 1s;
 
 std::string random_id() {
   std::random_device source;
@@ -84,7 +88,10 @@ class Job {
   std::optional<JobEnd> run_attempt();
   bool should_restart(const JobEnd& end) const;
   bool wait_before_restart();
-  void finish_output();
+  bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
+  void on_timeout();
+  void finish_output(const JobEnd* end);
+  bool gives_up_on_reader(const JobEnd* end, EventLoop::Clock::time_point begin) const;
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 
   const JobRequest& request_;
@@ -104,6 +111,8 @@ class Job {
   std::optional<Supervisor> supervisor_;
   std::optional<NodeGroup> group_;
   std::optional<StartWatch> start_watch_;
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
+  bool gave_up_on_reader_ = false;
   std::optional<long> out_of_memory_kills_ = out_of_memory_kills();
 
   Messages& messages() { return streams_.messages(); }
@@ -124,9 +133,13 @@ Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
 void Job::start_store() {
   environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
   if (hosts_store()) {
-    store_.emplace(loop_, messages(),
-                   store::ServerOptions{.port = static_cast<std::uint16_t>(environment_.master_port),
-                                        .loopback_only = !several_nodes()});
+    store::ServerOptions server{.port = static_cast<std::uint16_t>(environment_.master_port),
+                                .loopback_only = !several_nodes()};
+    server.on_connection = [this](std::uint16_t peer_port) {
+      return start_watch_ && start_watch_->connected(peer_port);
+    };
+    server.owners = [this] { return owners_of_connections(store_->port()); };
+    store_.emplace(loop_, messages(), std::move(server));
     environment_.master_port = store_->port();
   } else if (environment_.master_port == 0) {
     environment_.master_port = store::free_port();
@@ -210,6 +223,9 @@ void Job::watch_start() {
       [this](std::vector<int> missing) {
         supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
                                format_seconds(*options_.start_timeout) + " of --start_timeout");
+      },
+      [this] {
+        if (store_) store_->release();
       });
 }
 
@@ -233,7 +249,7 @@ void Job::leave_other_nodes(JobEnd& end) {
   if (!end.elsewhere && exit_status(end) == 0) {
     group_->leave();
     run_until(now + kLeaveTimeout,
-              [&] { return group_->has_left() || supervisor_->is_impatient() || group_->first_failure().has_value(); });
+              [&] { return group_->has_left() || is_over() || group_->first_failure().has_value(); });
   } else {
     run_until(now + kFailureAnswerTimeout, [&] { return group_->first_failure() || supervisor_->is_impatient(); });
   }
@@ -247,8 +263,30 @@ void Job::leave_other_nodes(JobEnd& end) {
   }
 }
 
-void Job::finish_output() {
-  streams_.finish_attempt([this] { return supervisor_->is_impatient(); });
+// `end` is null when the ranks were never started.
+void Job::finish_output(const JobEnd* end) {
+  const auto begin = EventLoop::Clock::now();
+  streams_.finish_attempt([&] {
+    const bool gives_up = gives_up_on_reader(end, begin);
+    gave_up_on_reader_ = gave_up_on_reader_ || gives_up;
+    return gives_up;
+  });
+}
+
+// Who reads the output may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
+// read or not, and one that has failed does not wait longer than that for a reader that takes nothing.
+bool Job::gives_up_on_reader(const JobEnd* end, EventLoop::Clock::time_point begin) const {
+  if (supervisor_->is_impatient()) return true;
+  auto deadline = begin + kReaderTime;
+  if (timed_out_at_) {
+    deadline = std::max(deadline, *timed_out_at_ + options_.grace);
+  } else if (end == nullptr || supervisor_->was_told_to_stop() || end->is_late()) {
+    deadline = std::max(deadline, supervisor_->kill_time());
+  } else if (!gave_up_on_reader_) {
+    if (exit_status(*end) == 0) return false;
+    deadline = std::max({deadline, begin + options_.grace, streams_.last_progress() + options_.grace});
+  }
+  return EventLoop::Clock::now() >= deadline;
 }
 
 // One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
@@ -265,7 +303,7 @@ std::optional<JobEnd> Job::run_attempt() {
   start_watch_.reset();
   end.attempt = attempt_;
   if (several_nodes()) leave_other_nodes(end);
-  finish_output();  // the ranks' last lines before the report
+  finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);
   add_details(end);
   events_.attempt_failed(end, attempt_);
@@ -276,20 +314,24 @@ std::optional<JobEnd> Job::run_attempt() {
 // Restarts are for failures, not for being told to stop or being late.
 bool Job::should_restart(const JobEnd& end) const {
   return attempt_ < options_.max_restarts && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
-         !end.is_late() && !supervisor_->is_impatient();
+         !end.is_late() && !is_over();
 }
 
-// False when ddprun was told to stop meanwhile.
+// False when ddprun was told to stop meanwhile, or its time was over.
 bool Job::wait_before_restart() {
-  run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return supervisor_->is_impatient(); });
-  return !supervisor_->is_impatient();
+  run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
+  return !is_over();
+}
+
+// Whatever the job is doing: running, being stopped, waiting for a restart or for who reads its output.
+void Job::on_timeout() {
+  timed_out_at_ = EventLoop::Clock::now();
+  if (supervisor_) supervisor_->stop_late("the time of --timeout was over");
 }
 
 int Job::run() {
   if (options_.timeout) {
-    loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] {
-      if (supervisor_) supervisor_->stop_late("the time of --timeout was over");
-    });
+    loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
   }
   std::optional<JobEnd> end = run_attempt();
   while (end && should_restart(*end)) {
@@ -300,7 +342,10 @@ int Job::run() {
     if (!wait_before_restart()) break;
     end = run_attempt();
   }
-  finish_output();
+  if (timed_out_at_ && end && !end->is_late() && exit_status(*end) != 0 && options_.max_restarts > 0) {
+    messages().say("the job is not restarted: the time of --timeout was over");
+  }
+  finish_output(end ? &*end : nullptr);
   if (!end) {
     if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
     if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kTimeout);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -38,6 +39,9 @@ int guard_errors(const Body& body) noexcept {
   } catch (const LaunchError& error) {
     print_line(error.what());
     return to_int(error.status());
+  } catch (const std::bad_alloc&) {
+    print_line("out of memory (ulimit -v, or the container's limit)");
+    return to_int(ExitStatus::kLauncherError);
   } catch (const std::exception& error) {
     print_line(std::string("internal error: ") + error.what());
     return to_int(ExitStatus::kLauncherError);
@@ -70,7 +74,7 @@ int print_preview(const Options& options, const std::optional<Program>& program)
   return to_int(ExitStatus::kSuccess);
 }
 
-int run_job(Options options) {
+int run_job(Options options, ProcessTitle& title) {
   if (options.mode == Options::Mode::kCheck) return print_check();
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
@@ -84,15 +88,23 @@ int run_job(Options options) {
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
-  const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
+  const TemporaryFolder error_files;  // in all of ddprun's processes, so that it goes whichever of them is killed
   const std::vector<int> stop_signals = options.stop_signals.empty() ? default_stop_signals() : options.stop_signals;
   const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
                            error_files.path()};
 
   SignalSource signals(stop_signals);
   const pid_t guardian = ::getpid();
-  const int status = run_guarded(signals, [&](Guarded guarded) {
-    return with_events(guard_errors([&] { return supervise_job(request, events, std::move(guarded)); }), events);
+  const int status = run_guarded(signals, title, [&](Guarded guarded) {
+    SupervisedEnd end;
+    const int job_status = guard_errors([&] {
+      error_files.make();
+      const int result = supervise_job(request, events, std::move(guarded));
+      end.is_settled = true;
+      return result;
+    });
+    end.exit_status = with_events(job_status, events);
+    return end;
   });
   if (::getpid() != guardian) return status;
   events.job_ended(status);  // by the guardian, as the supervising process may have been killed
@@ -101,7 +113,7 @@ int run_job(Options options) {
 
 }  // namespace
 
-int launch(std::span<const std::string> arguments) noexcept {
+int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept {
   return guard_errors([&] {
     open_missing_standard_descriptors();
     auto parsed = parse_command_line(arguments);
@@ -109,7 +121,7 @@ int launch(std::span<const std::string> arguments) noexcept {
       std::fputs(exit->text.c_str(), exit->status == 0 ? stdout : stderr);
       return exit->status;
     }
-    return run_job(std::get<Options>(std::move(parsed)));
+    return run_job(std::get<Options>(std::move(parsed)), title);
   });
 }
 

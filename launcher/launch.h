@@ -4,9 +4,11 @@
 #include <span>
 #include <string>
 
+#include "launcher/system/process_title.h"
+
 namespace launcher {
 
-// `arguments` without argv[0]. Never throws.
-int launch(std::span<const std::string> arguments) noexcept;
+// `arguments` without argv[0]; `title` is this process's. Never throws.
+int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept;
 
 }  // namespace launcher

@@ -2,8 +2,10 @@
 #include <vector>
 
 #include "launcher/launch.h"
+#include "launcher/system/process_title.h"
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  return launcher::launch(arguments);
+  launcher::ProcessTitle title(argc, argv);
+  return launcher::launch(arguments, title);
 }

@@ -166,6 +166,7 @@ Finding check_store() {
 Finding check_temporary_folder() {
   try {
     const TemporaryFolder folder;
+    folder.make();
     return {Kind::kGood, "temporary files", folder.path().substr(0, folder.path().rfind('/'))};
   } catch (const LaunchError& error) {
     return {Kind::kProblem, "temporary files", error.what()};

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -235,6 +237,27 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
     }
   }
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
+  drop_rest();
+}
+
+void OutputRelay::drop_rest() {
+  std::size_t dropped = 0;
+  for (const auto& source : sources_) {
+    int unread = 0;
+    if (source->fd && source->to != nullptr && ::ioctl(source->fd.get(), FIONREAD, &unread) == 0) {
+      dropped += static_cast<std::size_t>(unread);
+    }
+    if (source->fd) end(*source);
+  }
+  dropped += output_->drop_all();
+  if (error_output_) dropped += error_output_->drop_all();
+  if (dropped > 0) {
+    note_problem("output was lost: " + std::to_string(dropped) + " bytes were dropped, as nobody read them in time");
+  }
+}
+
+EventLoop::Clock::time_point OutputRelay::last_progress() const {
+  return std::max(output_->last_progress(), error_->last_progress());
 }
 
 }  // namespace launcher

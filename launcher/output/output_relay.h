@@ -55,8 +55,10 @@ class OutputRelay : public Messages {
   void say_block(std::string_view lines) override;
 
   // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
-  // it, or `give_up` says so.
+  // it, or `give_up` says so; the rest is dropped then and its bytes are counted.
   void finish(const std::function<bool()>& give_up);
+  // When a reader last took something.
+  EventLoop::Clock::time_point last_progress() const;
   // What went wrong first with ddprun's own output or a log file; empty when all was written. A reader that went away
   // is no error.
   const std::string& problem() const { return problem_; }
@@ -80,6 +82,7 @@ class OutputRelay : public Messages {
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_room();
+  void drop_rest();
   void note_problem(const std::string& text);
   void note_log_problem(const LogFile& file);
 

@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 // How often the disk is looked at onto which the ranks write their log files themselves.
 constexpr auto kDiskInterval = 1s;
+// How often it is asked whether to wait on for a reader.
+constexpr auto kTick = 50ms;
 
 void check_descriptors(const Options& options) {
   rlimit limit{};
@@ -56,7 +58,11 @@ std::string temporary_folder() {
 
 RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder,
                          int typed)
-    : loop_(loop), options_(options), typed_(typed), null_(::open("/dev/null", O_RDWR | O_CLOEXEC)) {
+    : loop_(loop),
+      options_(options),
+      typed_(typed),
+      null_(::open("/dev/null", O_RDWR | O_CLOEXEC)),
+      own_messages_(loop) {
   if (options_.nnodes == 1) check_input_rank(options_, options_.nproc_per_node);
   check_descriptors(options_);
   layout_.error_folder = std::move(error_folder);
@@ -87,6 +93,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
 
 RankStreams::~RankStreams() {
   if (disk_timer_) loop_.cancel(*disk_timer_);
+  if (tick_timer_) loop_.cancel(*tick_timer_);
 }
 
 PrefixTemplate RankStreams::prefix_template(const char* torchruns) const {
@@ -98,7 +105,7 @@ PrefixTemplate RankStreams::prefix_template(const char* torchruns) const {
 
 Messages& RankStreams::messages() {
   if (relay_) return *relay_;
-  return direct_;
+  return own_messages_;
 }
 
 void RankStreams::begin_attempt(int attempt, int world_size) {
@@ -189,7 +196,23 @@ void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
   disk_timer_.reset();
   if (!watched_folder_.empty()) note_full_disk(no_space_error(watched_folder_));
   if (copies_) copies_->close_readers();
-  if (relay_) relay_->finish(give_up);
+  tick();
+  if (relay_) {
+    relay_->finish(give_up);
+  } else if (const std::size_t dropped = own_messages_.finish(give_up); dropped > 0 && problem_.empty()) {
+    problem_ = "output was lost: " + std::to_string(dropped) + " bytes of ddprun's own lines were dropped";
+  }
+  loop_.cancel(*tick_timer_);
+  tick_timer_.reset();
+}
+
+// Without anything to do the loop would not come back to those who wait.
+void RankStreams::tick() {
+  tick_timer_ = loop_.call_at(EventLoop::Clock::now() + kTick, [this] { tick(); });
+}
+
+EventLoop::Clock::time_point RankStreams::last_progress() const {
+  return relay_ ? relay_->last_progress() : own_messages_.last_progress();
 }
 
 void RankStreams::describe(JobEnd& end) const {

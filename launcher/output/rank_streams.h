@@ -9,13 +9,13 @@
 
 #include "launcher/output/input_copies.h"
 #include "launcher/output/output_relay.h"
+#include "launcher/output/queued_messages.h"
 #include "launcher/output/stream_route.h"
 #include "launcher/plan/log_layout.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/line.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
@@ -48,8 +48,11 @@ class RankStreams {
   RankDescriptors add_rank(const RankPlace& place);
   // All ranks of the attempt have been added and forked; before, nothing is read.
   void all_added();
-  // To be called when no process can write any more; `give_up` ends the wait for a slow reader.
+  // To be called when no process can write any more. The reader may be slow: `give_up`, which is asked again and again,
+  // ends the wait; what nobody has read then is dropped, and counted in problem().
   void finish_attempt(const std::function<bool()>& give_up);
+  // When the reader of ddprun's output last took something.
+  EventLoop::Clock::time_point last_progress() const;
 
   // Adds each failed rank's last lines and the name of its log file.
   void describe(JobEnd& end) const;
@@ -62,6 +65,7 @@ class RankStreams {
   PrefixTemplate prefix_template(const char* torchruns) const;
   int open_stream(const RankPlace& place, Stream stream, UniqueFd& owned);
   int open_input(const RankPlace& place, UniqueFd& owned);
+  void tick();
   void watch_disk();
   void note_full_disk(int error);
 
@@ -72,13 +76,14 @@ class RankStreams {
   int attempt_ = 0;
   int world_size_ = 1;
   UniqueFd null_;
-  DirectMessages direct_;
+  QueuedMessages own_messages_;  // without a relay
   std::optional<OutputRelay> relay_;
   std::optional<InputCopies> copies_;
   std::shared_ptr<LineFilter> output_filter_;
   std::shared_ptr<LineFilter> error_filter_;
   std::string watched_folder_;  // of files that the ranks write themselves
   std::optional<EventLoop::TimerId> disk_timer_;
+  std::optional<EventLoop::TimerId> tick_timer_;
   std::string problem_;
 };
 

@@ -1,5 +1,4 @@
-// Writes to one of ddprun's own output descriptors without ever blocking the launcher, and without making the
-// descriptor non-blocking for the programs that share it.
+// Writes lines to one of ddprun's own output descriptors without ever blocking the launcher.
 #pragma once
 
 #include <functional>
@@ -7,7 +6,7 @@
 #include <string_view>
 
 #include "launcher/system/event_loop.h"
-#include "launcher/system/unique_fd.h"
+#include "launcher/system/unblocked_output.h"
 
 namespace launcher {
 
@@ -31,18 +30,19 @@ class StreamWriter {
   bool is_empty() const { return waiting() == 0; }
   // errno of the write that failed, 0 while all is well. EPIPE: nobody reads any more.
   int error() const { return error_; }
+  // When the reader last took something.
+  EventLoop::Clock::time_point last_progress() const { return last_progress_; }
+  // Forgets what waits, and returns how many bytes that was.
+  std::size_t drop_all();
 
  private:
-  enum class Kind { kFile, kOwnDescription, kSocket, kShared };
   std::size_t waiting() const { return buffer_.size() - written_; }
-  ssize_t write_some(std::string_view bytes) const;
   void watch(bool on);
   void fail(int error);
+  void clear();
 
   EventLoop& loop_;
-  int fd_;
-  UniqueFd own_;  // the same pipe or terminal opened once more, non-blocking
-  Kind kind_ = Kind::kFile;
+  UnblockedOutput output_;
   std::function<void()> on_room_;
   std::string buffer_;
   std::size_t written_ = 0;
@@ -50,6 +50,7 @@ class StreamWriter {
   char last_byte_ = '\n';
   bool watched_ = false;
   int error_ = 0;
+  EventLoop::Clock::time_point last_progress_{};
 };
 
 }  // namespace launcher

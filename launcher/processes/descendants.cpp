@@ -19,6 +19,8 @@ namespace launcher {
 namespace {
 
 constexpr std::string_view kSpace = " ";
+// Of the kernel's flags of a process: it is exiting, has written its core file, is writing it.
+constexpr std::uint64_t kEndingFlags = 0x4 | 0x8 | 0x200;
 
 // A field of the stat line; fields are separated by single spaces.
 template <typename Number>
@@ -42,15 +44,20 @@ bool skip_fields(std::string_view& text, int count) {
 }  // namespace
 
 std::optional<ProcessIdentity> parse_process_stat(std::string_view text) {
-  // pid (command) state parent ... ; the start time is field 22.
+  // pid (command) state parent group ... ; the flags are field 9, the start time is field 22.
   ProcessIdentity process;
   if (!take_number(text, process.pid) || process.pid <= 0) return std::nullopt;  // kill() reaches many with others
   const std::size_t command_end = text.rfind(") ");
   if (command_end == std::string_view::npos || text.size() < command_end + 4) return std::nullopt;
   text.remove_prefix(command_end + 2);
   process.state = text.front();
-  if (!skip_fields(text, 1) || !take_number(text, process.parent)) return std::nullopt;
-  if (!skip_fields(text, 17) || !take_number(text, process.start_time)) return std::nullopt;
+  std::uint64_t flags = 0;
+  if (!skip_fields(text, 1) || !take_number(text, process.parent) || !take_number(text, process.group) ||
+      !skip_fields(text, 3) || !take_number(text, flags) || !skip_fields(text, 12) ||
+      !take_number(text, process.start_time)) {
+    return std::nullopt;
+  }
+  process.is_ending = (flags & kEndingFlags) != 0;
   return process;
 }
 

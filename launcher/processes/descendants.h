@@ -15,7 +15,9 @@ namespace launcher {
 struct ProcessIdentity {
   pid_t pid = -1;
   pid_t parent = -1;
-  char state = '?';  // Z: ended, waiting to be reaped
+  pid_t group = -1;
+  char state = '?';        // Z: ended, waiting to be reaped
+  bool is_ending = false;  // on its way out of the kernel, perhaps writing a core file
   std::uint64_t start_time = 0;
 };
 

@@ -16,7 +16,6 @@
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/terminal_input.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/exit_status.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
 #include "launcher/system/pipe.h"
@@ -26,73 +25,119 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long killed processes may take to vanish before the guardian ends without them.
+// How long killed processes may take to vanish before they are left to the kernel.
 constexpr auto kKillPatience = 10s;
 constexpr auto kSweepInterval = 20ms;
+// How long the supervisor may take to end everything once the guardian is gone: its own patience and some more.
+constexpr auto kSupervisorPatience = 15s;
+// Without "ddprun" and without the user's program: `pkill -f train.py` should not reach it either.
+constexpr const char* kSweeperTitle = "rank-sweeper of process ";
 
-class Guardian {
+struct Keeping {
+  SignalSource& signals;
+  const char* what;                             // the child, for messages
+  pid_t child;                                  // passes on what this process is told
+  UniqueFd verdict;                             // has a byte when the child's work is settled
+  const JobCgroup* cgroup;                      // null: none
+  std::vector<ProcessIdentity> strangers = {};  // children from before the exec of ddprun: not ours to end
+};
+
+// Keeps a child, and ends what is left below this process when the child did not.
+class Keeper {
  public:
-  Guardian(SignalSource& signals, pid_t supervisor, UniqueFd terminal_writer, std::vector<ProcessIdentity> strangers,
-           const JobCgroup* cgroup)
-      : signals_(signals), supervisor_(supervisor), strangers_(std::move(strangers)), cgroup_(cgroup) {
-    loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
-    if (terminal_writer) terminal_.emplace(loop_, std::move(terminal_writer));
+  explicit Keeper(Keeping keeping) : keeping_(std::move(keeping)) {
+    loop_.add(keeping_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
   }
-  ~Guardian() { loop_.remove(signals_.fd()); }
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
+  ~Keeper() { loop_.remove(keeping_.signals.fd()); }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
 
-  int run() {
+  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on.
+  void attend_terminal(UniqueFd writer) {
+    stops_itself_ = true;
+    if (writer) terminal_.emplace(loop_, std::move(writer));
+  }
+
+  // The sweeper's: when the guardian is gone, the child ends everything, but not for ever.
+  void watch_guardian(int lifeline) {
+    loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
+      loop_.remove(lifeline);
+      loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [this] { signal_child(SIGKILL); });
+    });
+  }
+
+  SupervisedEnd run() {
     while (!end_) loop_.run_once();
-    if (end_->si_code == CLD_EXITED) return end_->si_status;
-    print_line("its supervising process was killed by " + signal_name(end_->si_status) + "; ending all ranks");
+    const bool was_killed = end_->si_code != CLD_EXITED;
+    char byte = 0;
+    if (!was_killed && ::read(keeping_.verdict.get(), &byte, 1) == 1) {
+      return {.exit_status = end_->si_status, .is_settled = true};
+    }
     end_everything();
-    return to_int(ExitStatus::kLauncherError);
+    if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
+    print_line(std::string("its ") + keeping_.what + " process was killed by " + signal_name(end_->si_status) +
+               "; all ranks have been ended");
+    return {.exit_status = to_int(ExitStatus::kLauncherError), .is_settled = true};
   }
 
  private:
   void on_signals() {
-    while (const auto info = signals_.next()) {
+    while (const auto info = keeping_.signals.next()) {
       const int number = static_cast<int>(info->ssi_signo);
       if (number == SIGCHLD) {
         reap();
         continue;
       }
-      ::kill(supervisor_, number);
+      signal_child(number);
       // The shell waits for us to stop; the supervisor goes on and stops the ranks.
-      if (number == SIGTSTP) ::kill(::getpid(), SIGSTOP);
+      if (number == SIGTSTP && stops_itself_) ::kill(::getpid(), SIGSTOP);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
   }
 
-  // Everything that ended: the supervisor, and as process 1 of a container whatever the system gave us.
+  // Once it is reaped, its number may be somebody else's.
+  void signal_child(int number) const {
+    if (!end_) ::kill(keeping_.child, number);
+  }
+
+  // Everything that ended: the child, and as process 1 of a container whatever the system gave us.
   void reap() {
     siginfo_t info{};
     while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-      if (info.si_pid == supervisor_) end_ = info;
+      if (info.si_pid == keeping_.child) end_ = info;
       info.si_pid = 0;
     }
   }
 
   bool is_stranger(const ProcessIdentity& process) const {
-    return std::any_of(strangers_.begin(), strangers_.end(), [&](const ProcessIdentity& stranger) {
+    return std::any_of(keeping_.strangers.begin(), keeping_.strangers.end(), [&](const ProcessIdentity& stranger) {
       return stranger.pid == process.pid && stranger.start_time == process.start_time;
     });
   }
 
-  // The supervisor's children became ours.
+  // Kills what is below this process, and returns how many there were.
+  std::size_t kill_everything() const {
+    if (keeping_.cgroup != nullptr) keeping_.cgroup->kill();
+    std::size_t found = 0;
+    for (const ProcessIdentity& process : processes_of_job(keeping_.cgroup)) {
+      if (is_stranger(process)) continue;
+      ++found;
+      signal_process(process, SIGKILL);
+    }
+    return found;
+  }
+
+  // The child's children became ours.
   void end_everything() {
     const auto give_up = EventLoop::Clock::now() + kKillPatience;
+    int looks_without_any = 0;
     while (EventLoop::Clock::now() < give_up) {
       reap();
-      if (cgroup_ != nullptr) cgroup_->kill();
-      std::size_t left = 0;
-      for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
-        if (is_stranger(process)) continue;
-        ++left;
-        signal_process(process, SIGKILL);
-      }
-      if (left == 0) return;
+      siginfo_t info{};
+      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && keeping_.cgroup == nullptr) return;
+      // A look can miss a process whose parent ends meanwhile.
+      looks_without_any = kill_everything() == 0 ? looks_without_any + 1 : 0;
+      if (looks_without_any == 2) return;
       bool due = false;
       loop_.call_at(EventLoop::Clock::now() + kSweepInterval, [&due] { due = true; });
       while (!due) loop_.run_once();
@@ -100,43 +145,107 @@ class Guardian {
   }
 
   EventLoop loop_;
-  SignalSource& signals_;
-  pid_t supervisor_;
-  std::vector<ProcessIdentity> strangers_;  // children from before the exec of ddprun: not ours to end
-  const JobCgroup* cgroup_;
+  Keeping keeping_;
+  bool stops_itself_ = false;
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
 
+pid_t fork_or_throw() {
+  const pid_t child = ::fork();
+  if (child < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
+  return child;
+}
+
+void tell(UniqueFd& verdict, bool is_settled) {
+  if (is_settled && ::write(verdict.get(), "", 1) < 0) return;  // then whoever reads it sweeps, and finds nothing
+}
+
+// In the sweeper's process: starts the supervisor and keeps it.
+SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
+                          const std::function<SupervisedEnd(Guarded)>& supervise) {
+  // What the supervisor leaves behind when it is killed comes to us.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
+  Pipe verdict = make_pipe(O_NONBLOCK);
+  const pid_t supervisor = fork_or_throw();
+  if (supervisor == 0) {
+    ::setpgid(0, 0);
+    title.restore();
+    verdict.reader.reset();
+    const SupervisedEnd end = supervise(std::move(guarded));
+    tell(verdict.writer, end.is_settled);
+    return end;
+  }
+  verdict.writer.reset();
+  guarded.terminal_input.reset();  // with a copy of ours open, the guardian would not see rank 0 end
+  Keeper keeper({.signals = guarded.signals,
+                 .what = "supervising",
+                 .child = supervisor,
+                 .verdict = std::move(verdict.reader),
+                 .cgroup = guarded.cgroup});
+  keeper.watch_guardian(guarded.lifeline.get());
+  return keeper.run();
+}
+
+// The same; an error is said here, as nobody else would.
+SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
+                                 const std::function<SupervisedEnd(Guarded)>& supervise) {
+  try {
+    return sweep_after(std::move(guarded), title, cgroup, supervise);
+  } catch (const std::exception& error) {
+    print_line(error.what());
+    return {};
+  }
+}
+
 }  // namespace
 
-int run_guarded(SignalSource& signals, const std::function<int(Guarded)>& supervise) {
+int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise) {
   std::vector<ProcessIdentity> strangers;
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) strangers = descendants_of(::getpid());
-  // What the supervisor leaves behind when it is killed comes to us.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
   Pipe lifeline = make_pipe();
+  Pipe verdict = make_pipe(O_NONBLOCK);
   Pipe terminal;
   if (::isatty(STDIN_FILENO) == 1) terminal = make_pipe();
 
-  const std::optional<JobCgroup> cgroup = JobCgroup::create();
-  const JobCgroup* cgroup_or_null = cgroup ? &*cgroup : nullptr;
+  std::optional<JobCgroup> cgroup = JobCgroup::plan();
+  JobCgroup* cgroup_or_null = cgroup ? &*cgroup : nullptr;
   const pid_t guardian = ::getpid();
-  const pid_t supervisor = ::fork();
-  if (supervisor < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
-  if (supervisor == 0) {
+  const pid_t guardian_group = ::getpgrp();
+  const pid_t sweeper = fork_or_throw();
+  if (sweeper == 0) {
+    title.set(kSweeperTitle + std::to_string(guardian));
     // Out of the terminal's foreground group: signals from there reach the guardian alone, so each counts once.
     ::setpgid(0, 0);
     lifeline.writer.reset();
     terminal.writer.reset();
+    verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    return supervise({signals, std::move(lifeline.reader), std::move(terminal.reader), cgroup_or_null});
+    const pid_t self = ::getpid();
+    const SupervisedEnd end = sweep_after_or_say({.signals = signals,
+                                                  .lifeline = std::move(lifeline.reader),
+                                                  .terminal_input = std::move(terminal.reader),
+                                                  .cgroup = nullptr,
+                                                  .guardian_group = guardian_group},
+                                                 title, cgroup_or_null, supervise);
+    if (::getpid() == self) tell(verdict.writer, end.is_settled);  // else this is the supervisor
+    return end.exit_status;
   }
   lifeline.reader.reset();
   terminal.reader.reset();
-  return Guardian(signals, supervisor, std::move(terminal.writer), std::move(strangers), cgroup_or_null).run();
+  verdict.writer.reset();
+  Keeper keeper({.signals = signals,
+                 .what = "sweeping",
+                 .child = sweeper,
+                 .verdict = std::move(verdict.reader),
+                 .cgroup = cgroup_or_null,
+                 .strangers = std::move(strangers)});
+  keeper.attend_terminal(std::move(terminal.writer));
+  return keeper.run().exit_status;
 }
 
 }  // namespace launcher

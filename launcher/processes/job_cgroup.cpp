@@ -35,23 +35,23 @@ std::vector<fs::path> groups_in(const std::string& folder) {
 
 }  // namespace
 
-std::optional<JobCgroup> JobCgroup::create() {
+std::optional<JobCgroup> JobCgroup::plan() {
   const auto own = own_cgroup_folder();
   if (!own || !is_delegated(*own)) return std::nullopt;
   // A process can only be started in another group by those who may write to the group above both.
   if (::access((*own + "/cgroup.procs").c_str(), W_OK) != 0) return std::nullopt;
-  std::string folder = *own + "/ddprun-" + std::to_string(::getpid());
-  if (::mkdir(folder.c_str(), 0755) != 0) return std::nullopt;
-  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) {
-    ::rmdir(folder.c_str());
-    return std::nullopt;
-  }
-  return JobCgroup(std::move(folder), std::move(fd));
+  return JobCgroup(*own + "/ddprun-" + std::to_string(::getpid()));
+}
+
+bool JobCgroup::make() {
+  if (::mkdir(folder_.c_str(), 0755) != 0) return false;
+  fd_.reset(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd_) ::rmdir(folder_.c_str());
+  return static_cast<bool>(fd_);
 }
 
 JobCgroup::~JobCgroup() {
-  if (!fd_) return;  // moved from
+  if (folder_.empty()) return;
   const std::vector<fs::path> groups = groups_in(folder_);
   for (auto group = groups.rbegin(); group != groups.rend(); ++group) ::rmdir(group->c_str());
 }

@@ -15,8 +15,11 @@ namespace launcher {
 
 class JobCgroup {
  public:
-  // Nothing where cgroups are not delegated; then parentage alone has to do.
-  static std::optional<JobCgroup> create();
+  // Chooses a name; the group is made by make(), so that all processes that have the object know it beforehand. Nothing
+  // where cgroups are not delegated; then parentage alone has to do.
+  static std::optional<JobCgroup> plan();
+  // False when the group cannot be made. Only where it was made, fork_into() can be used.
+  bool make();
   // In each process that has the object: removes the group unless somebody is still in it.
   ~JobCgroup();
   JobCgroup(JobCgroup&&) = default;
@@ -31,9 +34,9 @@ class JobCgroup {
   void kill() const;
 
  private:
-  JobCgroup(std::string folder, UniqueFd fd) : folder_(std::move(folder)), fd_(std::move(fd)) {}
+  explicit JobCgroup(std::string folder) : folder_(std::move(folder)) {}
 
-  std::string folder_;
+  std::string folder_;  // empty: moved from
   UniqueFd fd_;
 };
 

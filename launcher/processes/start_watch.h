@@ -1,5 +1,6 @@
 // Sees which ranks have reached the store, for --start_timeout: a rank has when one of its processes owns, or owned, a
-// TCP connection to the store's port. Looks at the kernel's tables from time to time until all have.
+// TCP connection to the store's port. Looks at the kernel's tables when the store accepts a connection, before anything
+// is answered on it, and from time to time until all have come.
 #pragma once
 
 #include <sys/types.h>
@@ -10,15 +11,12 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <vector>
 
+#include "launcher/processes/socket_owners.h"
 #include "launcher/system/event_loop.h"
 
 namespace launcher {
-
-// The inodes of the sockets in a table like /proc/net/tcp (or tcp6) whose other end has `port`. Pure.
-std::set<std::uint64_t> sockets_to_port(std::string_view table, std::uint16_t port);
 
 class StartWatch {
  public:
@@ -26,17 +24,28 @@ class StartWatch {
   using RunningRanks = std::function<std::map<pid_t, int>()>;
   using OnLate = std::function<void(std::vector<int> missing)>;
 
+  // What is to be done after each look.
+  using OnLooked = std::function<void()>;
+
   // After `timeout` calls `on_late` with the running ranks that were never seen, if there are any. A rank that ended
   // before needs no store. `loop` must outlive this.
   StartWatch(EventLoop& loop, std::uint16_t port, std::chrono::milliseconds timeout, RunningRanks running_ranks,
-             OnLate on_late);
+             OnLate on_late, OnLooked on_looked);
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;
   StartWatch& operator=(const StartWatch&) = delete;
 
+  // The store on this node has accepted a connection whose other end has `peer_port`. True: there will be a look, which
+  // may come too late if something is answered before.
+  bool connected(std::uint16_t peer_port);
+
  private:
   void look();
-  void look_at_families(const std::map<pid_t, int>& ranks, const std::set<std::uint64_t>& inodes);
+  void look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  void look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  bool look_at(pid_t pid, int rank, const PortsOfSockets& sockets);
+  void forget_others(const PortsOfSockets& sockets);
+  void forget_closed(const PortsOfSockets& sockets);
   std::vector<int> missing() const;
 
   EventLoop& loop_;
@@ -44,7 +53,12 @@ class StartWatch {
   EventLoop::Clock::time_point deadline_;
   RunningRanks running_ranks_;
   OnLate on_late_;
+  OnLooked on_looked_;
   std::set<int> seen_;
+  std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
+  std::set<std::uint16_t> unknown_ports_;  // of connections that the store accepted, of nobody known yet
+  std::size_t closed_unseen_ = 0;          // of those: closed before anybody could look
+  EventLoop::Clock::time_point next_look_{};
   EventLoop::Clock::time_point next_family_look_{};
   std::optional<EventLoop::TimerId> timer_;
 };

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launcher/processes/descendants.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
@@ -24,10 +25,12 @@ using namespace std::chrono_literals;
 constexpr auto kSameInterrupt = 100ms;
 // Shorter waits need no explanation.
 constexpr auto kSilentWait = 1s;
-// How often leftover processes are looked for again; their own children come to us without notice.
-constexpr auto kSweepInterval = 50ms;
-// How long a rank whose peers have lost it may take to end by itself: destructors, a core file.
-constexpr auto kCulpritPatience = 4s;
+// Leftover processes are looked for again after the first, then after pauses that grow up to the second: their own
+// children come to us without notice.
+constexpr auto kFirstSweepPause = 50ms;
+constexpr auto kLongestSweepPause = 400ms;
+// How often the other ranks are looked at while one that may have caused a failure is waited for.
+constexpr auto kCulpritInterval = 50ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
 constexpr auto kKillPatience = 10s;
 
@@ -49,7 +52,8 @@ Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, Ra
       messages_(messages),
       streams_(streams),
       options_(std::move(options)),
-      spawner_(options_.worker_start) {
+      spawner_(options_.worker_start),
+      leftovers_(guarded_.cgroup) {
   // Whatever a rank leaves behind becomes our child instead of init's, so that it can be found and ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
@@ -120,7 +124,7 @@ void Supervisor::give_terminal_to_debugged_rank() {
   const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.plan.in_terminal; });
   if (rank == ranks_.end()) return;
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
-  if (foreground != ::getpgid(::getppid())) return;  // somebody else has the terminal: then as any background job
+  if (foreground != guarded_.guardian_group) return;  // somebody else has the terminal: then as any background job
   terminal_group_ = foreground;
   ::tcsetpgrp(STDIN_FILENO, rank->process.pid);
 }
@@ -193,8 +197,8 @@ void Supervisor::on_stop_signal(int number) {
   const auto now = Clock::now();
   if (number == SIGINT || number == SIGQUIT) {
     if (first_interrupt_ && now - *first_interrupt_ > kSameInterrupt) {
-      messages_.say("interrupted again: killing all processes");
       kill_everything();
+      messages_.say("interrupted again: killed all processes");
       return;
     }
     if (!first_interrupt_) first_interrupt_ = now;
@@ -206,8 +210,8 @@ void Supervisor::on_stop_signal(int number) {
 void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
   impatient_ = true;
-  messages_.say("was killed; killing all ranks");
   kill_everything();
+  messages_.say("was killed; all ranks have been killed");
 }
 
 void Supervisor::on_rank_event(std::size_t index) {
@@ -223,9 +227,10 @@ void Supervisor::on_rank_event(std::size_t index) {
   // group.
   if (killing_) {
     ::kill(-rank.process.pid, SIGKILL);
-  } else if (stopping_ || failed) {
+  } else if (failed && !rank.told_to_stop) {  // else they have been asked with it
     ::kill(-rank.process.pid, SIGTERM);
     ::kill(-rank.process.pid, SIGCONT);
+    leftovers_.note_asked(rank.process.pid, SIGTERM);
   }
   if (rank.process.pidfd) loop_.remove(rank.process.pidfd.get());
   rank.process.pidfd.reset();
@@ -240,8 +245,7 @@ void Supervisor::on_rank_event(std::size_t index) {
   if (running_ == 0) begin_sweep();
 }
 
-// A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down. To
-// stop that one now would hide how it ends, so it gets a moment.
+// A rank that says that its peer went away is not the first to fail: its peer is, which may still be tearing down.
 void Supervisor::on_failure(const Rank& rank) {
   RankEnd& end = end_.ranks.back();
   if (!end.error) end.error = read_error_file(rank.plan.error_file);  // else it could not even be executed
@@ -250,9 +254,26 @@ void Supervisor::on_failure(const Rank& rank) {
     stop_after_failure();
     return;
   }
-  if (waits_for_culprit_) return;
-  waits_for_culprit_ = true;
-  timers_.push_back(loop_.call_at(Clock::now() + kCulpritPatience, [this] { stop_after_failure(); }));
+  const bool is_first = !culprit_.has_begun();
+  culprit_.add_victim(Clock::now(), is_vague_consequence(end));
+  if (is_first) watch_for_culprit();
+}
+
+void Supervisor::watch_for_culprit() {
+  if (stopping_ || done_) return;
+  if (!culprit_.goes_on(Clock::now(), is_somebody_ending())) {
+    stop_after_failure();
+    return;
+  }
+  timers_.push_back(loop_.call_at(Clock::now() + kCulpritInterval, [this] { watch_for_culprit(); }));
+}
+
+bool Supervisor::is_somebody_ending() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    if (!rank.running) return false;
+    const auto process = identify(rank.process.pid);
+    return (process && process->is_ending) || ::access(rank.plan.error_file.c_str(), F_OK) == 0;
+  });
 }
 
 void Supervisor::stop_after_failure() {
@@ -302,13 +323,7 @@ void Supervisor::reap_children() {
     }
     ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
   }
-  if (sweeping_ && !done_) sweep();
-}
-
-bool Supervisor::has_processes() const {
-  siginfo_t info{};
-  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) return true;
-  return guarded_.cgroup != nullptr && !guarded_.cgroup->members().empty();
+  if (sweeping_ && !leftovers_.exist()) done_ = true;
 }
 
 void Supervisor::signal_group(const Rank& rank, int signal_number) const {
@@ -341,8 +356,12 @@ void Supervisor::stop_ranks(int signal_number) {
     rank.told_to_stop = true;
     signal_group(rank, signal_number);
     signal_group(rank, SIGCONT);  // a suspended process would not notice
+    leftovers_.note_asked(rank.process.pid, signal_number);
   }
-  if (stopping_) return;
+  if (!stopping_) begin_grace();
+}
+
+void Supervisor::begin_grace() {
   stopping_ = true;
   const auto now = Clock::now();
   kill_at_ = now + options_.grace;
@@ -370,29 +389,26 @@ void Supervisor::kill_everything() {
     rank.told_to_stop = true;
     signal_group(rank, SIGKILL);
   }
-  if (guarded_.cgroup != nullptr) guarded_.cgroup->kill();
-  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup)) signal_process(process, SIGKILL);
+  leftovers_.kill();
+  sweep_pause_ = kFirstSweepPause;
 }
 
 void Supervisor::begin_sweep() {
+  if (sweeping_ || done_) return;
   sweeping_ = true;
-  if (!has_processes() || (options_.keep_daemons && !killing_)) {
+  if (!leftovers_.exist() || (options_.keep_daemons && !killing_)) {
     done_ = true;
     return;
   }
-  if (!stopping_) {
-    stopping_ = true;
-    kill_at_ = Clock::now() + options_.grace;
-    timers_.push_back(loop_.call_at(kill_at_, [this] { kill_everything(); }));
-    timers_.push_back(loop_.call_at(Clock::now() + kSilentWait, [this] { say_what_we_wait_for(); }));
-  }
+  if (!stopping_) begin_grace();
+  sweep_pause_ = kFirstSweepPause;
   sweep();
 }
 
 // All ranks are gone: end what they left behind. Runs until there is nothing any more.
 void Supervisor::sweep() {
   if (done_) return;
-  if (!has_processes()) {
+  if (!leftovers_.exist()) {
     done_ = true;
     return;
   }
@@ -401,11 +417,13 @@ void Supervisor::sweep() {
     done_ = true;
     return;
   }
-  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup)) {
-    signal_process(process, killing_ ? SIGKILL : SIGTERM);
-    signal_process(process, SIGCONT);
+  if (killing_) {
+    leftovers_.kill();
+  } else {
+    leftovers_.ask();
   }
-  timers_.push_back(loop_.call_at(Clock::now() + kSweepInterval, [this] { sweep(); }));
+  timers_.push_back(loop_.call_at(Clock::now() + sweep_pause_, [this] { sweep(); }));
+  sweep_pause_ = std::min<Clock::duration>(2 * sweep_pause_, kLongestSweepPause);
 }
 
 void Supervisor::give_up() {

@@ -14,8 +14,9 @@
 #include "launcher/output/rank_streams.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/processes/descendants.h"
+#include "launcher/processes/culprit_wait.h"
 #include "launcher/processes/guardian.h"
+#include "launcher/processes/leftovers.h"
 #include "launcher/processes/spawn.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
@@ -62,6 +63,8 @@ class Supervisor {
   int stop_signal() const { return end_.stop_signal; }
   // The same, also when a rank had failed before: then the failure counts, and stop_signal() is 0.
   bool was_told_to_stop() const { return told_to_stop_; }
+  // When what does not stop is killed, once the ranks are being stopped.
+  std::chrono::steady_clock::time_point kill_time() const { return kill_at_; }
   // After wait(): the user does not want to wait for anything any more.
   bool is_impatient() const { return impatient_; }
 
@@ -84,16 +87,18 @@ class Supervisor {
   void on_stop_signal(int number);
   void on_rank_event(std::size_t index);
   void on_failure(const Rank& rank);
+  void watch_for_culprit();
+  bool is_somebody_ending() const;
   void stop_after_failure();
   void record_end(Rank& rank, const siginfo_t& info);
   void reap_children();
   void on_guardian_gone();
 
   void stop_ranks(int signal_number);
+  void begin_grace();
   void kill_everything();
   void begin_sweep();
   void sweep();
-  bool has_processes() const;
   void signal_group(const Rank& rank, int signal_number) const;
   void give_up();
   void say_what_we_wait_for();
@@ -114,12 +119,14 @@ class Supervisor {
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got
   bool told_to_stop_ = false;
-  bool waits_for_culprit_ = false;
+  CulpritWait culprit_;
+  Leftovers leftovers_;
   bool stopping_ = false;
   bool killing_ = false;
   bool sweeping_ = false;
   Clock::time_point kill_at_{};
   std::optional<Clock::time_point> first_interrupt_;
+  Clock::duration sweep_pause_{};  // until what was left behind is looked for again
   std::vector<EventLoop::TimerId> timers_;
 };
 

@@ -81,6 +81,20 @@ std::string quote_message(const std::string& message) {
   return text;
 }
 
+// What gloo, NCCL and the store say when the other end of a connection went away, and when there is none.
+constexpr std::array<std::string_view, 6> kLostPeer = {
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe",
+    "remote process exited",     "connection was closed",    "Stop_waiting response"};
+constexpr std::array<std::string_view, 1> kNoPeer = {"Connection refused"};
+
+template <std::size_t kCount>
+bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>& signs) {
+  // Programs that write no error file say it on standard error.
+  const std::string& words = rank.error ? rank.error->message : rank.last_lines;
+  return std::any_of(signs.begin(), signs.end(),
+                     [&](std::string_view sign) { return words.find(sign) != std::string::npos; });
+}
+
 // The last line that is not blank.
 std::string_view last_line(std::string_view text) {
   const std::size_t end = text.find_last_not_of(" \t\r\n");
@@ -122,14 +136,11 @@ std::string describe_end(const RankEnd& rank) {
 }
 
 bool is_consequence(const RankEnd& rank) {
-  // What gloo, NCCL and the store say when the other end went away.
-  constexpr std::array<std::string_view, 7> kSigns = {
-      "Connection closed by peer", "Connection reset by peer", "Broken pipe",          "remote process exited",
-      "connection was closed",     "Connection refused",       "Stop_waiting response"};
-  // Programs that write no error file say it on standard error.
-  const std::string& words = rank.error ? rank.error->message : rank.last_lines;
-  return std::any_of(kSigns.begin(), kSigns.end(),
-                     [&](std::string_view sign) { return words.find(sign) != std::string::npos; });
+  return says_any_of(rank, kLostPeer) || says_any_of(rank, kNoPeer);
+}
+
+bool is_vague_consequence(const RankEnd& rank) {
+  return says_any_of(rank, kNoPeer) && !says_any_of(rank, kLostPeer);
 }
 
 std::optional<std::size_t> first_failure(const JobEnd& job) {

@@ -4,8 +4,13 @@
 #include <charconv>
 #include <utility>
 
+#include "launcher/store/wire_format.h"
+
 namespace launcher::store {
 namespace {
+
+// What the containers take for a key, a value or one who waits for a key, beside the bytes.
+constexpr std::size_t kEntryBytes = 128;
 
 constexpr std::uint8_t kReady = 0;
 constexpr std::uint8_t kNotReady = 1;
@@ -23,33 +28,96 @@ const Value& empty_value() {
 
 }  // namespace
 
+Value KeyValueStore::share(const std::shared_ptr<ChargedValue>& value) {
+  return {value, &value->bytes};
+}
+
+std::shared_ptr<KeyValueStore::ChargedValue> KeyValueStore::charged(std::string bytes) const {
+  auto value = std::make_shared<ChargedValue>(ChargedValue{.bytes = std::move(bytes)});
+  value->charge = Charge(budget_, value->bytes.capacity() + kEntryBytes);
+  return value;
+}
+
+Charge KeyValueStore::charge_key(const std::string& key) const {
+  return {budget_, key.size() + kEntryBytes};
+}
+
+// Reading and deleting must go on in a full store.
+bool KeyValueStore::has_room_for(const Request& request) const {
+  switch (request.opcode) {
+    case Opcode::kSet:
+    case Opcode::kCompareSet:
+    case Opcode::kAdd:
+    case Opcode::kWait:
+    case Opcode::kAppend:
+    case Opcode::kMultiSet:
+    case Opcode::kQueuePush:
+    case Opcode::kBarrier:
+      break;
+    default:
+      return true;
+  }
+  std::size_t needed = 0;
+  for (const std::string& key : request.keys) needed += key.size() + kEntryBytes;
+  for (const std::string& value : request.values) needed += value.capacity() + kEntryBytes;
+  return budget_->has_room(needed);
+}
+
 Value KeyValueStore::find(const std::string& key) const {
   const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : found->second;
+  return found == values_.end() ? nullptr : share(found->second.value);
 }
 
 bool KeyValueStore::is_ready(const std::string& key) const {
   if (values_.contains(key)) return true;
   const auto queue = queues_.find(key);
-  return queue != queues_.end() && !queue->second.empty();
+  return queue != queues_.end() && !queue->second.values.empty();
+}
+
+// Always a new value: replies on their way may still share the old one.
+void KeyValueStore::put(const std::string& key, std::string value) {
+  auto stored = charged(std::move(value));
+  const auto [entry, is_new] = values_.try_emplace(key);
+  entry->second.value = std::move(stored);
+  if (!is_new) return;
+  entry->second.key_charge = charge_key(key);
+  listed_keys_.reset();
 }
 
 void KeyValueStore::set(const std::string& key, std::string value, ReplySink& replies) {
-  // A new object: replies on their way may still share the old one.
-  values_[key] = std::make_shared<std::string>(std::move(value));
+  put(key, std::move(value));
   wake_all(key, replies);
 }
 
 void KeyValueStore::append(const std::string& key, const std::string& bytes, ReplySink& replies) {
-  std::shared_ptr<std::string>& value = values_[key];
-  if (!value) {
-    value = std::make_shared<std::string>(bytes);
-  } else if (value.use_count() == 1) {
-    value->append(bytes);  // in place: many small appends must not copy a large value each time
+  const auto found = values_.find(key);
+  if (found == values_.end()) {
+    put(key, bytes);
+  } else if (ChargedValue& value = *found->second.value; found->second.value.use_count() == 1) {
+    value.bytes.append(bytes);  // in place: many small appends must not copy a large value each time
+    value.charge.resize(value.bytes.capacity() + kEntryBytes);
   } else {
-    value = std::make_shared<std::string>(*value + bytes);
+    put(key, value.bytes + bytes);
   }
   wake_all(key, replies);
+}
+
+// False when there is no room for the list. Those who ask while no key changes share one.
+bool KeyValueStore::list_keys(ConnectionId to, ReplySink& replies) {
+  Value list = listed_keys_.lock();
+  if (!list) {
+    std::size_t size = sizeof(std::int64_t);
+    for (const auto& entry : values_) size += sizeof(std::int64_t) + entry.first.size();
+    if (!budget_->has_room(size)) return false;
+    std::string bytes;
+    bytes.reserve(size);
+    append_integer(bytes, static_cast<std::int64_t>(values_.size()));
+    for (const auto& entry : values_) append_text(bytes, entry.first);
+    list = share(charged(std::move(bytes)));
+    listed_keys_ = list;
+  }
+  replies.send_raw(to, list);
+  return true;
 }
 
 // Counters are kept as decimal text, where a client can also read and write them.
@@ -67,11 +135,14 @@ std::string KeyValueStore::add(const std::string& key, std::int64_t increment, s
 void KeyValueStore::wait_for(ConnectionId from, const std::vector<std::string>& keys) {
   forget(from);
   Waiter waiter{.arrival = next_arrival_++};
+  std::size_t bytes = 0;
   for (const std::string& key : keys) {
     if (is_ready(key)) continue;
     if (!waiting_for_[key].emplace(waiter.arrival, from).second) continue;  // named twice
     waiter.keys.push_back(key);
+    bytes += 2 * (key.size() + kEntryBytes);
   }
+  waiter.charge = Charge(budget_, bytes);
   waiter.missing = waiter.keys.size();
   waiters_[from] = std::move(waiter);
 }
@@ -116,7 +187,8 @@ void KeyValueStore::wake_one(const std::string& key, ReplySink& replies) {
   replies.send_u8(connection, kStopWaiting);
 }
 
-std::string KeyValueStore::handle(ConnectionId from, const Request& request, ReplySink& replies) {
+std::string KeyValueStore::handle(ConnectionId from, Request request, ReplySink& replies) {
+  if (!has_room_for(request)) return budget_->full_message();
   const auto key = [&]() -> const std::string& { return request.keys.front(); };
   switch (request.opcode) {
     case Opcode::kValidate:
@@ -125,12 +197,12 @@ std::string KeyValueStore::handle(ConnectionId from, const Request& request, Rep
       replies.send_u32(from, static_cast<std::uint32_t>(request.number));
       break;
     case Opcode::kSet:
-      set(key(), request.values[0], replies);
+      set(key(), std::move(request.values[0]), replies);
       break;
     case Opcode::kCompareSet: {
       const Value old = find(key());
       if (old ? *old == request.values[0] : request.values[0].empty()) {
-        set(key(), request.values[1], replies);
+        set(key(), std::move(request.values[1]), replies);
         replies.send_bytes(from, find(key()));
       } else {
         // torch's server answers with what was expected when there is no such key; clients rely on it.
@@ -171,6 +243,7 @@ std::string KeyValueStore::handle(ConnectionId from, const Request& request, Rep
       replies.send_i64(from, static_cast<std::int64_t>(values_.size()));
       break;
     case Opcode::kDelete:
+      listed_keys_.reset();
       replies.send_i64(from, static_cast<std::int64_t>(values_.erase(key())));
       break;
     case Opcode::kAppend:
@@ -183,35 +256,39 @@ std::string KeyValueStore::handle(ConnectionId from, const Request& request, Rep
       }
       break;
     case Opcode::kMultiSet:
-      for (std::size_t i = 0; i < request.keys.size(); ++i) set(request.keys[i], request.values[i], replies);
+      for (std::size_t i = 0; i < request.keys.size(); ++i) {
+        set(request.keys[i], std::move(request.values[i]), replies);
+      }
       break;
-    case Opcode::kQueuePush:
-      queues_[key()].push_back(make_value(request.values[0]));
+    case Opcode::kQueuePush: {
+      const auto [queue, is_new] = queues_.try_emplace(key());
+      if (is_new) queue->second.key_charge = charge_key(key());
+      queue->second.values.push_back(share(charged(std::move(request.values[0]))));
       wake_one(key(), replies);
       break;
+    }
     case Opcode::kQueuePop: {
       const auto queue = queues_.find(key());
-      const std::size_t length = queue == queues_.end() ? 0 : queue->second.size();
+      const std::size_t length = queue == queues_.end() ? 0 : queue->second.values.size();
       replies.send_i64(from, static_cast<std::int64_t>(length));  // before taking: 0 means empty
       if (length == 0) break;
-      replies.send_bytes(from, queue->second.front());
-      queue->second.pop_front();
-      if (queue->second.empty()) queues_.erase(queue);
+      replies.send_bytes(from, queue->second.values.front());
+      queue->second.values.pop_front();
+      if (queue->second.values.empty()) queues_.erase(queue);
       break;
     }
     case Opcode::kQueueLen: {
       const auto queue = queues_.find(key());
-      replies.send_i64(from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
+      replies.send_i64(from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.values.size()));
       break;
     }
     case Opcode::kListKeys:
-      replies.send_i64(from, static_cast<std::int64_t>(values_.size()));
-      for (const auto& entry : values_) replies.send_bytes(from, make_value(entry.first));
+      if (!list_keys(from, replies)) return budget_->full_message();
       break;
     case Opcode::kBarrier: {
       std::int64_t arrived = 0;
       if (std::string problem = add(key(), 1, arrived); !problem.empty()) return problem;
-      values_[key()] = std::make_shared<std::string>(std::to_string(arrived));
+      put(key(), std::to_string(arrived));
       if (arrived >= request.number) {
         wake_all(key(), replies);
         replies.send_u8(from, kStopWaiting);
@@ -219,7 +296,8 @@ std::string KeyValueStore::handle(ConnectionId from, const Request& request, Rep
         forget(from);
         const std::uint64_t arrival = next_arrival_++;
         waiting_for_[key()].emplace(arrival, from);
-        waiters_[from] = Waiter{.arrival = arrival, .missing = 1, .keys = {key()}};
+        waiters_[from] = Waiter{
+            .arrival = arrival, .missing = 1, .keys = {key()}, .charge = {budget_, 2 * (key().size() + kEntryBytes)}};
       }
       break;
     }

@@ -1,5 +1,6 @@
 #include "launcher/store/request_parser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/store/wire_format.h"
@@ -81,6 +82,7 @@ bool RequestParser::begin_request() {
   field_ = 0;
   items_ = 0;
   request_bytes_ = 0;
+  received_bytes_ = 0;
   length_.reset();
   in_request_ = true;
   return true;
@@ -106,11 +108,19 @@ bool RequestParser::parse_bytes(std::vector<std::string>& target, std::size_t li
     if (request_bytes_ > limits_.max_request_bytes) {
       return fail("a request of more than " + std::to_string(limits_.max_request_bytes) + " bytes");
     }
+    target.emplace_back();
+    received_bytes_ += sizeof(std::string);
     length_ = length;
   }
-  if (unread().size() < *length_) return false;
-  target.emplace_back(unread().substr(0, *length_));
-  position_ += *length_;
+  // A string grows as its bytes come, up to its exact length: never to more than twice what was received.
+  std::string& text = target.back();
+  const std::string_view part = unread().substr(0, *length_ - text.size());
+  const std::size_t needed = text.size() + part.size();
+  if (needed > text.capacity()) text.reserve(std::min<std::size_t>(*length_, 2 * needed));
+  text.append(part);
+  position_ += part.size();
+  received_bytes_ += part.size();
+  if (text.size() < *length_) return false;
   length_.reset();
   return true;
 }

@@ -62,6 +62,8 @@ class RequestParser {
   std::optional<Request> next();
   // What was wrong with the bytes; empty while all is well.
   const std::string& error() const { return error_; }
+  // About what it keeps of requests that are not complete.
+  std::size_t held_bytes() const { return buffer_.capacity() + (in_request_ ? received_bytes_ : 0); }
 
  private:
   enum class Field { kKey, kValue, kInt64, kUint32, kCount, kEnd };
@@ -85,7 +87,8 @@ class RequestParser {
   std::size_t field_ = 0;                // fields that are complete
   std::uint64_t items_ = 1;              // keys, or key-value pairs
   std::optional<std::uint64_t> length_;  // of the string being read
-  std::size_t request_bytes_ = 0;
+  std::size_t request_bytes_ = 0;        // announced
+  std::size_t received_bytes_ = 0;       // with what a string costs beyond its characters
 };
 
 }  // namespace launcher::store

@@ -1,11 +1,15 @@
 // The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
-// not take its replies, and closes connections that do not speak the protocol.
+// not take its replies, closes connections that do not speak the protocol or ask for more memory than there is, and
+// keeps places for the job's own processes.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "launcher/store/key_value_store.h"
+#include "launcher/store/memory_budget.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -24,6 +29,12 @@ namespace launcher::store {
 struct ServerOptions {
   std::uint16_t port = 0;     // 0: the kernel chooses a free one
   bool loopback_only = true;  // else every address of this machine, IPv6 and IPv4
+  // Called with the port of the other end when a connection was accepted. True: nothing is read from it, and so nothing
+  // answered, before release().
+  std::function<bool(std::uint16_t peer_port)> on_connection{};
+  // Which process of this job has the other end of each connection, by that end's port. Asked when descriptors run out
+  // and a connection has to go.
+  std::function<std::map<std::uint16_t, pid_t>()> owners{};
 };
 
 // A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
@@ -33,7 +44,7 @@ std::uint16_t free_port();
 class StoreServer : private ReplySink {
  public:
   // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.
-  StoreServer(EventLoop& loop, Messages& messages, const ServerOptions& options);
+  StoreServer(EventLoop& loop, Messages& messages, ServerOptions options);
   ~StoreServer() override;
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -45,18 +56,24 @@ class StoreServer : private ReplySink {
     return value ? *value : std::string();
   }
   std::size_t connections() const { return connections_.size(); }
+  // Reads from the connections that on_connection wanted to be held.
+  void release();
 
  private:
   struct Connection;
   using Connections = std::unordered_map<ConnectionId, std::unique_ptr<Connection>>;
 
   void accept_all();
+  void add_connection(UniqueFd fd, std::uint16_t peer_port);
   void pause_accepting();
-  bool drop_oldest_stranger();
+  bool make_room();
+  void find_owners();
   void on_event(ConnectionId id, std::uint32_t events);
+  void serve(ConnectionId id, Connection& connection, std::uint32_t events);
   void read_some(Connection& connection);
   void answer_requests(ConnectionId id, Connection& connection);
   void write_some(Connection& connection);
+  void charge(Connection& connection);
   void update_interest(Connection& connection);
   void refuse(Connection& connection, const std::string& reason);
   void close(ConnectionId id);
@@ -66,17 +83,21 @@ class StoreServer : private ReplySink {
   void send_u32(ConnectionId to, std::uint32_t value) override;
   void send_i64(ConnectionId to, std::int64_t value) override;
   void send_bytes(ConnectionId to, const Value& value) override;
+  void send_raw(ConnectionId to, const Value& bytes) override;
   void flush_woken();
 
   EventLoop& loop_;
   Messages& messages_;
+  ServerOptions options_;
   int descriptor_limit_;
   std::size_t capacity_ = std::numeric_limits<std::size_t>::max();  // connections that the descriptors suffice for
   UniqueFd listener_;
   std::uint16_t port_ = 0;
   ConnectionId next_id_ = 0;
+  std::shared_ptr<MemoryBudget> budget_;
   Connections connections_;
-  KeyValueStore store_;
+  KeyValueStore store_{budget_};
+  std::vector<ConnectionId> held_;
   std::vector<ConnectionId> woken_;  // have replies that were not written yet
   std::size_t refusals_ = 0;
   std::optional<EventLoop::TimerId> pause_;

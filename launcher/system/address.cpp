@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<SocketAddress>);
 
 constexpr std::size_t kMaxAddresses = 64;
+constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which older C libraries do not name
 
 // Runs in the helper process.
 void write_addresses(const std::string& host, std::uint16_t port, int fd) {
@@ -51,9 +53,13 @@ AddressLookup::AddressLookup(EventLoop& loop, const std::string& host, std::uint
   if (helper_ < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
   if (helper_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
     if (::getppid() == launcher) write_addresses(host, port, pipe.writer.get());
     ::_exit(0);
   }
+  pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, helper_, 0)));
   answer_ = std::move(pipe.reader);
   ::fcntl(answer_.get(), F_SETFL, O_NONBLOCK);
   loop_.add(answer_.get(), EPOLLIN, [this](std::uint32_t) { read(); });
@@ -67,9 +73,13 @@ void AddressLookup::finish() {
   if (helper_ < 0) return;
   loop_.remove(answer_.get());
   answer_.reset();
-  ::kill(helper_, SIGKILL);
-  ::waitpid(helper_, nullptr, 0);
   helper_ = -1;
+  // Whoever reaps all children may have reaped it: by its number somebody else could be hit. Without a pidfd it is left
+  // to that reaper, and ends by itself: nobody reads its answer.
+  if (!pidfd_ || ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0) != 0) return;
+  siginfo_t info{};
+  ::waitid(kByPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED);
+  pidfd_.reset();
 }
 
 void AddressLookup::read() {

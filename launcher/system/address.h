@@ -33,6 +33,7 @@ class AddressLookup {
   EventLoop& loop_;
   std::function<void(std::vector<SocketAddress>)> done_;
   pid_t helper_ = -1;  // the process that asks the resolver
+  UniqueFd pidfd_;     // of it; empty where the kernel or the container has no pidfd_open
   UniqueFd answer_;
   std::string bytes_;
 };

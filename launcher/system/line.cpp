@@ -4,9 +4,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string>
 
+#include "launcher/system/unblocked_output.h"
+
 namespace launcher {
+namespace {
+
+// For a reader that is busy; one that has stopped must not stop us.
+constexpr auto kPatience = std::chrono::seconds(1);
+
+}  // namespace
 
 void print_line(std::string_view text) {
   std::string line = "ddprun: ";
@@ -16,14 +25,16 @@ void print_line(std::string_view text) {
 }
 
 void print_block(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+  const UnblockedOutput output(STDERR_FILENO);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!text.empty() && output.error() == 0) {
+    const ssize_t written = output.write(text);
     if (written > 0) {
-      text.remove_prefix(static_cast<size_t>(written));
+      text.remove_prefix(static_cast<std::size_t>(written));
     } else if (written < 0 && errno == EAGAIN) {
-      // Somebody made the terminal or pipe non-blocking. Wait a little, but a reader that stopped must not stop us.
-      pollfd poll_fd{STDERR_FILENO, POLLOUT, 0};
-      if (::poll(&poll_fd, 1, 1000) <= 0) return;
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      pollfd room{output.fd(), POLLOUT, 0};
+      if (left.count() <= 0 || (::poll(&room, 1, static_cast<int>(left.count())) <= 0 && errno != EINTR)) return;
     } else if (written < 0 && errno != EINTR) {
       return;
     }

@@ -1,4 +1,5 @@
-// Writes ddprun's own messages: each is one write to standard error, so lines of several processes do not mix.
+// Writes ddprun's own messages: each is one write to standard error, so lines of several processes do not mix. A reader
+// that takes nothing for a second loses the rest: no message is worth a process that stays.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,5 @@
-// A folder that lives as long as the object, for the workers' error files.
+// A folder that lives as long as the object, for the workers' error files. Its name is chosen before it is made: every
+// process that has the object removes the folder, whichever of them is killed in between.
 #pragma once
 
 #include <string>
@@ -7,11 +8,14 @@ namespace launcher {
 
 class TemporaryFolder {
  public:
-  // Made in TMPDIR or /tmp. Throws LaunchError when that is impossible.
+  // Chooses a name in TMPDIR or /tmp that nobody else has.
   TemporaryFolder();
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  // Throws LaunchError when it cannot be made.
+  void make() const;
   const std::string& path() const { return path_; }
 
  private:

@@ -4,6 +4,7 @@ the report's details."""
 import os
 import resource
 import signal
+import time
 
 from harness import LauncherTest, main, shell, wait_until
 
@@ -126,6 +127,26 @@ class Culprit(LauncherTest):
         self.assertEqual(status, 1, err)
         self.assertIn("rank 1 was stopped by ddprun", err)
         self.assert_nothing_left(job)
+
+    REFUSED = "echo 'ConnectionRefusedError: [Errno 111] Connection refused' >&2; exit 3"
+
+    def test_a_refused_connection_of_one_alone_stops_the_others_soon(self):
+        begin = time.monotonic()
+        status, _, err = self.run_job("-n", "4", *shell(f"[ $RANK = 2 ] && {{ {self.REFUSED}; }}\nexec sleep 1000"))
+        self.assertEqual(status, 3, err)
+        self.assertIn("rank 2 failed first", err)
+        self.assertLess(time.monotonic() - begin, 3.5)  # half a second on a quiet machine
+
+    def test_a_refused_connection_waits_for_one_that_has_written_down_its_failure(self):
+        script = f"""
+            if [ $RANK = 1 ]; then
+                echo '{{"message": "the cause"}}' > "$TORCHELASTIC_ERROR_FILE"; : > written; sleep 1.5; exit 7
+            fi
+            while [ ! -e written ]; do sleep 0.01; done
+            {self.REFUSED}"""
+        status, _, err = self.run_job("-n", "2", *shell(script))
+        self.assertEqual(status, 7, err)
+        self.assertIn("rank 1 failed first", err)
 
     def test_a_failure_of_another_kind_stops_all_at_once(self):
         script = f"[ $RANK = 2 ] && exec sleep 1000\n[ $RANK = 1 ] || {{ {self.VICTIM}; }}\n: > closed; sleep 0.5; exit 6"

@@ -82,8 +82,11 @@ class Job:
                         found.append(member)
         return found
 
+    def sweeper(self):
+        return wait_until(lambda: self.children_of(self.process.pid), "the sweeping process")[0]
+
     def supervisor(self):
-        return wait_until(lambda: self.children_of(self.process.pid), "the supervising process")[0]
+        return wait_until(lambda: self.children_of(self.sweeper()), "the supervising process")[0]
 
     def signal(self, number):
         os.kill(self.process.pid, number)

@@ -61,6 +61,34 @@ sys.exit(40 + struct.unpack("<q", data)[0])
         wait_until(lambda: job.process.poll() is not None or job.signal(signal.SIGTERM), "ddprun's end")
         self.assertEqual(job.finish()[0], 3)
 
+    def test_a_time_limit_ends_the_wait_before_a_restart(self):
+        begin = time.monotonic()
+        status, _, err = self.run_job("--max-restarts", "1", "--restart-backoff", "1000", "--timeout", "0.5",
+                                      *shell("echo x >> runs; exit 4"))
+        self.assertEqual((status, self.read("runs")), (4, "x\n"), err)
+        self.assertIn("not restarted: the time of --timeout was over", err)
+        self.assertLess(time.monotonic() - begin, 10)
+
+    def test_a_time_limit_that_ends_while_a_failed_attempt_is_being_stopped_counts(self):
+        script = """
+            echo x >> runs.$RANK
+            [ $RANK = 0 ] && { while [ ! -e ready ]; do sleep 0.01; done; exit 4; }
+            trap ': > told' TERM; : > ready
+            while [ ! -e finish ]; do sleep 0.01; done; exit 0"""
+        begin = time.monotonic()
+        job = self.start("-n", "2", "--max-restarts", "3", "--timeout", "2", *shell(script))
+        self.wait_for_files("told")
+        wait_until(lambda: time.monotonic() - begin > 2.5, "the end of the time")
+        self.write("finish", "")
+        status, _, err = job.finish()
+        self.assertEqual((status, self.read("runs.0")), (4, "x\n"), err)
+        self.assertIn("not restarted: the time of --timeout was over", err)
+
+    def test_a_time_limit_counts_in_a_later_attempt(self):
+        status, _, err = self.run_job("--max-restarts", "1", "--timeout", "1",
+                                      *shell("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec sleep 1000; exit 4"))
+        self.assertEqual(status, 124, err)
+
     def test_the_leftovers_of_an_attempt_are_gone_before_the_next(self):
         script = """
             if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -83,6 +84,117 @@ class Leftovers(LauncherTest):
         os.kill(supervisor, signal.SIGKILL)
         wait_until(lambda: not any(is_running(rank) for rank in ranks), "the ranks' end")
         job.signal(signal.SIGKILL)
+
+    def test_after_kill_9_of_the_sweeping_process(self):
+        job = self.family("sleep 1000", family=STUBBORN_FAMILY)
+        os.kill(job.sweeper(), signal.SIGKILL)
+        status, _, err = job.finish()
+        self.assertEqual(status, 125)
+        self.assertIn("killed by SIGKILL", err)
+        self.assert_nothing_left(job)
+
+    def all_killed_of(self, find):
+        """Kills what `find` selects of ddprun's processes at once: nothing stays, the scratch folder neither."""
+        scratch = self.path("scratch")
+        os.makedirs(scratch, exist_ok=True)
+        job = self.start("-n", "2", *shell(STUBBORN_FAMILY + "sleep 1000"), environment={"TMPDIR": scratch})
+        self.wait_for_files("ready.0", "ready.1")
+        own = [job.process.pid, job.sweeper(), job.supervisor()]
+        self.assertEqual(len(os.listdir(scratch)), 1)
+        chosen = find(own)
+        self.assertTrue(chosen)
+        for pid in own:  # so that they die together
+            os.kill(pid, signal.SIGSTOP)
+        for pid in chosen:
+            os.kill(pid, signal.SIGKILL)
+        for pid in set(own) - set(chosen):
+            os.kill(pid, signal.SIGCONT)
+        if job.process.pid in chosen:
+            job.process.wait()
+        else:
+            self.assertEqual(job.process.wait(PATIENCE), 125)
+        wait_until(lambda: not job.members() and os.listdir(scratch) == [], "the end of all processes and of the folder")
+        for name in ("ready", "child", "setsid", "daemon"):
+            for rank in (0, 1):
+                os.remove(self.path(f"{name}.{rank}"))
+        return len(chosen)
+
+    def test_after_kill_9_of_any_two_processes_of_ddprun_at_once(self):
+        for spared in range(3):
+            self.all_killed_of(lambda own, spared=spared: own[:spared] + own[spared + 1:])
+
+    def test_no_name_kills_all_processes_of_ddprun(self):
+        def shows(pid, file, text):
+            with open(f"/proc/{pid}/{file}", encoding="utf-8") as shown:
+                return text in shown.read()
+
+        def named(own, file, text):
+            return [pid for pid in own if shows(pid, file, text)]
+
+        self.assertEqual(self.all_killed_of(lambda own: named(own, "comm", "ddprun")), 2)       # killall ddprun
+        self.assertEqual(self.all_killed_of(lambda own: named(own, "cmdline", "ddprun")), 2)    # pkill -f ddprun
+        self.assertEqual(self.all_killed_of(lambda own: named(own, "cmdline", "setsid")), 2)    # pkill -f PROGRAM
+
+    def test_each_leftover_is_asked_once_and_killed_after_the_grace_time(self):
+        # One in the rank's group, one in a session of its own; and others that end while these stay.
+        program = self.write("helper.py", """
+import os, signal, sys, time
+name = sys.argv[1]
+def count(number, frame):
+    with open(f"{name}.asked", "a") as file:
+        file.write(f"{signal.Signals(number).name}\\n")
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, count)
+open(f"{name}.ready", "w").close()
+end = time.monotonic() + 100
+while time.monotonic() < end:
+    time.sleep(0.01)
+""")
+        script = f"""
+            python3 {program} group.$RANK & setsid python3 {program} session.$RANK &
+            for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'trap "" TERM; while [ ! -e go ]; do sleep 0.01; done; sleep 0.$0' $i & done
+            while [ ! -e group.$RANK.ready ] || [ ! -e session.$RANK.ready ]; do sleep 0.01; done
+            : > ready.$RANK
+            while [ ! -e go ]; do sleep 0.01; done
+            """
+        ends = (("exit 0", None, 0), ("[ $RANK = 0 ] && exit 5; exec sleep 1000", None, 5),
+                ("exec sleep 1000", signal.SIGTERM, 128 + signal.SIGTERM))
+        for end, number, status in ends:
+            job = self.start("-n", "2", "--grace", "1", *shell(script + end))
+            self.wait_for_files("ready.0", "ready.1")
+            self.write("go", "")
+            if number is not None:
+                job.signal(number)
+            self.assertEqual(job.finish()[0], status)
+            self.assert_nothing_left(job)
+            for name in ("group.0", "group.1", "session.0", "session.1"):
+                self.assertEqual(self.read(name + ".asked"), "SIGTERM\n", name)
+                os.remove(self.path(name + ".asked"))
+                os.remove(self.path(name + ".ready"))
+            for name in ("go", "ready.0", "ready.1"):
+                os.remove(self.path(name))
+
+    def test_background_jobs_that_ignore_interrupts_do_not_use_up_the_grace_time(self):
+        # A shell without a terminal starts them so: SIGINT alone never ends them.
+        job = self.start("-n", "2", "--grace", "1000", *shell("sleep 1000 & : > ready.$RANK; wait"))
+        self.wait_for_files("ready.0", "ready.1")
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.finish()[0], 128 + signal.SIGINT)
+        self.assert_nothing_left(job)
+
+    @unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers reserve address space")
+    def test_after_an_internal_error_of_the_supervising_process(self):
+        job = self.family("while [ ! -e fail ]; do sleep 0.01; done\necho x > $TORCHELASTIC_ERROR_FILE; exit 5", family=STUBBORN_FAMILY)
+        supervisor = job.supervisor()
+        with open(f"/proc/{supervisor}/status", encoding="ascii") as file:
+            size = int(next(line for line in file if line.startswith("VmSize")).split()[1]) << 10
+        # It cannot even read an error file any more.
+        resource.prlimit(supervisor, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+        self.write("fail", "")
+        status, _, err = job.finish()
+        self.assertEqual(status, 125, err)
+        self.assertIn("out of memory", err)
+        self.assert_nothing_left(job)
 
     def test_processes_from_before_ddprun_are_not_touched(self):
         # A shell's background job is a child of the process that becomes ddprun.

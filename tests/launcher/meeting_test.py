@@ -1,5 +1,6 @@
 """Who hosts the store, and ranks that never reach it."""
 
+import os
 import socket
 import time
 
@@ -45,6 +46,40 @@ class StartTimeout(LauncherTest):
         # Well past the timeout both still run.
         wait_until(lambda: time.monotonic() - begin > 4.5, "the timeout's end")
         self.assertIsNone(job.process.poll())
+
+    # Clients that are gone before anybody looks at the kernel's tables from time to time.
+    SHORT = """
+import os, socket, struct, sys, time
+how, count = sys.argv[1], int(sys.argv[2])
+for _ in range(count):
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as store:
+        if how == "ask":
+            store.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + struct.pack("<BI", 13, 7))
+            assert store.recv(4) == struct.pack("<I", 7)
+open("came." + os.environ["RANK"], "w")
+"""
+
+    def test_ranks_that_use_the_store_for_a_moment_have_come(self):
+        self.write("short.py", self.SHORT + "import signal\nsignal.pause()\n")
+        for how in ("ask", "leave"):
+            script = f"[ $RANK -lt 2 ] || exec python3 short.py {how} 1\npython3 short.py {how} 1; :"
+            begin = time.monotonic()
+            job = self.start("-n", "4", "--start-timeout", "4", *shell(script))
+            came = [f"came.{rank}" for rank in range(4)]
+            self.wait_for_files(*came)
+            wait_until(lambda begin=begin: time.monotonic() - begin > 4.5, "the timeout's end")
+            self.assertIsNone(job.process.poll(), how)
+            job.clean_up()
+            for name in came:
+                os.remove(self.path(name))
+
+    def test_one_rank_that_comes_often_does_not_stand_for_another(self):
+        self.write("short.py", self.SHORT)
+        status, _, err = self.run_job("-n", "2", "--start-timeout", "3", *shell(
+            "[ $RANK = 0 ] && python3 short.py ask 10\nexec sleep 1000"))
+        self.assertEqual(status, 124, err)
+        self.assertIn("rank 1 had not reached the store", err)
+        self.wait_for_files("came.0")
 
     def test_without_the_option_nobody_needs_the_store(self):
         self.assertEqual(self.run_job("-n", "2", "true")[0], 0)

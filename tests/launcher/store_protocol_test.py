@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import time
+import unittest
 
 from harness import LauncherTest, main, shell, wait_until
 
@@ -232,6 +233,60 @@ class StoreProtocol(LauncherTest):
         self.assertEqual(other.get(b"/none"), b"")
         self.finish()
 
+    def test_lists_of_keys_that_nobody_reads_cost_no_memory(self):
+        client = self.connect()
+        names = [b"/%05d" % i + b"k" * 994 for i in range(20000)]
+        for begin in range(0, len(names), 1000):
+            part = names[begin:begin + 1000]
+            client.send(struct.pack("<BQ", MULTI_SET, len(part)) + b"".join(text(name) + text(b"") for name in part))
+        self.assertTrue(client.ping())
+        before = self.memory("VmRSS")
+        lazy = [self.connect() for _ in range(40)]
+        for other in lazy:
+            other.send(struct.pack("<B", LIST_KEYS) * 40)
+        for _ in range(3):
+            client.send(struct.pack("<B", NUM_KEYS))
+            self.assertEqual(client.integer(), len(names))
+        self.assertLess(self.memory("VmRSS") - before, 64 << 10)
+        for _ in range(2):
+            self.assertEqual(sorted(lazy[7].text() for _ in range(lazy[7].integer())), names)
+        self.finish()
+
+    def test_a_new_key_is_in_the_next_list(self):
+        client, lazy = self.connect(), self.connect()
+        value = struct.pack("<B", LIST_KEYS)
+        for number in range(3):
+            client.set(b"/%d" % number + b"k" * 1000, b"")
+            self.assertTrue(client.ping())
+            lazy.send(value)
+            self.assertEqual(lazy.integer(), number + 1)
+            for _ in range(number + 1):
+                lazy.text()
+        client.send(struct.pack("<B", DELETE) + text(b"/1" + b"k" * 1000))
+        self.assertEqual(client.integer(), 1)
+        lazy.send(value)
+        self.assertEqual({lazy.text()[:2] for _ in range(lazy.integer())}, {b"/0", b"/2"})
+        self.finish()
+
+    @unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers reserve address space")
+    def test_out_of_memory_closes_the_connection_that_asked(self):
+        client, other = self.connect(), self.connect()
+        client.set(b"/kept", b"value")
+        self.assertTrue(client.ping())
+        limit = (self.memory("VmSize") << 10) + (24 << 20)
+        resource.prlimit(self.job.supervisor(), resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        try:
+            client.set(b"/large", bytes(60 << 20))
+            self.assertTrue(client.is_closed())
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        self.assertEqual(other.get(b"/kept"), b"value")
+        other.set(b"/small", b"x" * (1 << 20))
+        self.assertTrue(other.ping())
+        err = self.finish()
+        self.assertIn("not enough memory", err)
+        self.assertEqual(err.count("closed the connection"), 1, err)
+
     def test_replies_held_back_arrive_when_the_client_reads_again(self):
         client = self.connect()
         value = os.urandom(1 << 20) * 3
@@ -290,13 +345,32 @@ class StoreProtocol(LauncherTest):
         self.finish()
 
 
+# A client in a rank, without a library.
+RANK_CLIENT = """
+import os, socket, struct, sys, time
+def connect():
+    store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=15)
+    store.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
+    return store
+def ping(store):
+    store.sendall(struct.pack("<BI", 13, 7))
+    return store.recv(4) == struct.pack("<I", 7)
+def set_key(store, key, value):
+    store.sendall(struct.pack("<BQ", 1, len(key)) + key + struct.pack("<Q", len(value)) + value)
+def wait_for(name):
+    while not os.path.exists(name): time.sleep(0.01)
+"""
+
+
 class OutOfDescriptors(LauncherTest):
-    def test_silent_connections_make_room_for_real_ones(self):
-        job = self.start(*shell('echo $MASTER_PORT > port.tmp; mv port.tmp port\n'
-                                'while [ ! -e finish ]; do sleep 0.01; done'),
-                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+    def start_with(self, limit, *arguments):
+        job = self.start(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
         self.wait_for_files("port")
-        port = int(self.read("port"))
+        return job, int(self.read("port"))
+
+    def test_silent_connections_make_room_for_real_ones(self):
+        job, port = self.start_with(40, *shell('echo $MASTER_PORT > port.tmp; mv port.tmp port\n'
+                                               'while [ ! -e finish ]; do sleep 0.01; done'))
         for _ in range(100):
             self.addCleanup(Client(port, hello=False).close)
         client = Client(port)
@@ -304,6 +378,108 @@ class OutOfDescriptors(LauncherTest):
         self.assertTrue(client.ping())
         self.write("finish", "")
         self.assertEqual(job.finish()[0], 0)
+
+    def test_strangers_that_speak_the_protocol_do_not_keep_the_ranks_out(self):
+        self.write("rank.py", RANK_CLIENT + """
+early = connect()
+assert ping(early)
+open("early." + os.environ["RANK"], "w")
+if os.environ["RANK"] == "0":
+    open("port.tmp", "w").write(os.environ["MASTER_PORT"])
+    os.rename("port.tmp", "port")
+wait_for("crowd")
+late = [connect() for _ in range(3)]
+assert all(ping(store) for store in late) and ping(early)
+""")
+        job, port = self.start_with(256, "-n", "3", "--wdir", self.folder, "python3", "rank.py")
+        self.wait_for_files("early.0", "early.1", "early.2")
+        for number in range(300):
+            stranger = Client(port)
+            self.addCleanup(stranger.close)
+            if number % 2 == 0:
+                stranger.set(b"/stranger", b"x")
+        self.write("crowd", "")
+        status, _, err = job.finish()
+        self.assertEqual(status, 0, err)
+        self.assertIn("few descriptors are left", err)
+
+    def test_a_rank_with_many_connections_does_not_keep_the_others_out(self):
+        self.write("rank.py", RANK_CLIENT + """
+if os.environ["RANK"] == "0":
+    open("port", "w").write(os.environ["MASTER_PORT"])
+    many = []
+    for _ in range(230):
+        many.append(connect())
+    open("many", "w")
+    wait_for("came")
+else:
+    wait_for("many")
+    assert ping(connect())
+    open("came", "w")
+""")
+        job, _ = self.start_with(256, "-n", "2", "--wdir", self.folder, "python3", "rank.py")
+        status, _, err = job.finish()
+        self.assertEqual(status, 0, err)
+
+
+@unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers reserve address space")
+class OutOfMemory(LauncherTest):
+    """The store's own bound, which is half of the address space where that is limited."""
+
+    def run_limited(self, program, *options):
+        self.write("rank.py", RANK_CLIENT + program)
+        limit = 614400 << 10
+        job = self.start("--wdir", self.folder, *options, "sh", "-c",
+                         "setsid sh -c ': > helper; exec sleep 1000' & while [ ! -e helper ]; do sleep 0.01; done; "
+                         "exec python3 rank.py", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        result = job.finish(60)
+        self.assert_nothing_left(job)
+        return result
+
+    def test_a_full_store_says_so_and_goes_on(self):
+        status, out, err = self.run_limited("""
+first = connect()
+set_key(first, b"/kept", b"value")
+store, number = connect(), 0
+try:
+    for number in range(12):
+        set_key(store, b"/%d" % number, bytes(60 << 20))
+        if not ping(store):
+            break
+except OSError:
+    pass
+print(number)
+assert ping(first)
+first.sendall(struct.pack("<BQ", 3, 5) + b"/kept")
+assert first.recv(13)[8:] == b"value"
+for done in range(number):  # deleting makes room
+    first.sendall(struct.pack("<BQ", 8, 2) + b"/%d" % done)
+    assert first.recv(8)
+again = connect()
+set_key(again, b"/again", bytes(60 << 20))
+assert ping(again)
+""")
+        self.assertEqual(status, 0, err)
+        self.assertGreaterEqual(int(out), 3)
+        self.assertLess(int(out), 6)
+        self.assertRegex(err, r"the store is full: \d+ of 300 MiB")
+
+    def test_requests_that_are_never_complete_count_too(self):
+        status, _, err = self.run_limited("""
+stores = []
+refused = 0
+for number in range(14):
+    store = connect()
+    try:
+        store.sendall(struct.pack("<BQ", 1, 2) + b"/k" + struct.pack("<Q", 60 << 20) + bytes(55 << 20))
+    except OSError:
+        refused += 1
+    stores.append(store)
+assert ping(connect())
+assert refused > 0
+""")
+        self.assertEqual(status, 0, err)
+        self.assertIn("the store is full", err)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "launcher/processes/start_watch.h"
+#include "launcher/processes/socket_owners.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 
 TEST(SocketsToPort, ByTheOtherEndsPort) {
   constexpr const char* kTable =
@@ -21,9 +22,9 @@ TEST(SocketsToPort, ByTheOtherEndsPort) {
       "   3: 0100007F:C002 0100007F:7530 06 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1\n"
       "   4: 0000000000000000FFFF00000100007F:C003 0000000000000000FFFF00000100007F:7530 01 0:0 0:0 0 0 0 103 1\n"
       "   garbage\n";
-  EXPECT_THAT(sockets_to_port(kTable, 30000), ElementsAre(101, 103));
+  EXPECT_THAT(sockets_to_port(kTable, 30000), ElementsAre(Pair(101, 0xC001), Pair(103, 0xC003)));
   EXPECT_THAT(sockets_to_port(kTable, 30001), IsEmpty());
-  EXPECT_THAT(sockets_to_port("", 30000), IsEmpty());
+  EXPECT_THAT(sockets_to_port(std::string_view(), 30000), IsEmpty());
 }
 
 }  // namespace

@@ -52,10 +52,11 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on.
-  void attend_terminal(UniqueFd writer) {
-    stops_itself_ = true;
-    if (writer) terminal_.emplace(loop_, std::move(writer));
+  // The guardian's: what is typed is handed on, and a suspended guardian lets the shell go on. The supervisor ends
+  // everything when the lifeline ends.
+  void guard(UniqueFd lifeline, UniqueFd terminal) {
+    lifeline_ = std::move(lifeline);
+    if (terminal) terminal_.emplace(loop_, std::move(terminal));
   }
 
   // The sweeper's: when the guardian is gone, the child ends everything, but not for ever.
@@ -73,6 +74,7 @@ class Keeper {
     if (!was_killed && ::read(keeping_.verdict.get(), &byte, 1) == 1) {
       return {.exit_status = end_->si_status, .is_settled = true};
     }
+    if (lifeline_) let_supervisor_end_everything();
     end_everything();
     if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
     print_line(std::string("its ") + keeping_.what + " process was killed by " + signal_name(end_->si_status) +
@@ -90,7 +92,7 @@ class Keeper {
       }
       signal_child(number);
       // The shell waits for us to stop; the supervisor goes on and stops the ranks.
-      if (number == SIGTSTP && stops_itself_) ::kill(::getpid(), SIGSTOP);
+      if (number == SIGTSTP && lifeline_) ::kill(::getpid(), SIGSTOP);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
   }
@@ -127,6 +129,17 @@ class Keeper {
     return found;
   }
 
+  // Without the sweeper. Not by killing the supervisor: whoever killed the sweeper may be about to kill us.
+  void let_supervisor_end_everything() {
+    lifeline_.reset();
+    bool is_gone = false;  // it has the other end of the verdict
+    loop_.add(keeping_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [&is_gone] { is_gone = true; });
+    while (!is_gone) loop_.run_once();
+    loop_.cancel(timer);
+    loop_.remove(keeping_.verdict.get());
+  }
+
   // The child's children became ours.
   void end_everything() {
     const auto give_up = EventLoop::Clock::now() + kKillPatience;
@@ -146,7 +159,7 @@ class Keeper {
 
   EventLoop loop_;
   Keeping keeping_;
-  bool stops_itself_ = false;
+  UniqueFd lifeline_;  // the guardian's end
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
@@ -225,6 +238,9 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
+    // One more that nobody closes: the guardian sees the end of the pipe when sweeper and supervisor are gone altogether,
+    // not when they have left this function and still have the temporary folder to remove.
+    ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_say({.signals = signals,
                                                   .lifeline = std::move(lifeline.reader),
@@ -244,7 +260,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                  .verdict = std::move(verdict.reader),
                  .cgroup = cgroup_or_null,
                  .strangers = std::move(strangers)});
-  keeper.attend_terminal(std::move(terminal.writer));
+  keeper.guard(std::move(lifeline.writer), std::move(terminal.writer));
   return keeper.run().exit_status;
 }
 

@@ -211,7 +211,7 @@ void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
   impatient_ = true;
   kill_everything();
-  messages_.say("was killed; all ranks have been killed");
+  messages_.say("one of its processes was killed; all ranks have been killed");
 }
 
 void Supervisor::on_rank_event(std::size_t index) {

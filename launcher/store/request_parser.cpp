@@ -116,7 +116,12 @@ bool RequestParser::parse_bytes(std::vector<std::string>& target, std::size_t li
   std::string& text = target.back();
   const std::string_view part = unread().substr(0, *length_ - text.size());
   const std::size_t needed = text.size() + part.size();
-  if (needed > text.capacity()) text.reserve(std::min<std::size_t>(*length_, 2 * needed));
+  if (needed > text.capacity()) {
+    std::string larger;  // what reserve() does to a string that has room already is up to the library: it may double it
+    larger.reserve(std::min<std::size_t>(*length_, 2 * needed));
+    larger.append(text);
+    text = std::move(larger);
+  }
   text.append(part);
   position_ += part.size();
   received_bytes_ += part.size();

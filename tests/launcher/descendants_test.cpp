@@ -20,7 +20,17 @@ TEST(ProcessStat, FieldsAreFoundBehindAnyCommand) {
     EXPECT_EQ(process->pid, 123);
     EXPECT_EQ(process->state, 'S');
     EXPECT_EQ(process->parent, 77);
+    EXPECT_EQ(process->group, 1);
+    EXPECT_FALSE(process->is_ending);
     EXPECT_EQ(process->start_time, 987654U);
+  }
+}
+
+TEST(ProcessStat, WhoIsOnItsWayOutIsKnown) {
+  for (const std::uint64_t flag : {0x4, 0x8, 0x200}) {
+    std::string tail = kTail;
+    tail.replace(tail.find("4194560"), 7, std::to_string(4194560 | flag));
+    EXPECT_TRUE(parse_process_stat("123 (sh) R 77" + tail)->is_ending) << flag;
   }
 }
 

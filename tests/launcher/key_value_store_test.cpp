@@ -19,6 +19,7 @@ class Replies : public ReplySink {
   void send_u32(ConnectionId to, std::uint32_t value) override { sent_[to] += wire::integer(value); }
   void send_i64(ConnectionId to, std::int64_t value) override { sent_[to] += wire::integer(value); }
   void send_bytes(ConnectionId to, const Value& value) override { sent_[to] += wire::text(*value); }
+  void send_raw(ConnectionId to, const Value& bytes) override { sent_[to] += *bytes; }
   std::string take(ConnectionId from) { return std::exchange(sent_[from], ""); }
 
  private:
@@ -181,6 +182,71 @@ TEST_F(KeyValueStoreTest, ABarrierOpensForAllWithTheLast) {
   EXPECT_EQ(ask(Opcode::kBarrier, {"b"}, {}, 3, 3), kStop);
   EXPECT_EQ(replies_.take(1), kStop);
   EXPECT_EQ(replies_.take(2), kStop);
+}
+
+// Keeps what it is sent, as a connection does whose other end does not read.
+class UnreadReplies : public Replies {
+ public:
+  void send_bytes(ConnectionId, const Value& value) override { values.push_back(value); }
+  void send_raw(ConnectionId, const Value& bytes) override { values.push_back(bytes); }
+  std::vector<Value> values;
+};
+
+class MemoryBudgetTest : public testing::Test {
+ protected:
+  std::string ask(Opcode opcode, std::vector<std::string> keys = {}, std::vector<std::string> values = {}) {
+    return store_.handle(1, {opcode, std::move(keys), std::move(values), 0}, replies_);
+  }
+
+  std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>(100'000);
+  KeyValueStore store_{budget_};
+  UnreadReplies replies_;
+};
+
+TEST_F(MemoryBudgetTest, WhatHasNoRoomIsRefusedAndTheRestGoesOn) {
+  const std::string large(40'000, 'x');
+  EXPECT_EQ(ask(Opcode::kSet, {"a"}, {large}), "");
+  EXPECT_EQ(ask(Opcode::kQueuePush, {"q"}, {large}), "");
+  EXPECT_THAT(ask(Opcode::kSet, {"b"}, {large}), testing::HasSubstr("the store is full"));
+  EXPECT_THAT(ask(Opcode::kAppend, {"a"}, {large}), testing::HasSubstr("the store is full"));
+  EXPECT_EQ(ask(Opcode::kGet, {"a"}), "");
+  EXPECT_EQ(ask(Opcode::kSet, {"small"}, {"value"}), "");
+  EXPECT_EQ(ask(Opcode::kDelete, {"a"}), "");
+  replies_.values.clear();
+  EXPECT_EQ(ask(Opcode::kSet, {"b"}, {large}), "");
+}
+
+TEST_F(MemoryBudgetTest, AValueCountsUntilNobodyReadsItAnyMore) {
+  ask(Opcode::kSet, {"a"}, {std::string(40'000, 'x')});
+  ask(Opcode::kGet, {"a"});
+  ask(Opcode::kSet, {"a"}, {std::string(40'000, 'y')});
+  EXPECT_GT(budget_->used(), 80'000U);
+  replies_.values.clear();
+  EXPECT_LT(budget_->used(), 50'000U);
+}
+
+TEST_F(MemoryBudgetTest, EverythingIsGivenBack) {
+  for (int i = 0; i < 50; ++i) ask(Opcode::kSet, {"key" + std::to_string(i)}, {"value"});
+  for (int i = 0; i < 50; ++i) ask(Opcode::kAppend, {"key" + std::to_string(i)}, {std::string(300, 'x')});
+  ask(Opcode::kQueuePush, {"q"}, {"value"});
+  ask(Opcode::kWait, {"never", "key1", "nor this"});
+  ask(Opcode::kListKeys);
+  EXPECT_GT(budget_->used(), 50 * 305U);
+  for (int i = 0; i < 50; ++i) ask(Opcode::kDelete, {"key" + std::to_string(i)});
+  ask(Opcode::kQueuePop, {"q"});
+  store_.forget(1);
+  replies_.values.clear();
+  EXPECT_EQ(budget_->used(), 0U);
+}
+
+TEST_F(MemoryBudgetTest, ThoseWhoListTheSameKeysShareOneList) {
+  for (int i = 0; i < 100; ++i) ask(Opcode::kSet, {std::string(200, 'k') + std::to_string(i)}, {""});
+  const std::size_t before = budget_->used();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(ask(Opcode::kListKeys), "");
+  EXPECT_LT(budget_->used() - before, 30'000U);
+  ask(Opcode::kSet, {"another"}, {""});
+  ask(Opcode::kListKeys);
+  EXPECT_NE(*replies_.values.back(), *replies_.values.front());
 }
 
 TEST_F(KeyValueStoreTest, PingEchoes) {

@@ -62,7 +62,7 @@ class Case:
         if self.victims == "name":  # as killall does it
             return [pid for pid in members if name_of(pid) == "ddprun"]
         if self.victims not in ("rank", "helper", "anything"):
-            return [named[name] for name in self.victims.split(" and ")]
+            return [named[name] for name in self.victims.split(" and ") if named[name]]
         ranks = job.children_of(supervisor) if supervisor else []
         others = [pid for pid in members if pid not in ranks and pid not in named.values()]
         groups = {"rank": ranks, "helper": others, "anything": members}
@@ -75,6 +75,14 @@ def name_of(pid):
         with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
             return file.read().strip()
     return None
+
+
+def describe(pid):
+    """Number, parent and name."""
+    with contextlib.suppress(OSError, TypeError):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return f"{pid} below {file.read().rsplit(') ', 1)[1].split()[1]} {name_of(pid)}"
+    return f"{pid} gone"
 
 
 class RandomKills(LauncherTest):
@@ -94,7 +102,12 @@ class RandomKills(LauncherTest):
             if case.is_stopped_before:
                 self.kill([job.process.pid], signal.SIGTERM)
                 pause.wait(0.1 * case.random.random())
-            self.kill(case.chosen(job), signal.SIGKILL)
+            chosen = case.chosen(job)
+            case.random.shuffle(chosen)
+            case.text += f"; killed: {[describe(pid) for pid in chosen]} of {[describe(pid) for pid in job.members()]}"
+            for pid in chosen:
+                self.kill([pid], signal.SIGKILL)
+                pause.wait(case.random.choice((0, 0.002 * case.random.random())))
             # A rank that went is a failure, a helper is nothing: then the job is ended as a user would.
             pause.wait(0.05 * case.random.random())
             self.kill([job.process.pid], signal.SIGTERM)
@@ -102,15 +115,13 @@ class RandomKills(LauncherTest):
                 job.process.wait(30)
                 wait_until(lambda: not job.members() and os.listdir(scratch) == [], "an end without leftovers", 30)
             except (AssertionError, subprocess.TimeoutExpired) as error:
-                left = [f"{pid} {name_of(pid)}" for pid in job.members()]
+                left = [describe(pid) for pid in job.members()]
                 raise AssertionError(f"{error}\nleft: {left} {os.listdir(scratch)}\n{case.text}") from error
             finally:
                 job.clean_up()
 
     def kill(self, pids, number):
         for pid in pids:
-            if pid is None:
-                continue
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -112,6 +112,29 @@ TEST(RequestParser, AtTheLimitsRequestsAreRead) {
 }
 
 // A list of the greatest count, sent byte by byte, must not be read again from its beginning for every byte.
+TEST(RequestParser, KeepsLittleMoreThanWhatWasReceived) {
+  RequestParser parser;
+  parser.feed(wire::hello());
+  ASSERT_TRUE(parser.next());
+  const std::string value(std::size_t{8} << 20, 'x');
+  const std::string bytes =
+      wire::integer(static_cast<std::uint8_t>(Opcode::kSet)) + wire::text("key") + wire::text(value);
+  constexpr std::size_t kPart = 64 << 10;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += kPart) {
+    EXPECT_LE(parser.held_bytes(), 2 * begin + 4 * kPart);
+    parser.feed(std::string_view(bytes).substr(begin, kPart));
+    const auto request = parser.next();
+    ASSERT_EQ(request.has_value(), begin + kPart >= bytes.size());
+    if (!request) {
+      EXPECT_GE(parser.held_bytes(), begin);
+      continue;
+    }
+    EXPECT_EQ(request->values.at(0), value);
+    EXPECT_LE(request->values.at(0).capacity(), value.size() + 16);
+  }
+  EXPECT_LE(parser.held_bytes(), 4 * kPart);
+}
+
 TEST(RequestParser, SlowSendersCostNoMoreThanFastOnes) {
   RequestParser parser;
   parser.feed(wire::hello());

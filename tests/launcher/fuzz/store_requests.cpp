@@ -20,6 +20,7 @@ class CountingSink : public ReplySink {
   void send_u32(ConnectionId to, std::uint32_t) override { bytes[to] += 4; }
   void send_i64(ConnectionId to, std::int64_t) override { bytes[to] += 8; }
   void send_bytes(ConnectionId to, const Value& value) override { bytes[to] += 8 + value->size(); }
+  void send_raw(ConnectionId to, const Value& raw) override { bytes[to] += raw->size(); }
   std::map<ConnectionId, std::size_t> bytes;
 };
 

@@ -25,6 +25,7 @@
 #include "launcher/report/failure_hints.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
+#include "launcher/store/tcp_socket.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"

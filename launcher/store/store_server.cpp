@@ -1,7 +1,5 @@
 #include "launcher/store/store_server.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -20,6 +18,7 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/store/tcp_socket.h"
 #include "launcher/store/wire_format.h"
 #include "launcher/system/launch_error.h"
 
@@ -65,67 +64,7 @@ std::size_t memory_limit() {
   return limit;
 }
 
-std::uint16_t port_in(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
-
-std::string peer_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "a connection";
-  }
-  return std::string(host.data()) + " port " + port.data();
-}
-
-// A listening socket for `family`, or an empty one with errno set.
-UniqueFd listen_on(int family, const ServerOptions& options) {
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return fd;
-  const int on = 1;
-  const int off = 0;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  int bound = -1;
-  if (family == AF_INET6) {
-    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    address.sin6_port = htons(options.port);
-    bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  } else {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(options.loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
-    address.sin_port = htons(options.port);
-    bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  }
-  if (bound != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    const int error = errno;
-    fd.reset();
-    errno = error;
-  }
-  return fd;
-}
-
-std::uint16_t port_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? port_in(address) : std::uint16_t{0};
-}
-
 }  // namespace
-
-std::uint16_t free_port() {
-  const UniqueFd listener = listen_on(AF_INET, {});
-  if (!listener) throw LaunchError(std::string("cannot find a free port: ") + std::strerror(errno));
-  return port_of(listener.get());
-}
 
 // Replies on their way: small ones are packed together, large values are shared with the store.
 struct StoreServer::Connection {
@@ -158,9 +97,10 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       options_(std::move(options)),
       descriptor_limit_(descriptor_limit()),
       budget_(std::make_shared<MemoryBudget>(memory_limit())) {
-  if (!options_.loopback_only) listener_ = listen_on(AF_INET6, options_);
+  if (!options_.loopback_only) listener_ = listen_on(AF_INET6, options_.port, false);
   // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
-  if (!listener_ && (options_.loopback_only || errno != EADDRINUSE)) listener_ = listen_on(AF_INET, options_);
+  if (!listener_ && (options_.loopback_only || errno != EADDRINUSE))
+    listener_ = listen_on(AF_INET, options_.port, options_.loopback_only);
   if (!listener_) {
     const int error = errno;
     if (error == EADDRINUSE) {

@@ -37,10 +37,6 @@ struct ServerOptions {
   std::function<std::map<std::uint16_t, pid_t>()> owners{};
 };
 
-// A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
-// Throws LaunchError when there is none.
-std::uint16_t free_port();
-
 class StoreServer : private ReplySink {
  public:
   // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.

@@ -1,0 +1,74 @@
+#include "launcher/store/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/system/launch_error.h"
+
+namespace launcher::store {
+
+std::uint16_t port_in(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+std::uint16_t port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? port_in(address) : std::uint16_t{0};
+}
+
+std::string peer_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "a connection";
+  }
+  return std::string(host.data()) + " port " + port.data();
+}
+
+UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fd;
+  const int on = 1;
+  const int off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  int bound = -1;
+  if (family == AF_INET6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(port);
+    bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  } else {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+    address.sin_port = htons(port);
+    bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  }
+  if (bound != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    fd.reset();
+    errno = error;
+  }
+  return fd;
+}
+
+std::uint16_t free_port() {
+  const UniqueFd listener = listen_on(AF_INET, 0, true);
+  if (!listener) throw LaunchError(std::string("cannot find a free port: ") + std::strerror(errno));
+  return port_of(listener.get());
+}
+
+}  // namespace launcher::store

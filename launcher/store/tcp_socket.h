@@ -1,0 +1,27 @@
+// TCP sockets of the store: listening ones, and who is at the other end.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "launcher/system/unique_fd.h"
+
+namespace launcher::store {
+
+// Not blocking, on `port` (0: the kernel chooses) of loopback or of all addresses of the family, AF_INET or AF_INET6
+// (which takes IPv4 too). Empty, with errno set, when that is impossible.
+UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only);
+
+std::uint16_t port_in(const sockaddr_storage& address);
+// The port of the socket's own end, 0 when there is none.
+std::uint16_t port_of(int fd);
+// "127.0.0.1 port 4711", for messages.
+std::string peer_of(int fd);
+
+// A port on loopback that was free a moment ago, for a server that somebody else will start: it may be taken meanwhile.
+// Throws LaunchError when there is none.
+std::uint16_t free_port();
+
+}  // namespace launcher::store

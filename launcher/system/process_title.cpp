@@ -18,7 +18,7 @@ ProcessTitle::ProcessTitle(int argc, char** argv) {
 }
 
 void ProcessTitle::set(std::string_view title) {
-  const std::string name(title);
+  const std::string name(title.substr(0, title.find(' ')));
   ::prctl(PR_SET_NAME, name.c_str());
   if (original_.empty()) return;
   std::fill_n(arguments_, original_.size(), '\0');

@@ -13,7 +13,7 @@ class ProcessTitle {
   // Of main(); `argv` stays main's. The strings in it are overwritten by set().
   ProcessTitle(int argc, char** argv);
 
-  // Both the short name (15 bytes of it) and the command line, as far as there is room for it.
+  // The command line, as far as there is room for it, and its first word (15 bytes of it) as the short name.
   void set(std::string_view title);
   // As the process was started.
   void restore();

@@ -79,7 +79,7 @@ struct CheckpointInfo {
 /// Saves and restores a run. One manager, and one job, per directory.
 ///
 ///     ddp::CheckpointManager checkpoints("runs/cifar10", group, {.keep_last = 3});
-///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .sampler = sampler};
+///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .sampler = loader};
 ///     const auto start = checkpoints.load_latest(state);
 ///     for (int64_t epoch = start ? start->step : 0; epoch < 10; ++epoch) {
 ///       …

@@ -19,10 +19,10 @@ namespace ddp {
 namespace detail {
 
 // What the worker threads of a DeviceLoader read.
-template <typename Dataset>
+template <typename Dataset, typename Transfer>
 struct PinnedDataset {
   const Dataset* dataset;
-  const DeviceTransfer* transfer;
+  const Transfer* transfer;
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return transfer->pin(Loader<Dataset>::read(*dataset, indices, epoch));
   }
@@ -41,8 +41,9 @@ struct PinnedDataset {
 ///     ddp::DeviceLoader loader(train, sampler, group.device(), {.batch_size = 128, .workers = 2});
 ///     for (auto& batch : loader) { auto loss = cross_entropy(model(batch.data), batch.target); … }
 ///
-/// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it.
-template <typename Dataset>
+/// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it. What is copied
+/// ahead does not count as used in a checkpoint of the sampler or of the loader.
+template <typename Dataset, typename Transfer = detail::DeviceTransfer>
 class DeviceLoader {
  public:
   /// Throws what Loader's constructor throws.
@@ -72,7 +73,7 @@ class DeviceLoader {
 
   /// Begins a pass over the samples that are left of the sampler's epoch.
   Iterator begin() {
-    source_.reset();
+    loader_.start();
     error_ = nullptr;
     is_copying_ = false;
     return Iterator(this);
@@ -82,17 +83,21 @@ class DeviceLoader {
   /// Number of batches of a pass that begins now.
   int64_t size() const { return loader_.size(); }
 
-  /// As Loader::state(): what is being copied ahead does not count.
-  SamplerState state() const { return state_; }
+  /// As Loader's.
+  SamplerState state() const { return loader_.state(); }
+  void save(torch::serialize::OutputArchive& archive) const { loader_.save(archive); }
+  void load(torch::serialize::InputArchive& archive) { loader_.load(archive); }
 
  private:
+  using Pinned = detail::PinnedDataset<Dataset, Transfer>;
+
   void advance() {
     current_.reset();
     if (!is_copying_ && !error_) fetch();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
     if (!is_copying_) return;
     current_ = transfer_.finish();
-    state_ = state_of_copy_;
+    loader_.report(used_with_copy_);
     is_copying_ = false;
     if (transfer_.copies()) fetch();
   }
@@ -101,27 +106,21 @@ class DeviceLoader {
   // one.
   void fetch() {
     try {
-      if (source_) {
-        ++*source_;
-      } else {
-        source_.emplace(loader_.begin());
-      }
-      if (*source_ == std::default_sentinel) return;
-      state_of_copy_ = loader_.state();
-      transfer_.start(**source_);
+      const std::optional<Batch> batch = loader_.fetch();
+      if (!batch) return;
+      used_with_copy_ = loader_.fetched();
+      transfer_.start(*batch);
       is_copying_ = true;
     } catch (...) {
       error_ = std::current_exception();
     }
   }
 
-  detail::DeviceTransfer transfer_;
-  detail::PinnedDataset<Dataset> pinned_;
-  Loader<detail::PinnedDataset<Dataset>> loader_;
-  std::optional<typename Loader<detail::PinnedDataset<Dataset>>::Iterator> source_;
+  Transfer transfer_;
+  Pinned pinned_;
+  Loader<Pinned> loader_;
   std::optional<Batch> current_;
-  SamplerState state_;
-  SamplerState state_of_copy_;
+  int64_t used_with_copy_ = 0;  // samples of the pass, with those that are being copied
   bool is_copying_ = false;
   std::exception_ptr error_;
 };

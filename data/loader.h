@@ -55,6 +55,11 @@ concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64
 ///       for (auto& batch : loader) { … batch.data … batch.target … }
 ///     }
 ///
+/// The sampler is told of each batch when the loop's body gets it, not when a thread makes it ahead: a checkpoint of
+/// the sampler, or of the loader, which is the same, goes on with the batch behind the one that was current.
+///
+///     const ddp::TrainingState state{.model = net, .sampler = loader};
+///
 /// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
 /// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. An exception of the
 /// dataset comes out of the pass in place of the batch, as a LoaderError that names the sample. The dataset must
@@ -87,11 +92,12 @@ class Loader {
 
   class Iterator {
    public:
-    explicit Iterator(Loader* loader) : loader_(loader), batch_(loader->next()) {}
+    explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
     Batch& operator*() { return *batch_; }
     Batch* operator->() { return &*batch_; }
     Iterator& operator++() {
-      batch_ = loader_->next();
+      batch_ = loader_->fetch();
+      if (batch_) loader_->report(loader_->fetched());
       return *this;
     }
     bool operator==(std::default_sentinel_t) const { return !batch_.has_value(); }
@@ -103,16 +109,7 @@ class Loader {
 
   /// Begins a pass over the samples that are left of the sampler's epoch.
   Iterator begin() {
-    const int64_t epoch = sampler_->epoch();
-    batches_ = std::make_shared<const BatchSampler>(sampler_->indices(), options_.batch_size, options_.drop_last);
-    used_ = 0;
-    given_ = 0;
-    std::vector<int64_t> share;
-    if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(epoch);
-    pipeline_->start(batches_->size(),
-                     [dataset = dataset_, batches = batches_, epoch, share = std::move(share)](int64_t number) {
-                       return read_naming_samples(*dataset, (*batches)[number], epoch, share);
-                     });
+    start();
     return Iterator(this);
   }
   std::default_sentinel_t end() const { return std::default_sentinel; }
@@ -123,11 +120,19 @@ class Loader {
     return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0 ? 1 : 0);
   }
 
-  /// Where the job stands when the current batch, the one that the loop's body sees, has been used: to be saved, and
-  /// given to the sampler's load_state(). Within a pass only.
-  SamplerState state() const { return sampler_->state_after(used_); }
+  /// Where the job stands when the current batch, the one that the loop's body sees, has been used: the sampler's
+  /// state().
+  SamplerState state() const { return sampler_->state(); }
+
+  /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
+  /// is loaded goes on as before; the next one begins where the state says.
+  void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
+  void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
 
  private:
+  template <typename, typename>
+  friend class DeviceLoader;
+
   static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
                                    std::span<const int64_t> share) {
     try {
@@ -145,18 +150,33 @@ class Loader {
     }
   }
 
-  std::optional<Batch> next() {
+  // A pass in three steps: what is fetched has not reached the loop's body yet, and only report() tells the sampler.
+  void start() {
+    pass_.emplace(sampler_->begin_pass());
+    batches_ = std::make_shared<const BatchSampler>(pass_->indices(), options_.batch_size, options_.drop_last);
+    fetched_samples_ = 0;
+    fetched_batches_ = 0;
+    std::vector<int64_t> share;
+    if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(pass_->epoch());
+    pipeline_->start(batches_->size(),
+                     [dataset = dataset_, batches = batches_, epoch = pass_->epoch(), share = std::move(share)](
+                         int64_t number) { return read_naming_samples(*dataset, (*batches)[number], epoch, share); });
+  }
+  std::optional<Batch> fetch() {
     std::optional<Batch> batch = pipeline_->next();
-    if (batch) used_ += static_cast<int64_t>((*batches_)[given_++].size());
+    if (batch) fetched_samples_ += static_cast<int64_t>((*batches_)[fetched_batches_++].size());
     return batch;
   }
+  int64_t fetched() const { return fetched_samples_; }
+  void report(int64_t samples) const { pass_->used(samples); }
 
   const Dataset* dataset_;
   EpochSampler* sampler_;
   LoaderOptions options_;
+  std::optional<SamplerPass> pass_;
   std::shared_ptr<const BatchSampler> batches_;
-  int64_t used_ = 0;
-  int64_t given_ = 0;
+  int64_t fetched_samples_ = 0;
+  int64_t fetched_batches_ = 0;
   std::unique_ptr<BatchPipeline<Batch>> pipeline_;  // last: its threads use the others
 };
 

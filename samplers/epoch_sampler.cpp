@@ -32,9 +32,10 @@ struct EpochSampler::State {
   Kind kind;
   int64_t epoch = 0;     // for the next reset()
   int64_t consumed = 0;  // of that epoch, when load_state() named it
+  int64_t loads = 0;     // how often load_state() was called
 
   /// What next() gives out. Drawn by reset() or by the first next(), so that a set_epoch() right after the constructor
-  /// still counts.
+  /// still counts. Empty while a pass gives out samples by itself and only moves `position`.
   std::optional<std::vector<int64_t>> order{};
   size_t position = 0;
   int64_t order_epoch = 0;
@@ -97,9 +98,40 @@ void EpochSampler::reset(std::optional<size_t> new_size) {
   state_->order_consumed = std::exchange(state_->consumed, 0);
 }
 
+SamplerPass EpochSampler::begin_pass() {
+  reset();
+  return {state_, std::exchange(*state_->order, {})};
+}
+
+SamplerPass::SamplerPass(std::shared_ptr<EpochSampler::State> state, std::vector<int64_t> indices)
+    : state_(std::move(state)),
+      indices_(std::move(indices)),
+      seed_(state_->kind.seed),
+      epoch_(state_->order_epoch),
+      consumed_(state_->order_consumed),
+      loads_(state_->loads) {}
+
+void SamplerPass::used(int64_t samples) const {
+  if (samples < 0 || samples > std::ssize(indices_)) {
+    throw std::invalid_argument(std::string(state_->kind.name) + ": this pass has " + std::to_string(indices_.size()) +
+                                " samples, so it cannot have used " + std::to_string(samples));
+  }
+  if (std::exchange(loads_, state_->loads) != state_->loads) {
+    // A state was loaded in mid-pass, and the pass goes on: the next one does not begin where that state was.
+    state_->kind.seed = seed_;
+    state_->epoch = epoch_;
+    state_->consumed = 0;
+  }
+  if (!state_->order || state_->order_epoch != epoch_ || state_->order_consumed != consumed_) state_->order.emplace();
+  state_->order_epoch = epoch_;
+  state_->order_consumed = consumed_;
+  state_->position = static_cast<size_t>(samples);
+}
+
 std::optional<std::vector<size_t>> EpochSampler::next(size_t batch_size) {
   if (!state_->order.has_value()) reset();
-  const std::span<const int64_t> left = std::span<const int64_t>(*state_->order).subspan(state_->position);
+  const std::span<const int64_t> order(*state_->order);
+  const auto left = order.subspan(std::min(state_->position, order.size()));
   if (left.empty()) return std::nullopt;
   const auto batch = left.first(std::min(batch_size, left.size()));
   state_->position += batch.size();
@@ -135,6 +167,7 @@ void EpochSampler::load_state(const SamplerState& state) {
   kind.seed = state.seed;
   state_->epoch = state.epoch;
   state_->consumed = state.consumed;
+  ++state_->loads;
   state_->order.reset();
   state_->position = 0;
 }

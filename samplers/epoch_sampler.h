@@ -15,6 +15,8 @@
 
 namespace ddp {
 
+class SamplerPass;
+
 /// This rank's share of the sample indices, epoch by epoch. Each kind of sampler derives from it and says what the
 /// order of an epoch is.
 ///
@@ -32,12 +34,16 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   int64_t size() const;
 
   /// This rank's samples of the current epoch, in order; after load_state() those that are left. Does not advance
-  /// next().
+  /// next(), and state() does not learn how many of them are used: begin_pass() is for that.
   std::vector<int64_t> indices() const;
 
   /// All of this rank's samples of that epoch, in order, whatever was used of it: what a dataset may put in the place of
   /// one that cannot be read.
   std::vector<int64_t> share_of_epoch(int64_t epoch) const;
+
+  /// Starts the current epoch as reset() does, for a loader that takes all of a pass's samples at once and says which
+  /// of them were used: Loader, DeviceLoader, batches().
+  SamplerPass begin_pass();
 
   /// Starts the current epoch: from its beginning, or once from where load_state() says. new_size changes the dataset's
   /// size, which only a DistributedSampler and a SequentialSampler can: others throw std::invalid_argument. The loader
@@ -47,9 +53,9 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// Up to batch_size further samples of the epoch; nullopt when there are none left.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  /// Where the job stands after the samples that next() gave out. A loader that reads ahead has asked for more than was
-  /// used for training: then say how many this rank has used since the epoch began, or since load_state(). The ranks
-  /// must have used as many each.
+  /// Where the job stands after the samples that next() gave out, or that a pass has reported as used: what is to be
+  /// saved. LibTorch's own loader reads ahead with next(), and whoever takes indices() tells nobody: then say how many
+  /// this rank has used since the epoch began, or since load_state(). The ranks must have used as many each.
   SamplerState state() const;
   SamplerState state_after(int64_t samples) const;
 
@@ -81,8 +87,33 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   explicit EpochSampler(Kind kind);
 
  private:
+  friend class SamplerPass;
   struct State;
   std::shared_ptr<State> state_;
+};
+
+/// One pass over a sampler's epoch by a loader, which reads ahead and therefore says itself what was used. It shares
+/// the sampler's state, as copies of the sampler do.
+class SamplerPass {
+ public:
+  int64_t epoch() const { return epoch_; }
+  const std::vector<int64_t>& indices() const { return indices_; }
+
+  /// This rank has used, or is about to use, the first `samples` of indices(): from now on the sampler's state() says
+  /// so. The pass that reports last is where the job stands, whatever was loaded or begun meanwhile. Throws
+  /// std::invalid_argument for a number outside 0 … indices().size().
+  void used(int64_t samples) const;
+
+ private:
+  friend class EpochSampler;
+  SamplerPass(std::shared_ptr<EpochSampler::State> state, std::vector<int64_t> indices);
+
+  std::shared_ptr<EpochSampler::State> state_;
+  std::vector<int64_t> indices_;
+  uint64_t seed_ = 0;
+  int64_t epoch_ = 0;
+  int64_t consumed_ = 0;   // before the first of indices_
+  mutable int64_t loads_;  // of the sampler's states, as far as this pass knows of them
 };
 
 }  // namespace ddp

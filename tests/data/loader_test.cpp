@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "data/augmented_images.h"
+#include "data/batches.h"
 #include "data/cifar10.h"
 #include "samplers/distributed_sampler.h"
 #include "samplers/sequential_sampler.h"
@@ -90,6 +91,73 @@ TEST_P(LoaderTest, goes_on_in_mid_epoch_although_it_has_read_ahead) {
     Loader rest(dataset, later, {.batch_size = 5, .workers = GetParam()});
     EXPECT_EQ(all(rest), std::vector<Numbers>(whole.begin() + stop, whole.end()));
   }
+}
+
+TEST_P(LoaderTest, the_sampler_counts_what_was_given_out_and_not_what_was_read_ahead) {
+  const Indices dataset;
+  DistributedSampler sampler(40, {.num_replicas = 2, .rank = 1, .seed = 1});
+  Loader loader(dataset, sampler, {.batch_size = 5, .workers = GetParam(), .prefetch = 8});
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    sampler.set_epoch(epoch);
+    int64_t given = 0;
+    for ([[maybe_unused]] auto& batch : loader) {
+      given += 10;
+      EXPECT_EQ(sampler.state(), (SamplerState{.seed = 1, .epoch = epoch, .consumed = given, .length = 40}));
+      EXPECT_EQ(loader.state(), sampler.state());
+    }
+    EXPECT_EQ(given, 40);
+    EXPECT_EQ(sampler.state().consumed, 40) << "nothing is left of the epoch when its loop has ended";
+  }
+}
+
+TEST_P(LoaderTest, the_pass_behind_a_resumed_one_is_whole_even_if_nobody_calls_set_epoch) {
+  const Indices dataset;
+  SequentialSampler sampler(10);
+  sampler.load_state({.consumed = 6, .length = 10});
+  Loader loader(dataset, sampler, {.batch_size = 4, .workers = GetParam()});
+  EXPECT_EQ(loader.size(), 1);
+  EXPECT_THAT(all(loader), ElementsAre(ElementsAre(6, 7, 8, 9)));
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(all(loader).size(), 3);
+}
+
+TEST_P(LoaderTest, a_pass_goes_on_when_a_state_is_loaded_in_its_middle_and_is_what_counts_then) {
+  const Indices dataset;
+  SequentialSampler sampler(12);
+  Loader loader(dataset, sampler, {.batch_size = 3, .workers = GetParam()});
+  sampler.set_epoch(5);
+  Numbers firsts;
+  for (auto& batch : loader) {
+    firsts.push_back(batch.front());
+    if (firsts.size() == 2) sampler.load_state({.seed = 9, .epoch = 4, .consumed = 3, .length = 12});
+    if (firsts.size() == 3) {
+      EXPECT_EQ(sampler.state(), (SamplerState{.epoch = 5, .consumed = 9, .length = 12}));
+    }
+  }
+  EXPECT_THAT(firsts, ElementsAre(0, 3, 6, 9));
+  EXPECT_EQ(all(loader).size(), 4);
+  // Left at once, the loaded state is where the next pass begins.
+  for ([[maybe_unused]] auto& batch : loader) {
+    sampler.load_state({.consumed = 6, .length = 12});
+    break;
+  }
+  EXPECT_THAT(all(loader), ElementsAre(ElementsAre(6, 7, 8), ElementsAre(9, 10, 11)));
+}
+
+TEST(Batches, of_a_sampler_tell_it_what_was_given_out) {
+  const Indices dataset;
+  SequentialSampler sampler(10, {.num_replicas = 2, .rank = 1});
+  std::vector<Numbers> seen;
+  for (auto& batch : batches(dataset, sampler, 2)) {
+    seen.push_back(batch);
+    EXPECT_EQ(sampler.state().consumed, std::min<int64_t>(5, 2 * std::ssize(seen)) * 2);
+    if (seen.size() == 2) break;
+  }
+  sampler.load_state(sampler.state());
+  EXPECT_EQ(batches(dataset, sampler, 2).size(), 1);
+  for (auto& batch : batches(dataset, sampler, 2)) seen.push_back(batch);
+  EXPECT_THAT(seen, ElementsAre(ElementsAre(1, 3), ElementsAre(5, 7), ElementsAre(9)));
+  EXPECT_EQ(batches(dataset, sampler, 2).size(), 3);
 }
 
 TEST_P(LoaderTest, an_unreadable_sample_is_named_and_the_next_pass_works) {

@@ -1,0 +1,132 @@
+// A job with a loader saves in mid-epoch and goes on with any number of ranks: the samples that were left come, each
+// once, whichever loader it is and whether its sampler or itself is what the checkpoint names.
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+#include <torch/serialize.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "checkpoint/checkpoint_manager.h"
+#include "data/batches.h"
+#include "data/device_loader.h"
+#include "data/loader.h"
+#include "samplers/distributed_sampler.h"
+#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kSamples = 96;  // 2 and 3 ranks, and what they leave of it, come out even
+constexpr int64_t kEpoch = 2;
+constexpr int64_t kBatch = 4;
+
+// Samples are their indices.
+struct Numbers {
+  Batch get_batch(std::span<const int64_t> indices) const {
+    const auto values = at::tensor(std::vector<int64_t>(indices.begin(), indices.end()), at::kLong);
+    return {.data = values, .target = values};
+  }
+};
+
+// A device whose copies are under way while the loop's body uses the batch before: DeviceLoader reads ahead.
+class CopiesAhead {
+ public:
+  explicit CopiesAhead(c10::Device) {}
+  bool copies() const { return true; }
+  Batch pin(const Batch& batch) const { return batch; }
+  void start(const Batch& batch) { copy_ = batch; }
+  Batch finish() { return std::exchange(copy_, {}); }
+
+ private:
+  Batch copy_;
+};
+
+enum class Way { kLoader, kWorkers, kDeviceLoader, kCopies, kBatches };
+
+std::string name_of(Way way) {
+  return std::vector<std::string>{"Loader", "Workers", "DeviceLoader", "Copies", "Batches"}[static_cast<size_t>(way)];
+}
+
+// Calls `body(range, state)` with the loader of that kind and the state that names it, or its sampler.
+template <typename Body>
+void with_loader(Way way, bool name_the_loader, EpochSampler& sampler, const Body& body) {
+  const Numbers dataset;
+  const LoaderOptions options{.batch_size = kBatch, .workers = way == Way::kLoader ? 0 : 2, .prefetch = 6};
+  const c10::Device cpu(c10::kCPU);
+  const auto run = [&](auto& loader) {
+    body(loader, name_the_loader ? TrainingState{.sampler = loader} : TrainingState{.sampler = sampler});
+  };
+  if (way == Way::kBatches) {
+    auto range = batches(dataset, sampler, kBatch);
+    body(range, TrainingState{.sampler = sampler});
+  } else if (way == Way::kDeviceLoader) {
+    DeviceLoader loader(dataset, sampler, cpu, options);
+    run(loader);
+  } else if (way == Way::kCopies) {
+    DeviceLoader<Numbers, CopiesAhead> loader(dataset, sampler, cpu, options);
+    run(loader);
+  } else {
+    Loader loader(dataset, sampler, options);
+    run(loader);
+  }
+}
+
+class LoaderResume : public ::testing::TestWithParam<std::tuple<Way, bool, int, int>> {};
+
+TEST_P(LoaderResume, SeesExactlyTheSamplesThatWereLeftEachOnce) {
+  const auto [way, name_the_loader, ranks_before, ranks_after] = GetParam();
+  const test::TemporaryFolder folder;
+  std::mutex mutex;
+  std::map<int64_t, int> seen;
+  const auto see = [&](const Batch& batch) {
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < batch.data.numel(); ++i) ++seen[batch.data[i].item<int64_t>()];
+  };
+  test::run_ranks(ranks_before, [&](const GroupHandle& group) {
+    DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 11});
+    CheckpointManager manager(folder / "run", group);
+    with_loader(way, name_the_loader, sampler, [&](auto& loader, const TrainingState& state) {
+      for (int64_t epoch = 0; epoch <= kEpoch; ++epoch) {
+        sampler.set_epoch(epoch);
+        int64_t step = 0;
+        for (auto& batch : loader) {
+          if (epoch == kEpoch) see(batch);
+          if (++step == 3 && epoch == kEpoch) break;
+        }
+      }
+      manager.save(3, state);
+    });
+  });
+  EXPECT_EQ(seen.size(), 3 * kBatch * ranks_before);
+  test::run_ranks(ranks_after, [&](const GroupHandle& group) {
+    DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 99});
+    CheckpointManager manager(folder / "run", group, {.notify = [](const std::string&) {}});
+    with_loader(way, name_the_loader, sampler, [&](auto& loader, const TrainingState& state) {
+      ASSERT_TRUE(manager.load_latest(state).has_value());
+      EXPECT_EQ(sampler.epoch(), kEpoch);
+      sampler.set_epoch(sampler.epoch());
+      for (auto& batch : loader) see(batch);
+      sampler.set_epoch(kEpoch + 1);
+      EXPECT_EQ(loader.size(), kSamples / kBatch / group.size()) << "the next epoch is whole again";
+    });
+  });
+  EXPECT_EQ(seen.size(), kSamples);
+  for (const auto& [sample, times] : seen) EXPECT_EQ(times, 1) << "sample " << sample;
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, LoaderResume,
+                         ::testing::Combine(::testing::Values(Way::kLoader, Way::kWorkers, Way::kDeviceLoader,
+                                                              Way::kCopies, Way::kBatches),
+                                            ::testing::Bool(), ::testing::Values(1, 2, 3), ::testing::Values(1, 2, 3)),
+                         [](const auto& each) {
+                           return name_of(std::get<0>(each.param)) + (std::get<1>(each.param) ? "Named" : "BySampler") +
+                                  std::to_string(std::get<2>(each.param)) + "To" +
+                                  std::to_string(std::get<3>(each.param));
+                         });
+
+}  // namespace
+}  // namespace ddp

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "comm/json_float.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {
@@ -52,7 +53,7 @@ std::string Plateau::save() const {
                           {"last_epoch", state_.last_epoch},
                           {"cooldown_counter", state_.cooldown_counter},
                           {"num_bad_epochs", state_.num_bad_epochs}};
-  if (state_.last_epoch > 0) state["best"] = state_.best;  // JSON has no infinity
+  if (state_.last_epoch > 0) state["best"] = json_float<nlohmann::json>(state_.best);
   return state.dump();
 }
 
@@ -65,7 +66,10 @@ void Plateau::load(const std::string& text) {
               .best = Plateau(options_).state_.best,
               .cooldown_counter = state.at("cooldown_counter").get<int64_t>(),
               .num_bad_epochs = state.at("num_bad_epochs").get<int64_t>()};
-    if (state.contains("best") && !state["best"].is_null()) loaded.best = state["best"].get<double>();
+    if (const auto best = state.find("best"); best != state.end() && !best->is_null()) {
+      const auto named = named_float(*best);
+      loaded.best = named ? *named : best->get<double>();
+    }
   } catch (const nlohmann::json::exception&) {
     require(false, "this is no state of ReduceLROnPlateau");
   }

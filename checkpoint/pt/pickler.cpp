@@ -49,6 +49,14 @@ void Pickler::integer(int64_t value) {
   }
 }
 
+void Pickler::whole_number(uint64_t value) {
+  if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return integer(static_cast<int64_t>(value));
+  add(out_, Op::kLong1);
+  out_ += '\11';
+  add_number(out_, value);
+  out_ += '\0';  // the sign
+}
+
 void Pickler::real(double value) {
   add(out_, Op::kBinFloat);
   add_number(out_, __builtin_bswap64(std::bit_cast<uint64_t>(value)));

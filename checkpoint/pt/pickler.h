@@ -18,6 +18,7 @@ class Pickler {
   void none();
   void boolean(bool value);
   void integer(int64_t value);
+  void whole_number(uint64_t value);
   void real(double value);
   void text(std::string_view value);
   void bytes(std::string_view value);

@@ -11,6 +11,7 @@
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/zip_writer.h"
+#include "comm/json_float.h"
 
 namespace ddp::pt {
 namespace {
@@ -62,6 +63,8 @@ void add_json(Pickler& pickler, const json& value) {
     pickler.none();
   } else if (value.is_boolean()) {
     pickler.boolean(value.get<bool>());
+  } else if (value.is_number_unsigned()) {
+    pickler.whole_number(value.get<uint64_t>());
   } else if (value.is_number_integer()) {
     pickler.integer(value.get<int64_t>());
   } else if (value.is_number()) {
@@ -72,6 +75,8 @@ void add_json(Pickler& pickler, const json& value) {
     pickler.begin_list();
     for (const auto& item : value) add_json(pickler, item);
     pickler.end_list();
+  } else if (const auto number = named_float(value)) {
+    pickler.real(*number);
   } else {
     pickler.begin_dict();
     for (const auto& [name, item] : value.items()) {

@@ -175,6 +175,26 @@ TEST(Schedule, damaged_states_are_refused_and_change_nothing) {
   }
 }
 
+TEST(Plateau, a_best_that_is_not_finite_comes_back) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double best : {kInfinity, -kInfinity}) {
+    Groups groups = {{.lr = 1}}, same = groups;
+    const PlateauOptions options{.mode = best < 0 ? PlateauMode::kMin : PlateauMode::kMax, .patience = 0};
+    Plateau plateau(options), resumed(options);
+    plateau.step(best, groups);
+    resumed.load(plateau.save());
+    EXPECT_EQ(resumed.save(), plateau.save());
+    // Nothing is better than that.
+    plateau.step(0.5, groups);
+    resumed.step(0.5, same);
+    EXPECT_EQ(groups[0].lr, 0.1);
+    EXPECT_EQ(same[0].lr, 0.1);
+  }
+  Plateau new_one, resumed;
+  resumed.load(new_one.save());
+  EXPECT_EQ(resumed.save(), new_one.save());
+}
+
 TEST(ScaleLr, grows_with_the_ranks_with_their_root_or_by_a_factor) {
   EXPECT_EQ(scale_lr(0.1, 8), 0.8);
   EXPECT_EQ(scale_lr(0.1, 4, LrScaling::sqrt()), 0.2);

@@ -17,23 +17,31 @@ std::filesystem::path temporary_path(const std::filesystem::path& target, const 
   return folder_of(target) / storage::temporary_name(target.filename().string(), id);
 }
 
-// What killed processes left; best effort, since writing does not depend on it.
-void remove_leftovers(const std::filesystem::path& target) {
+// What killed processes left, but not what somebody is writing, who holds a lock on it; best effort, since writing does
+// not depend on it.
+void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::path& target) {
   const auto prefix = temporary_path(target, "").filename().string();
   std::error_code ignored;
   for (auto entry = std::filesystem::directory_iterator(folder_of(target), ignored);
        !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
-    std::error_code no_matter;
-    if (entry->path().filename().string().starts_with(prefix)) std::filesystem::remove(entry->path(), no_matter);
+    if (!entry->path().filename().string().starts_with(prefix)) continue;
+    try {
+      const auto file = file_system.open(entry->path());
+      if (file_system.lock(file, entry->path()) == storage::LockResult::kHeld) continue;
+      file_system.remove(entry->path());
+    } catch (const std::system_error&) {
+      // It stays.
+    }
   }
 }
 
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
-  remove_leftovers(target_);
+  remove_leftovers(file_system_, target_);
   temporary_ = temporary_path(target_, storage::random_id());
   file_ = file_system_.create(temporary_);
+  static_cast<void>(file_system_.lock(file_, temporary_));
 }
 
 AtomicFile::~AtomicFile() {

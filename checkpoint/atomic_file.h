@@ -12,8 +12,8 @@
 namespace ddp {
 
 /// Writes one file atomically. Use: construct, write() as often as needed, commit(). Without commit() the destructor
-/// removes the temporary file and the target keeps what it had. One writer per target at a time. All members throw
-/// std::system_error naming the path and the system's reason.
+/// removes the temporary file and the target keeps what it had. Of several writers of a target the last wins. All
+/// members throw std::system_error naming the path and the system's reason.
 class AtomicFile : public storage::ByteSink {
  public:
   /// Creates `<target>.tmp-<random>`, after removing such files that a killed process has left for the same target.

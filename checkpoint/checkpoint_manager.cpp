@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <future>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <torch/nn/module.h>
@@ -16,6 +17,7 @@
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
+#include "checkpoint/storage/writer_lock.h"
 #include "comm/collectives.h"
 
 namespace ddp {
@@ -34,7 +36,8 @@ void print_notice(const std::string& notice) {
 // Rank 0's hand: at most one save at a time, at once or on a thread.
 class CheckpointManager::Writer {
  public:
-  Writer(storage::FileSystem& file_system, const Notify& notify) : file_system_(file_system), notify_(notify) {}
+  Writer(storage::FileSystem& file_system, const Notify& notify, const std::filesystem::path& directory)
+      : file_system_(file_system), notify_(notify), directory_(directory), lock_(file_system, directory, /*rank=*/0) {}
 
   ~Writer() {
     const auto failure = finish();
@@ -47,37 +50,69 @@ class CheckpointManager::Writer {
     return under_way_.get();
   }
 
-  void write_now(const RunDestination& destination, const RunContent& content) {
-    clean(destination.directory);
+  /// Makes sure that nobody else writes. Throws when somebody does.
+  void claim() {
+    if (!lock_.hold()) return;
+    if (!lock_.excludes_others()) {
+      if (!std::exchange(has_warned_, true)) {
+        notify_(directory_.string() +
+                " is on a file system without locks: take care that no other process saves there; "
+                "what interrupted saves left stays");
+      }
+      return;
+    }
+    clean();
+    is_counted_ = false;
+  }
+
+  void write_now(RunDestination destination, const RunContent& content) {
+    claim();
+    destination.sequence = next_sequence();
     write_run(file_system_, destination, content, notify_);
   }
 
+  /// Throws what claim() has to say of others; all else that goes wrong is finish()'s.
   void write_later(const RunDestination& destination, RunContent content) {
+    try {
+      claim();
+    } catch (const std::system_error&) {
+      // The thread meets it again.
+    }
     for (auto& [file, part] : content.safetensors) part.tensors = snapshot_.take(file, part.tensors);
-    clean(destination.directory);
     under_way_ = std::async(std::launch::async, [this, destination, content = std::move(content)] {
       auto failure = failure_of([&] {
         snapshot_.wait();
-        write_run(file_system_, destination, content, notify_);
+        write_now(destination, content);
       });
       if (!failure.empty()) failure = "step " + std::to_string(destination.step) + " was not saved: " + failure;
       return failure;
     });
   }
 
-  /// Removes what killed processes left; best effort, since nothing depends on it.
-  void clean(const std::filesystem::path& directory) {
-    if (std::exchange(is_clean_, true)) return;
-    const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory); });
+ private:
+  int64_t next_sequence() {
+    if (!is_counted_ || !lock_.excludes_others()) {
+      last_sequence_ = storage::last_sequence(file_system_, directory_);
+      is_counted_ = true;
+    }
+    return ++last_sequence_;
+  }
+
+  // What killed processes left; best effort, since nothing depends on it.
+  void clean() {
+    const auto failure = failure_of([&] { storage::remove_leftovers(file_system_, directory_); });
     if (!failure.empty()) notify_("leftovers of an interrupted save stay: " + failure);
   }
 
- private:
   storage::FileSystem& file_system_;
   const Notify& notify_;
+  std::filesystem::path directory_;
+  storage::WriterLock lock_;
+  int64_t last_sequence_ = 0;
+  bool is_counted_ = false;  // the directory's checkpoints, since it was taken
+  bool has_warned_ = false;
   HostSnapshot snapshot_;
   std::future<std::string> under_way_;
-  bool is_clean_ = false;
 };
 
 CheckpointManager::CheckpointManager(std::filesystem::path directory, const GroupHandle& group,
@@ -86,7 +121,7 @@ CheckpointManager::CheckpointManager(std::filesystem::path directory, const Grou
   storage::check_policy(retention_of(options_));
   if (!options_.notify) options_.notify = print_notice;
   if (!options_.file_system) options_.file_system = std::make_shared<storage::FileSystem>();
-  if (group_.rank() == 0) writer_ = std::make_unique<Writer>(*options_.file_system, options_.notify);
+  if (group_.rank() == 0) writer_ = std::make_unique<Writer>(*options_.file_system, options_.notify, directory_);
 }
 
 CheckpointManager::~CheckpointManager() = default;
@@ -94,6 +129,13 @@ CheckpointManager::~CheckpointManager() = default;
 void CheckpointManager::agree(const std::string& failure, const std::string& what) const {
   const auto agreed = broadcast_string(failure, 0, group_);
   if (!agreed.empty()) throw std::runtime_error(what + " " + directory_.string() + ": " + agreed);
+}
+
+void CheckpointManager::claim() {
+  wait();
+  std::string failure;
+  if (writer_) failure = failure_of([&] { writer_->claim(); });
+  agree(failure, "cannot save in");
 }
 
 void CheckpointManager::save(int64_t step, const TrainingState& state, const SaveOptions& options) {
@@ -122,54 +164,70 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
   agree(failure, "cannot save in");
 }
 
-std::optional<LoadedCheckpoint> CheckpointManager::load_latest(const TrainingState& state, const LoadOptions& options) {
-  wait();
-  std::string steps;
+// Rank 0's list of folders in which to look, newest first, each with a blank behind it; the same on every rank.
+std::string CheckpointManager::list_candidates() const {
+  std::string names;
   std::string failure;
   if (writer_) {
-    writer_->clean(directory_);
     failure = failure_of([&] {
       std::string damages;
       for (const auto& entry : storage::list_checkpoints(*options_.file_system, directory_)) {
         if (entry.damage.empty()) {
-          steps += std::to_string(entry.step) + " ";
+          names += entry.folder.filename().string() + " ";
         } else {
           options_.notify("passed over: " + entry.damage);
           damages += (damages.empty() ? "" : "; ") + entry.damage;
         }
       }
-      if (steps.empty() && !damages.empty()) throw std::runtime_error("no valid checkpoint is left: " + damages);
+      if (names.empty() && !damages.empty()) throw std::runtime_error("no valid checkpoint is left: " + damages);
     });
   }
   agree(failure, "cannot load from");
-  steps = broadcast_string(steps, 0, group_);
-  std::vector<std::filesystem::path> candidates;
-  for (size_t begin = 0; begin < steps.size();) {
-    const auto end = steps.find(' ', begin);
-    candidates.push_back(directory_ / storage::folder_name(std::stoll(steps.substr(begin, end - begin))));
-    begin = end + 1;
+  return broadcast_string(names, 0, group_);
+}
+
+std::optional<LoadedCheckpoint> CheckpointManager::load_latest(const TrainingState& state, const LoadOptions& options) {
+  wait();
+  std::string damages;
+  for (std::string tried;;) {
+    const auto names = list_candidates();
+    if (names.empty()) return std::nullopt;
+    // Whoever saves there may have removed them one after the other under our eyes, but then there are newer ones.
+    if (names == tried) throw std::runtime_error("cannot load from " + directory_.string() + ": " + damages);
+    tried = names;
+    std::vector<std::filesystem::path> folders;
+    for (size_t begin = 0; begin < names.size();) {
+      const auto end = names.find(' ', begin);
+      folders.push_back(directory_ / names.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    damages.clear();
+    if (auto loaded = restore(folders, state, options, damages)) return loaded;
   }
-  return restore(candidates, state, options);
 }
 
 LoadedCheckpoint CheckpointManager::load(int64_t step, const TrainingState& state, const LoadOptions& options) {
-  return load(directory_ / storage::folder_name(step), state, options);
+  return load(storage::find_checkpoint(*options_.file_system, directory_, step), state, options);
 }
 
 LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, const TrainingState& state,
                                          const LoadOptions& options) {
   wait();
-  return *restore({folder}, state, options);
+  std::string damage;
+  if (auto loaded = restore({folder}, state, options, damage)) return *loaded;
+  throw std::runtime_error("cannot load from " + directory_.string() + ": " + damage);
 }
 
 std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std::filesystem::path>& folders,
-                                                           const TrainingState& state, const LoadOptions& options) {
-  std::string damages;
+                                                           const TrainingState& state, const LoadOptions& options,
+                                                           std::string& damages) {
   for (const auto& folder : folders) {
     ReceivedRun run;
     const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, run);
     if (!damage.empty()) {
-      if (writer_ && folders.size() > 1) options_.notify("passed over: " + damage);
+      std::error_code ignored;
+      const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
+      if (writer_ && folders.size() > 1 && !is_gone) options_.notify("passed over: " + damage);
       damages += (damages.empty() ? "" : "; ") + damage;
       continue;
     }
@@ -185,11 +243,11 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     const auto& result = prepared->result();
     if (writer_ && state.rng && !result.rng_restored) {
       options_.notify("the random streams start anew: the checkpoint was saved by " +
-                      std::to_string(result.world_size) + " ranks, and these are " + std::to_string(group_.size()));
+                      std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +
+                      ", and these are " + std::to_string(group_.size()));
     }
     return result;
   }
-  if (!folders.empty()) throw std::runtime_error("cannot load from " + directory_.string() + ": " + damages);
   return std::nullopt;
 }
 
@@ -208,7 +266,10 @@ void CheckpointManager::prune() {
   wait();
   std::string failure;
   if (writer_) {
-    failure = failure_of([&] { prune_checkpoints(*options_.file_system, directory_, retention_of(options_)); });
+    failure = failure_of([&] {
+      writer_->claim();
+      prune_checkpoints(*options_.file_system, directory_, retention_of(options_));
+    });
   }
   agree(failure, "cannot remove checkpoints in");
 }

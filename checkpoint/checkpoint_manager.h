@@ -25,7 +25,8 @@ enum class CheckpointReader {
 
 /// Settings of CheckpointManager, all optional and equal on all ranks.
 struct CheckpointOptions {
-  // A checkpoint is kept when any of these keeps it; all are kept without any. The newest valid one always is.
+  // A checkpoint is kept when any of these keeps it; all are kept without any. The newest valid one always is: the one
+  // that was saved last, whatever its step.
   std::optional<int> keep_last{};       ///< the newest so many
   std::optional<int64_t> keep_every{};  ///< steps that are multiples of this
   std::optional<KeepBest> keep_best{};  ///< those with the best values of a metric given to save()
@@ -88,6 +89,10 @@ struct CheckpointInfo {
 ///
 /// Rank 0 alone writes: model and optimizers once, and what differs between ranks, gathered. Python reads
 /// model.safetensors and optim.safetensors as they are.
+///
+/// A manager that saves holds a lock on the directory from its first save() or claim() to its end; a second one, of any
+/// process, is refused and told who has it. Loading changes nothing there and needs no right to write: any number of
+/// processes may load beside one that saves.
 class CheckpointManager {
  public:
   /// Not a collective, and touches no file. Throws std::invalid_argument for counts below 1.
@@ -98,15 +103,22 @@ class CheckpointManager {
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
+  /// Takes the directory for this manager's saves now instead of at the first save(): whoever is second learns it
+  /// before training. Every rank must call it. Throws std::runtime_error on all ranks, naming the process that saves
+  /// there.
+  void claim();
+
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
   /// and replaces an earlier one of the same step; then checkpoints that the options give up are removed. Every rank
   /// must call it with the same step. Throws std::runtime_error with the same text on all ranks when it fails on any,
-  /// or when an earlier asynchronous save has failed (this one is saved all the same); training can go on.
+  /// when an earlier asynchronous save has failed (this one is saved all the same), or when another manager saves into
+  /// the directory; training can go on.
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
 
-  /// Restores the newest valid checkpoint, passing over damaged ones with a notice; nothing when there is none at all.
-  /// Every rank must call it. Every file is verified before a byte reaches the state, and all ranks load or none does:
-  /// throws std::runtime_error with every rank's reason, also when checkpoints exist but none is valid.
+  /// Restores the newest valid checkpoint, the one that was saved last, passing over damaged ones with a notice and
+  /// over those that a process that saves there removes meanwhile; nothing when there is none at all. Every rank must
+  /// call it. Every file is verified before a byte reaches the state, and all ranks load or none does: throws
+  /// std::runtime_error with every rank's reason, also when checkpoints exist but none is valid.
   std::optional<LoadedCheckpoint> load_latest(const TrainingState& state, const LoadOptions& options = {});
 
   /// The same for the checkpoint of one step. Throws when it is absent or damaged.
@@ -130,8 +142,9 @@ class CheckpointManager {
  private:
   class Writer;
 
+  std::string list_candidates() const;
   std::optional<LoadedCheckpoint> restore(const std::vector<std::filesystem::path>& folders, const TrainingState& state,
-                                          const LoadOptions& options);
+                                          const LoadOptions& options, std::string& damages);
   void agree(const std::string& failure, const std::string& what) const;
 
   std::filesystem::path directory_;

@@ -6,7 +6,7 @@
 
 #include "checkpoint/failures.h"
 #include "checkpoint/storage/crc32c.h"
-#include "checkpoint/storage/inventory.h"
+#include "checkpoint/storage/verified_files.h"
 #include "checkpoint/tensor_files.h"
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
@@ -17,9 +17,8 @@ namespace {
 void map_run(storage::FileSystem& file_system, const std::filesystem::path& folder, ReceivedRun& run) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) throw std::runtime_error("there is no " + folder.string());
-  run.manifest = storage::read_manifest(file_system, folder);
-  storage::verify_files(file_system, folder, run.manifest);
-  for (const auto& [name, record] : run.manifest.files) run.files[name] = storage::map_file(file_system, folder / name);
+  auto opened = storage::open_checkpoint(file_system, folder);
+  run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
 }
 
 // One file from rank 0 to all, in pieces, so that only one of them is in memory twice.
@@ -47,7 +46,12 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
 std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                         const GroupHandle& group, ReceivedRun& run) {
   if (reader == CheckpointReader::kEveryRank) {
-    return combined_failures(failure_of([&] { map_run(file_system, folder, run); }), group);
+    const auto failure = combined_failures(failure_of([&] { map_run(file_system, folder, run); }), group);
+    if (!failure.empty()) return failure;
+    // Between one rank's look and another's the checkpoint may have been replaced.
+    const auto manifest = storage::format_manifest(run.manifest);
+    const bool is_same = broadcast_string(manifest, 0, group) == manifest;
+    return combined_failures(is_same ? "" : folder.string() + " holds another checkpoint here than on rank 0", group);
   }
   std::string failure;
   if (group.rank() == 0) failure = failure_of([&] { map_run(file_system, folder, run); });

@@ -29,7 +29,8 @@ void write_run(storage::FileSystem& file_system, const RunDestination& destinati
   for (const auto& [name, text] : content.texts) {
     staged.write(name, [&](storage::ByteSink& sink) { sink.write(text.data(), text.size()); });
   }
-  const auto warning = staged.commit({.world_size = destination.world_size, .metrics = destination.metrics});
+  const auto warning = staged.commit(
+      {.sequence = destination.sequence, .world_size = destination.world_size, .metrics = destination.metrics});
   if (!warning.empty()) notify("the checkpoint is saved, but " + warning);
   try {
     prune_checkpoints(file_system, destination.directory, destination.retention, destination.step);
@@ -46,10 +47,9 @@ void prune_checkpoints(storage::FileSystem& file_system, const std::filesystem::
     if (!entry.damage.empty()) continue;
     // Newest first: those in front of the first whole one are damaged inside, and count for nothing.
     if (valid.empty() && entry.step != just_saved && !is_whole(file_system, entry)) continue;
-    valid.push_back({.step = entry.step, .metrics = entry.manifest.metrics});
+    valid.push_back({.step = entry.step, .sequence = entry.manifest.sequence, .metrics = entry.manifest.metrics});
   }
   for (const auto step : storage::steps_to_remove(valid, policy)) {
-    // A run that went back writes steps below those that an earlier attempt left.
     if (step != just_saved) storage::remove_checkpoint(file_system, directory, step);
   }
 }

@@ -19,13 +19,14 @@ using Notify = std::function<void(const std::string&)>;
 struct RunDestination {
   std::filesystem::path directory{};
   int64_t step = 0;
+  int64_t sequence = 1;  ///< above that of all others in the directory
   int world_size = 1;
   std::map<std::string, double> metrics{};
   RetentionPolicy retention{};
 };
 
-/// Commits the checkpoint, then prunes. Throws when it is not saved; what fails afterwards goes to `notify`. One
-/// process.
+/// Commits the checkpoint, then prunes. Throws when it is not saved; what fails afterwards goes to `notify`. For the
+/// holder of the directory's WriterLock.
 void write_run(storage::FileSystem& file_system, const RunDestination& destination, const RunContent& content,
                const Notify& notify);
 

@@ -30,7 +30,11 @@ uint32_t checksum_of_part(FileSystem& file_system, const FileDescriptor& file, c
 }  // namespace
 
 uint32_t file_checksum(FileSystem& file_system, const std::filesystem::path& path, uint64_t size) {
-  const auto file = file_system.open(path);
+  return file_checksum(file_system, file_system.open(path), path, size);
+}
+
+uint32_t file_checksum(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path,
+                       uint64_t size) {
   const uint64_t threads = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 2, kMostThreads);
   const uint64_t parts = std::clamp<uint64_t>(size / kLeastPart, 1, threads);
   const uint64_t part = size / parts;

@@ -12,4 +12,8 @@ namespace ddp::storage {
 /// `file_system` must allow that. Throws what its open() and read() throw.
 uint32_t file_checksum(FileSystem& file_system, const std::filesystem::path& path, uint64_t size);
 
+/// The same of an open file; `path` is for messages.
+uint32_t file_checksum(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path,
+                       uint64_t size);
+
 }  // namespace ddp::storage

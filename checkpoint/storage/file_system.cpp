@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -168,6 +169,49 @@ void FileSystem::remove(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
   if (error) fail("cannot remove", path, error.value());
+}
+
+FileDescriptor FileSystem::open_lock(const std::filesystem::path& path) {
+  // For writing: NFS locks nothing for others that was opened to be read.
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+  if (!file.is_open()) fail("cannot open", path, errno);
+  return file;
+}
+
+LockResult FileSystem::lock(const FileDescriptor& file, const std::filesystem::path& path) {
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    switch (errno) {
+      case EINTR:
+        continue;
+      case EWOULDBLOCK:
+        return LockResult::kHeld;
+      case ENOLCK:
+      case ENOTSUP:
+      case ENOSYS:
+      case EINVAL:
+        return LockResult::kUnsupported;
+      default:
+        fail("cannot lock", path, errno);
+    }
+  }
+  return LockResult::kTaken;
+}
+
+void FileSystem::unlock(const FileDescriptor& file) noexcept {
+  ::flock(file.get(), LOCK_UN);
+}
+
+bool FileSystem::is_named(const FileDescriptor& file, const std::filesystem::path& path) noexcept {
+  struct stat open {};
+  struct stat named {};
+  return ::fstat(file.get(), &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
+         open.st_ino == named.st_ino;
+}
+
+void FileSystem::overwrite(const FileDescriptor& file, const std::string& text, const std::filesystem::path& path) {
+  if (::ftruncate(file.get(), 0) != 0 || ::lseek(file.get(), 0, SEEK_SET) != 0) fail("cannot write to", path, errno);
+  for (size_t written = 0; written < text.size();)
+    written += write(file, text.data() + written, text.size() - written, path);
 }
 
 std::vector<std::string> FileSystem::entries(const std::filesystem::path& folder) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace ddp::storage {
@@ -29,6 +30,13 @@ class FileDescriptor {
 
  private:
   int number_ = -1;
+};
+
+/// What became of the wish to lock a file.
+enum class LockResult {
+  kTaken,
+  kHeld,         ///< somebody else has it
+  kUnsupported,  ///< this file system has no locks
 };
 
 /// The real file system. All members throw std::system_error with the path and the system's reason.
@@ -66,6 +74,18 @@ class FileSystem {
   virtual bool exchange(const std::filesystem::path& left, const std::filesystem::path& right);
   /// Removes a file, or a folder with all it holds; nothing when it is not there.
   virtual void remove(const std::filesystem::path& path);
+
+  /// A file to lock, made if it is not there.
+  virtual FileDescriptor open_lock(const std::filesystem::path& path);
+  /// Locks the file for whoever has it open, at once or not at all (flock). The lock ends with unlock(), or when the
+  /// last process that has this opening of it, by fork, closes it or dies.
+  virtual LockResult lock(const FileDescriptor& file, const std::filesystem::path& path);
+  virtual void unlock(const FileDescriptor& file) noexcept;
+  /// Whether `path` still names this open file.
+  virtual bool is_named(const FileDescriptor& file, const std::filesystem::path& path) noexcept;
+  /// Replaces all that the file holds. Not durable.
+  virtual void overwrite(const FileDescriptor& file, const std::string& text, const std::filesystem::path& path);
+
   /// Names of a folder's entries, sorted; none when there is no such folder.
   virtual std::vector<std::string> entries(const std::filesystem::path& folder);
 };

@@ -1,7 +1,10 @@
 #include "checkpoint/storage/inventory.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/storage/file_checksum.h"
 #include "checkpoint/storage/folder_names.h"
@@ -22,31 +25,76 @@ std::string read_text(FileSystem& file_system, const std::filesystem::path& path
   return text;
 }
 
+void check_sizes(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest) {
+  for (const auto& [name, record] : manifest.files) {
+    try {
+      check_size(file_system, file_system.open(folder / name), folder, name, record);
+    } catch (const std::system_error& error) {
+      fail(folder, error.what());
+    }
+  }
+}
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
+// The step of a checkpoint by its folder's name. One that is being replaced counts while its place is empty.
+std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, const std::string& name) {
+  if (const auto step = step_of(name)) return step;
+  const auto old = leftover(name);
+  if (!old || old->kind != Leftover::Kind::kReplaced || is_there(directory / old->target)) return std::nullopt;
+  return step_of(old->target);
+}
+
+CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
+  CheckpointEntry entry{.step = step, .folder = folder};
+  // Without a manifest nobody knows; in front it is not overlooked.
+  entry.manifest.sequence = std::numeric_limits<int64_t>::max();
+  try {
+    entry.manifest = read_manifest_alone(file_system, folder);
+    check_sizes(file_system, folder, entry.manifest);
+    if (entry.manifest.step != step) {
+      fail(folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
+    }
+  } catch (const DamagedCheckpoint& error) {
+    entry.damage = error.what();
+  }
+  return entry;
+}
+
+// Listing a folder that others change may miss what was there all the time, under one name or another.
+constexpr int kListings = 20;
+
 }  // namespace
 
-Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder) {
-  Manifest manifest;
+Manifest read_manifest_alone(FileSystem& file_system, const std::filesystem::path& folder) {
   try {
-    manifest = parse_manifest(read_text(file_system, folder / kManifestName));
+    return parse_manifest(read_text(file_system, folder / kManifestName));
   } catch (const ManifestError& error) {
     fail(folder, std::string(kManifestName) + ": " + error.what());
   } catch (const std::system_error& error) {
     fail(folder, error.what());
   }
-  for (const auto& [name, record] : manifest.files) {
-    uint64_t size = 0;
-    try {
-      const auto file = file_system.open(folder / name);
-      size = file_system.size(file, folder / name);
-    } catch (const std::system_error& error) {
-      fail(folder, error.what());
-    }
-    if (size != record.size) {
-      fail(folder,
-           name + " has " + std::to_string(size) + " bytes, but " + std::to_string(record.size) + " were written");
-    }
-  }
+}
+
+void check_size(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& folder,
+                const std::string& name, const FileRecord& record) {
+  const auto size = file_system.size(file, folder / name);
+  if (size == record.size) return;
+  fail(folder, name + " has " + std::to_string(size) + " bytes, but " + std::to_string(record.size) + " were written");
+}
+
+Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder) {
+  auto manifest = read_manifest_alone(file_system, folder);
+  check_sizes(file_system, folder, manifest);
   return manifest;
+}
+
+void check_checksum(const std::filesystem::path& folder, const std::string& name, const FileRecord& record,
+                    uint32_t checksum) {
+  if (checksum != record.crc32c) fail(folder, "the bytes of " + name + " are not those that were written (CRC32C)");
 }
 
 void verify_files(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest) {
@@ -57,29 +105,52 @@ void verify_files(FileSystem& file_system, const std::filesystem::path& folder, 
     } catch (const std::system_error& error) {
       fail(folder, error.what());
     }
-    if (checksum != record.crc32c) {
-      fail(folder, "the bytes of " + name + " are not those that were written (CRC32C)");
-    }
+    check_checksum(folder, name, record, checksum);
   }
 }
 
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std::filesystem::path& directory) {
   std::vector<CheckpointEntry> found;
-  for (const auto& name : file_system.entries(directory)) {
-    const auto step = step_of(name);
-    if (!step) continue;
-    auto& entry = found.emplace_back(CheckpointEntry{.step = *step, .folder = directory / name});
-    try {
-      entry.manifest = read_manifest(file_system, entry.folder);
-      if (entry.manifest.step != *step) {
-        fail(entry.folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
-      }
-    } catch (const DamagedCheckpoint& error) {
-      entry.damage = error.what();
+  for (int listing = 0; listing < kListings && found.empty(); ++listing) {
+    const auto names = file_system.entries(directory);
+    if (names.empty()) break;
+    for (const auto& name : names) {
+      const auto step = checkpoint_step(directory, name);
+      if (!step) continue;
+      auto entry = look_at(file_system, directory / name, *step);
+      if (entry.damage.empty() || is_there(entry.folder)) found.push_back(std::move(entry));
     }
   }
-  std::sort(found.begin(), found.end(), [](const auto& left, const auto& right) { return left.step > right.step; });
+  std::sort(found.begin(), found.end(), [](const auto& left, const auto& right) {
+    return std::pair(left.manifest.sequence, left.step) > std::pair(right.manifest.sequence, right.step);
+  });
   return found;
+}
+
+std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step) {
+  const auto folder = directory / folder_name(step);
+  if (is_there(folder)) return folder;
+  try {
+    for (const auto& name : file_system.entries(directory)) {
+      if (checkpoint_step(directory, name) == step) return directory / name;
+    }
+  } catch (const std::system_error&) {
+    // Whoever opens the folder is told.
+  }
+  return folder;
+}
+
+int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& directory) {
+  int64_t last = 0;
+  for (const auto& name : file_system.entries(directory)) {
+    if (!checkpoint_step(directory, name)) continue;
+    try {
+      last = std::max(last, read_manifest_alone(file_system, directory / name).sequence);
+    } catch (const DamagedCheckpoint&) {
+      // It counts for nothing.
+    }
+  }
+  return last;
 }
 
 }  // namespace ddp::storage

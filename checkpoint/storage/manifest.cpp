@@ -6,13 +6,16 @@
 #include <limits>
 
 #include "checkpoint/storage/crc32c.h"
+#include "comm/json_float.h"
 
 namespace ddp::storage {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int kVersionWithoutSequence = 1;
 constexpr std::string_view kHead = "{\n  \"format\": \"ddprun-checkpoint\",\n  \"version\": ";
 constexpr std::string_view kStep = ",\n  \"step\": ";
+constexpr std::string_view kSequence = ",\n  \"sequence\": ";
 constexpr std::string_view kWorldSize = ",\n  \"world_size\": ";
 constexpr std::string_view kMetrics = ",\n  \"metrics\": {";
 constexpr std::string_view kFiles = "},\n  \"files\": {";
@@ -21,6 +24,8 @@ constexpr std::string_view kSize = "\": {\"size\": ";
 constexpr std::string_view kCrc = ", \"crc32c\": \"";
 constexpr std::string_view kOwnCrc = "},\n  \"crc32c\": \"";
 constexpr std::string_view kTail = "\"\n}\n";
+constexpr std::string_view kNamedFloat = "{\"__float__\": \"";
+constexpr std::string_view kNamedFloatEnd = "\"}";
 
 bool is_file_name(std::string_view name) {
   const auto allowed = [](char c) {
@@ -44,8 +49,11 @@ std::string hexadecimal(uint32_t value) {
   return text;
 }
 
-std::string number(double value) {
-  if (!std::isfinite(value)) return "null";
+std::string number(double value, int version) {
+  if (!std::isfinite(value)) {
+    if (version == kVersionWithoutSequence) return "null";
+    return std::string(kNamedFloat).append(non_finite_name(value)).append(kNamedFloatEnd);
+  }
   char text[40];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
@@ -101,18 +109,33 @@ class Cursor {
   size_t position_ = 0;
 };
 
+double read_metric(Cursor& cursor) {
+  if (cursor.accept("null")) return std::numeric_limits<double>::quiet_NaN();
+  if (!cursor.accept(kNamedFloat)) return cursor.read_number<double>();
+  const auto value = non_finite_value(cursor.read_until_quote());
+  if (!value) cursor.fail();
+  cursor.expect(kNamedFloatEnd);
+  return *value;
+}
+
 }  // namespace
 
 std::string format_manifest(const Manifest& manifest) {
   if (manifest.step < 0) {
     throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(manifest.step));
   }
+  if (manifest.sequence < 0) {
+    throw std::invalid_argument("a checkpoint's sequence must not be negative, but is " +
+                                std::to_string(manifest.sequence));
+  }
   if (manifest.world_size < 1) {
     throw std::invalid_argument("the world size must be positive, but is " + std::to_string(manifest.world_size));
   }
   std::string text(kHead);
-  text += std::to_string(kVersion);
+  const int version = manifest.sequence > 0 ? kVersion : kVersionWithoutSequence;
+  text += std::to_string(version);
   text.append(kStep).append(std::to_string(manifest.step));
+  if (manifest.sequence > 0) text.append(kSequence).append(std::to_string(manifest.sequence));
   text.append(kWorldSize).append(std::to_string(manifest.world_size));
   text += kMetrics;
   const char* comma = "";
@@ -122,7 +145,7 @@ std::string format_manifest(const Manifest& manifest) {
                                   "' needs a name of 1 to 255 characters without quotes, "
                                   "backslashes and control characters");
     }
-    text.append(comma).append(kItem).append(name).append("\": ").append(number(value));
+    text.append(comma).append(kItem).append(name).append("\": ").append(number(value, version));
     comma = ",";
   }
   text += kFiles;
@@ -146,21 +169,24 @@ Manifest parse_manifest(std::string_view text) {
   Cursor cursor(text);
   cursor.expect(kHead);
   const auto version = cursor.read_number<int>();
-  if (version != kVersion) {
-    throw ManifestError("it has version " + std::to_string(version) + ", but this program reads version " +
-                        std::to_string(kVersion));
+  if (version != kVersion && version != kVersionWithoutSequence) {
+    throw ManifestError("it has version " + std::to_string(version) + ", but this program reads versions " +
+                        std::to_string(kVersionWithoutSequence) + " and " + std::to_string(kVersion));
   }
   Manifest manifest;
   cursor.expect(kStep);
   manifest.step = cursor.read_number<int64_t>();
+  if (version == kVersion) {
+    cursor.expect(kSequence);
+    manifest.sequence = cursor.read_number<int64_t>();
+  }
   cursor.expect(kWorldSize);
   manifest.world_size = cursor.read_number<int>();
   cursor.expect(kMetrics);
   for (bool more = cursor.accept(kItem); more; more = cursor.accept(",") && (cursor.expect(kItem), true)) {
     const auto name = cursor.read_until_quote();
     cursor.expect("\": ");
-    const auto value = cursor.accept("null") ? std::numeric_limits<double>::quiet_NaN() : cursor.read_number<double>();
-    manifest.metrics.emplace(name, value);
+    manifest.metrics.emplace(name, read_metric(cursor));
   }
   cursor.expect(kFiles);
   for (bool more = cursor.accept(kItem); more; more = cursor.accept(",") && (cursor.expect(kItem), true)) {

@@ -19,8 +19,11 @@ inline constexpr uint64_t kMaxManifestBytes = 1 << 20;
 
 struct Manifest {
   int64_t step = 0;
+  /// In which order a directory's checkpoints were saved: the first is 1, the newest has the largest. 0 in those of
+  /// version 1 of the format, which did not number them.
+  int64_t sequence = 0;
   int world_size = 1;
-  std::map<std::string, double> metrics{};  ///< what keep_best compares; non-finite ones are kept as null
+  std::map<std::string, double> metrics{};  ///< what keep_best compares; version 1 made NaN of infinities
   std::map<std::string, FileRecord> files{};
 };
 
@@ -30,7 +33,8 @@ class ManifestError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws std::invalid_argument for a negative step, a world size below 1, a file name other than
+/// In version 2 of the format, or in version 1 without a sequence. Throws std::invalid_argument for a negative step or
+/// sequence, a world size below 1, a file name other than
 /// [A-Za-z0-9._-] without a leading dot, or a metric's name with quotes, backslashes or control characters.
 std::string format_manifest(const Manifest& manifest);
 

@@ -9,7 +9,10 @@
 namespace ddp::storage {
 
 Bytes map_file(FileSystem& file_system, const std::filesystem::path& path) {
-  const auto file = file_system.open(path);
+  return map_file(file_system, file_system.open(path), path);
+}
+
+Bytes map_file(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path) {
   const auto size = static_cast<size_t>(file_system.size(file, path));
   if (size == 0) return {};
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);

@@ -21,6 +21,9 @@ struct Bytes {
 /// Throws std::system_error naming the file.
 Bytes map_file(FileSystem& file_system, const std::filesystem::path& path);
 
+/// The same of an open file, which may be closed afterwards; `path` is for messages.
+Bytes map_file(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path);
+
 /// Bytes that are in memory already.
 Bytes own_bytes(std::string bytes);
 

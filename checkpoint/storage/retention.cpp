@@ -9,14 +9,15 @@
 namespace ddp::storage {
 namespace {
 
-std::vector<int64_t> best_steps(const std::vector<RetainedStep>& valid, const KeepBest& rule) {
+// `oldest_first` in the order in which they were saved.
+std::vector<int64_t> best_steps(const std::vector<RetainedStep>& oldest_first, const KeepBest& rule) {
   std::vector<std::pair<double, int64_t>> ranked;
-  for (const auto& each : valid) {
+  for (const auto& each : oldest_first) {
     const auto metric = each.metrics.find(rule.metric);
     if (metric == each.metrics.end() || !std::isfinite(metric->second)) continue;
     ranked.emplace_back(rule.higher_is_better ? -metric->second : metric->second, each.step);
   }
-  std::sort(ranked.begin(), ranked.end());
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   ranked.resize(std::min(ranked.size(), static_cast<size_t>(rule.count)));
   std::vector<int64_t> steps;
   for (const auto& [value, step] : ranked) steps.push_back(step);
@@ -38,9 +39,12 @@ void check_policy(const RetentionPolicy& policy) {
 std::vector<int64_t> steps_to_remove(const std::vector<RetainedStep>& valid, const RetentionPolicy& policy) {
   check_policy(policy);
   if (valid.empty() || (!policy.keep_last && !policy.keep_every && !policy.keep_best)) return {};
-  std::vector<int64_t> steps;
-  for (const auto& each : valid) steps.push_back(each.step);
-  std::sort(steps.rbegin(), steps.rend());
+  auto oldest_first = valid;
+  std::sort(oldest_first.begin(), oldest_first.end(), [](const auto& left, const auto& right) {
+    return std::pair(left.sequence, left.step) < std::pair(right.sequence, right.step);
+  });
+  std::vector<int64_t> steps;  // newest first
+  for (auto each = oldest_first.rbegin(); each != oldest_first.rend(); ++each) steps.push_back(each->step);
 
   std::set<int64_t> kept{steps.front()};
   if (policy.keep_last) {
@@ -52,7 +56,7 @@ std::vector<int64_t> steps_to_remove(const std::vector<RetainedStep>& valid, con
     }
   }
   if (policy.keep_best) {
-    for (const auto step : best_steps(valid, *policy.keep_best)) kept.insert(step);
+    for (const auto step : best_steps(oldest_first, *policy.keep_best)) kept.insert(step);
   }
   std::vector<int64_t> removed;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {

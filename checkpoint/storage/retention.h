@@ -18,7 +18,7 @@ struct KeepBest {
 
 /// A checkpoint stays when any of the rules keeps it. Without any rule all stay; the newest always does.
 struct RetentionPolicy {
-  std::optional<int> keep_last{};       ///< the newest so many
+  std::optional<int> keep_last{};       ///< those that were saved last, so many
   std::optional<int64_t> keep_every{};  ///< steps that are multiples of this
   std::optional<KeepBest> keep_best{};
 };
@@ -27,6 +27,7 @@ namespace storage {
 
 struct RetainedStep {
   int64_t step = 0;
+  int64_t sequence = 0;  ///< order in which they were saved; by step among equal ones
   std::map<std::string, double> metrics{};
 };
 

@@ -5,6 +5,7 @@
 
 #include "checkpoint/storage/durable_file.h"
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
 
 namespace ddp::storage {
 namespace {
@@ -46,10 +47,12 @@ void StagedFolder::write(const std::string& name, const std::function<void(ByteS
 std::string StagedFolder::commit(Manifest manifest) {
   manifest.step = step_;
   manifest.files = manifest_.files;
-  write_text(file_system_, temporary_ / kManifestName, format_manifest(manifest));
+  const auto text = format_manifest(manifest);
+  write_text(file_system_, temporary_ / kManifestName, text);
   file_system_.sync_folder(temporary_);
   take_the_name();
   file_system_.sync_folder(directory_);
+  verify(text);
   try {
     if (!temporary_.empty()) file_system_.remove(std::exchange(temporary_, {}));
     const auto hint = directory_ / temporary_name(kLatestName, id_);
@@ -79,6 +82,32 @@ void StagedFolder::take_the_name() {
     throw;
   }
   temporary_ = aside;
+}
+
+void StagedFolder::verify(const std::string& manifest_text) {
+  try {
+    if (format_manifest(read_manifest(file_system_, final_)) == manifest_text) return;
+    throw DamagedCheckpoint(final_.string() + " holds another manifest");
+  } catch (const DamagedCheckpoint& error) {
+    give_the_name_back();
+    throw DamagedCheckpoint(std::string("something else changes this directory: once committed, ") + error.what());
+  }
+}
+
+void StagedFolder::give_the_name_back() noexcept {
+  const auto earlier = std::exchange(temporary_, {});  // what was there before, if anything
+  try {
+    if (!earlier.empty() && file_system_.exchange(earlier, final_)) {
+      temporary_ = earlier;
+      return;
+    }
+    const auto aside = directory_ / temporary_name(folder_name(step_), random_id());
+    file_system_.rename(final_, aside);
+    temporary_ = aside;
+    if (!earlier.empty()) file_system_.rename(earlier, final_);
+  } catch (const std::exception&) {
+    // It stays where it is; readers see that it is damaged.
+  }
 }
 
 void remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step) {

@@ -27,12 +27,15 @@ class StagedFolder {
   void write(const std::string& name, const std::function<void(ByteSink& sink)>& writer);
 
   /// Writes the manifest (its step and files are filled in here), makes everything durable and gives the folder its
-  /// name, in place of an earlier checkpoint of the same step. Then points `latest` to it, which is a hint: a failure
-  /// there is returned as text.
+  /// name, in place of an earlier checkpoint of the same step. Looks at what lies there under that name then, and takes
+  /// it away again and throws DamagedCheckpoint when that is not what was written. Then points `latest` to it, which is
+  /// a hint: a failure there is returned as text.
   std::string commit(Manifest manifest);
 
  private:
   void take_the_name();
+  void verify(const std::string& manifest_text);
+  void give_the_name_back() noexcept;
 
   FileSystem& file_system_;
   std::filesystem::path directory_;
@@ -47,7 +50,7 @@ class StagedFolder {
 void remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step);
 
 /// Removes what killed processes have left, and puts back a checkpoint that one was about to replace. Nobody may be
-/// writing there.
+/// writing there: for the holder of the WriterLock.
 void remove_leftovers(FileSystem& file_system, const std::filesystem::path& directory);
 
 }  // namespace ddp::storage

@@ -29,6 +29,10 @@ std::string printable(const std::string& name) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
+std::string ranks_text(int count) {
+  return std::to_string(count) + (count == 1 ? " rank" : " ranks");
+}
+
 bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path) && !std::filesystem::exists(path / ddp::storage::kManifestName);
 }
@@ -56,7 +60,7 @@ int list(const std::filesystem::path& directory, bool verify) {
       ++damaged;
       continue;
     }
-    std::printf("%" PRIu64 " bytes, %d ranks", bytes, entry.manifest.world_size);
+    std::printf("%" PRIu64 " bytes, %s", bytes, ranks_text(entry.manifest.world_size).c_str());
     for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
     std::printf("%s\n", verify ? ", verified" : "");
   }
@@ -76,7 +80,7 @@ void inspect(const std::filesystem::path& path) {
   const TensorSource source(path);
   std::printf("%s: %s", path.c_str(), source.kind());
   if (const auto* manifest = source.manifest()) {
-    std::printf(" of step %" PRId64 ", saved by %d ranks", manifest->step, manifest->world_size);
+    std::printf(" of step %" PRId64 ", saved by %s", manifest->step, ranks_text(manifest->world_size).c_str());
     for (const auto& [name, value] : manifest->metrics) std::printf(", %s %g", printable(name).c_str(), value);
   }
   std::printf("\n");

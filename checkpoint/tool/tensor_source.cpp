@@ -9,8 +9,8 @@
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/state_dict.h"
-#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/mapped_file.h"
+#include "checkpoint/storage/verified_files.h"
 
 namespace ddp::tool {
 namespace {
@@ -73,13 +73,13 @@ void TensorSource::open_folder(const std::filesystem::path& path) {
   kind_ = "checkpoint";
   has_checksums_ = true;
   storage::FileSystem file_system;
-  manifest_ = std::make_unique<storage::Manifest>(storage::read_manifest(file_system, path));
-  storage::verify_files(file_system, path, *manifest_);
-  for (const auto& [name, record] : manifest_->files) {
+  auto opened = storage::open_checkpoint(file_system, path);
+  manifest_ = std::make_unique<storage::Manifest>(std::move(opened.manifest));
+  for (auto& [name, bytes] : opened.files) {
     if (name.ends_with(kSafetensorsEnding)) {
-      open_safetensors(storage::map_file(file_system, path / name), path / name, name);
+      open_safetensors(std::move(bytes), path / name, name);
     } else if (name == kValuesFile) {
-      values_ = storage::map_file(file_system, path / name).view;
+      values_ = bytes.view;
     }
   }
 }

@@ -45,6 +45,7 @@ class FaultyFileSystem : public storage::FileSystem {
 
   const std::vector<std::string>& operations() const { return operations_; }
   void can_exchange(bool yes) { can_exchange_ = yes; }
+  void can_lock(bool yes) { can_lock_ = yes; }
 
   storage::FileDescriptor create(const Path& path) override {
     step("create", path);
@@ -90,6 +91,18 @@ class FaultyFileSystem : public storage::FileSystem {
     step("exchange", right);
     return can_exchange_ && FileSystem::exchange(left, right);
   }
+  storage::FileDescriptor open_lock(const Path& path) override {
+    step("open the lock", path);
+    return FileSystem::open_lock(path);
+  }
+  storage::LockResult lock(const storage::FileDescriptor& file, const Path& path) override {
+    step("lock", path);
+    return can_lock_ ? FileSystem::lock(file, path) : storage::LockResult::kUnsupported;
+  }
+  void overwrite(const storage::FileDescriptor& file, const std::string& text, const Path& path) override {
+    step("sign", path);
+    FileSystem::overwrite(file, text, path);
+  }
   void remove(const Path& path) override {
     // Piece by piece, as the real one goes, so that a process can die in the middle.
     if (std::filesystem::is_directory(path)) {
@@ -108,6 +121,7 @@ class FaultyFileSystem : public storage::FileSystem {
   Fault fault_;
   std::vector<std::string> operations_;
   bool can_exchange_ = true;
+  bool can_lock_ = true;
 };
 
 }  // namespace ddp::test

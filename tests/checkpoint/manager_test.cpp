@@ -5,14 +5,18 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/staged_folder.h"
 #include "comm/collectives.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/nets.h"
@@ -297,19 +301,21 @@ TEST(CheckpointManager, ARankThatIsGoneDuringASaveLeavesTheOlderCheckpointIntact
   }
   EXPECT_THAT(messages.all(), ElementsAre(HasSubstr("rank")));
   const auto names = storage::FileSystem().entries(folder / "run");
-  EXPECT_THAT(names, ElementsAre("latest", "step-00000001"));
+  EXPECT_THAT(names, ElementsAre("latest", "step-00000001", "writer.lock"));
 }
 
 TEST(CheckpointManager, OldCheckpointsAreRemovedByTheRulesAndNeverTheNewestValid) {
   const TemporaryFolder folder;
   Training run;
-  CheckpointManager manager(
-      folder / "run", single_process(),
-      {.keep_last = 2, .keep_every = 5, .keep_best = KeepBest{.metric = "accuracy", .higher_is_better = true}});
-  for (int64_t step = 1; step <= 9; ++step) {
-    manager.save(step, {.model = run.net}, {.metrics = {{"accuracy", step == 3 ? 0.9 : 0.1}}});
+  {
+    CheckpointManager manager(
+        folder / "run", single_process(),
+        {.keep_last = 2, .keep_every = 5, .keep_best = KeepBest{.metric = "accuracy", .higher_is_better = true}});
+    for (int64_t step = 1; step <= 9; ++step) {
+      manager.save(step, {.model = run.net}, {.metrics = {{"accuracy", step == 3 ? 0.9 : 0.1}}});
+    }
+    EXPECT_THAT(steps_of(manager), ElementsAre(9, 8, 5, 3));
   }
-  EXPECT_THAT(steps_of(manager), ElementsAre(9, 8, 5, 3));
   // The two newest are damaged inside, which their sizes do not show.
   for (const char* name : {"step-00000009", "step-00000008"}) {
     auto bytes = test::read_file(folder / "run" / name / "model.safetensors");
@@ -330,22 +336,155 @@ TEST(CheckpointManager, ARunThatWentBackKeepsWhatItSaves) {
   manager.load(20, {.model = run.net});
   train(run.net, run.optimizer, 0, 1);
   manager.save(15, {.model = run.net});
-  EXPECT_THAT(steps_of(manager), ElementsAre(30, 20, 15));
+  EXPECT_THAT(steps_of(manager), ElementsAre(15, 30));
   manager.save(20, {.model = run.net});
+  EXPECT_THAT(steps_of(manager), ElementsAre(20, 15));
   EXPECT_TRUE(equal(load_safetensors(folder / "run" / "step-00000020" / "model.safetensors"), copy_of(*run.net)));
+}
+
+TEST(CheckpointManager, TheNewestIsWhatWasSavedLastAndNotTheMostSteps) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const GroupHandle& group) {
+    Training run;
+    {
+      CheckpointManager manager(folder / "run", group);
+      for (const int64_t step : {10, 20, 30}) manager.save(step, {.model = run.net});
+      manager.load(10, {.model = run.net});
+      manager.save(15, {.model = run.net});
+      EXPECT_EQ(manager.load_latest({.model = run.net})->step, 15) << "30 was abandoned";
+    }
+    barrier(group);
+    CheckpointManager later(folder / "run", group);
+    EXPECT_EQ(later.load_latest({.model = run.net})->step, 15);
+    later.save(16, {.model = run.net});
+    EXPECT_THAT(steps_of(later), ElementsAre(16, 15, 30, 20, 10));
+  });
+}
+
+TEST(CheckpointManager, ASecondOneThatSavesIsRefusedOnAllRanksAndLoadsAllTheSame) {
+  const TemporaryFolder folder;
+  Said messages;
+  for (const bool async : {false, true}) {
+    run_ranks(2, [&](const GroupHandle& group) {
+      Training run;
+      CheckpointManager first(folder / "run", group), second(folder / "run", group, {.async = async});
+      EXPECT_FALSE(second.load_latest({.model = run.net}).has_value() && !async);
+      first.claim();
+      messages.add(message_of([&] { second.claim(); }));
+      messages.add(message_of([&] { second.save(1, {.model = run.net}); }));
+      messages.add(message_of([&] { second.prune(); }));
+      first.save(2, {.model = run.net});
+      EXPECT_EQ(second.load_latest({.model = run.net})->step, 2);
+      EXPECT_THAT(steps_of(second), ElementsAre(2));
+    });
+  }
+  EXPECT_EQ(messages.all().size(), 12);
+  EXPECT_THAT(messages.all(), ::testing::Each(AllOf(HasSubstr("is saved into by another CheckpointManager"),
+                                                    HasSubstr("process " + std::to_string(::getpid())))));
+}
+
+TEST(CheckpointManager, LoadingNeedsNoRightToWriteAndLeavesWhatOthersAreWriting) {
+  const TemporaryFolder folder;
+  Training run;
+  {
+    CheckpointManager manager(folder / "run", single_process());
+    manager.save(1, {.model = run.net});
+  }
+  std::filesystem::create_directory(folder / "run" / "step-00000002.tmp-1");
+  auto read_only = std::make_shared<FaultyFileSystem>([](int, const std::string& operation) {
+    const bool is_harmless = operation.starts_with("open ") || operation.starts_with("read ");
+    if (is_harmless && !operation.starts_with("open the lock")) return;
+    throw std::system_error(EROFS, std::generic_category(), operation);
+  });
+  CheckpointManager reader(folder / "run", single_process(), {.file_system = read_only});
+  EXPECT_EQ(reader.load_latest({.model = run.net})->step, 1);
+  EXPECT_EQ(reader.load(1, {.model = run.net}).step, 1);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run" / "step-00000002.tmp-1"));
+  EXPECT_THAT(message_of([&] { reader.save(2, {.model = run.net}); }), HasSubstr("Read-only file system"));
+  CheckpointManager writer(folder / "run", single_process());
+  writer.save(3, {.model = run.net});
+  EXPECT_FALSE(std::filesystem::exists(folder / "run" / "step-00000002.tmp-1")) << "the one that saves cleans up";
+}
+
+TEST(CheckpointManager, WithoutLocksItSaysSoOnceAndLeavesWhatMayBeAnothers) {
+  const TemporaryFolder folder;
+  Training run;
+  std::filesystem::create_directories(folder / "run" / "step-00000002.tmp-1");
+  auto lockless = std::make_shared<FaultyFileSystem>();
+  lockless->can_lock(false);
+  Said notices;
+  const CheckpointOptions options{.notify = [&](const std::string& text) { notices.add(text); },
+                                  .file_system = lockless};
+  CheckpointManager one(folder / "run", single_process(), options);
+  for (const int64_t step : {30, 10}) one.save(step, {.model = run.net});
+  EXPECT_THAT(notices.all(), ElementsAre(HasSubstr("without locks")));
+  CheckpointManager other(folder / "run", single_process(), options);
+  other.save(20, {.model = run.net});
+  one.save(5, {.model = run.net});
+  EXPECT_THAT(steps_of(one), ElementsAre(5, 20, 10, 30)) << "numbered one after the other all the same";
+  EXPECT_TRUE(std::filesystem::exists(folder / "run" / "step-00000002.tmp-1"));
+}
+
+TEST(CheckpointManager, LoadLatestGoesOnToTheNextOneWhenRetentionRemovesItsOwn) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](const GroupHandle& group) {
+    Training run;
+    CheckpointManager manager(folder / "run", group);
+    manager.save(1, {.model = run.net});
+    // Whenever rank 0 of the reader is about to open a checkpoint that it has listed, the writer's next one takes its
+    // place, three times.
+    Said notices;
+    int64_t step = 1;
+    int listed = 0;
+    auto racing = std::make_shared<FaultyFileSystem>([&](int, const std::string& operation) {
+      // Odd ones list, even ones load.
+      if (operation != "open MANIFEST.json" || ++listed % 2 != 0 || step == 4) return;
+      const auto before = folder / "run" / storage::folder_name(step);
+      ++step;
+      storage::FileSystem plain;
+      storage::StagedFolder staged(plain, folder / "run", step);
+      for (const auto& name : plain.entries(before)) {
+        if (name == storage::kManifestName) continue;
+        const auto bytes = test::read_file(before / name);
+        staged.write(name, [&](storage::ByteSink& sink) { sink.write(bytes.data(), bytes.size()); });
+      }
+      staged.commit({.sequence = step, .world_size = 2});
+      storage::remove_checkpoint(plain, folder / "run", step - 1);
+    });
+    CheckpointManager reader(folder / "run", group,
+                             {.notify = [&](const std::string& text) { notices.add(text); }, .file_system = racing});
+    const auto loaded = reader.load_latest({.model = run.net});
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(loaded->step, 4);
+    EXPECT_THAT(notices.all(), IsEmpty()) << "nothing was damaged";
+  });
+}
+
+TEST(CheckpointManager, ValuesAndMetricsThatAreNotFiniteComeBack) {
+  const TemporaryFolder folder;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  CheckpointManager manager(folder / "run", single_process());
+  TrainingState state;
+  state.values.set("best", kInfinity);
+  manager.save(1, state, {.metrics = {{"loss", -kInfinity}}});
+  const auto loaded = manager.load_latest(state);
+  EXPECT_EQ(loaded->values.get<double>("best"), kInfinity);
+  EXPECT_EQ(loaded->metrics.at("loss"), -kInfinity);
 }
 
 TEST(CheckpointManager, AnAsynchronousSaveHoldsTheStateOfItsStep) {
   const TemporaryFolder folder;
   run_ranks(2, [&](const GroupHandle& group) {
     // The writer stands still until training has gone on.
-    std::atomic<bool> may_write{false};
+    std::atomic<bool> may_write{true};
     auto slow = std::make_shared<FaultyFileSystem>([&](int, const std::string&) { may_write.wait(false); });
     Training run;
     equalize(run, group);
     train(run.net, run.optimizer, 0, 2);
     const auto saved = copy_of(*run.net);
     CheckpointManager manager(folder / "run", group, {.async = true, .file_system = slow});
+    manager.claim();
+    may_write = false;
     const TrainingState state{.model = run.net, .optimizer = run.optimizer};
     manager.save(1, state);
     train(run.net, run.optimizer, 2, 3);

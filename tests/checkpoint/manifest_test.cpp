@@ -17,9 +17,15 @@ using test::with_checksum;
 using ::testing::HasSubstr;
 
 Manifest example() {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {.step = 1200,
+          .sequence = 17,
           .world_size = 4,
-          .metrics = {{"loss", 0.125}, {"val/accuracy (%)", 71.3}, {"broken", std::nan("")}},
+          .metrics = {{"loss", 0.125},
+                      {"val/accuracy (%)", 71.3},
+                      {"broken", std::nan("")},
+                      {"best", kInfinity},
+                      {"worst", -kInfinity}},
           .files = {{"model.safetensors", {.size = 123456789012, .crc32c = 0x00c0ffee}},
                     {"trainer.json", {.size = 0, .crc32c = 0}}}};
 }
@@ -27,12 +33,26 @@ Manifest example() {
 TEST(Manifest, ComesBackAsItWasWritten) {
   const auto parsed = parse_manifest(format_manifest(example()));
   EXPECT_EQ(parsed.step, 1200);
+  EXPECT_EQ(parsed.sequence, 17);
   EXPECT_EQ(parsed.world_size, 4);
+  EXPECT_EQ(parsed.metrics.at("best"), example().metrics.at("best"));
+  EXPECT_EQ(parsed.metrics.at("worst"), example().metrics.at("worst"));
   EXPECT_EQ(parsed.files, example().files);
   EXPECT_EQ(parsed.metrics.at("val/accuracy (%)"), 71.3);
   EXPECT_TRUE(std::isnan(parsed.metrics.at("broken")));
   const auto empty = parse_manifest(format_manifest({}));
   EXPECT_TRUE(empty.files.empty() && empty.metrics.empty());
+}
+
+TEST(Manifest, TheVersionWithoutASequenceIsStillReadAndWritten) {
+  auto manifest = example();
+  manifest.sequence = 0;
+  const auto text = format_manifest(manifest);
+  EXPECT_THAT(text, HasSubstr("\"version\": 1,\n  \"step\": 1200,\n  \"world_size\": 4,"));
+  EXPECT_THAT(text, HasSubstr("\"best\": null"));
+  const auto parsed = parse_manifest(text);
+  EXPECT_EQ(parsed.sequence, 0);
+  EXPECT_TRUE(std::isnan(parsed.metrics.at("best")));
 }
 
 TEST(Manifest, EverySingleChangedCutOrAddedByteIsRefused) {
@@ -60,7 +80,13 @@ TEST(Manifest, AForgedChecksumDoesNotOpenOtherFolders) {
   EXPECT_THAT(forged("\"step\": 1200", "\"step\": -1"), HasSubstr("must not be negative"));
   EXPECT_THAT(forged("\"step\": 1200", "\"step\": 01200"), HasSubstr("not in the form"));
   EXPECT_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), HasSubstr("must be positive"));
-  EXPECT_THAT(forged("\"version\": 1", "\"version\": 2"), HasSubstr("version 2, but this program reads version 1"));
+  EXPECT_THAT(forged("\"version\": 2", "\"version\": 3"),
+              HasSubstr("version 3, but this program reads versions 1 and 2"));
+  EXPECT_THAT(forged("\"version\": 2", "\"version\": 1"), HasSubstr("not what a checkpoint's manifest looks like"));
+  EXPECT_THAT(forged("\"sequence\": 17", "\"sequence\": 0"), HasSubstr("not in the form"));
+  EXPECT_THAT(forged("\"sequence\": 17", "\"sequence\": -1"), HasSubstr("must not be negative"));
+  EXPECT_THAT(forged("{\"__float__\": \"nan\"}", "{\"__float__\": \"NaN\"}"), HasSubstr("not what"));
+  EXPECT_THAT(forged("{\"__float__\": \"nan\"}", "null"), HasSubstr("not in the form"));
 }
 
 TEST(Manifest, WhatCannotBeWrittenIsSaid) {

@@ -44,6 +44,21 @@ TEST(Retention, ACheckpointStaysWhenAnyRuleKeepsIt) {
               ElementsAre(100, 400));
 }
 
+TEST(Retention, TheNewestIsTheOneThatWasSavedLastWhateverItsStep) {
+  // 10, 20, 30; then back to 10, and 15.
+  const std::vector<RetainedStep> back = {{.step = 30, .sequence = 3, .metrics = {{"loss", 0.1}}},
+                                          {.step = 15, .sequence = 4, .metrics = {{"loss", 0.1}}},
+                                          {.step = 10, .sequence = 1},
+                                          {.step = 20, .sequence = 2}};
+  EXPECT_THAT(steps_to_remove(back, {.keep_last = 1}), ElementsAre(10, 20, 30));
+  EXPECT_THAT(steps_to_remove(back, {.keep_last = 2}), ElementsAre(10, 20));
+  EXPECT_THAT(steps_to_remove(back, {.keep_every = 10}), IsEmpty());
+  EXPECT_THAT(steps_to_remove(back, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(10, 20));
+  // Those of version 1 have no number, and are older than all that have.
+  EXPECT_THAT(steps_to_remove({{.step = 40}, {.step = 50}, {.step = 15, .sequence = 1}}, {.keep_last = 2}),
+              ElementsAre(40));
+}
+
 TEST(Retention, NoRuleEverRemovesTheNewest) {
   std::mt19937 random(5);
   for (int round = 0; round < 2000; ++round) {

@@ -1,6 +1,8 @@
 // Manifests of checkpoints. The first byte chooses: as they are, or with their checksum put right.
 #include "checkpoint/storage/manifest.h"
 
+#include <limits>
+
 #include "tests/checkpoint/forged_manifest.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -12,7 +14,13 @@ std::vector<std::string> fuzz::seeds() {
                        .metrics = {{"loss", 0.125}, {"val/accuracy (%)", 71.3}, {"large", 1e300}, {"tiny", 5e-324}},
                        .files = {{"model.safetensors", {.size = 123456789012, .crc32c = 0x00c0ffee}},
                                  {"trainer.json", {.size = 0, .crc32c = 0}}}});
-  return {chosen('0', example), chosen('1', example), chosen('1', format_manifest({})),
+  const std::string numbered = format_manifest(
+      {.step = 7, .sequence = INT64_MAX, .metrics = {{"best", -std::numeric_limits<double>::infinity()}}});
+  return {chosen('0', example),
+          chosen('0', numbered),
+          chosen('1', numbered),
+          chosen('1', example),
+          chosen('1', format_manifest({})),
           chosen('1', format_manifest({.step = INT64_MAX, .world_size = INT32_MAX, .metrics = {{"a", -0.0}}}))};
 }
 
@@ -24,6 +32,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   try {
     const ddp::storage::Manifest manifest = ddp::storage::parse_manifest(text);
     require(manifest.step >= 0 && manifest.world_size >= 1, "a manifest is of a step and a world");
+    require(manifest.sequence >= 0, "checkpoints are numbered upwards");
     for (const auto& [name, file] : manifest.files)
       require(name.find('/') == std::string::npos && !name.starts_with('.'),
               "a file is in the checkpoint's own folder");

@@ -1,0 +1,24 @@
+// A checkpoint's files, verified and in memory, while another process may be saving and removing beside. No LibTorch.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "checkpoint/storage/file_system.h"
+#include "checkpoint/storage/manifest.h"
+#include "checkpoint/storage/mapped_file.h"
+
+namespace ddp::storage {
+
+/// What open_checkpoint() gives.
+struct VerifiedFiles {
+  Manifest manifest{};
+  std::map<std::string, Bytes> files{};  ///< by name; they stay readable when the checkpoint is removed
+};
+
+/// Maps every file of the checkpoint in `folder`, each the very one whose size and checksum were compared; once more
+/// from the start where the checkpoint was replaced by another of its step meanwhile. Throws DamagedCheckpoint.
+VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder);
+
+}  // namespace ddp::storage

@@ -1,0 +1,98 @@
+#include "checkpoint/storage/writer_lock.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <exception>
+#include <utility>
+
+namespace ddp::storage {
+namespace {
+
+constexpr uint64_t kLongestEntry = 400;
+// Between opening the file and locking it somebody may have put another in its place.
+constexpr int kAttempts = 100;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "an unknown host";
+  return name.data();
+}
+
+std::string who_am_i() {
+  return "process " + std::to_string(::getpid()) + " on " + host_name();
+}
+
+std::string now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 40> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+WriterLock::WriterLock(FileSystem& file_system, std::filesystem::path directory, int rank)
+    : file_system_(file_system), directory_(std::move(directory)), path_(directory_ / kLockName), rank_(rank) {}
+
+WriterLock::~WriterLock() {
+  // Closing alone would leave it to children that still have this opening of the file.
+  if (file_.is_open() && owner_ == ::getpid()) file_system_.unlock(file_);
+}
+
+bool WriterLock::hold() {
+  if (file_.is_open()) {
+    if (owner_ != ::getpid()) {
+      throw DirectoryIsTaken(directory_.string() + " is saved into by process " + std::to_string(owner_) +
+                             ", from which this one was forked: save there, or into another directory");
+    }
+    if (file_system_.is_named(file_, path_)) return false;
+    file_ = {};  // the directory was removed, or replaced by another
+  }
+  file_system_.make_folders(directory_);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    auto file = file_system_.open_lock(path_);
+    const auto result = file_system_.lock(file, path_);
+    if (result == LockResult::kHeld) throw DirectoryIsTaken(describe_holder(file));
+    if (!file_system_.is_named(file, path_)) continue;
+    excludes_others_ = result == LockResult::kTaken;
+    if (excludes_others_) sign(file);
+    file_ = std::move(file);
+    owner_ = ::getpid();
+    return true;
+  }
+  throw DirectoryIsTaken(path_.string() + " is replaced again and again by somebody else");
+}
+
+void WriterLock::sign(const FileDescriptor& file) {
+  try {
+    file_system_.overwrite(file, who_am_i() + ", rank " + std::to_string(rank_) + ", since " + now() + "\n", path_);
+  } catch (const std::exception&) {
+    // A full disk, for example: the lock holds all the same, and others are told less.
+  }
+}
+
+std::string WriterLock::describe_holder(const FileDescriptor& file) {
+  std::string entry;
+  try {
+    entry.resize(std::min(file_system_.size(file, path_), kLongestEntry));
+    file_system_.read(file, entry.data(), entry.size(), 0, path_);
+  } catch (const std::exception&) {
+    entry.clear();
+  }
+  while (!entry.empty() && entry.back() == '\n') entry.pop_back();
+  // It may be anybody's file: nothing in it must reach a terminal as a command.
+  std::replace_if(
+      entry.begin(), entry.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  if (entry.empty()) entry = "another process";
+  const bool is_own = entry.starts_with(who_am_i() + ",");
+  return directory_.string() + " is saved into by " +
+         (is_own ? "another CheckpointManager of this very process: " : "") + entry +
+         "; one at a time can: " + (is_own ? "destroy that one" : "end that one") + ", or save into another directory";
+}
+
+}  // namespace ddp::storage

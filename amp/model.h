@@ -106,6 +106,7 @@ class ModelImpl : public torch::nn::Module {
   }
 
   /// The model itself, shared with the caller: parameter names without "module.".
+  Holder& module() { return module_; }
   const Holder& module() const { return module_; }
 
  private:

@@ -18,6 +18,16 @@ class ModuleRef {
     { *holder } -> std::convertible_to<torch::nn::Module&>;
   }
   ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*holder)) {}
+  /// A const holder of LibTorch's gives a const module, but its pointer does not: a const model->module(), for example.
+  template <typename Holder>
+  requires(
+      !requires(Holder & holder) {
+        { *holder } -> std::convertible_to<torch::nn::Module&>;
+      } &&
+      requires(Holder & holder) {
+        { *holder.ptr() } -> std::convertible_to<torch::nn::Module&>;
+      }) ModuleRef(Holder& holder)
+      : module_(&static_cast<torch::nn::Module&>(*holder.ptr())) {}
 
   torch::nn::Module& get() const { return *module_; }
 

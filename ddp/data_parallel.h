@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/module_holder.h"
 #include "ddp/data_parallel_core.h"
 #include "ddp/scatter_gather.h"
 
@@ -26,8 +27,8 @@ class DataParallelImpl : public torch::nn::Module {
   using Contained = std::remove_reference_t<decltype(*std::declval<Holder&>())>;
 
   DataParallelImpl(Holder module, const DataParallelOptions& options)
-      : torch::nn::Module("DataParallel"), module_(std::move(module)), core_(as_module(module_), options) {
-    this->register_module("module", as_module(module_));
+      : torch::nn::Module("DataParallel"), module_(std::move(module)), core_(detail::as_module(module_), options) {
+    this->register_module("module", detail::as_module(module_));
   }
 
   /// Cuts every tensor among the arguments along `dim` into a piece per device (a batch smaller than their number uses
@@ -59,21 +60,13 @@ class DataParallelImpl : public torch::nn::Module {
     return detail::Gather(core_.output_device(), core_.dim()).join(parts);
   }
 
-  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save.
+  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  Holder& module() { return module_; }
   const Holder& module() const { return module_; }
   /// The devices in use; empty where the model is called as it is.
   const std::vector<c10::Device>& devices() const { return core_.devices(); }
 
  private:
-  template <typename C>
-  static std::shared_ptr<torch::nn::Module> as_module(const torch::nn::ModuleHolder<C>& holder) {
-    return holder.is_empty() ? nullptr : holder.ptr();
-  }
-  template <typename C>
-  static std::shared_ptr<torch::nn::Module> as_module(const std::shared_ptr<C>& pointer) {
-    return pointer;
-  }
-
   Holder module_;
   DataParallelCore core_;
 };
@@ -84,14 +77,16 @@ class DataParallelImpl : public torch::nn::Module {
 ///     auto loss = torch::mse_loss(model(x), y);                   // x of shape (N, …) is cut along dimension 0
 ///     loss.backward();                                            // gradients of all devices arrive in net
 ///
-/// Copies of the model stay on their devices between iterations; values go there when they have changed, gradients come
-/// back in one piece per device and dtype. Buffers (batch norm statistics) are those of the first piece. Changes of
-/// members that are neither parameter, buffer nor train/eval mode do not reach copies that exist. The model must derive
-/// from torch::nn::Cloneable, or make_replica be given. Autograd on the CPU runs in the calling thread, so there only
-/// forwards run at once. Not a collective: no process group is involved.
-template <typename Holder>
-class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<Holder>> {
+/// `Net` and `net` may be what DistributedDataParallel takes. Copies of the model stay on their devices between
+/// iterations; values go there when they have changed, gradients come back in one piece per device and dtype. Buffers
+/// (batch norm statistics) are those of the first piece. Changes of members that are neither parameter, buffer nor
+/// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica be
+/// given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no
+/// process group is involved.
+template <typename Model>
+class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::ModuleHolderOf<Model>>> {
  public:
+  using Holder = detail::ModuleHolderOf<Model>;
   using Impl = DataParallelImpl<Holder>;
 
   explicit DataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
@@ -99,11 +94,21 @@ class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<Holder>> {
   explicit DataParallel(Holder module, const DataParallelOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), options)) {}
 
+  template <typename Plain>
+  requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit DataParallel(
+      Plain& module, const DataParallelOptions& options = {})
+      : DataParallel(detail::borrowed(module), options) {}
+
   /// The same as `->forward(…)`.
   template <typename... Arguments>
   decltype(auto) operator()(Arguments&&... arguments) {
     return (*this)->forward(std::forward<Arguments>(arguments)...);
   }
 };
+
+template <typename Model>
+DataParallel(Model) -> DataParallel<Model>;
+template <typename Model>
+DataParallel(Model, const DataParallelOptions&) -> DataParallel<Model>;
 
 }  // namespace ddp

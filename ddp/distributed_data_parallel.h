@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/module_holder.h"
 #include "comm/output_tensors.h"
 #include "ddp/ddp_core.h"
 #include "ddp/ddp_options.h"
@@ -32,7 +33,7 @@ class DistributedDataParallelImpl : public torch::nn::Module {
  public:
   DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
       : torch::nn::Module("DistributedDataParallel"), module_(std::move(module)) {
-    const std::shared_ptr<torch::nn::Module> pointer = as_module(module_);
+    const std::shared_ptr<torch::nn::Module> pointer = detail::as_module(module_);
     core_ = std::make_shared<DdpCore>(pointer, group, options);
     this->register_module("module", pointer);
   }
@@ -63,7 +64,8 @@ class DistributedDataParallelImpl : public torch::nn::Module {
     }
   }
 
-  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save.
+  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  Holder& module() { return module_; }
   const Holder& module() const { return module_; }
 
   /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
@@ -96,15 +98,6 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   void to(torch::Device /*device*/, bool /*non_blocking*/) override { refuse_to_move(); }
 
  private:
-  template <typename Contained>
-  static std::shared_ptr<torch::nn::Module> as_module(const torch::nn::ModuleHolder<Contained>& holder) {
-    return holder.is_empty() ? nullptr : holder.ptr();
-  }
-  template <typename Contained>
-  static std::shared_ptr<torch::nn::Module> as_module(const std::shared_ptr<Contained>& pointer) {
-    return pointer;
-  }
-
   Holder module_;
   std::shared_ptr<DdpCore> core_;  // after the module: it dies first
 };
@@ -116,19 +109,29 @@ class DistributedDataParallelImpl : public torch::nn::Module {
 ///     loss.backward();                                  // reduction overlaps with this
 ///     optimizer.step();                                 // built from model->parameters() or net->parameters()
 ///
+/// `Net` is a type made by TORCH_MODULE, a std::shared_ptr to a module, or a plain class derived from
+/// torch::nn::Module; of the last kind `net` may be a std::shared_ptr<Net>, or a Net that outlives the wrapper.
+///
 /// Every rank of `group` must construct it, with equal models on the device they will train on; parameters and buffers
 /// are checked against rank 0's and then taken from it. Construct it under the stream on which the forwards will run.
 /// The wrapper shares the model with the caller and must be destroyed before, or together with, the process group.
 /// Throws std::runtime_error when the ranks' models differ and std::invalid_argument when the model cannot be wrapped.
-template <typename Holder>
-class DistributedDataParallel : public torch::nn::ModuleHolder<DistributedDataParallelImpl<Holder>> {
+template <typename Model>
+class DistributedDataParallel
+    : public torch::nn::ModuleHolder<DistributedDataParallelImpl<detail::ModuleHolderOf<Model>>> {
  public:
+  using Holder = detail::ModuleHolderOf<Model>;
   using Impl = DistributedDataParallelImpl<Holder>;
 
   explicit DistributedDataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
 
   DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
+
+  template <typename Plain>
+  requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>)
+      DistributedDataParallel(Plain& module, const GroupHandle& group, const DdpOptions& options = {})
+      : DistributedDataParallel(detail::borrowed(module), group, options) {}
 
   /// The same as `->forward(…)`.
   template <typename... Arguments>
@@ -137,4 +140,8 @@ class DistributedDataParallel : public torch::nn::ModuleHolder<DistributedDataPa
   }
 };
 
+template <typename Model>
+DistributedDataParallel(Model, const GroupHandle&) -> DistributedDataParallel<Model>;
+template <typename Model>
+DistributedDataParallel(Model, const GroupHandle&, const DdpOptions&) -> DistributedDataParallel<Model>;
 }  // namespace ddp

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "comm/collectives.h"
+#include "comm/module_ref.h"
 #include "comm/wrap_mark.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
@@ -105,6 +106,64 @@ TEST_P(Module, what_is_saved_has_plain_names_and_loads_into_wrapped_and_plain_mo
     expect_equal_models(*net, *plain);
     train(model, group, 3, 2);
     expect_equal(net->first->weight, expected);
+  });
+}
+
+// Held as LibTorch's own examples do, without TORCH_MODULE.
+struct Plain : torch::nn::Module {
+  Plain() : linear(register_module("linear", torch::nn::Linear(6, 3))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return linear(x); }
+  torch::nn::Linear linear;
+};
+
+template <typename Model>
+void expect_averaged_gradients(Model& model, const Plain& net, const GroupHandle& group) {
+  model(numbers({4, 6}, group.rank())).square().mean().backward();
+  const auto gradients = all_gather(net.linear->weight.grad(), group);
+  expect_equal(gradients[0], gradients[1]);
+  EXPECT_EQ(model->named_parameters().keys().front(), "module.linear.weight");
+}
+
+TEST_P(Module, plain_modules_and_shared_pointers_are_wrapped_too) {
+  run([](const GroupHandle& group) {
+    auto shared = std::make_shared<Plain>();
+    {
+      DistributedDataParallel<Plain> model(shared, group);
+      expect_averaged_gradients(model, *shared, group);
+      EXPECT_EQ(model->module(), shared);
+    }
+    {
+      DistributedDataParallel<std::shared_ptr<Plain>> model(shared, group);
+      expect_averaged_gradients(model, *shared, group);
+    }
+    {
+      DistributedDataParallel model(shared, group);
+      expect_averaged_gradients(model, *shared, group);
+    }
+    Plain net;
+    {
+      DistributedDataParallel<Plain> model(net, group);
+      expect_averaged_gradients(model, net, group);
+      EXPECT_EQ(model->module().get(), &net);
+      model->eval();
+      EXPECT_FALSE(net.linear->is_training());
+    }
+    DistributedDataParallel model(net, group, DdpOptions{});
+    expect_averaged_gradients(model, net, group);
+  });
+}
+
+TEST_P(Module, the_wrapped_model_can_be_given_to_whatever_loads_into_a_module) {
+  run([](const GroupHandle& group) {
+    auto net = make<Normed>(1);
+    Wrapped model(net, group);
+    const Wrapped& unchanged = model;
+    EXPECT_EQ(&ModuleRef(model->module()).get(), net.get());
+    EXPECT_EQ(&ModuleRef(unchanged->module()).get(), net.get());
+    EXPECT_EQ(&ModuleRef(model->module().ptr()).get(), net.get());
+    const auto shared = std::make_shared<Plain>();
+    EXPECT_EQ(&ModuleRef(shared).get(), shared.get());
+    EXPECT_EQ(&ModuleRef(*shared).get(), shared.get());
   });
 }
 

@@ -53,6 +53,18 @@ class AtomicFileTest : public ::testing::Test {
   fs::path folder_;
 };
 
+TEST_F(AtomicFileTest, TwoWritersOfOneTargetBothSucceedAndTheLastWins) {
+  const auto target = folder_ / "file";
+  AtomicFile first(target);
+  first.write("first", 5);
+  AtomicFile second(target);  // removes what killed writers left, but the first one is alive
+  second.write("second", 6);
+  first.commit();
+  EXPECT_EQ(content(target), "first");
+  second.commit();
+  EXPECT_EQ(content(target), "second");
+}
+
 TEST_F(AtomicFileTest, AppearsOnlyAtCommit) {
   const auto target = folder_ / "file";
   replace(target, "old");

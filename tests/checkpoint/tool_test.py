@@ -21,6 +21,27 @@ def run(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def write_checkpoint(folder: pathlib.Path, ranks: int, values: bytes):
+    """A checkpoint of values alone, as CheckpointManager writes it."""
+    folder.mkdir(parents=True)
+    (folder / "trainer.json").write_bytes(values)
+    text = (
+        '{\n  "format": "ddprun-checkpoint",\n  "version": 2,\n  "step": 7,\n  "sequence": 1,\n'
+        f'  "world_size": {ranks},\n  "metrics": {{}},\n  "files": {{\n'
+        f'    "trainer.json": {{"size": {len(values)}, "crc32c": "{crc32c(values):08x}"}}}},\n  "crc32c": "'
+    )
+    (folder / "MANIFEST.json").write_text(f'{text}{crc32c(text.encode()):08x}"\n}}\n')
+
+
 class ToolTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -95,6 +116,15 @@ class ToolTest(unittest.TestCase):
             path.write_bytes(data)
             self.assertEqual(run("verify", path).returncode, 1, f"byte {position}")
             data[position] ^= 1 << position % 8
+
+    def test_one_rank_is_one_rank_and_values_keep_their_kind(self):
+        for ranks, text in [(1, "1 rank"), (2, "2 ranks")]:
+            run_folder = self.folder / f"run-{ranks}"
+            write_checkpoint(run_folder / "step-00000007", ranks, b'{"best": {"__float__": "-inf"}, "seed": 18446744073709551615}')
+            self.assertIn(f"saved by {text}\n", run("inspect", run_folder / "step-00000007").stdout)
+            self.assertRegex(run("inspect", run_folder).stdout, rf"bytes, {text}\n")
+        values = self.load(self.convert("run-1/step-00000007", "values.pt"))["values"]
+        self.assertEqual(values, {"best": float("-inf"), "seed": 2**64 - 1})
 
     def test_inspect_lists_names_and_shapes(self):
         output = run("inspect", self.folder / "run.pt").stdout

@@ -11,10 +11,13 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
-#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/pt/run_state.h"
+#include "checkpoint/pt_tensors.h"
+#include "checkpoint/sharded_index.h"
 
 namespace ddp {
 namespace {
@@ -44,39 +47,42 @@ constexpr std::array<std::pair<at::ScalarType, const char*>, 20> kPythonNames = 
     {at::kFloat8_e8m0fnu, "float8_e8m0fnu"},
 }};
 
-// A tensor in the file's mapped memory.
-at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
-  const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
-                                   [&](const auto& each) { return entry.dtype == each.second; });
-  if (dtype == kPythonNames.end()) throw std::runtime_error("tensor " + quote_name(name) + " is of an unknown dtype");
-  const auto bytes = file.bytes_of(entry);
-  // Any other value in a C++ bool is undefined behaviour.
-  if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
-    throw std::runtime_error("the bool tensor " + quote_name(name) + " holds a byte that is neither 0 nor 1");
-  }
-  const auto options = at::TensorOptions(dtype->first);
-  if (bytes.empty()) return at::empty(entry.sizes, options);
-  const auto alignment = pt::dtype_by_name(entry.dtype)->bytes;
-  // Strides are in elements of aligned storages; torch.save aligns them to 64 bytes, and its older versions did too.
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
-    throw std::runtime_error("tensor " + quote_name(name) + " is not aligned");
-  }
-  return at::from_blob(
-      const_cast<char*>(bytes.data()), entry.sizes, entry.strides, [owner = file.owner()](void*) {}, options);
-}
-
-StoredTensors view_pt(storage::Bytes bytes, const std::filesystem::path& path) {
+StoredTensors open_pt(storage::Bytes bytes, const std::filesystem::path& path, const std::string& key) {
   const pt::PtFile file(std::move(bytes), path);
   StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}};
   try {
-    auto state = pt::find_state(file.root());
-    stored.metadata = std::move(state.metadata);
-    for (const auto& [name, entry] : state.tensors) stored.tensors.emplace(name, view_pt(file, name, entry));
-    for (const auto& [name, value] : state.scalars) stored.tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+    const auto state =
+        pt::find_state(key.empty() ? file.root() : pt::select(file.root(), key), pt::scalar_reader(file));
+    stored.metadata = state.metadata;
+    stored.tensors = view_pt(file, state);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
   }
   return stored;
+}
+
+StoredTensors open_shards(const std::filesystem::path& index) {
+  storage::FileSystem file_system;
+  ShardedIndex shards;
+  try {
+    shards = parse_sharded_index(storage::map_file(file_system, index).view);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(index.string() + " is no index of a model's files: " + error.what());
+  }
+  StoredTensors all{.source = index.string(), .tensors = {}, .metadata = {}};
+  for (const auto& [file, names] : shards) {
+    const auto shard = open_tensors(index.parent_path() / file);
+    for (const auto& name : names) {
+      const auto found = shard.tensors.find(name);
+      if (found == shard.tensors.end()) {
+        throw std::runtime_error(shard.source + " lacks the tensor " + quote_name(name) + ", which " + index.string() +
+                                 " says is there");
+      }
+      all.tensors.emplace(name, found->second);
+    }
+    all.metadata.insert(shard.metadata.begin(), shard.metadata.end());
+  }
+  return all;
 }
 
 // Contiguous CPU tensors; those that are the same memory stay so.
@@ -110,6 +116,33 @@ class PtTensors {
 
 }  // namespace
 
+at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
+  const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
+                                   [&](const auto& each) { return entry.dtype == each.second; });
+  if (dtype == kPythonNames.end()) throw std::runtime_error("tensor " + quote_name(name) + " is of an unknown dtype");
+  const auto bytes = file.bytes_of(entry);
+  // Any other value in a C++ bool is undefined behaviour.
+  if (dtype->first == at::kBool && std::any_of(bytes.begin(), bytes.end(), [](char c) { return (c & ~1) != 0; })) {
+    throw std::runtime_error("the bool tensor " + quote_name(name) + " holds a byte that is neither 0 nor 1");
+  }
+  const auto options = at::TensorOptions(dtype->first);
+  if (bytes.empty()) return at::empty(entry.sizes, options);
+  const auto alignment = pt::dtype_by_name(entry.dtype)->bytes;
+  // Strides are in elements of aligned storages; torch.save aligns them to 64 bytes, and its older versions did too.
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0) {
+    throw std::runtime_error("tensor " + quote_name(name) + " is not aligned");
+  }
+  return at::from_blob(
+      const_cast<char*>(bytes.data()), entry.sizes, entry.strides, [owner = file.owner()](void*) {}, options);
+}
+
+TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state) {
+  TensorMap tensors;
+  for (const auto& [name, entry] : state.tensors) tensors.emplace(name, view_pt(file, name, entry));
+  for (const auto& [name, value] : state.scalars) tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+  return tensors;
+}
+
 StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path) {
   const SafetensorsFile file(std::move(bytes), path);
   StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = file.header().metadata};
@@ -117,20 +150,23 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
   return stored;
 }
 
-StoredTensors open_tensors(const std::filesystem::path& path) {
+StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
+  if (std::filesystem::is_directory(path)) return open_tensors(model_in_folder(path), key);
+  if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
-  if (pt::looks_like_pt(bytes.view)) return view_pt(std::move(bytes), path);
+  if (pt::looks_like_pt(bytes.view)) return open_pt(std::move(bytes), path, key);
   pt::refuse_legacy(bytes.view, path);
-  return view_safetensors(std::move(bytes), path);
+  return select_entry(view_safetensors(std::move(bytes), path), key);
 }
 
 void save_pt(const std::filesystem::path& path, const TensorMap& model, const PtExtras& extras) {
   PtTensors tensors;
   pt::PtContents contents;
   contents.model = tensors.add(model);
-  contents.optimizer_tensors = tensors.add(extras.optimizer);
-  contents.optimizer = extras.optimizer_groups;
+  if (!extras.optimizer_groups.empty()) {
+    contents.optimizers[""] = {.groups = extras.optimizer_groups, .tensors = tensors.add(extras.optimizer)};
+  }
   contents.values = extras.values;
   AtomicFile file(path);
   pt::write_pt(file, contents);

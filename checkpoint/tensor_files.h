@@ -12,8 +12,10 @@ namespace ddp {
 /// The tensors of a file, told apart by its content and memory-mapped: of safetensors as they are named; of a .pt file
 /// (Python's torch.save, LibTorch's torch::save) the model's state dict and an optimizer's state, as far as it holds
 /// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums;
-/// nothing that a pickle asks for is run. Throws std::system_error or std::runtime_error naming the file.
-StoredTensors open_tensors(const std::filesystem::path& path);
+/// nothing that a pickle asks for is run. Also a model in several files by its Hugging Face index
+/// (model.safetensors.index.json), and a folder that holds an index or a model.safetensors. `key` is LoadOptions::key:
+/// the entry that holds the weights. Throws std::system_error or std::runtime_error naming the file.
+StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key = {});
 
 /// The same for safetensors bytes that are in memory or mapped already.
 StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path);

@@ -1,7 +1,9 @@
 // Finds a model's state dict and an optimizer's state in what a .pt file holds, whoever wrote it. No LibTorch.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "checkpoint/pt/value.h"
@@ -19,6 +21,9 @@ struct StateDict {
   Metadata metadata{};                           ///< kOptimizerMetadata, when there is an optimizer
 };
 
+/// The number that a tensor of one element holds; nothing for any other tensor.
+using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
+
 /// `root` may be
 ///   - a state dict: model.state_dict(), or a dict of tensors, nested ones with dots between the names;
 ///   - an optimizer's state_dict();
@@ -26,8 +31,11 @@ struct StateDict {
 ///   optim,
 ///     optimizer_state_dict;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
-/// Parameters of an optimizer are numbered, "#0" being the first of its first group. Throws FormatError when there is
-/// neither.
-StateDict find_state(const Value& root);
+/// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors
+/// are read by `read_scalar`, and null without it. Throws FormatError when there is neither.
+StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
+
+/// Whether `value` is an optimizer's state_dict().
+bool is_optimizer(const Value& value);
 
 }  // namespace ddp::pt

@@ -102,7 +102,8 @@ class CheckpointManager {
   /// The same for the checkpoint of one step. Throws when it is absent or damaged.
   LoadedCheckpoint load(int64_t step, const TrainingState& state, const LoadOptions& options = {});
 
-  /// The same for a checkpoint's folder, wherever it is and whatever its name.
+  /// The same for a checkpoint's folder, wherever it is and whatever its name, or for a .pt file that Python saved:
+  /// what python/ddprun_checkpoint.py writes, or a dict under the usual keys (pt/run_state.h lists them).
   LoadedCheckpoint load(const std::filesystem::path& folder, const TrainingState& state,
                         const LoadOptions& options = {});
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/shallow_json.h"
+
 namespace ddp {
 namespace {
 
@@ -9,8 +11,13 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 16;
 
+// Discarded when it is none.
 json parse(const std::string& text) {
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return parse_shallow_json(text);
+  } catch (const json::exception&) {
+    return json(json::value_t::discarded);
+  }
 }
 
 // Leaves out what Python's classes do not have, and adds what their load_state_dict() asks for.

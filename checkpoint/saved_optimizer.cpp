@@ -4,6 +4,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "checkpoint/shallow_json.h"
+
 namespace ddp {
 namespace {
 
@@ -56,7 +58,7 @@ std::string decay_objection(const json& options, std::string_view type) {
 
 SavedOptimizer parse_saved_optimizer(std::string_view text) {
   try {
-    const auto root = json::parse(text);
+    const auto root = parse_shallow_json(text);
     SavedOptimizer saved{.type = root.at("type").get<std::string>(), .groups = {}};
     for (const auto& group : root.at("param_groups")) {
       saved.groups.push_back({.parameters = group.at("params").get<std::vector<std::string>>(), .options = group});

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/shallow_json.h"
 
 namespace ddp {
 namespace {
@@ -24,7 +25,7 @@ bool stays_inside(const std::string& name) {
 ShardedIndex parse_sharded_index(std::string_view text) {
   json root;
   try {
-    root = json::parse(text);
+    root = parse_shallow_json(text);
   } catch (const json::exception& error) {
     throw std::invalid_argument(std::string("it is no JSON: ") + error.what());
   }

@@ -3,7 +3,9 @@
 Needs torch alone. What is in the files is ddprun_checkpoint.py's.
 """
 
+import contextlib
 import decimal
+import fcntl
 import functools
 import json
 import math
@@ -12,6 +14,7 @@ import pathlib
 import re
 import secrets
 import shutil
+import socket
 
 import torch
 
@@ -114,11 +117,12 @@ def file_bytes(path: pathlib.Path) -> torch.Tensor:
 # -- The manifest: one text for one content, so that any change is seen ------------------------------------------------
 
 
-def _number(value):
+def _number(value, sequence):
     """As C++'s std::to_chars writes it: the shorter of both notations."""
     value = float(value)
     if not math.isfinite(value):
-        return "null"
+        name = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return f'{{"__float__": "{name}"}}' if sequence else "null"
     sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
     mantissa = "".join(map(str, digits))
     power = exponent + len(mantissa) - 1
@@ -127,7 +131,9 @@ def _number(value):
     return ("-" if sign else "") + (fixed if len(fixed) <= len(scientific) else scientific)
 
 
-def format_manifest(step, world_size, metrics, files):
+def format_manifest(step, sequence, world_size, metrics, files):
+    """In version 2 of the format, or in version 1 without a sequence: the number of the save within its run."""
+
     def items(pairs):
         return ",".join(f'\n    "{name}": {value}' for name, value in sorted(pairs.items()))
 
@@ -138,11 +144,18 @@ def format_manifest(step, world_size, metrics, files):
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name) or name == MANIFEST:
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
     records = {name: f'{{"size": {size}, "crc32c": "{crc:08x}"}}' for name, (size, crc) in files.items()}
+    numbered = f',\n  "sequence": {sequence}' if sequence else ""
     text = (
-        f'{{\n  "format": "ddprun-checkpoint",\n  "version": 1,\n  "step": {step},\n  "world_size": {world_size},\n'
-        f'  "metrics": {{{items({k: _number(v) for k, v in metrics.items()})}}},\n  "files": {{{items(records)}}},\n  "crc32c": "'
+        f'{{\n  "format": "ddprun-checkpoint",\n  "version": {2 if sequence else 1},\n  "step": {step}{numbered},\n'
+        f'  "world_size": {world_size},\n  "metrics": {{{items({k: _number(v, sequence) for k, v in metrics.items()})}}},\n  "files": {{{items(records)}}},\n  "crc32c": "'
     )
     return text + f'{text_crc32c(text.encode()):08x}"\n}}\n'
+
+
+def _metric(value):
+    if isinstance(value, dict):
+        return float(value["__float__"])
+    return math.nan if value is None else value
 
 
 def read_manifest(folder: pathlib.Path, verify=True):
@@ -154,8 +167,8 @@ def read_manifest(folder: pathlib.Path, verify=True):
     try:
         manifest = json.loads(text.decode())
         files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}
-        metrics = {name: math.nan if value is None else value for name, value in manifest["metrics"].items()}
-        good = format_manifest(manifest["step"], manifest["world_size"], metrics, files).encode() == text
+        metrics = {name: _metric(value) for name, value in manifest["metrics"].items()}
+        good = format_manifest(manifest["step"], manifest.get("sequence", 0), manifest["world_size"], metrics, files).encode() == text
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
     if not good:
@@ -169,10 +182,21 @@ def read_manifest(folder: pathlib.Path, verify=True):
     return {**manifest, "metrics": metrics, "files": files}
 
 
+def is_checkpoint_name(name):
+    return _STEP.match(name) is not None
+
+
+def _sequence(folder):
+    try:
+        return int(json.loads((folder / MANIFEST).read_bytes()).get("sequence", 0))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return 0
+
+
 def steps(run: pathlib.Path):
-    """The folders of a run's checkpoints, newest first, whether they are whole or not."""
-    found = [(int(match[1]), path) for path in run.iterdir() if (match := _STEP.match(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    """The folders of a run's checkpoints, the one that was saved last first, whether they are whole or not."""
+    found = [(_sequence(path), int(match[1]), path) for path in run.iterdir() if (match := _STEP.match(path.name))]
+    return [path for _, _, path in sorted(found, reverse=True)]
 
 
 # -- Committing -------------------------------------------------------------------------------------------------------
@@ -186,11 +210,42 @@ def _sync(path):
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def _only_writer(run):
+    """Holds the lock of a run's folder, as a C++ writer does."""
+    path = run / "writer.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 400).decode("ascii", "replace").strip() or "another process"
+            raise RuntimeError(f"{run} is saved into by {holder}; end that, or save into another folder") from None
+        except OSError:
+            pass  # a file system without locks
+        else:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}, Python\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def commit(run: pathlib.Path, step, world_size, metrics, write_files):
     """Writes the checkpoint of `step` into the folder of a run: `write_files(folder)` writes its files. It appears whole
-    or not at all, and replaces an earlier one of the same step. Returns its folder. One writer per run at a time."""
+    or not at all, and replaces an earlier one of the same step. Returns its folder. Raises RuntimeError when somebody else
+    saves into that run."""
+    if step < 0:
+        raise ValueError(f"a checkpoint's step must not be negative, but is {step}")
     run.mkdir(parents=True, exist_ok=True)
+    with _only_writer(run):
+        return _commit(run, step, world_size, metrics, write_files)
+
+
+def _commit(run, step, world_size, metrics, write_files):
     target = run / f"step-{step:08d}"
+    last = max((_sequence(folder) for folder in steps(run)), default=0)
+    sequence = last + 1 if last else 0  # where C++ numbers its saves, so does Python
     suffix = secrets.token_hex(8)
     staged = run / f"{target.name}.tmp-{suffix}"
     staged.mkdir()
@@ -200,7 +255,7 @@ def commit(run: pathlib.Path, step, world_size, metrics, write_files):
         for path in sorted(staged.iterdir()):
             files[path.name] = (path.stat().st_size, crc32c(file_bytes(path)))
             _sync(path)
-        (staged / MANIFEST).write_text(format_manifest(step, world_size, metrics, files))
+        (staged / MANIFEST).write_text(format_manifest(step, sequence, world_size, metrics, files))
         _sync(staged / MANIFEST)
         _sync(staged)
         replaced = run / f"{target.name}.old-{suffix}"
@@ -211,5 +266,8 @@ def commit(run: pathlib.Path, step, world_size, metrics, write_files):
         shutil.rmtree(staged, ignore_errors=True)
         raise
     _sync(run)
+    hint = run / f"latest.tmp-{suffix}"
+    hint.write_text(target.name + "\n")
+    hint.rename(run / "latest")
     shutil.rmtree(replaced, ignore_errors=True)
     return target

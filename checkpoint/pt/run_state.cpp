@@ -46,7 +46,8 @@ void for_each_item(const Value& dict, Use&& use) {
 // Plain values as JSON. What is none (tensors, objects, bytes) is left out of dicts and is null elsewhere.
 class JsonMaker {
  public:
-  explicit JsonMaker(const ScalarReader& read_scalar) : read_scalar_(read_scalar) {}
+  JsonMaker(const ScalarReader& read_scalar, bool names_infinities)
+      : read_scalar_(read_scalar), names_infinities_(names_infinities) {}
 
   static bool is_plain(const Value& value) {
     return value.is(Kind::kBool) || value.is(Kind::kInt) || value.is(Kind::kFloat) || value.is(Kind::kText);
@@ -64,7 +65,7 @@ class JsonMaker {
       case Kind::kInt:
         return value.integer();
       case Kind::kFloat:
-        return value.real();
+        return number(value.real());
       case Kind::kText:
         return value.text();
       case Kind::kTensor: {
@@ -88,7 +89,14 @@ class JsonMaker {
   }
 
  private:
+  // JSON has no infinities. Among values they are named as CheckpointValues does; in states they stand for "not yet".
+  json number(double value) const {
+    if (std::isfinite(value) || !names_infinities_) return value;
+    return {{"__float__", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
+  }
+
   const ScalarReader& read_scalar_;
+  bool names_infinities_;
   size_t spent_ = 0;
 };
 
@@ -258,7 +266,7 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   }
   add_optimizers(root, read_scalar, run);
   add_model(root, model_key, read_scalar, run);
-  JsonMaker maker(read_scalar);
+  JsonMaker maker(read_scalar, /*names_infinities=*/false), namer(read_scalar, /*names_infinities=*/true);
   const auto state = [&](const Keys& keys) {
     const auto* value = find_any(root, keys);
     if (value == nullptr) return std::string();
@@ -278,7 +286,7 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
     if (!run.step) run.step = whole(root.find(key));
   }
   run.world_size = whole(root.find("world_size"));
-  add_values(root, maker, run);
+  add_values(root, namer, run);
   return run;
 }
 

@@ -11,6 +11,7 @@
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/python_state.h"
 #include "checkpoint/saved_optimizer.h"
+#include "checkpoint/shallow_json.h"
 
 namespace ddp::tool {
 namespace {
@@ -84,13 +85,13 @@ void add_ranks(const RawFile& file, pt::PtContents& contents) {
 }
 
 nlohmann::json plain_values(const TensorSource& source) {
-  auto values = source.plain().empty() ? nlohmann::json::object() : nlohmann::json::parse(source.plain());
+  auto values = source.plain().empty() ? nlohmann::json::object() : parse_shallow_json(source.plain());
   if (const auto* manifest = source.manifest()) {
     values["step"] = manifest->step;
     values["world_size"] = manifest->world_size;
     if (!manifest->metrics.empty()) values["metrics"] = manifest->metrics;
   }
-  if (!source.values().empty()) values["values"] = nlohmann::json::parse(source.values());
+  if (!source.values().empty()) values["values"] = parse_shallow_json(source.values());
   return values;
 }
 
@@ -105,7 +106,7 @@ void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtConte
     const bool is_schedule = name == "schedule";
     if (is_schedule) name = "scheduler";
     if (const auto object = json_object(text)) {
-      values[name] = nlohmann::json::parse(is_schedule ? python_schedule(*object) : *object);
+      values[name] = parse_shallow_json(is_schedule ? python_schedule(*object) : *object);
     } else {
       contents.objects.emplace(name, text);
     }

@@ -1,5 +1,6 @@
 // Goes on with a whole run that Python has saved: exchange_program SOURCE TARGET OPTIMIZER SCHEDULE STEPS. SOURCE is a
-// run's folder, a checkpoint's or a .pt file; TARGET a run's folder. exchange_test.py trains the same way.
+// run's folder, a checkpoint's or a .pt file; TARGET a run's folder. exchange_test.py trains the same way. Or loads
+// weights alone, with casts, into a safetensors file: exchange_program SOURCE TARGET KEY.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
@@ -11,7 +12,9 @@
 #include <string>
 
 #include "amp/grad_scaler.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/safetensors.h"
 #include "optim/adam.h"
 #include "optim/lr_scheduler.h"
 #include "optim/reduce_lr_on_plateau.h"
@@ -42,6 +45,10 @@ schedules::Schedule make_schedule(const std::string& name) {
   if (name == "MultiplicativeLR") return schedules::multiplicative([](int64_t) { return 0.9; });
   if (name == "CosineAnnealingLR") return schedules::cosine({.t_max = 20, .eta_min = 1e-4});
   if (name == "CosineAnnealingWarmRestarts") return schedules::cosine_warm_restarts({.t_0 = 2, .t_mult = 2});
+  if (name == "ConstantLR") return schedules::constant({.factor = 0.5, .total_iters = 5});
+  if (name == "LinearLR") return schedules::linear({.start_factor = 0.5, .total_iters = 8});
+  if (name == "ExponentialLR") return schedules::exponential({.gamma = 0.9});
+  if (name == "PolynomialLR") return schedules::polynomial({.total_iters = 12, .power = 0.9});
   if (name == "OneCycleLR") return schedules::one_cycle({.max_lr = {0.05}, .total_steps = 12});
   if (name == "SequentialLR") {
     std::vector<schedules::Schedule> parts;
@@ -115,7 +122,13 @@ void run(const std::string& source, const std::string& target, const std::string
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 6) throw std::invalid_argument("5 arguments are needed");
+  if (argc == 4) {
+    ddp::test::Net net;
+    ddp::load_weights(argv[1], net, {.cast = true, .key = argv[3]});
+    ddp::save_safetensors(argv[2], ddp::module_state(*net));
+    return 0;
+  }
+  if (argc != 6) throw std::invalid_argument("3 or 5 arguments are needed");
   run(argv[1], argv[2], argv[3], argv[4], std::stoll(argv[5]));
   return 0;
 } catch (const std::exception& error) {

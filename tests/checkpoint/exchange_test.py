@@ -5,6 +5,7 @@ of a run that never left Python.
 """
 
 import copy
+import json
 import os
 import pathlib
 import subprocess
@@ -14,7 +15,7 @@ import unittest
 
 try:
     import torch
-    import safetensors  # noqa: F401
+    import safetensors.torch
 except ImportError:
     print("skipped: this Python has no torch or no safetensors")
     sys.exit(77)
@@ -43,6 +44,10 @@ SCHEDULES = {
     "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda step: 0.9),
     "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 20, 1e-4),
     "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2, 2),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, 0.5, 5),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, 0.5, total_iters=8),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 12, 0.9),
     "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.05, 12),
     "SequentialLR": lambda o: lr_scheduler.SequentialLR(
         o, [lr_scheduler.LinearLR(o, total_iters=4), lr_scheduler.CosineAnnealingLR(o, 8)], [4]),
@@ -167,6 +172,35 @@ class ExchangeTest(unittest.TestCase):
         returned = Run("sgd", "CosineAnnealingLR")
         returned.load(self.folder / "cpp")
         pt_python.same(plain(returned.state()), plain(expected))
+
+    def weights(self, source, key=""):
+        call(PROGRAM, source, self.folder / "weights.safetensors", key)
+        return safetensors.torch.load_file(self.folder / "weights.safetensors")
+
+    def test_entries_half_weights_compiled_and_sharded_models_are_loaded(self):
+        nets = [pt_python.Net() for _ in range(3)]
+        states = [{name: tensor.clone() for name, tensor in net.state_dict().items()} for net in nets]
+        half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in states[1].items()}
+        torch.save({"model": states[0], "ema": {"module." + name: tensor for name, tensor in half.items()},
+                    "extra": {"best": torch.compile(nets[2]).state_dict()}}, self.folder / "several.pt")
+        rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in half.items()}
+        for key, expected in (("", states[0]), ("ema", rounded), ("extra.best", states[2])):
+            pt_python.same(self.weights(self.folder / "several.pt", key), expected)
+        with self.assertRaisesRegex(AssertionError, "no entry 'ema2', but 'model', 'ema', 'extra'"):
+            self.weights(self.folder / "several.pt", "ema2")
+
+        folder = self.folder / "hub"
+        folder.mkdir()
+        (self.folder / "blobs").mkdir()
+        weight_map = {}
+        for number, part in enumerate((list(half)[:3], list(half)[3:])):
+            name = f"model-{number + 1:05d}-of-00002.safetensors"
+            # As in a download cache: files are links.
+            safetensors.torch.save_file({key: half[key] for key in part}, self.folder / "blobs" / name, {"format": "pt"})
+            (folder / name).symlink_to(f"../blobs/{name}")
+            weight_map.update(dict.fromkeys(part, name))
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+        pt_python.same(self.weights(folder), rounded)
 
     def test_another_scheduler_s_state_is_refused_by_cpp(self):
         run = Run("sgd", "StepLR")
@@ -301,6 +335,29 @@ class ExchangeTest(unittest.TestCase):
                    "i": 1.7976931348623157e308, "j": float("nan"), "k": 3, "l": 1e15, "m": 0.0001, "n": 0.00012345}
         folder = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, metrics=metrics)
         call(TOOL, "verify", folder)
+
+    def test_one_writer_at_a_time_and_readers_do_not_care(self):
+        import fcntl
+        saved = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, values={"best": float("-inf"), "n": 2**64 - 1})
+        with open(saved.parent / "writer.lock", "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.assertRaisesRegex(RuntimeError, "saved into by process"):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
+            run = ddprun_checkpoint.load(self.folder / "run")
+        self.assertEqual((run["step"], run["values"]), (1, {"best": float("-inf"), "n": 2**64 - 1}))
+        self.assertEqual((saved.parent / "latest").read_text(), "step-00000001\n")
+
+    def test_what_was_saved_last_is_the_newest(self):
+        folder = self.folder / "run"
+        for step, sequence in ((30, 1), (10, 2)):
+            saved = ddprun_checkpoint.save(folder, step=step, model={"w": torch.ones(2)}, metrics={"loss": float("inf")})
+            manifest = ddprun_checkpoint_folder.read_manifest(saved)
+            (saved / "MANIFEST.json").write_text(ddprun_checkpoint_folder.format_manifest(
+                step, sequence, 1, manifest["metrics"], manifest["files"]))
+        self.assertEqual(ddprun_checkpoint.load(folder)["step"], 10)
+        ddprun_checkpoint.save(folder, step=5, model={"w": torch.ones(2)})
+        run = ddprun_checkpoint.load(folder)
+        self.assertEqual(run["step"], 5)
 
     def test_checksum_is_that_of_the_book_for_any_length(self):
         crc = ddprun_checkpoint_folder.crc32c

@@ -8,6 +8,7 @@
 #include <torch/serialize/archive.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -193,12 +194,60 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
   }
 }
 
-void GradScaler::save(torch::serialize::OutputArchive& archive) const {
-  if (!optimizers_.empty()) {
-    fail<std::logic_error>(
-        "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
-        "scaler.update().");
+void GradScaler::require_end_of_iteration() const {
+  if (optimizers_.empty()) return;
+  fail<std::logic_error>(
+      "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
+      "scaler.update().");
+}
+
+void GradScaler::take_state(const GradScalerState& state) {
+  const auto check = [&](const char* key, bool valid) {
+    if (!valid) fail<std::runtime_error>(std::string("GradScaler: the state's '") + key + "' is out of range");
+  };
+  check("scale", std::isfinite(state.scale));
+  check("growth_factor", std::isfinite(state.growth_factor));
+  check("backoff_factor", std::isfinite(state.backoff_factor));
+  check("growth_interval", state.growth_interval >= 0 && state.growth_interval <= INT32_MAX);
+  check("_growth_tracker", state.growth_tracker >= 0 && state.growth_tracker <= INT32_MAX);
+  load_state_dict(state);
+}
+
+std::string GradScaler::save() const {
+  require_end_of_iteration();
+  const auto state = state_dict();
+  if (!state) return "{}";
+  return nlohmann::json{{"scale", state->scale},
+                        {"growth_factor", state->growth_factor},
+                        {"backoff_factor", state->backoff_factor},
+                        {"growth_interval", state->growth_interval},
+                        {"_growth_tracker", state->growth_tracker}}
+      .dump();
+}
+
+void GradScaler::load(const std::string& text) {
+  if (text.starts_with("PK")) {
+    torch::serialize::InputArchive archive;
+    archive.load_from(text.data(), text.size());
+    return load(archive);
   }
+  GradScalerState state;
+  try {
+    const auto saved = nlohmann::json::parse(text);
+    if (saved.is_object() && saved.empty()) return load_state_dict(std::nullopt);
+    state = {.scale = saved.at("scale").get<double>(),
+             .growth_factor = saved.at("growth_factor").get<double>(),
+             .backoff_factor = saved.at("backoff_factor").get<double>(),
+             .growth_interval = saved.at("growth_interval").get<int64_t>(),
+             .growth_tracker = saved.at("_growth_tracker").get<int64_t>()};
+  } catch (const nlohmann::json::exception& error) {
+    fail<std::runtime_error>(std::string("GradScaler: this is no state of a GradScaler: ") + error.what());
+  }
+  take_state(state);
+}
+
+void GradScaler::save(torch::serialize::OutputArchive& archive) const {
+  require_end_of_iteration();
   archive.write("enabled", c10::IValue(options_.enabled));
   const auto state = state_dict();
   if (!state) return;
@@ -219,27 +268,23 @@ void GradScaler::load(torch::serialize::InputArchive& archive) {
   };
   const auto number = [&](const char* key) {
     const c10::IValue value = read(key);
-    if (!value.isDouble() || !std::isfinite(value.toDouble())) {
-      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no finite number");
-    }
+    if (!value.isDouble())
+      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no number");
     return value.toDouble();
   };
   const auto count = [&](const char* key) {
     const c10::IValue value = read(key);
-    if (!value.isInt() || value.toInt() < 0 || value.toInt() > INT32_MAX) {
-      fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no count");
-    }
+    if (!value.isInt()) fail<std::runtime_error>(std::string("GradScaler: the archive's '") + key + "' is no count");
     return value.toInt();
   };
   const c10::IValue enabled = read("enabled");
   if (!enabled.isBool()) fail<std::runtime_error>("GradScaler: the archive's 'enabled' is no bool");
   if (!enabled.toBool()) return load_state_dict(std::nullopt);
-  const GradScalerState state{.scale = number("scale"),
-                              .growth_factor = number("growth_factor"),
-                              .backoff_factor = number("backoff_factor"),
-                              .growth_interval = count("growth_interval"),
-                              .growth_tracker = count("_growth_tracker")};
-  load_state_dict(state);
+  take_state({.scale = number("scale"),
+              .growth_factor = number("growth_factor"),
+              .backoff_factor = number("backoff_factor"),
+              .growth_interval = count("growth_interval"),
+              .growth_tracker = count("_growth_tracker")});
 }
 
 }  // namespace ddp

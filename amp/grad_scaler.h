@@ -127,8 +127,12 @@ class GradScaler {
   /// Takes the state over; ignored when disabled. Throws std::runtime_error when there is none, as a disabled scaler's.
   void load_state_dict(const std::optional<GradScalerState>& state);
 
-  /// The state in LibTorch's archives, for CheckpointManager too: TrainingState{.scaler = scaler}. save() throws
-  /// std::logic_error in mid-iteration; load() takes the state over, or throws std::runtime_error and changes nothing.
+  /// The state as JSON under Python's names, {} when disabled; for CheckpointManager: TrainingState{.scaler = scaler}.
+  /// save() throws std::logic_error in mid-iteration; load() takes over what save() or Python's state_dict() has given,
+  /// or bytes of an archive, or throws std::runtime_error and changes nothing.
+  std::string save() const;
+  void load(const std::string& state);
+  /// The same in LibTorch's archives.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 
@@ -144,6 +148,8 @@ class GradScaler {
     throw Error(rank_ + message);
   }
   void require_scale(const std::string& caller) const;
+  void require_end_of_iteration() const;
+  void take_state(const GradScalerState& state);
   std::vector<at::Tensor> check(torch::optim::Optimizer& optimizer, const at::Tensor& inverse_scale, bool allow_half);
 
   GradScalerOptions options_;

@@ -30,7 +30,7 @@ void write_checkpoint(const std::filesystem::path& path, const CheckpointState& 
 
 // Everything a checkpoint holds, verified and in memory, but not yet in the model.
 struct VerifiedState {
-  Metadata metadata;
+  LoadedFile file;
   std::vector<Assignment> model;
   std::unique_ptr<LoadedOptimizerState> optimizer;
   std::string skipped{};  // of the file, for a warning
@@ -41,14 +41,23 @@ struct VerifiedState {
   }
 };
 
-VerifiedState read_checkpoint(const StoredTensors& file, const CheckpointState& state) {
+VerifiedState read_checkpoint(const std::filesystem::path& path, const CheckpointState& state,
+                              const LoadOptions& options) {
   const auto model = module_state(state.model.get());
-  VerifiedState verified;
-  verified.metadata = file.metadata;
-  verified.metadata.erase(kOptimizerKey);
-  verified.skipped = list_skipped(file);
-  verified.model = read_matching(file, model, optimizer_tensor_names(file)).assignments;
-  if (state.optimizer) verified.optimizer = read_optimizer_state(file, *state.optimizer, model);
+  const auto weights = open_tensors(path, options.key);
+  auto match = read_matching(weights, model, optimizer_tensor_names(weights), options);
+  VerifiedState verified{.file = {.metadata = weights.metadata,
+                                  .missing = std::move(match.missing),
+                                  .unexpected = std::move(match.unexpected)},
+                         .model = std::move(match.assignments),
+                         .optimizer = nullptr,
+                         .skipped = list_skipped(weights)};
+  verified.file.metadata.erase(kOptimizerKey);
+  if (state.optimizer) {
+    // The entry with the weights is not the optimizer's.
+    const auto whole = options.key.empty() ? weights : open_tensors(path);
+    verified.optimizer = read_optimizer_state(whole, *state.optimizer, model, options);
+  }
   return verified;
 }
 
@@ -62,32 +71,34 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointState& s
   if (!failure.empty()) throw std::runtime_error("cannot save the checkpoint " + path.string() + ": " + failure);
 }
 
-Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group) {
+LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
+                           const LoadOptions& options) {
   // Whoever writes the file may have been rank 0 just now.
   barrier(group);
   VerifiedState verified;
-  auto failure = failure_of([&] { verified = read_checkpoint(open_tensors(path), state); });
+  auto failure = failure_of([&] { verified = read_checkpoint(path, state, options); });
   failure = combined_failures(failure, group);
   if (!failure.empty()) throw std::runtime_error("cannot load the checkpoint: " + failure);
   if (group.rank() == 0) warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
-  return verified.metadata;
+  return verified.file;
 }
 
-Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group) {
-  Metadata metadata;
+LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group,
+                        const LoadOptions& options) {
+  LoadedFile loaded;
   std::string failure;
-  if (group.rank() == 0) failure = failure_of([&] { metadata = load_weights(path, model); });
+  if (group.rank() == 0) failure = failure_of([&] { loaded = load_weights(path, model, options); });
   failure = broadcast_string(failure, 0, group);
   if (!failure.empty()) throw std::runtime_error("cannot load the weights: " + failure);
-  return metadata;
+  return loaded;
 }
 
-Metadata load_weights(const std::filesystem::path& path, ModuleRef model) {
-  const auto verified = read_checkpoint(open_tensors(path), {.model = model});
+LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const LoadOptions& options) {
+  const auto verified = read_checkpoint(path, {.model = model}, options);
   warn_of_skipped(path.string(), verified.skipped);
   verified.apply();
-  return verified.metadata;
+  return verified.file;
 }
 
 }  // namespace ddp

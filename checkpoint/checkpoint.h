@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "checkpoint/load_options.h"
 #include "checkpoint/safetensors_header.h"
 #include "comm/module_ref.h"
 #include "comm/process_group.h"
@@ -30,18 +31,21 @@ struct CheckpointState {
 void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
                      const Metadata& metadata = {});
 
-/// Restores `state` from a file that save_checkpoint() wrote (or Python: names may begin with `module.`), each rank on
-/// its model's device, and returns the metadata. Every rank must call it and be able to read the file. All or nothing:
+/// Restores `state` from a file that save_checkpoint() or Python wrote (see open_tensors()), each rank on its model's
+/// device. Every rank must call it and be able to read the file. All or nothing:
 /// names, shapes and dtypes are verified and all data read before model or optimizer change, on any rank; when one rank
 /// fails, all throw std::runtime_error with every reason. The optimizer continues with the saved hyper-parameters.
-Metadata load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group);
+LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
+                           const LoadOptions& options = {});
 
 /// Loads the model part of a checkpoint on rank 0, e.g. pretrained weights before DistributedDataParallel, which copies
-/// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns its
-/// metadata; the others' models are left as they are. All or nothing, and all ranks throw, as in load_checkpoint().
-Metadata load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group);
+/// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns
+/// what it found; the others' models are left as they are. All or nothing, and all ranks throw, as in
+/// load_checkpoint().
+LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group,
+                        const LoadOptions& options = {});
 
 /// The same in this process alone, without a group.
-Metadata load_weights(const std::filesystem::path& path, ModuleRef model);
+LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const LoadOptions& options = {});
 
 }  // namespace ddp

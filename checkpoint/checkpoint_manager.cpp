@@ -223,7 +223,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
                                                            std::string& damages) {
   for (const auto& folder : folders) {
     ReceivedRun run;
-    const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, run);
+    const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
     if (!damage.empty()) {
       std::error_code ignored;
       const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
@@ -242,9 +242,11 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     prepared->apply_tensors();
     const auto& result = prepared->result();
     if (writer_ && state.rng && !result.rng_restored) {
-      options_.notify("the random streams start anew: the checkpoint was saved by " +
-                      std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +
-                      ", and these are " + std::to_string(group_.size()));
+      options_.notify(result.world_size == group_.size()
+                          ? "the checkpoint holds no random streams: they are left as they are"
+                          : "the random streams start anew: the checkpoint was saved by " +
+                                std::to_string(result.world_size) + (result.world_size == 1 ? " rank" : " ranks") +
+                                ", and these are " + std::to_string(group_.size()));
     }
     return result;
   }

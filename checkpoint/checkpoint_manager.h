@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/load_options.h"
 #include "checkpoint/storage/file_system.h"
 #include "checkpoint/storage/retention.h"
 #include "checkpoint/training_state.h"
@@ -44,17 +45,6 @@ struct CheckpointOptions {
 /// Settings of one save().
 struct SaveOptions {
   std::map<std::string, double> metrics{};  ///< rank 0's; for keep_best, and shown by ddprun-checkpoint
-};
-
-/// Settings of one load().
-struct LoadOptions {
-  /// False: names that only the model or only the checkpoint has are listed in the result instead of refused, and so
-  /// are parts of the state that the checkpoint lacks. Shapes and dtypes must fit in any case.
-  bool strict = true;
-  /// Patterns of the model's names to load, e.g. {"backbone", "*.bias"} (`*` any text; a plain name means it and all
-  /// below it); empty for all. The optimizer is loaded whole.
-  std::vector<std::string> only{};
-  std::vector<std::string> skip{};  ///< patterns of the model's names to leave as they are
 };
 
 /// What was loaded.
@@ -124,7 +114,8 @@ class CheckpointManager {
   /// The same for the checkpoint of one step. Throws when it is absent or damaged.
   LoadedCheckpoint load(int64_t step, const TrainingState& state, const LoadOptions& options = {});
 
-  /// The same for a checkpoint's folder, wherever it is and whatever its name.
+  /// The same for a checkpoint's folder, wherever it is and whatever its name, or for a .pt file that Python saved:
+  /// what python/ddprun_checkpoint.py writes, or a dict under the usual keys (pt/run_state.h lists them).
   LoadedCheckpoint load(const std::filesystem::path& folder, const TrainingState& state,
                         const LoadOptions& options = {});
 

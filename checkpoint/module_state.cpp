@@ -1,6 +1,7 @@
 #include "checkpoint/module_state.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -17,19 +18,56 @@ namespace {
 
 using safetensors::quote_name;
 
-constexpr std::string_view kWrapperPrefix = "module.";
+// Of wrappers, and of what torch.compile wraps.
+constexpr std::array<std::string_view, 2> kWrapperPrefixes = {"module.", "_orig_mod."};
 
-// How many characters of wrapper prefix all names share: a model wrapped n times has n of them.
+// How many characters of wrapper prefixes all names share: a model wrapped n times has n of them.
 template <typename Names>
 size_t shared_wrapper_prefix(const Names& names) {
   size_t length = 0;
-  const auto all_have_one_more = [&] {
-    return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return name.compare(length, kWrapperPrefix.size(), kWrapperPrefix) == 0;
-    });
+  const auto one_more = [&](std::string_view prefix) {
+    return std::all_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.compare(length, prefix.size(), prefix) == 0; });
   };
-  while (!names.empty() && all_have_one_more()) length += kWrapperPrefix.size();
+  for (bool found = !names.empty(); found;) {
+    const auto* prefix = std::find_if(kWrapperPrefixes.begin(), kWrapperPrefixes.end(), one_more);
+    found = prefix != kWrapperPrefixes.end();
+    if (found) length += prefix->size();
+  }
   return length;
+}
+
+// The stored tensors that may belong to the model, by the names that they shall have there.
+struct Candidates {
+  std::map<std::string, at::Tensor> tensors{};
+  std::map<std::string, std::string> aliases{};  // of tied weights, stored once: other name -> stored name
+};
+
+Candidates candidates_in(const StoredTensors& stored, const std::set<std::string>& ignored, const NameMap& rename) {
+  Candidates candidates;
+  for (const auto& [name, tensor] : stored.tensors) {
+    if (ignored.count(name) != 0) continue;
+    const auto renamed = rename(name);
+    if (renamed.empty()) continue;
+    if (!candidates.tensors.emplace(renamed, tensor).second) {
+      throw std::runtime_error(stored.source + ": two names become " + quote_name(renamed) + " by the given renaming");
+    }
+  }
+  // The metadata that says which names share a tensor may be prefixed too, like the tensors' own names.
+  for (const auto& [alias, name] : stored.metadata) {
+    if (stored.tensors.count(name) != 0) candidates.aliases.emplace(rename(alias), rename(name));
+  }
+  return candidates;
+}
+
+bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
+  if (model.sizes() != value.sizes()) return false;
+  if (model.scalar_type() == value.scalar_type()) return true;
+  if (!cast) return false;
+  if (model.is_floating_point() && value.is_floating_point()) return true;
+  // LibTorch's Module::to(kHalf) makes a BatchNorm's counter of batches a half too.
+  return model.dim() == 0 && !model.is_complex() && !value.is_complex() &&
+         value.to(model.scalar_type()).to(value.scalar_type()).equal(value);
 }
 
 std::string describe(at::ScalarType dtype, at::IntArrayRef shape) {
@@ -68,23 +106,19 @@ TensorMap module_state(const torch::nn::Module& module) {
 }
 
 MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
-                          const MatchOptions& options) {
-  std::map<std::string, at::Tensor> candidates;
-  for (const auto& [name, tensor] : stored.tensors) {
-    if (ignored.count(name) == 0) candidates.emplace(name, tensor);
-  }
-  // The metadata that says which names share a tensor may be prefixed too, like the tensors' own names.
+                          const LoadOptions& options) {
+  const auto [candidates, aliases] = candidates_in(stored, ignored, options.rename);
   std::string prefix;
   {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : candidates) names.push_back(name);
     if (const auto length = shared_wrapper_prefix(names); length > 0) prefix = names.front().substr(0, length);
   }
-  const auto find = [&](const std::string& name) {
+  const auto find = [&candidates = candidates, &aliases = aliases, &prefix](const std::string& name) {
     auto found = candidates.find(prefix + name);
     if (found != candidates.end()) return found;
-    const auto alias = stored.metadata.find(prefix + name);
-    return alias == stored.metadata.end() ? candidates.end() : candidates.find(alias->second);
+    const auto alias = aliases.find(prefix + name);
+    return alias == aliases.end() ? candidates.end() : candidates.find(alias->second);
   };
   const auto wanted = [&](const std::string& name) {
     return (options.only.empty() || matches_any(name, options.only)) && !matches_any(name, options.skip);
@@ -103,7 +137,7 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     }
     const auto& value = found->second;
     used.insert(found->first);
-    if (tensor.sizes() != value.sizes() || tensor.scalar_type() != value.scalar_type()) {
+    if (!fits(tensor, value, options.cast)) {
       different.push_back(quote_name(name) + " is " + describe(tensor.scalar_type(), tensor.sizes()) +
                           " in the model, but " + describe(value.scalar_type(), value.sizes()) + " in the file");
     }
@@ -130,6 +164,24 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     throw std::runtime_error(message);
   }
   return result;
+}
+
+StoredTensors select_entry(StoredTensors stored, const std::string& key) {
+  if (key.empty()) return stored;
+  const auto prefix = key + ".";
+  StoredTensors selected{.source = stored.source, .tensors = {}, .metadata = {}, .skipped = {}};
+  for (const auto& [name, tensor] : stored.tensors) {
+    if (name.starts_with(prefix)) selected.tensors.emplace(name.substr(prefix.size()), tensor);
+  }
+  if (selected.tensors.empty()) {
+    throw std::runtime_error(stored.source + " holds nothing under the key " + quote_name(key));
+  }
+  for (const auto& [alias, name] : stored.metadata) {
+    if (alias.starts_with(prefix) && name.starts_with(prefix)) {
+      selected.metadata.emplace(alias.substr(prefix.size()), name.substr(prefix.size()));
+    }
+  }
+  return selected;
 }
 
 void assign(const std::vector<Assignment>& assignments) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/load_options.h"
 #include "checkpoint/stored_tensors.h"
 
 namespace torch::nn {
@@ -23,13 +24,6 @@ struct Assignment {
   at::Tensor value;
 };
 
-/// How names of a file and of a model are brought together.
-struct MatchOptions {
-  bool strict = true;               ///< every name of the model must be stored, and none else
-  std::vector<std::string> only{};  ///< patterns (name_pattern.h) of names to take; empty for all
-  std::vector<std::string> skip{};  ///< patterns of names to leave out, on both sides
-};
-
 /// What read_matching() found.
 struct MatchResult {
   std::vector<Assignment> assignments{};
@@ -38,11 +32,15 @@ struct MatchResult {
 };
 
 /// Checks that `stored` holds every tensor of `expected` with its shape and dtype, and nothing else but `ignored`, and
-/// only then reads the values. Stored names may all begin with `module.`; tied weights may be stored under one of their
-/// names. Throws std::runtime_error listing what is different and, when strict, what is missing and unexpected; and
-/// when nothing at all would be loaded.
+/// only then reads the values. Stored names may all begin with `module.` or `_orig_mod.`; tied weights may be stored
+/// under one of their names. `options.key` is the caller's, see select_entry(). Throws std::runtime_error listing what
+/// is different and, when strict, what is missing and unexpected; and when nothing at all would be loaded.
 MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
-                          const MatchOptions& options = {});
+                          const LoadOptions& options = {});
+
+/// The tensors below the entry `key`, without it: "ema.fc.weight" as "fc.weight". Throws std::runtime_error when there
+/// are none. An empty key is all of them.
+StoredTensors select_entry(StoredTensors stored, const std::string& key);
 
 /// Copies every value into its target, on the target's device.
 void assign(const std::vector<Assignment>& assignments);

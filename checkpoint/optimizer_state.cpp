@@ -1,23 +1,18 @@
 #include "checkpoint/optimizer_state.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
-#include <nlohmann/json.hpp>
 
+#include "checkpoint/optimizer_kinds.h"
+#include "checkpoint/saved_optimizer.h"
 #include "checkpoint/skipped_items.h"
 #include "optim/fused_optimizer.h"
 #include "optim/options.h"
@@ -27,96 +22,6 @@ namespace {
 
 using nlohmann::json;
 using safetensors::quote_name;
-
-// Hyper-parameters and state of each optimizer, under Python's names. One list serves saving and loading.
-struct SgdKind {
-  using Options = torch::optim::SGDOptions;
-  using State = torch::optim::SGDParamState;
-  static constexpr const char* kName = "SGD";
-
-  template <typename Visit>
-  static void options(Options& options, Visit&& visit) {
-    visit("lr", options.lr());
-    visit("momentum", options.momentum());
-    visit("dampening", options.dampening());
-    visit("weight_decay", options.weight_decay());
-    visit("nesterov", options.nesterov());
-  }
-  template <typename Visit>
-  static void state(State& state, const Options&, Visit&& visit) {
-    visit("momentum_buffer", state.momentum_buffer());
-  }
-  static constexpr std::array kFields = {"momentum_buffer"};
-};
-
-template <typename OptionsType, typename StateType>
-struct AdamLikeKind {
-  using Options = OptionsType;
-  using State = StateType;
-
-  template <typename Visit>
-  static void options(Options& options, Visit&& visit) {
-    visit("lr", options.lr());
-    visit("betas", options.betas());
-    visit("eps", options.eps());
-    visit("weight_decay", options.weight_decay());
-    visit("amsgrad", options.amsgrad());
-  }
-  template <typename Visit>
-  static void state(State& state, const Options& options, Visit&& visit) {
-    visit("step", state.step());
-    visit("exp_avg", state.exp_avg());
-    visit("exp_avg_sq", state.exp_avg_sq());
-    if (options.amsgrad()) visit("max_exp_avg_sq", state.max_exp_avg_sq());
-  }
-  static constexpr std::array kFields = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-};
-
-struct AdamKind : AdamLikeKind<torch::optim::AdamOptions, torch::optim::AdamParamState> {
-  static constexpr const char* kName = "Adam";
-};
-struct AdamWKind : AdamLikeKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
-  static constexpr const char* kName = "AdamW";
-};
-
-struct AdagradKind {
-  using Options = torch::optim::AdagradOptions;
-  using State = torch::optim::AdagradParamState;
-  static constexpr const char* kName = "Adagrad";
-
-  template <typename Visit>
-  static void options(Options& options, Visit&& visit) {
-    visit("lr", options.lr());
-    visit("lr_decay", options.lr_decay());
-    visit("weight_decay", options.weight_decay());
-    visit("initial_accumulator_value", options.initial_accumulator_value());
-    visit("eps", options.eps());
-  }
-  template <typename Visit>
-  static void state(State& state, const Options&, Visit&& visit) {
-    visit("step", state.step());
-    visit("sum", state.sum());
-  }
-  static constexpr std::array kFields = {"step", "sum"};
-};
-
-constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind>{};
-constexpr const char* kKnown = "torch::optim::SGD, Adam, AdamW and Adagrad";
-
-// Calls `use` with the kind for which `is_it` says yes; false when there is none.
-template <typename IsIt, typename Use>
-bool with_kind(IsIt&& is_it, Use&& use) {
-  return std::apply([&](auto... kind) { return ((is_it(kind) && (use(kind), true)) || ...); }, kKinds);
-}
-
-template <typename Use>
-bool with_kind_of(const torch::optim::Optimizer& optimizer, Use&& use) {
-  // The options tell, not the optimizer's class: other implementations share them.
-  if (optimizer.param_groups().empty() || !optimizer.param_groups().front().has_options()) return false;
-  const auto& options = optimizer.param_groups().front().options();
-  return with_kind(
-      [&](auto kind) { return dynamic_cast<const typename decltype(kind)::Options*>(&options) != nullptr; }, use);
-}
 
 std::string state_name(const std::string& parameter, const std::string& field) {
   return "state." + parameter + "." + field;
@@ -148,31 +53,16 @@ class ParameterNames {
   std::map<std::pair<const void*, int64_t>, std::string> names_;
 };
 
-struct SavedGroup {
-  std::vector<std::string> parameters;
-  json options;
-};
-
-struct SavedOptimizer {
-  std::string type;
-  std::vector<SavedGroup> groups;
-};
-
 [[noreturn]] void fail(const StoredTensors& stored, const std::string& message) {
   throw std::runtime_error(stored.source + ": " + message);
 }
 
-std::optional<SavedOptimizer> parse_saved_optimizer(const StoredTensors& stored) {
+std::optional<SavedOptimizer> saved_optimizer(const StoredTensors& stored) {
   const auto text = stored.metadata.find(kOptimizerKey);
   if (text == stored.metadata.end()) return std::nullopt;
   try {
-    const auto root = json::parse(text->second);
-    SavedOptimizer saved{.type = root.at("type").get<std::string>(), .groups = {}};
-    for (const auto& group : root.at("param_groups")) {
-      saved.groups.push_back({.parameters = group.at("params").get<std::vector<std::string>>(), .options = group});
-    }
-    return saved;
-  } catch (const json::exception&) {
+    return parse_saved_optimizer(text->second);
+  } catch (const std::invalid_argument&) {
     fail(stored, std::string("the metadata ") + kOptimizerKey + " is damaged");
   }
 }
@@ -183,8 +73,11 @@ class Loaded : public LoadedOptimizerState {
   using States = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
   Loaded(const StoredTensors& stored, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
-         const TensorMap& model)
-      : stored_(stored), optimizer_(optimizer), fused_(dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
+         const TensorMap& model, const LoadOptions& options)
+      : stored_(stored),
+        optimizer_(optimizer),
+        cast_(options.cast),
+        fused_(dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
     const ParameterNames names(model);
     auto& groups = optimizer.param_groups();
     if (saved.groups.size() != groups.size()) {
@@ -195,18 +88,18 @@ class Loaded : public LoadedOptimizerState {
       const auto& keys = saved.groups[i].parameters;
       const auto& parameters = groups[i].params();
       bool fits = keys.size() == parameters.size();
-      for (size_t j = 0; fits && j < keys.size(); ++j) fits = means(keys[j], names.of(parameters[j]));
+      for (size_t j = 0; fits && j < keys.size(); ++j) fits = means(keys[j], names.of(parameters[j]), options.rename);
       if (!fits) {
         fail(stored, "parameter group " + std::to_string(i) +
                          " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
                          ", the optimizer " + std::to_string(parameters.size()) + ")");
       }
-      auto options =
+      auto own =
           std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(groups[i].options()));
-      read_options(saved, saved.groups[i].options, *options);
+      read_options(saved, saved.groups[i].options, *own);
       maximize_.push_back(read_maximize(saved.groups[i].options, groups[i].options()));
-      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *options);
-      options_.push_back(std::move(options));
+      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *own);
+      options_.push_back(std::move(own));
     }
   }
 
@@ -229,9 +122,13 @@ class Loaded : public LoadedOptimizerState {
 
  private:
   // Python's own files number the parameters instead of naming them, and may name them with a wrapper's prefix.
-  static bool means(std::string_view key, std::string_view name) {
-    if (key.starts_with('#')) return true;
-    while (key != name && key.starts_with("module.")) key.remove_prefix(7);
+  static bool means(const std::string& stored, std::string_view name, const NameMap& rename) {
+    if (stored.starts_with('#')) return true;
+    const auto renamed = rename(stored);
+    std::string_view key = renamed;
+    for (const std::string_view prefix : {"module.", "_orig_mod.", "module."}) {
+      while (key != name && key.starts_with(prefix)) key.remove_prefix(prefix.size());
+    }
     return key == name;
   }
 
@@ -273,7 +170,7 @@ class Loaded : public LoadedOptimizerState {
         fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is nothing that " + Kind::kName + " has");
       }
       has_state = true;
-      tensors.emplace(field, each->second);
+      tensors.emplace(field, as_wanted(each->second, parameter));
     }
     if (fused_) {
       try {
@@ -296,7 +193,14 @@ class Loaded : public LoadedOptimizerState {
     states_[parameter.unsafeGetTensorImpl()] = std::move(state);
   }
 
-  void read(const std::string& name, const at::Tensor& stored, const at::Tensor& parameter, at::Tensor& value) {
+  // Step counters are scalars, and stay float32.
+  at::Tensor as_wanted(const at::Tensor& stored, const at::Tensor& parameter) const {
+    const bool other = stored.is_floating_point() && stored.scalar_type() != parameter.scalar_type();
+    return cast_ && other && stored.dim() > 0 ? stored.to(parameter.scalar_type()) : stored;
+  }
+
+  void read(const std::string& name, const at::Tensor& raw, const at::Tensor& parameter, at::Tensor& value) {
+    const auto stored = as_wanted(raw, parameter);
     if (parameter.sizes() != stored.sizes() || parameter.scalar_type() != stored.scalar_type()) {
       fail(stored_, "the optimizer's tensor " + quote_name(name) + " has another shape or dtype than its parameter");
     }
@@ -319,6 +223,7 @@ class Loaded : public LoadedOptimizerState {
 
   const StoredTensors& stored_;
   torch::optim::Optimizer& optimizer_;
+  bool cast_;
   optim::FusedOptimizer* fused_;  // null for LibTorch's own
   std::vector<std::pair<at::Tensor, optim::StateTensors>> fused_states_;
   std::vector<std::unique_ptr<typename Kind::Options>> options_;
@@ -374,24 +279,17 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
 }
 
 std::set<std::string> optimizer_tensor_names(const StoredTensors& stored) {
-  const auto saved = parse_saved_optimizer(stored);
+  const auto saved = saved_optimizer(stored);
   if (!saved) return {};
   std::set<std::string> names;
-  for (const auto& group : saved->groups) {
-    for (const auto& parameter : group.parameters) {
-      const auto prefix = state_name(parameter, "");
-      for (auto each = stored.tensors.lower_bound(prefix);
-           each != stored.tensors.end() && each->first.starts_with(prefix); ++each) {
-        names.insert(each->first);
-      }
-    }
-  }
-  return names;
+  for (const auto& [name, tensor] : stored.tensors) names.insert(name);
+  return optimizer_tensors(*saved, names);
 }
 
 std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
-                                                           torch::optim::Optimizer& optimizer, const TensorMap& model) {
-  const auto saved = parse_saved_optimizer(stored);
+                                                           torch::optim::Optimizer& optimizer, const TensorMap& model,
+                                                           const LoadOptions& options) {
+  const auto saved = saved_optimizer(stored);
   if (!saved) {
     const auto skipped = list_skipped(stored);
     fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one" +
@@ -404,10 +302,8 @@ std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& 
   std::unique_ptr<LoadedOptimizerState> loaded;
   const bool known = with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
-    if (!saved->type.empty() && saved->type != Kind::kName) {
-      fail(stored, "it holds the state of " + quote_name(saved->type) + ", but the optimizer is " + Kind::kName);
-    }
-    loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model);
+    if (const auto objection = objection_to(*saved, Kind::kName); !objection.empty()) fail(stored, objection);
+    loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model, options);
   });
   if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be loaded");
   return loaded;

@@ -1,12 +1,13 @@
 // The state of torch::optim::SGD, Adam, AdamW and Adagrad (and of optimizers with their options) under Python's names:
-// tensors `state.<parameter>.<field>`, as torch.distributed.checkpoint's flattened optimizer state dict has them, and
-// the hyper-parameters of each group as JSON.
+// tensors `state.<parameter>.<field>`, and the hyper-parameters of each group as JSON. python/ddprun_checkpoint.py
+// makes of both what torch.optim and torch.distributed.checkpoint take.
 #pragma once
 
 #include <memory>
 #include <set>
 #include <string>
 
+#include "checkpoint/load_options.h"
 #include "checkpoint/stored_tensors.h"
 
 namespace torch::optim {
@@ -33,9 +34,12 @@ class LoadedOptimizerState {
   virtual void apply() = 0;
 };
 
-/// Reads and verifies the state in `stored` for `optimizer`, whose parameters are tensors of `model`. Throws
-/// std::runtime_error when the file holds none, or one of another type, other parameters, shapes or dtypes.
+/// Reads and verifies the state in `stored` for `optimizer`, whose parameters are tensors of `model`; `cast` and
+/// `rename` of the options hold here too. Throws std::runtime_error when the file holds none, or one of another type,
+/// other parameters, shapes or dtypes. Python's files name no type, their hyper-parameters tell: the state of AdamW is
+/// refused by Adam unless its weight decay is 0, RAdam's and NAdam's are refused by both.
 std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
-                                                           torch::optim::Optimizer& optimizer, const TensorMap& model);
+                                                           torch::optim::Optimizer& optimizer, const TensorMap& model,
+                                                           const LoadOptions& options = {});
 
 }  // namespace ddp

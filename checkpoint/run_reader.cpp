@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/failures.h"
+#include "checkpoint/pt_run.h"
 #include "checkpoint/storage/crc32c.h"
 #include "checkpoint/storage/verified_files.h"
 #include "checkpoint/tensor_files.h"
@@ -14,8 +15,13 @@
 namespace ddp {
 namespace {
 
-void map_run(storage::FileSystem& file_system, const std::filesystem::path& folder, ReceivedRun& run) {
+void map_run(storage::FileSystem& file_system, const std::filesystem::path& folder, const std::string& key,
+             int world_size, ReceivedRun& run) {
   std::error_code ignored;
+  if (std::filesystem::is_regular_file(folder, ignored)) {
+    run = read_pt_run(folder, key, world_size);
+    return;
+  }
   if (!std::filesystem::exists(folder, ignored)) throw std::runtime_error("there is no " + folder.string());
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
@@ -44,9 +50,10 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
 }  // namespace
 
 std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
-                        const GroupHandle& group, ReceivedRun& run) {
+                        const GroupHandle& group, const std::string& key, ReceivedRun& run) {
+  const auto read = [&] { map_run(file_system, folder, key, group.size(), run); };
   if (reader == CheckpointReader::kEveryRank) {
-    const auto failure = combined_failures(failure_of([&] { map_run(file_system, folder, run); }), group);
+    const auto failure = combined_failures(failure_of(read), group);
     if (!failure.empty()) return failure;
     // Between one rank's look and another's the checkpoint may have been replaced.
     const auto manifest = storage::format_manifest(run.manifest);
@@ -54,11 +61,12 @@ std::string receive_run(storage::FileSystem& file_system, const std::filesystem:
     return combined_failures(is_same ? "" : folder.string() + " holds another checkpoint here than on rank 0", group);
   }
   std::string failure;
-  if (group.rank() == 0) failure = failure_of([&] { map_run(file_system, folder, run); });
+  if (group.rank() == 0) failure = failure_of(read);
   failure = broadcast_string(failure, 0, group);
   if (!failure.empty() || group.size() == 1) return failure;
   const auto manifest = broadcast_string(group.rank() == 0 ? storage::format_manifest(run.manifest) : "", 0, group);
   run.manifest = storage::parse_manifest(manifest);
+  run.is_selected = broadcast_string(run.is_selected ? "+" : "-", 0, group) == "+";
   for (const auto& [name, record] : run.manifest.files) {
     // A failure here must not keep this rank from the broadcasts that follow.
     const auto problem = failure_of([&] { send_file(name, run, group); });
@@ -107,8 +115,9 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
   }
   const auto model = module_state(state.model->get());
   if (const auto* bytes = find(run, kModelFile)) {
-    const auto stored = view_safetensors(*bytes, folder_ / kModelFile);
-    model_ = read_matching(stored, model, {}, {.strict = options.strict, .only = options.only, .skip = options.skip});
+    const auto stored =
+        select_entry(view_safetensors(*bytes, folder_ / kModelFile), run.is_selected ? "" : options.key);
+    model_ = read_matching(stored, model, {}, options);
     result_.missing.insert(result_.missing.end(), model_.missing.begin(), model_.missing.end());
     result_.unexpected = model_.unexpected;
   }
@@ -116,7 +125,7 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
     const auto* bytes = find(run, file);
     if (bytes == nullptr) continue;
     optimizer_files_.push_back(view_safetensors(*bytes, folder_ / file));
-    optimizers_.push_back(read_optimizer_state(optimizer_files_.back(), optimizer, model));
+    optimizers_.push_back(read_optimizer_state(optimizer_files_.back(), optimizer, model, options));
   }
 }
 

@@ -22,12 +22,13 @@ namespace ddp {
 struct ReceivedRun {
   storage::Manifest manifest{};
   std::map<std::string, storage::Bytes> files{};
+  bool is_selected = false;  ///< LoadOptions::key has been obeyed
 };
 
-/// Reads the checkpoint in `folder` on rank 0 and sends it, or reads it on every rank. Every rank must call it. The
-/// text of all ranks' failures, the same on each; empty when `run` is there.
+/// Reads the checkpoint in `folder`, or a .pt file, on rank 0 and sends it, or reads it on every rank. Every rank must
+/// call it. The text of all ranks' failures, the same on each; empty when `run` is there.
 std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
-                        const GroupHandle& group, ReceivedRun& run);
+                        const GroupHandle& group, const std::string& key, ReceivedRun& run);
 
 /// What is to be changed, verified but not yet changed. Not a collective.
 class PreparedRun {

@@ -11,12 +11,15 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "checkpoint/atomic_file.h"
+#include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
-#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/pt/run_state.h"
+#include "checkpoint/pt_tensors.h"
+#include "checkpoint/sharded_index.h"
 
 namespace ddp {
 namespace {
@@ -86,26 +89,42 @@ at::Tensor view_pt(const pt::PtFile& file, const pt::TensorEntry& entry, pt::Cop
       const_cast<char*>(bytes.data()), entry.sizes, entry.strides, [owner = file.owner()](void*) {}, options);
 }
 
-StoredTensors view_pt(storage::Bytes bytes, const std::filesystem::path& path) {
+StoredTensors open_pt(storage::Bytes bytes, const std::filesystem::path& path, const std::string& key) {
   const pt::PtFile file(std::move(bytes), path);
   StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}, .skipped = {}};
   try {
-    auto state = pt::find_state(file.root());
+    auto state = pt::find_state(key.empty() ? file.root() : pt::select(file.root(), key), pt::scalar_reader(file));
     stored.metadata = std::move(state.metadata);
     stored.skipped = std::move(state.skipped);
-    pt::CopyAllowance allowance(file.size());
-    for (const auto& [name, entry] : state.tensors) {
-      try {
-        stored.tensors.emplace(name, view_pt(file, entry, allowance));
-      } catch (const OddTensor& error) {
-        stored.skipped.emplace(name, error.what());
-      }
-    }
-    for (const auto& [name, value] : state.scalars) stored.tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+    stored.tensors = view_pt(file, state, stored.skipped);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
   }
   return stored;
+}
+
+StoredTensors open_shards(const std::filesystem::path& index) {
+  storage::FileSystem file_system;
+  ShardedIndex shards;
+  try {
+    shards = parse_sharded_index(storage::map_file(file_system, index).view);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(index.string() + " is no index of a model's files: " + error.what());
+  }
+  StoredTensors all{.source = index.string(), .tensors = {}, .metadata = {}, .skipped = {}};
+  for (const auto& [file, names] : shards) {
+    const auto shard = open_tensors(index.parent_path() / file);
+    for (const auto& name : names) {
+      const auto found = shard.tensors.find(name);
+      if (found == shard.tensors.end()) {
+        throw std::runtime_error(shard.source + " lacks the tensor " + quote_name(name) + ", which " + index.string() +
+                                 " says is there");
+      }
+      all.tensors.emplace(name, found->second);
+    }
+    all.metadata.insert(shard.metadata.begin(), shard.metadata.end());
+  }
+  return all;
 }
 
 // Contiguous CPU tensors; those that are the same memory stay so.
@@ -139,6 +158,29 @@ class PtTensors {
 
 }  // namespace
 
+at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
+  pt::CopyAllowance allowance(file.size());
+  try {
+    return view_pt(file, entry, allowance);
+  } catch (const OddTensor& error) {
+    throw std::runtime_error("tensor " + quote_name(name) + " cannot be read: it is " + error.what());
+  }
+}
+
+TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<std::string, std::string>& skipped) {
+  TensorMap tensors;
+  pt::CopyAllowance allowance(file.size());
+  for (const auto& [name, entry] : state.tensors) {
+    try {
+      tensors.emplace(name, view_pt(file, entry, allowance));
+    } catch (const OddTensor& error) {
+      skipped.emplace(name, error.what());
+    }
+  }
+  for (const auto& [name, value] : state.scalars) tensors.emplace(name, at::scalar_tensor(value, at::kFloat));
+  return tensors;
+}
+
 StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path) {
   const SafetensorsFile file(std::move(bytes), path);
   StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = file.header().metadata, .skipped = {}};
@@ -146,19 +188,22 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
   return stored;
 }
 
-StoredTensors open_tensors(const std::filesystem::path& path) {
+StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
+  if (std::filesystem::is_directory(path)) return open_tensors(model_in_folder(path), key);
+  if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
-  if (pt::looks_like_pt(bytes.view)) return view_pt(std::move(bytes), path);
-  return view_safetensors(std::move(bytes), path);
+  if (pt::looks_like_pt(bytes.view)) return open_pt(std::move(bytes), path, key);
+  return select_entry(view_safetensors(std::move(bytes), path), key);
 }
 
 void save_pt(const std::filesystem::path& path, const TensorMap& model, const PtExtras& extras) {
   PtTensors tensors;
   pt::PtContents contents;
   contents.model = tensors.add(model);
-  contents.optimizer_tensors = tensors.add(extras.optimizer);
-  contents.optimizer = extras.optimizer_groups;
+  if (!extras.optimizer_groups.empty()) {
+    contents.optimizers[""] = {.groups = extras.optimizer_groups, .tensors = tensors.add(extras.optimizer)};
+  }
   contents.values = extras.values;
   AtomicFile file(path);
   pt::write_pt(file, contents);

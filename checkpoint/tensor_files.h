@@ -13,8 +13,10 @@ namespace ddp {
 /// (Python's torch.save, LibTorch's torch::save) the model's state dict and an optimizer's state, as far as it holds
 /// them (pt/state_dict.h says where it looks). Structure is verified here, and every byte of a .pt by its checksums,
 /// where it has them; nothing that a pickle asks for is run. Tensors that C++ does not take (sparse, quantized, nested,
-/// meta) are listed in StoredTensors::skipped. Throws std::system_error or std::runtime_error naming the file.
-StoredTensors open_tensors(const std::filesystem::path& path);
+/// meta) are listed in StoredTensors::skipped. Also a model in several files by its Hugging Face index
+/// (model.safetensors.index.json), and a folder that holds an index or a model.safetensors. `key` is LoadOptions::key:
+/// the entry that holds the weights. Throws std::system_error or std::runtime_error naming the file.
+StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key = {});
 
 /// The same for safetensors bytes that are in memory or mapped already.
 StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path& path);

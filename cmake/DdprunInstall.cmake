@@ -69,6 +69,9 @@ if(DDPRUN_BUILD_LIBRARY)
     target_link_options(ddprun_comm INTERFACE
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>")
   endif()
+  # What Python programs import to exchange checkpoints with C++ ones.
+  file(GLOB _ddprun_python CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/*.py")
+  install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")
   install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")

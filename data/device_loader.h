@@ -85,6 +85,8 @@ class DeviceLoader {
 
   /// As Loader's.
   SamplerState state() const { return loader_.state(); }
+  std::string save() const { return loader_.save(); }
+  void load(const std::string& state) { loader_.load(state); }
   void save(torch::serialize::OutputArchive& archive) const { loader_.save(archive); }
   void load(torch::serialize::InputArchive& archive) { loader_.load(archive); }
 

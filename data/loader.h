@@ -126,6 +126,8 @@ class Loader {
 
   /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
   /// is loaded goes on as before; the next one begins where the state says.
+  std::string save() const { return sampler_->save(); }
+  void load(const std::string& state) { sampler_->load(state); }
   void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
   void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
 

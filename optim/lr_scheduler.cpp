@@ -1,13 +1,38 @@
 #include "optim/lr_scheduler.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include "comm/rank_prefix.h"
 #include "optim/scheduled_groups.h"
+#include "schedules/python_state.h"
 
 namespace ddp::optim {
+namespace {
+
+// The state_dict() of Python's scheduler in the form of save().
+nlohmann::json from_python(const nlohmann::json& schedule, int64_t interval) {
+  const auto progress = schedules::python_progress(schedule);
+  if (progress.last_lrs.size() != progress.initial_lrs.size()) {
+    throw std::invalid_argument(rank_prefix() + "LrScheduler: the state has " +
+                                std::to_string(progress.initial_lrs.size()) + " initial and " +
+                                std::to_string(progress.last_lrs.size()) + " last learning rates");
+  }
+  if (progress.last_epoch < 0 || progress.last_epoch > std::numeric_limits<int64_t>::max() / interval) {
+    throw std::invalid_argument(rank_prefix() + "LrScheduler: the state counts " + std::to_string(progress.last_epoch) +
+                                " steps");
+  }
+  nlohmann::json state = {{"calls", progress.last_epoch * interval}, {"schedule", schedule}};
+  state["groups"] = nlohmann::json::array();
+  for (size_t i = 0; i < progress.last_lrs.size(); ++i) {
+    state["groups"].push_back({{"lr", progress.last_lrs[i]}, {"initial_lr", progress.initial_lrs[i]}});
+  }
+  return state;
+}
+
+}  // namespace
 
 LrScheduler::LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule schedule,
                          const LrSchedulerOptions& options)
@@ -57,7 +82,8 @@ void LrScheduler::load(const std::string& text) {
   auto groups = groups_;
   int64_t calls = 0;
   try {
-    const auto state = nlohmann::json::parse(text);
+    auto state = nlohmann::json::parse(text);
+    if (!state.contains("schedule")) state = from_python(state, options_.interval);
     calls = state.at("calls").get<int64_t>();
     const auto& saved = state.at("groups");
     if (calls < 0 || !saved.is_array() || saved.size() != groups.size()) {
@@ -67,7 +93,8 @@ void LrScheduler::load(const std::string& text) {
     for (size_t i = 0; i < groups.size(); ++i) {
       groups[i].lr = saved[i].at("lr").get<double>();
       groups[i].initial_lr = saved[i].at("initial_lr").get<double>();
-      if (groups[i].momentum) groups[i].momentum = saved[i].at("momentum").get<double>();
+      // Python keeps the momentum in the optimizer's state alone.
+      if (groups[i].momentum) groups[i].momentum = saved[i].value("momentum", *groups[i].momentum);
     }
     schedule.load(state.at("schedule").dump());
   } catch (const nlohmann::json::exception&) {

@@ -36,8 +36,9 @@ class LrScheduler {
 
   /// Progress, rates and initial rates as JSON.
   std::string save() const;
-  /// Takes over what save() has returned for an equal schedule, and sets the optimizer's rates to those saved. Throws
-  /// std::invalid_argument when it does not fit, and then changes nothing.
+  /// Takes over what save() has returned for an equal schedule, or the state_dict() of Python's scheduler as JSON, and
+  /// sets the optimizer's rates to those saved. Throws std::invalid_argument when it does not fit, and then changes
+  /// nothing.
   void load(const std::string& state);
 
  private:

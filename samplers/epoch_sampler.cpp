@@ -172,6 +172,17 @@ void EpochSampler::load_state(const SamplerState& state) {
   state_->position = 0;
 }
 
+std::string EpochSampler::save() const {
+  return to_json(state());
+}
+
+void EpochSampler::load(const std::string& text) {
+  if (!text.starts_with("PK")) return load_state(sampler_state_from_json(text));
+  torch::serialize::InputArchive archive;
+  archive.load_from(text.data(), text.size());
+  load(archive);
+}
+
 void EpochSampler::save(torch::serialize::OutputArchive& archive) const {
   const SamplerState now = state();
   write(archive, "seed", static_cast<int64_t>(now.seed));

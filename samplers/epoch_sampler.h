@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "samplers/sampler_state.h"
@@ -64,7 +65,12 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// std::invalid_argument, and changes nothing, when the state was taken over another number of samples.
   void load_state(const SamplerState& state);
 
-  /// state() and load_state() for torch::save and torch::load.
+  /// state() and load_state() as JSON, for CheckpointManager: TrainingState{.sampler = sampler}. load() also takes
+  /// the bytes of an archive.
+  std::string save() const;
+  void load(const std::string& state);
+
+  /// The same for torch::save and torch::load.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ddp {
 
@@ -15,5 +16,10 @@ struct SamplerState {
 
   bool operator==(const SamplerState&) const = default;
 };
+
+/// One JSON object of these four numbers, as python/ddprun_checkpoint.py reads and writes it.
+std::string to_json(const SamplerState& state);
+/// Throws std::invalid_argument when `text` is anything else.
+SamplerState sampler_state_from_json(const std::string& text);
 
 }  // namespace ddp

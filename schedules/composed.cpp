@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "schedules/python_state.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {
@@ -23,7 +24,7 @@ class ComposedRule : public Rule {
     for (const auto& schedule : schedules_) state["_schedulers"].push_back(nlohmann::json::parse(schedule.save()));
   }
   void load(const nlohmann::json& state, int64_t sequences) override {
-    require(state.at("type").get<std::string>() == name(), "the state is of another schedule than " + name());
+    require_type(state, name());
     const auto& parts = state.at("_schedulers");
     require(parts.is_array() && parts.size() == schedules_.size(),
             name() + " has " + std::to_string(schedules_.size()) + " schedules, the state another number");

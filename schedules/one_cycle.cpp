@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <utility>
 
 #include "comm/rank_prefix.h"
 #include "schedules/rule.h"
@@ -69,6 +70,20 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
                                                     " times. The specified number of total steps is " +
                                                     std::to_string(options_.total_steps));
     SimpleRule::step(groups);
+  }
+
+  void save(nlohmann::json& state) const override {
+    SimpleRule::save(state);
+    // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to go on.
+    state["groups"] = nlohmann::json::array();
+    for (const auto& bounds : bounds_) {
+      nlohmann::json group = {{"initial_lr", bounds.initial_lr}, {"max_lr", bounds.max_lr}, {"min_lr", bounds.min_lr}};
+      if (options_.cycle_momentum) {
+        group["base_momentum"] = bounds.base_momentum;
+        group["max_momentum"] = bounds.max_momentum;
+      }
+      state["groups"].push_back(std::move(group));
+    }
   }
 
  protected:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/json_float.h"
+#include "schedules/python_state.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {
@@ -61,7 +62,7 @@ void Plateau::load(const std::string& text) {
   State loaded = state_;
   try {
     const auto state = nlohmann::json::parse(text);
-    require(state.at("type").get<std::string>() == "ReduceLROnPlateau", "the state is of another schedule");
+    require_type(state, "ReduceLROnPlateau");
     loaded = {.last_epoch = state.at("last_epoch").get<int64_t>(),
               .best = Plateau(options_).state_.best,
               .cooldown_counter = state.at("cooldown_counter").get<int64_t>(),

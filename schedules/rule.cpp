@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "comm/rank_prefix.h"
+#include "schedules/python_state.h"
 
 namespace ddp::schedules {
 
@@ -68,7 +69,7 @@ void SimpleRule::save(nlohmann::json& state) const {
 }
 
 void SimpleRule::load(const nlohmann::json& state, int64_t sequences) {
-  require(state.at("type").get<std::string>() == name(), "the state is of another schedule than " + name());
+  require_type(state, name());
   const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
   const auto last_epoch = state.at("last_epoch").get<int64_t>();
   const auto step_count = state.at("_step_count").get<int64_t>();

@@ -44,8 +44,8 @@ class Schedule {
 
   /// Progress as JSON under Python's names; hyper-parameters are the program's and are not saved.
   std::string save() const;
-  /// Takes over what save() of an equally composed schedule has returned. Throws std::invalid_argument for anything
-  /// else, and then changes nothing.
+  /// Takes over what save() of an equally composed schedule has returned, or the state_dict() of Python's scheduler of
+  /// that name as JSON. Throws std::invalid_argument for anything else, and then changes nothing.
   void load(const std::string& state);
 
   Rule& rule() { return *rule_; }

@@ -106,13 +106,13 @@ json python_defaults(const std::string& type) {
   return defaults;
 }
 
-void add_optimizer(Pickler& pickler, Storages& storages, const PtContents& contents) {
-  const auto root = parse(contents.optimizer);
+void add_optimizer(Pickler& pickler, Storages& storages, const PtOptimizer& optimizer) {
+  const auto root = parse(optimizer.groups);
   const auto defaults = python_defaults(root.at("type").get<std::string>());
 
   // Python numbers the parameters through all groups.
   std::map<std::string, std::vector<const PtTensor*>> by_parameter;
-  for (const auto& tensor : contents.optimizer_tensors) {
+  for (const auto& tensor : optimizer.tensors) {
     const auto dot = tensor.name.rfind('.');
     by_parameter[tensor.name.substr(0, dot)].push_back(&tensor);
   }
@@ -165,13 +165,78 @@ void add_optimizer(Pickler& pickler, Storages& storages, const PtContents& conte
   pickler.end_dict();
 }
 
+void add_objects(Pickler& pickler, const std::map<std::string, std::string>& objects) {
+  for (const auto& [name, bytes] : objects) {
+    pickler.text(name);
+    pickler.bytes(bytes);
+  }
+}
+
+void add_optimizers(Pickler& pickler, Storages& storages, const PtContents& contents) {
+  const auto main = contents.optimizers.find("");
+  if (main != contents.optimizers.end()) {
+    pickler.text("optimizer");
+    add_optimizer(pickler, storages, main->second);
+  }
+  if (contents.optimizers.size() == (main != contents.optimizers.end() ? 1 : 0)) return;
+  pickler.text("optimizers");
+  pickler.begin_dict();
+  for (const auto& [name, optimizer] : contents.optimizers) {
+    if (name.empty()) continue;
+    pickler.text(name);
+    add_optimizer(pickler, storages, optimizer);
+  }
+  pickler.end_dict();
+}
+
+void add_ranks(Pickler& pickler, Storages& storages, const PtContents& contents) {
+  if (!contents.rng.empty()) {
+    pickler.text("rng");
+    pickler.begin_list();
+    for (const auto& devices : contents.rng) add_model(pickler, storages, devices);
+    pickler.end_list();
+  }
+  if (!contents.per_rank.empty()) {
+    pickler.text("per_rank");
+    pickler.begin_list();
+    for (const auto& objects : contents.per_rank) {
+      pickler.begin_dict();
+      add_objects(pickler, objects);
+      pickler.end_dict();
+    }
+    pickler.end_list();
+  }
+  if (!contents.shared.empty()) {
+    pickler.text("shared");
+    pickler.begin_dict();
+    add_objects(pickler, contents.shared);
+    pickler.end_dict();
+  }
+  add_objects(pickler, contents.objects);
+}
+
+void add_values(Pickler& pickler, const PtContents& contents) {
+  if (contents.values.empty()) return;
+  const auto values = parse(contents.values);
+  for (const auto& [name, value] : values.items()) {
+    if (name == "model" || name == "optimizer" || contents.objects.count(name) != 0) continue;
+    pickler.text(name);
+    add_json(pickler, value);
+  }
+}
+
+bool is_model_alone(const PtContents& contents) {
+  return contents.optimizers.empty() && contents.values.empty() && contents.rng.empty() && contents.per_rank.empty() &&
+         contents.shared.empty() && contents.objects.empty();
+}
+
 }  // namespace
 
 void write_pt(storage::ByteSink& sink, const PtContents& contents) {
   Pickler pickler;
   Storages storages;
   try {
-    if (contents.optimizer.empty() && contents.values.empty()) {
+    if (is_model_alone(contents)) {
       add_model(pickler, storages, contents.model);
     } else {
       pickler.begin_dict();
@@ -179,18 +244,9 @@ void write_pt(storage::ByteSink& sink, const PtContents& contents) {
         pickler.text("model");
         add_model(pickler, storages, contents.model);
       }
-      if (!contents.optimizer.empty()) {
-        pickler.text("optimizer");
-        add_optimizer(pickler, storages, contents);
-      }
-      if (!contents.values.empty()) {
-        const auto values = parse(contents.values);
-        for (const auto& [name, value] : values.items()) {
-          if (name == "model" || name == "optimizer") continue;
-          pickler.text(name);
-          add_json(pickler, value);
-        }
-      }
+      add_optimizers(pickler, storages, contents);
+      add_ranks(pickler, storages, contents);
+      add_values(pickler, contents);
       pickler.end_dict();
     }
   } catch (const json::exception& error) {

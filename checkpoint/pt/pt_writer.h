@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,20 +19,27 @@ struct PtTensor {
   std::string_view bytes{};  ///< must outlive the call
 };
 
+/// An optimizer's groups as this project stores them (JSON), and its tensors under `state.<parameter>.<field>`.
+struct PtOptimizer {
+  std::string groups{};
+  std::vector<PtTensor> tensors{};
+};
+
 /// What a file shall hold.
 struct PtContents {
   std::vector<PtTensor> model{};
-  /// The groups of an optimizer as this project stores them (JSON), empty for none, and its tensors under
-  /// `state.<parameter>.<field>`.
-  std::string optimizer{};
-  std::vector<PtTensor> optimizer_tensors{};
+  std::map<std::string, PtOptimizer> optimizers{};             ///< by name; the main one's is empty
+  std::vector<std::vector<PtTensor>> rng{};                    ///< of each rank: its generators' states, by device
+  std::vector<std::map<std::string, std::string>> per_rank{};  ///< of each rank: objects as bytes, by name
+  std::map<std::string, std::string> shared{};                 ///< objects as bytes, by name
+  std::map<std::string, std::string> objects{};                ///< the same, beside the model
   /// JSON object of further values; empty for none.
   std::string values{};
 };
 
 /// With a model alone the file is its state dict; else a dict of `model`, `optimizer` (as Python's own optimizers write
-/// their state_dict()) and the values. Tensors with the same bytes in memory share a storage. Throws
-/// std::invalid_argument when a dtype or the JSON is none that it knows.
+/// their state_dict()), `optimizers` with those that have a name, and so on; values are beside them. Tensors with the
+/// same bytes in memory share a storage. Throws std::invalid_argument when a dtype or the JSON is none that it knows.
 void write_pt(storage::ByteSink& sink, const PtContents& contents);
 
 }  // namespace ddp::pt

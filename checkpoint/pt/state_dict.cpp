@@ -82,11 +82,17 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
   return index;
 }
 
-void add_options(const Value& from, json& options, Budget& budget) {
+void add_options(const Value& from, json& options, Budget& budget, const ScalarReader& read_scalar) {
   const auto* dict = as_dict(from);
   if (dict == nullptr) wrong_optimizer();
   for (const auto& [key, value] : index_of(*dict, budget)) {
     if (key == "params") continue;
+    if (value->is(Kind::kTensor)) {
+      // Python's `lr=torch.tensor(0.1)`. One that is no number is null, so that no one takes it for absent.
+      const auto number = read_scalar ? read_scalar(value->tensor()) : std::nullopt;
+      options[key] = number ? json(*number) : json();
+      continue;
+    }
     if (auto option = to_json(*value, budget)) options[key] = std::move(*option);
   }
 }
@@ -99,12 +105,12 @@ void add_parameter(const Value& parameter, Group& group, Budget& budget) {
 }
 
 // Python: {'lr': …, 'params': [0, 1, …]}.
-Group python_group(const Value& value, Budget& budget) {
+Group python_group(const Value& value, Budget& budget, const ScalarReader& read_scalar) {
   const auto* parameters = find(value, "params");
   if (parameters == nullptr || !parameters->is(Kind::kList)) wrong_optimizer();
   Group group;
   for (const auto& parameter : parameters->items()) add_parameter(parameter, group, budget);
-  add_options(value, group.options, budget);
+  add_options(value, group.options, budget, read_scalar);
   return group;
 }
 
@@ -121,14 +127,14 @@ Group libtorch_group(const Value& value, Budget& budget) {
   }
   const auto options = attributes.find("options");
   if (options == attributes.end()) wrong_optimizer();
-  add_options(*options->second, group.options, budget);
+  add_options(*options->second, group.options, budget, {});
   return group;
 }
 
-std::vector<Group> groups_of(const Value& param_groups, Budget& budget) {
+std::vector<Group> groups_of(const Value& param_groups, Budget& budget, const ScalarReader& read_scalar) {
   std::vector<Group> groups;
   if (param_groups.is(Kind::kList)) {
-    for (const auto& group : param_groups.items()) groups.push_back(python_group(group, budget));
+    for (const auto& group : param_groups.items()) groups.push_back(python_group(group, budget, read_scalar));
     return groups;
   }
   const auto* dict = as_dict(param_groups);
@@ -160,16 +166,12 @@ void add_parameter_state(const Value& state, const std::string& name, StateDict&
   }
 }
 
-bool is_optimizer(const Value& value) {
-  return find(value, "state") != nullptr && find(value, "param_groups") != nullptr;
-}
-
-void add_optimizer(const Value& value, StateDict& result, Budget& budget) {
+void add_optimizer(const Value& value, StateDict& result, Budget& budget, const ScalarReader& read_scalar) {
   const auto* state = as_dict(*find(value, "state"));
   const auto states = state != nullptr ? index_of(*state, budget) : std::map<std::string, const Value*>{};
   json root = {{"type", ""}, {"param_groups", json::array()}};
   size_t number = 0;
-  for (auto& group : groups_of(*find(value, "param_groups"), budget)) {
+  for (auto& group : groups_of(*find(value, "param_groups"), budget, read_scalar)) {
     auto names = json::array();
     for (const auto& parameter : group.parameters) {
       std::string name = "#";
@@ -185,10 +187,11 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget) {
 }
 
 // Adds all of it or, when it is odd, nothing but its name.
-void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget) {
+void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget,
+                                const ScalarReader& read_scalar) {
   StateDict optimizer;
   try {
-    add_optimizer(value, optimizer, budget);
+    add_optimizer(value, optimizer, budget, read_scalar);
   } catch (const OddOptimizer&) {
     result.skipped[std::string(key)] = "an optimizer's state in a form that is not known";
     return;
@@ -201,11 +204,15 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
 
 }  // namespace
 
-StateDict find_state(const Value& root) {
+bool is_optimizer(const Value& value) {
+  return find(value, "state") != nullptr && find(value, "param_groups") != nullptr;
+}
+
+StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   StateDict result;
   Budget budget;
   if (is_optimizer(root)) {
-    add_optimizer(root, result, budget);
+    add_optimizer(root, result, budget, read_scalar);
     return result;
   }
   const auto is_empty = [&] { return result.tensors.empty() && result.skipped.empty(); };
@@ -231,9 +238,9 @@ StateDict find_state(const Value& root) {
   }
   if (optimizer == nullptr) return result;
   if (is_empty()) {
-    add_optimizer(*optimizer, result, budget);
+    add_optimizer(*optimizer, result, budget, read_scalar);
   } else {
-    add_optimizer_beside_model(optimizer_key, *optimizer, result, budget);
+    add_optimizer_beside_model(optimizer_key, *optimizer, result, budget, read_scalar);
   }
   return result;
 }

@@ -1,7 +1,9 @@
 // Finds a model's state dict and an optimizer's state in what a .pt file holds, whoever wrote it. No LibTorch.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "checkpoint/pt/value.h"
@@ -21,6 +23,9 @@ struct StateDict {
   std::map<std::string, std::string> skipped{};
 };
 
+/// The number that a tensor of one element holds; nothing for any other tensor.
+using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
+
 /// `root` may be
 ///   - a state dict: model.state_dict(), or a dict of tensors, nested ones with dots between the names;
 ///   - an optimizer's state_dict();
@@ -28,8 +33,12 @@ struct StateDict {
 ///   optim,
 ///     optimizer_state_dict;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
-/// Parameters of an optimizer are numbered, "#0" being the first of its first group. One odd item does not make the
-/// others unreadable: it is listed in `skipped`. Throws FormatError when there is neither.
-StateDict find_state(const Value& root);
+/// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors
+/// are read by `read_scalar`, and null without it. One odd item does not make the others unreadable: it is listed in
+/// `skipped`. Throws FormatError when there is neither.
+StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
+
+/// Whether `value` is an optimizer's state_dict().
+bool is_optimizer(const Value& value);
 
 }  // namespace ddp::pt

@@ -8,7 +8,7 @@
 
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
-#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/pt/run_state.h"
 #include "checkpoint/storage/mapped_file.h"
 #include "checkpoint/storage/verified_files.h"
 
@@ -42,7 +42,6 @@ constexpr std::array kNames = {Name{DType::kBool, "bool"},
                                Name{DType::kI64, "int64"},
                                Name{DType::kU64, "uint64"}};
 
-constexpr std::string_view kSafetensorsEnding = ".safetensors";
 constexpr std::string_view kValuesFile = "trainer.json";
 
 }  // namespace
@@ -80,6 +79,8 @@ void TensorSource::open_folder(const std::filesystem::path& path) {
       open_safetensors(std::move(bytes), path / name, name);
     } else if (name == kValuesFile) {
       values_ = bytes.view;
+    } else if (name.ends_with(kObjectEnding)) {
+      objects_.emplace(name, bytes.view);
     }
   }
 }
@@ -107,39 +108,79 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
   files_[name] = std::move(file);
 }
 
+RawTensor TensorSource::raw(const pt::PtFile& source, const std::string& name, const pt::TensorEntry& entry,
+                            pt::CopyAllowance& allowance) {
+  auto data = source.bytes_of(entry);
+  if (!pt::is_plain(entry)) {
+    allowance.spend(entry);
+    data = made_.emplace_back(pt::gather_elements(entry, data));
+  }
+  return {.name = name, .dtype = entry.dtype, .sizes = entry.sizes, .bytes = data};
+}
+
+RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance) {
+  RawFile file{.tensors = {}, .metadata = std::move(state.metadata), .skipped = std::move(state.skipped)};
+  for (const auto& [name, entry] : state.tensors) {
+    source.bytes_of(entry);  // a damaged file is refused as a whole
+    try {
+      file.tensors.push_back(raw(source, name, entry, allowance));
+    } catch (const pt::FormatError& error) {
+      file.skipped.emplace(name, error.what());
+    }
+  }
+  for (const auto& [name, value] : state.scalars) {
+    const auto number = static_cast<float>(value);
+    auto& made = made_.emplace_back(sizeof(number), '\0');
+    std::memcpy(made.data(), &number, sizeof(number));
+    file.tensors.push_back({.name = name, .dtype = "float32", .sizes = {}, .bytes = made});
+  }
+  return file;
+}
+
+// What a .pt file holds besides a model and its optimizer.
+void TensorSource::add_run(const pt::PtFile& source, pt::CopyAllowance& allowance) {
+  auto run = pt::find_run(source);
+  for (auto& [name, optimizer] : run.optimizers) {
+    if (name.empty()) continue;
+    files_[std::string(kNamedOptimizer) + name + std::string(kSafetensorsEnding)] =
+        raw_file(source, std::move(optimizer), allowance);
+  }
+  RawFile ranks;
+  for (size_t rank = 0; rank < run.rng.size(); ++rank) {
+    for (const auto& [device, entry] : run.rng[rank]) {
+      ranks.tensors.push_back(raw(source, "rank." + std::to_string(rank) + ".rng." + device, entry, allowance));
+    }
+  }
+  for (size_t rank = 0; rank < run.per_rank.size(); ++rank) {
+    for (auto& [name, bytes] : run.per_rank[rank]) {
+      const auto& made = made_.emplace_back(std::move(bytes));
+      ranks.tensors.push_back({.name = "rank." + std::to_string(rank) + ".object." + name,
+                               .dtype = "uint8",
+                               .sizes = {static_cast<int64_t>(made.size())},
+                               .bytes = made});
+    }
+  }
+  if (!ranks.tensors.empty()) files_[std::string(kRanksFile)] = std::move(ranks);
+  for (auto& [name, text] : run.shared) objects_[std::string(kShared) + name + std::string(kObjectEnding)] = text;
+  for (const auto& [name, text] :
+       {std::pair("scaler.state", &run.scaler), {"schedule.state", &run.schedule}, {"sampler.state", &run.sampler}}) {
+    if (!text->empty()) objects_[name] = *text;
+  }
+  plain_ = run.plain == "{}" ? "" : run.plain;
+  values_ = run.own_values;
+}
+
 void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& path) {
   const pt::PtFile source(std::move(bytes), path);
   has_checksums_ = source.has_checksums();
   owners_.push_back(source.owner());
-  RawFile file;
+  pt::CopyAllowance allowance(source.size());
   try {
-    auto state = pt::find_state(source.root());
-    file.metadata = std::move(state.metadata);
-    file.skipped = std::move(state.skipped);
-    pt::CopyAllowance allowance(source.size());
-    for (const auto& [name, entry] : state.tensors) {
-      auto data = source.bytes_of(entry);
-      if (!pt::is_plain(entry)) {
-        try {
-          allowance.spend(entry);
-          data = made_.emplace_back(pt::gather_elements(entry, data));
-        } catch (const pt::FormatError& error) {
-          file.skipped.emplace(name, error.what());
-          continue;
-        }
-      }
-      file.tensors.push_back({.name = name, .dtype = entry.dtype, .sizes = entry.sizes, .bytes = data});
-    }
-    for (const auto& [name, value] : state.scalars) {
-      const auto number = static_cast<float>(value);
-      auto& made = made_.emplace_back(sizeof(number), '\0');
-      std::memcpy(made.data(), &number, sizeof(number));
-      file.tensors.push_back({.name = name, .dtype = "float32", .sizes = {}, .bytes = made});
-    }
+    files_[""] = raw_file(source, pt::find_state(source.root(), pt::scalar_reader(source)), allowance);
+    add_run(source, allowance);
   } catch (const pt::FormatError& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
   }
-  files_[""] = std::move(file);
 }
 
 }  // namespace ddp::tool

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/state_dict.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/storage/manifest.h"
 
@@ -30,6 +32,15 @@ struct RawFile {
   std::map<std::string, std::string> skipped{};  ///< names that are not read, and what they are
 };
 
+/// The name of a file in a checkpoint that holds what belongs to `name`: "optim-g.safetensors" of the optimizer "g".
+inline constexpr std::string_view kModelFile = "model.safetensors";
+inline constexpr std::string_view kOptimizerFile = "optim.safetensors";
+inline constexpr std::string_view kNamedOptimizer = "optim-";
+inline constexpr std::string_view kRanksFile = "ranks.safetensors";
+inline constexpr std::string_view kShared = "shared-";
+inline constexpr std::string_view kSafetensorsEnding = ".safetensors";
+inline constexpr std::string_view kObjectEnding = ".state";
+
 /// An opened and verified source. Throws std::runtime_error or std::system_error naming the file and what is wrong.
 class TensorSource {
  public:
@@ -39,15 +50,24 @@ class TensorSource {
   const char* kind() const { return kind_; }
   /// Whether every byte was compared with a checksum.
   bool has_checksums() const { return has_checksums_; }
-  /// Files that hold tensors, by name; a single file has the name "".
+  /// Files that hold tensors, by name. A single file's model and main optimizer have the name "", what else a .pt file
+  /// holds the name that it would have in a checkpoint folder.
   const std::map<std::string, RawFile>& files() const { return files_; }
-  /// Of a checkpoint folder: its manifest and its trainer.json.
+  /// Of a .pt file: its plain values, a JSON object; empty for none.
+  const std::string& plain() const { return plain_; }
+  /// Of a checkpoint folder: its manifest. Of both: the program's values, a JSON object.
   const storage::Manifest* manifest() const { return manifest_.get(); }
   const std::string& values() const { return values_; }
+  /// The objects that saved themselves, by file.
+  const std::map<std::string, std::string>& objects() const { return objects_; }
 
  private:
   void open_folder(const std::filesystem::path& path);
   void open_safetensors(storage::Bytes bytes, const std::filesystem::path& path, const std::string& name);
+  void add_run(const pt::PtFile& source, pt::CopyAllowance& allowance);
+  RawTensor raw(const pt::PtFile& source, const std::string& name, const pt::TensorEntry& entry,
+                pt::CopyAllowance& allowance);
+  RawFile raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance);
   void open_pt(storage::Bytes bytes, const std::filesystem::path& path);
 
   const char* kind_ = "";
@@ -55,6 +75,8 @@ class TensorSource {
   std::map<std::string, RawFile> files_;
   std::unique_ptr<storage::Manifest> manifest_;
   std::string values_;
+  std::string plain_;
+  std::map<std::string, std::string> objects_;
   std::vector<storage::Bytes> mapped_;
   std::vector<std::shared_ptr<void>> owners_;  // of the bytes of .pt files
   std::deque<std::string> made_;               // bytes of tensors that were not contiguous

@@ -175,7 +175,7 @@ TEST(Allocation, AnOptimizersDescriptionThatIsNestedTooDeeplyIsRefused) {
   test::TextSink sink;
   const std::string nested = repeated("{\"a\":", "[", 1'000'000, "") + std::string(1'000'000, ']') + "}";
   EXPECT_THROW(pt::write_pt(sink, {.values = nested}), std::invalid_argument);
-  EXPECT_THROW(pt::write_pt(sink, {.optimizer = nested}), std::invalid_argument);
+  EXPECT_THROW(pt::write_pt(sink, {.optimizers = {{"", {.groups = nested}}}}), std::invalid_argument);
 }
 
 }  // namespace

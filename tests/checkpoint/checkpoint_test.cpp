@@ -68,7 +68,7 @@ TEST(Checkpoint, EveryRankGetsBackWhatRankZeroSaved) {
     Net other;
     save_checkpoint(path, {.model = group.rank() == 0 ? net : other}, group, {{"epoch", "3"}});
     EXPECT_FALSE(equal(copy_of(*other), saved));
-    EXPECT_EQ(load_checkpoint(path, {.model = other}, group), (Metadata{{"epoch", "3"}}));
+    EXPECT_EQ(load_checkpoint(path, {.model = other}, group).metadata, (Metadata{{"epoch", "3"}}));
     EXPECT_TRUE(equal(copy_of(*other), saved));
     EXPECT_TRUE(other->fc1->weight.requires_grad());
     EXPECT_TRUE(other->fc1->weight.is_leaf());
@@ -170,7 +170,7 @@ TEST(Checkpoint, PretrainedWeightsAreLoadedOnRankZeroAndAFailureIsEveryones) {
   run_ranks(2, [&](const GroupHandle& group) {
     Net mine;
     const auto before = copy_of(*mine);
-    const auto metadata = load_weights(folder / "file", mine, group);
+    const auto metadata = load_weights(folder / "file", mine, group).metadata;
     EXPECT_EQ(metadata.size(), group.rank() == 0 ? 1 : 0);
     EXPECT_TRUE(equal(copy_of(*mine), group.rank() == 0 ? copy_of(*net) : before));
     const auto message = message_of([&] { load_weights(folder / "absent", mine, group); });
@@ -245,7 +245,7 @@ TEST_P(OptimizerCheckpoint, AResumedRunHasTheSameBits) {
   auto other = make(resumed, 0.5);  // overruled by the checkpoint
   other->param_groups()[0].options().set_lr(0.7);
   train(resumed, *other, 0, 1);
-  EXPECT_EQ(load_checkpoint(folder / "file", {.model = resumed, .optimizer = *other}, single_process()),
+  EXPECT_EQ(load_checkpoint(folder / "file", {.model = resumed, .optimizer = *other}, single_process()).metadata,
             (Metadata{{"epoch", "4"}}));
   EXPECT_EQ(other->param_groups()[1].options().get_lr(), 0.003);
   train(resumed, *other, 4, 4);

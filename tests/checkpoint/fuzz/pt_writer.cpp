@@ -23,9 +23,13 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   const std::string step(4, '\0');
   test::TextSink sink;
   try {
-    pt::write_pt(sink, {.optimizer = std::string(input.until('\n')),
-                        .optimizer_tensors = {{.name = "state.fc.weight.step", .dtype = "float32", .bytes = step}},
-                        .values = std::string(input.rest())});
+    pt::PtContents contents;
+    if (std::string groups(input.until('\n')); !groups.empty()) {
+      contents.optimizers[""] = {.groups = std::move(groups),
+                                 .tensors = {{.name = "state.fc.weight.step", .dtype = "float32", .bytes = step}}};
+    }
+    contents.values = std::string(input.rest());
+    pt::write_pt(sink, contents);
   } catch (const std::invalid_argument& error) {
     require(*error.what() != '\0', "a refusal says why");
     return Outcome::kRefused;

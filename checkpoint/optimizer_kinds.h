@@ -1,0 +1,104 @@
+// LibTorch's optimizers under Python's names: which hyper-parameters and which state each has. Not installed.
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+namespace ddp {
+
+// Hyper-parameters and state of each optimizer, under Python's names. One list serves saving and loading.
+struct SgdKind {
+  using Options = torch::optim::SGDOptions;
+  using State = torch::optim::SGDParamState;
+  static constexpr const char* kName = "SGD";
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("momentum", options.momentum());
+    visit("dampening", options.dampening());
+    visit("weight_decay", options.weight_decay());
+    visit("nesterov", options.nesterov());
+  }
+  template <typename Visit>
+  static void state(State& state, const Options&, Visit&& visit) {
+    visit("momentum_buffer", state.momentum_buffer());
+  }
+  static constexpr std::array kFields = {"momentum_buffer"};
+};
+
+template <typename OptionsType, typename StateType>
+struct AdamLikeKind {
+  using Options = OptionsType;
+  using State = StateType;
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("betas", options.betas());
+    visit("eps", options.eps());
+    visit("weight_decay", options.weight_decay());
+    visit("amsgrad", options.amsgrad());
+  }
+  template <typename Visit>
+  static void state(State& state, const Options& options, Visit&& visit) {
+    visit("step", state.step());
+    visit("exp_avg", state.exp_avg());
+    visit("exp_avg_sq", state.exp_avg_sq());
+    if (options.amsgrad()) visit("max_exp_avg_sq", state.max_exp_avg_sq());
+  }
+  static constexpr std::array kFields = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+};
+
+struct AdamKind : AdamLikeKind<torch::optim::AdamOptions, torch::optim::AdamParamState> {
+  static constexpr const char* kName = "Adam";
+};
+struct AdamWKind : AdamLikeKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
+  static constexpr const char* kName = "AdamW";
+};
+
+struct AdagradKind {
+  using Options = torch::optim::AdagradOptions;
+  using State = torch::optim::AdagradParamState;
+  static constexpr const char* kName = "Adagrad";
+
+  template <typename Visit>
+  static void options(Options& options, Visit&& visit) {
+    visit("lr", options.lr());
+    visit("lr_decay", options.lr_decay());
+    visit("weight_decay", options.weight_decay());
+    visit("initial_accumulator_value", options.initial_accumulator_value());
+    visit("eps", options.eps());
+  }
+  template <typename Visit>
+  static void state(State& state, const Options&, Visit&& visit) {
+    visit("step", state.step());
+    visit("sum", state.sum());
+  }
+  static constexpr std::array kFields = {"step", "sum"};
+};
+
+inline constexpr auto kKinds = std::tuple<SgdKind, AdamKind, AdamWKind, AdagradKind>{};
+inline constexpr const char* kKnown = "torch::optim::SGD, Adam, AdamW and Adagrad";
+
+// Calls `use` with the kind for which `is_it` says yes; false when there is none.
+template <typename IsIt, typename Use>
+bool with_kind(IsIt&& is_it, Use&& use) {
+  return std::apply([&](auto... kind) { return ((is_it(kind) && (use(kind), true)) || ...); }, kKinds);
+}
+
+template <typename Use>
+bool with_kind_of(const torch::optim::Optimizer& optimizer, Use&& use) {
+  // The options tell, not the optimizer's class: other implementations share them.
+  if (optimizer.param_groups().empty() || !optimizer.param_groups().front().has_options()) return false;
+  const auto& options = optimizer.param_groups().front().options();
+  return with_kind(
+      [&](auto kind) { return dynamic_cast<const typename decltype(kind)::Options*>(&options) != nullptr; }, use);
+}
+
+}  // namespace ddp

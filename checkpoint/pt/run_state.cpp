@@ -1,0 +1,293 @@
+#include "checkpoint/pt/run_state.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "checkpoint/pt/format_error.h"
+#include "checkpoint/safetensors_header.h"
+
+namespace ddp::pt {
+namespace {
+
+using nlohmann::json;
+using Keys = std::vector<std::string_view>;
+
+const Keys kScaler = {"scaler", "grad_scaler", "scaler_state_dict", "grad_scaler_state_dict", "amp_scaler"};
+const Keys kSchedule = {"scheduler", "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict"};
+const Keys kStep = {"step", "global_step", "iteration", "iter", "epoch"};
+const Keys kRngState = {"rng_state", "torch_rng_state", "cpu_rng_state"};
+
+const Value* find_any(const Value& root, const Keys& keys) {
+  for (const auto key : keys) {
+    if (const auto* value = root.find(key)) return value;
+  }
+  return nullptr;
+}
+
+std::string key_text(const Value& key) {
+  if (key.is(Kind::kText) || key.is(Kind::kBytes)) return key.text();
+  if (key.is(Kind::kInt)) return std::to_string(key.integer());
+  return "";
+}
+
+// Calls `use(key, value)` for each item whose key is a text or a whole number.
+template <typename Use>
+void for_each_item(const Value& dict, Use&& use) {
+  const auto& items = dict.items();
+  for (size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (auto key = key_text(items[i]); !key.empty()) use(key, items[i + 1]);
+  }
+}
+
+// Plain values as JSON. What is none (tensors, objects, bytes) is left out of dicts and is null elsewhere.
+class JsonMaker {
+ public:
+  JsonMaker(const ScalarReader& read_scalar, bool names_infinities)
+      : read_scalar_(read_scalar), names_infinities_(names_infinities) {}
+
+  static bool is_plain(const Value& value) {
+    return value.is(Kind::kBool) || value.is(Kind::kInt) || value.is(Kind::kFloat) || value.is(Kind::kText);
+  }
+
+  json make(const Value& value, int depth = 0) {
+    // A pickle can refer to one container many times, so that a small one describes an exponential text.
+    constexpr int kMaxDepth = 32;
+    constexpr size_t kMostBytes = size_t{16} << 20;
+    spent_ += 16 + (value.is(Kind::kText) ? value.text().size() : 0);
+    if (depth > kMaxDepth || spent_ > kMostBytes) throw FormatError("its plain values are nested too deeply or often");
+    switch (value.kind()) {
+      case Kind::kBool:
+        return value.boolean();
+      case Kind::kInt:
+        return value.integer();
+      case Kind::kFloat:
+        return number(value.real());
+      case Kind::kText:
+        return value.text();
+      case Kind::kTensor: {
+        const auto number = read_scalar_(value.tensor());
+        return number ? json(*number) : json();
+      }
+      case Kind::kList:
+      case Kind::kTuple: {
+        auto list = json::array();
+        for (const auto& item : value.items()) list.push_back(make(item, depth + 1));
+        return list;
+      }
+      case Kind::kDict: {
+        auto dict = json::object();
+        for_each_item(value, [&](const std::string& key, const Value& item) { dict[key] = make(item, depth + 1); });
+        return dict;
+      }
+      default:
+        return nullptr;
+    }
+  }
+
+ private:
+  // JSON has no infinities. Among values they are named as CheckpointValues does; in states they stand for "not yet".
+  json number(double value) const {
+    if (std::isfinite(value) || !names_infinities_) return value;
+    return {{"__float__", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
+  }
+
+  const ScalarReader& read_scalar_;
+  bool names_infinities_;
+  size_t spent_ = 0;
+};
+
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+// The name that an optimizer has by its key: "optimizer_g" and "g_optimizer" are "g".
+std::optional<std::string> optimizer_name(std::string_view key) {
+  for (const std::string_view prefix : {"optimizer_", "optim_"}) {
+    if (key.starts_with(prefix) && key != "optimizer_state_dict" && key != "optimizer_state") {
+      return std::string(key.substr(prefix.size()));
+    }
+  }
+  for (const std::string_view suffix : {"_optimizer", "_optim"}) {
+    if (key.ends_with(suffix)) return std::string(key.substr(0, key.size() - suffix.size()));
+  }
+  return std::nullopt;
+}
+
+void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState& run) {
+  constexpr size_t kMost = 64;
+  const auto add = [&](const std::string& name, const Value& value) {
+    if (!value.is(Kind::kDict) || !is_optimizer(value)) return;
+    if (run.optimizers.size() == kMost) throw FormatError("it holds more than 64 optimizers");
+    run.optimizers.emplace(name, find_state(value, read_scalar));
+  };
+  for (const auto* key : {"optimizer", "optim", "optimizer_state_dict", "optimizer_state"}) {
+    if (const auto* value = root.find(key)) add("", *value);
+  }
+  for_each_item(root, [&](const std::string& key, const Value& value) {
+    if (const auto name = optimizer_name(key)) add(*name, value);
+  });
+  for (const auto* key : {"optimizers", "optimizer"}) {
+    const auto* named = root.find(key);
+    if (named == nullptr) continue;
+    if (named->is(Kind::kDict)) {
+      for_each_item(*named, add);
+    } else if (named->is(Kind::kList) || named->is(Kind::kTuple)) {
+      for (size_t i = 0; i < named->items().size(); ++i) {
+        // A list of one, as some frameworks write it, is the main one.
+        add(named->items().size() == 1 ? "" : std::to_string(i), named->items()[i]);
+      }
+    }
+  }
+}
+
+void add_model(const Value& root, const std::string& key, const ScalarReader& read_scalar, RunState& run) {
+  StateDict found;
+  try {
+    found = find_state(key.empty() ? root : select(root, key), read_scalar);
+  } catch (const FormatError&) {
+    if (!key.empty() || run.optimizers.empty()) throw;
+    return;
+  }
+  found.metadata.erase(kOptimizerMetadata);
+  std::erase_if(found.tensors, [](const auto& item) { return item.first.starts_with("state.#"); });
+  found.scalars.clear();
+  run.has_model = !found.tensors.empty();
+  run.model = std::move(found);
+}
+
+// {"cpu": ByteTensor, …}, or a list of those, one per rank.
+void add_rng(const Value& root, RunState& run) {
+  const auto add = [&](const Value& rank) {
+    auto& devices = run.rng.emplace_back();
+    if (!rank.is(Kind::kDict)) return;
+    for_each_item(rank, [&](const std::string& device, const Value& state) {
+      if (state.is(Kind::kTensor) && state.tensor().dtype == "uint8") devices.emplace(device, state.tensor());
+    });
+  };
+  if (const auto* rng = root.find("rng")) {
+    if (rng->is(Kind::kList) || rng->is(Kind::kTuple)) {
+      for (const auto& rank : rng->items()) add(rank);
+    } else {
+      add(*rng);
+    }
+  } else if (const auto* state = find_any(root, kRngState); state != nullptr && state->is(Kind::kTensor)) {
+    if (state->tensor().dtype == "uint8") run.rng.push_back({{"cpu", state->tensor()}});
+  }
+}
+
+std::map<std::string, std::string> objects_of(const Value& dict) {
+  std::map<std::string, std::string> objects;
+  if (!dict.is(Kind::kDict)) return objects;
+  for_each_item(dict, [&](const std::string& name, const Value& value) {
+    if (value.is(Kind::kBytes) || value.is(Kind::kText)) objects.emplace(name, value.text());
+  });
+  return objects;
+}
+
+std::optional<int64_t> whole(const Value* value) {
+  if (value == nullptr || !value->is(Kind::kInt) || value->integer() < 0) return std::nullopt;
+  return value->integer();
+}
+
+void add_values(const Value& root, JsonMaker& maker, RunState& run) {
+  auto values = json::object();
+  for_each_item(root, [&](const std::string& key, const Value& value) {
+    if (JsonMaker::is_plain(value)) values[key] = maker.make(value);
+  });
+  run.plain = dump(values);
+  values.erase("world_size");
+  if (const auto* own = root.find("values"); own != nullptr && own->is(Kind::kDict)) {
+    const auto made = maker.make(*own);
+    run.own_values = dump(made);
+    values.update(made);
+  }
+  run.values = dump(values);
+}
+
+template <typename Number>
+double number_in(std::string_view bytes) {
+  Number number;
+  std::memcpy(&number, bytes.data(), sizeof(number));
+  return static_cast<double>(number);
+}
+
+}  // namespace
+
+const Value& select(const Value& root, const std::string& key) {
+  const Value* value = &root;
+  for (size_t begin = 0; begin <= key.size();) {
+    const auto end = std::min(key.find('.', begin), key.size());
+    const auto* next = value->is(Kind::kDict) ? value->find(std::string_view(key).substr(begin, end - begin)) : nullptr;
+    if (next == nullptr) {
+      std::string there;
+      if (value->is(Kind::kDict)) {
+        for_each_item(*value, [&](const std::string& name, const Value&) {
+          if (there.size() < 200) there += (there.empty() ? "" : ", ") + safetensors::quote_name(name);
+        });
+      }
+      throw FormatError("it has no entry " + safetensors::quote_name(key) + ", but " +
+                        (there.empty() ? "none" : there));
+    }
+    value = next;
+    begin = end + 1;
+  }
+  return *value;
+}
+
+ScalarReader scalar_reader(const PtFile& file) {
+  return [&file](const TensorEntry& entry) -> std::optional<double> {
+    for (const auto size : entry.sizes) {
+      if (size != 1) return std::nullopt;
+    }
+    const auto bytes = file.bytes_of(entry);
+    if (entry.dtype == "float32") return number_in<float>(bytes);
+    if (entry.dtype == "float64") return number_in<double>(bytes);
+    if (entry.dtype == "int64") return number_in<int64_t>(bytes);
+    if (entry.dtype == "int32") return number_in<int32_t>(bytes);
+    return std::nullopt;
+  };
+}
+
+RunState find_run(const PtFile& file, const std::string& model_key) {
+  const auto& root = file.root();
+  const auto read_scalar = scalar_reader(file);
+  RunState run;
+  if (!root.is(Kind::kDict)) {
+    add_model(root, model_key, read_scalar, run);
+    return run;
+  }
+  if (is_optimizer(root)) {
+    run.optimizers.emplace("", find_state(root, read_scalar));
+    return run;
+  }
+  add_optimizers(root, read_scalar, run);
+  add_model(root, model_key, read_scalar, run);
+  JsonMaker maker(read_scalar, /*names_infinities=*/false), namer(read_scalar, /*names_infinities=*/true);
+  const auto state = [&](const Keys& keys) {
+    const auto* value = find_any(root, keys);
+    if (value == nullptr) return std::string();
+    // Objects of a program's own are bytes.
+    if (value->is(Kind::kBytes)) return value->text();
+    return value->is(Kind::kDict) ? dump(maker.make(*value)) : std::string();
+  };
+  run.scaler = state(kScaler);
+  run.schedule = state(kSchedule);
+  run.sampler = state({"sampler", "sampler_state_dict"});
+  if (const auto* shared = root.find("shared")) run.shared = objects_of(*shared);
+  if (const auto* ranks = root.find("per_rank"); ranks != nullptr && ranks->is(Kind::kList)) {
+    for (const auto& rank : ranks->items()) run.per_rank.push_back(objects_of(rank));
+  }
+  add_rng(root, run);
+  for (const auto key : kStep) {
+    if (!run.step) run.step = whole(root.find(key));
+  }
+  run.world_size = whole(root.find("world_size"));
+  add_values(root, namer, run);
+  return run;
+}
+
+}  // namespace ddp::pt

@@ -1,0 +1,48 @@
+// Finds the parts of a training run in what a .pt file holds: what python/ddprun_checkpoint.py and ddprun-checkpoint
+// write, and the dicts that Python programs save by hand. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/state_dict.h"
+
+namespace ddp::pt {
+
+/// A run's parts; absent ones are empty. States are JSON under Python's names.
+struct RunState {
+  StateDict model{};
+  bool has_model = false;
+  std::map<std::string, StateDict> optimizers{};  ///< by name; the main one's is empty
+  std::string scaler{};
+  std::string schedule{};
+  std::string sampler{};
+  std::map<std::string, std::string> shared{};                 ///< objects, as they saved themselves
+  std::vector<std::map<std::string, TensorEntry>> rng{};       ///< of each rank, by device: uint8
+  std::vector<std::map<std::string, std::string>> per_rank{};  ///< objects of each rank
+  std::optional<int64_t> step{};
+  std::optional<int64_t> world_size{};
+  std::string values{};      ///< a JSON object: every plain value beside the parts, and those of `own_values`
+  std::string plain{};       ///< the former alone
+  std::string own_values{};  ///< what is under `values`; empty for nothing
+};
+
+/// Looks under the keys that are usual in Python: model, state_dict, model_state_dict …; optimizer, optim,
+/// optimizer_state_dict, optimizer_<name>, optimizers; scaler, grad_scaler, scaler_state_dict; scheduler, lr_scheduler,
+/// scheduler_state_dict; sampler; rng, rng_state; step, global_step, iteration, or else epoch. `model_key` names the
+/// model's entry, see select(). Throws FormatError when there is neither a model nor an optimizer, and when parts are
+/// of another form.
+RunState find_run(const PtFile& file, const std::string& model_key = {});
+
+/// The entry `key` of nested dicts: "ema", or "state.ema" with dots between the levels. Throws FormatError naming the
+/// keys that there are.
+const Value& select(const Value& root, const std::string& key);
+
+/// The number in a tensor of one element of the file; see ScalarReader.
+ScalarReader scalar_reader(const PtFile& file);
+
+}  // namespace ddp::pt

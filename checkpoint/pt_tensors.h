@@ -1,0 +1,20 @@
+// Tensors of a .pt file in its mapped memory. Not installed.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/state_dict.h"
+#include "checkpoint/stored_tensors.h"
+
+namespace ddp {
+
+/// One tensor, without a copy; it keeps the file open. Throws std::runtime_error when it cannot be read.
+at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry);
+
+/// All of `state`, its numbers as float32 scalars. Those that cannot be read are added to `skipped`, with what they
+/// are.
+TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<std::string, std::string>& skipped);
+
+}  // namespace ddp

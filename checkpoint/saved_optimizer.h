@@ -1,0 +1,33 @@
+// An optimizer's description in a file: its type, its groups' parameters and hyper-parameters, whoever wrote it, and
+// which optimizer may go on with it. No LibTorch.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp {
+
+struct SavedGroup {
+  std::vector<std::string> parameters{};  ///< names in the model, or "#0", "#1" … where the file only numbers them
+  nlohmann::json options{};               ///< hyper-parameters under Python's names
+};
+
+struct SavedOptimizer {
+  std::string type{};  ///< "SGD", "Adam", "AdamW" or "Adagrad"; empty when the file does not say: Python's never do
+  std::vector<SavedGroup> groups{};
+};
+
+/// Reads {"type": …, "param_groups": [{"params": […], …}]}. Throws std::invalid_argument when `text` is anything else.
+SavedOptimizer parse_saved_optimizer(std::string_view text);
+
+/// Why the optimizer `type` must not go on with `saved`: it is of another type, or its hyper-parameters say so
+/// (decoupled weight decay is AdamW's alone, for example). Empty when it may.
+std::string objection_to(const SavedOptimizer& saved, std::string_view type);
+
+/// Those of `names` that are state of `saved` ("state.<parameter>.<field>") and not tensors of a module called `state`.
+std::set<std::string> optimizer_tensors(const SavedOptimizer& saved, const std::set<std::string>& names);
+
+}  // namespace ddp

@@ -1,0 +1,188 @@
+"""Checkpoints of ddprun in Python: reads what C++ programs save, and saves what they go on from.
+
+    import ddprun_checkpoint
+
+    run = ddprun_checkpoint.load("runs/cifar10")            # the newest; or one step-... folder, or a .pt file
+    net.load_state_dict(run["model"])
+    optimizer.load_state_dict(run["optimizer"])
+    scheduler.load_state_dict(run["scheduler"])
+    scaler.load_state_dict(run["scaler"])
+    ddprun_checkpoint.set_rng_state(run["rng"][rank])
+
+    ddprun_checkpoint.save("runs/cifar10", step=1200, model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler)
+
+In C++ `CheckpointManager::load_latest()` and `load()` go on from there, and from a file that `save("run.pt", ...)` wrote.
+Needs torch and safetensors, and the ddprun_checkpoint_*.py beside it. Nothing that a file holds is executed.
+"""
+
+import collections
+import json
+import pathlib
+
+import torch
+
+import ddprun_checkpoint_folder as folders
+import ddprun_checkpoint_states as states
+from ddprun_checkpoint_folder import DamagedCheckpoint
+from ddprun_checkpoint_sampler import DistributedSampler
+
+__all__ = ["load", "save", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
+           "DamagedCheckpoint"]
+
+
+def load(path, *, verify=True):
+    """Everything that a checkpoint holds, as a dict; what it lacks is absent.
+
+    `path` is a run's folder (its newest whole checkpoint), a step-... folder, or a .pt file. `verify` compares every byte
+    of a folder with its checksum. 'model', 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
+    those in 'optimizers' by name, and 'sampler' for DistributedSampler's here; 'rng' is a list of every rank's generators
+    for set_rng_state(); 'step', 'world_size', 'metrics' and 'values' are plain; 'shared' and 'per_rank' are bytes of the C++
+    program's own objects. Raises DamagedCheckpoint, OSError or what torch.load() raises.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        return torch.load(path, map_location="cpu", weights_only=True)
+    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+        return _load_folder(path, verify)
+    damages = []
+    for folder in folders.steps(path):
+        try:
+            return _load_folder(folder, verify)
+        except DamagedCheckpoint as error:
+            damages.append(str(error))
+    raise DamagedCheckpoint(f"{path} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+
+
+def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=None, scheduler=None, sampler=None,
+         rng=True, values=None, shared=None, per_rank=None, metrics=None, world_size=None):
+    """Saves a run for C++ and for load(); returns the path of what it wrote.
+
+    `path` is the folder of a run, which gets a folder step-..., or a file that ends in .pt or .pth. Model, optimizers, scaler,
+    scheduler and sampler are the objects or their state_dict()s. `rng`: True for this process's generators, or a list
+    with those of every rank (rng_state(), gathered). One process of a job calls it.
+    """
+    path = pathlib.Path(path)
+    if rng is True:
+        rng = [rng_state()]
+    rng = list(rng or [])
+    world_size = world_size or len(rng) or len(per_rank or []) or 1
+    named = {"": optimizer} if optimizer is not None else {}
+    named.update(optimizers or {})
+    objects = {key: states.state_of(value) for key, value in
+               (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)) if value is not None}
+    if path.suffix in (".pt", ".pth"):
+        run = {"step": step, "world_size": world_size, "metrics": dict(metrics or {}), "values": dict(values or {}), **objects}
+        for key, value in (("rng", rng), ("shared", shared), ("per_rank", per_rank)):
+            if value:
+                run[key] = value
+        if model is not None:
+            run["model"] = states.state_of(model)
+        if optimizer is not None:
+            run["optimizer"] = states.state_of(optimizer)
+        if optimizers:
+            run["optimizers"] = {name: states.state_of(each) for name, each in optimizers.items()}
+        torch.save(run, path)
+        return path
+
+    def write(folder):
+        if model is not None:
+            states.save_tensors(folder / "model.safetensors", states.state_of(model), tie=True)
+        for name, each in named.items():
+            tensors, groups = states.named_optimizer(each, model)
+            target = f"optim-{name}.safetensors" if name else "optim.safetensors"
+            states.save_tensors(folder / target, tensors, {states.OPTIMIZER: states.to_json({"type": "", "param_groups": groups})})
+        for key, state in objects.items():
+            name = "schedule" if key == "scheduler" else key
+            (folder / f"{name}.state").write_text(states.state_to_json(state))
+        for name, state in (shared or {}).items():
+            (folder / f"shared-{name}.state").write_bytes(state)
+        ranks = {}
+        for rank, devices in enumerate(rng):
+            ranks.update({f"rank.{rank}.rng.{device}": state for device, state in devices.items()})
+        for rank, own in enumerate(per_rank or []):
+            ranks.update({f"rank.{rank}.object.{name}": torch.tensor(list(state), dtype=torch.uint8) for name, state in own.items()})
+        states.save_tensors(folder / "ranks.safetensors", ranks)
+        (folder / "trainer.json").write_text(states.to_json(values or {}, indent=2) + "\n")
+
+    return folders.commit(path, step, world_size, dict(metrics or {}), write)
+
+
+def flat_optimizer_state(path, name="", *, verify=True):
+    """The optimizer `name` (the main one by default) of a checkpoint's folder as torch.distributed.checkpoint flattens it:
+    for set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(flatten_optimizer_state_dict=True)).
+    Parameters go by the model's names. Raises ValueError for a state whose parameters have only numbers."""
+    folder = pathlib.Path(path)
+    if not (folder / folders.MANIFEST).exists():
+        folder = folders.steps(folder)[0]
+    folders.read_manifest(folder, verify)
+    tensors, metadata = states.read_tensors(folder / (f"optim-{name}.safetensors" if name else "optim.safetensors"))
+    saved = json.loads(metadata[states.OPTIMIZER])
+    schedule = _schedule_file(folder)
+    flat = dict(tensors)
+    for number, group in enumerate(saved["param_groups"]):
+        options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))
+        for parameter in group["params"]:
+            if parameter.startswith("#"):
+                raise ValueError(f"{folder} only numbers the optimizer's parameters; save it with its model")
+            flat.update({f"param_groups.{parameter}.{key}": value for key, value in options.items()})
+    return flat
+
+
+def rng_state():
+    """This process's random generators: {'cpu': ByteTensor}, and 'cuda' of the current device where there is one."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state):
+    """Lets the generators go on where rng_state(), or a rank in C++, was."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def _load_folder(folder, verify):
+    manifest = folders.read_manifest(folder, verify)
+    run = {key: manifest[key] for key in ("step", "world_size", "metrics")}
+    schedule = _schedule_file(folder)
+    for name in manifest["files"]:
+        stem = name.rpartition(".")[0]
+        if name == "model.safetensors":
+            tensors, metadata = states.read_tensors(folder / name)
+            # Tied weights are stored once; the metadata maps their other names to the first.
+            tied = {alias: tensors[first] for alias, first in metadata.items() if first in tensors}
+            run["model"] = collections.OrderedDict({**tied, **tensors})
+        elif name == "optim.safetensors":
+            run["optimizer"] = states.numbered_optimizer(folder / name, schedule)
+        elif name.startswith("optim-"):
+            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(folder / name, None)
+        elif name == "ranks.safetensors":
+            _add_ranks(run, states.read_tensors(folder / name)[0], manifest["world_size"])
+        elif name == "trainer.json":
+            run["values"] = states.from_json((folder / name).read_text())
+        elif name == "schedule.state" and schedule is not None:
+            run["scheduler"] = states.python_schedule(schedule)
+        elif name.startswith("shared-"):
+            run.setdefault("shared", {})[stem[len("shared-"):]] = (folder / name).read_bytes()
+        elif name.endswith(".state"):
+            state = (folder / name).read_bytes()
+            parsed = states.json_object(state)
+            run["scheduler" if stem == "schedule" else stem] = state if parsed is None else parsed
+    return run
+
+
+def _schedule_file(folder):
+    path = folder / "schedule.state"
+    return states.json_object(path.read_bytes()) if path.exists() else None
+
+
+def _add_ranks(run, tensors, world_size):
+    for name, tensor in tensors.items():
+        _, rank, kind, rest = name.split(".", 3)
+        if kind == "rng":
+            run.setdefault("rng", [{} for _ in range(world_size)])[int(rank)][rest] = tensor
+        else:
+            objects = run.setdefault("per_rank", [{} for _ in range(world_size)])
+            objects[int(rank)][rest] = bytes(tensor.tolist())

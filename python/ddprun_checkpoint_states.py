@@ -1,0 +1,162 @@
+"""How ddprun_checkpoint.py's files hold states: tensors in safetensors files, all else as JSON, and what Python's classes make of
+it. Needs torch and safetensors."""
+
+import collections
+import copy
+import json
+import math
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+OPTIMIZER = "ddprun.optimizer"  # the metadata key of an optimizer's groups
+_DEFAULTS = {"maximize": False, "foreach": None, "differentiable": False, "fused": None}
+_FLOAT = "__float__"  # {"__float__": "inf"}: numbers that JSON does not have
+
+
+def read_tensors(path):
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    return tensors, metadata
+
+
+def json_object(text):
+    try:
+        parsed = from_json(text)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def python_group(kind, group, extra):
+    """A group's hyper-parameters as Python's optimizer of that type has them."""
+    options = dict(_DEFAULTS)
+    if kind in ("Adam", "AdamW"):
+        options.update(capturable=False, decoupled_weight_decay=kind == "AdamW")
+    options.update({key: value for key, value in group.items() if key != "params"})
+    options.update(extra)
+    if "betas" in options:
+        options["betas"] = tuple(options["betas"])
+    return options
+
+
+def numbered_optimizer(path, schedule):
+    """As Optimizer.state_dict() is: parameters are numbered through all groups."""
+    tensors, metadata = read_tensors(path)
+    saved = json.loads(metadata[OPTIMIZER])
+    state, groups, number = {}, [], 0
+    for position, group in enumerate(saved["param_groups"]):
+        numbers = []
+        for parameter in group["params"]:
+            prefix = f"state.{parameter}."
+            own = {name[len(prefix):]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            own = {field: tensor for field, tensor in own.items() if "." not in field}
+            if own:
+                state[number] = own
+            numbers.append(number)
+            number += 1
+        groups.append({**python_group(saved["type"], group, schedule_options(schedule, position)), "params": numbers})
+    return {"state": state, "param_groups": groups}
+
+
+def _parts(schedule):
+    yield schedule
+    for part in schedule.get("_schedulers", []):
+        yield from _parts(part)
+
+
+def schedule_options(schedule, number):
+    """What Python's schedulers keep in an optimizer's group."""
+    if not schedule or "schedule" not in schedule or number >= len(schedule["groups"]):
+        return {}
+    options = {"initial_lr": schedule["groups"][number]["initial_lr"]}
+    for part in _parts(schedule["schedule"]):
+        if number < len(part.get("groups", [])):
+            options.update(part["groups"][number])
+    return options
+
+
+def python_schedule(state):
+    """As the state_dict() of Python's class, without hyper-parameters if C++ saved it: those are the program's."""
+    state = copy.deepcopy(state)
+    schedule = state.get("schedule", state)
+    groups = state.get("groups", schedule.get("base_lrs", []))
+    for part in _parts(schedule):
+        if part.pop("type", None) in ("LambdaLR", "MultiplicativeLR"):
+            part.setdefault("lr_lambdas", [None] * len(groups))
+        part.pop("groups", None)
+        if isinstance(part.get("milestones"), dict):  # JSON has no whole numbers as keys
+            part["milestones"] = collections.Counter({int(key): count for key, count in part["milestones"].items()})
+    if "schedule" in state:
+        schedule["_last_lr"] = [group["lr"] for group in groups]
+    return schedule
+
+
+def state_of(thing):
+    return thing.state_dict() if hasattr(thing, "state_dict") else thing
+
+
+def plain(value):
+    """`value` as JSON holds it; what cannot be there (functions, tensors of several elements) is null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def to_json(value, indent=None):
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
+
+
+def state_to_json(state):
+    """Of a scaler, a scheduler or a sampler. Infinities are left out: they stand for a value that there is not yet."""
+    return to_json({key: value for key, value in state.items() if not (isinstance(value, float) and not math.isfinite(value))})
+
+
+def from_json(text):
+    """What to_json() wrote, or C++."""
+    return json.loads(text, object_hook=lambda item: float(item[_FLOAT]) if set(item) == {_FLOAT} else item)
+
+
+def save_tensors(path, tensors, metadata=None, *, tie=False):
+    """With `tie`, tensors that are the same memory are stored once, under the first of their names."""
+    metadata, stored, first = dict(metadata or {}), {}, {}
+    for name, tensor in sorted(tensors.items()):
+        tensor = tensor.detach()
+        key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tie and tensor.numel() and key in first:
+            metadata[name] = first[key]
+            continue
+        first[key] = name
+        stored[name] = tensor.cpu().contiguous().clone()
+    save_file(stored, path, metadata or None)
+
+
+def named_optimizer(optimizer, model):
+    """Tensors and groups under the model's names, where model and optimizer are the objects themselves."""
+    state = state_of(optimizer)
+    names = {}
+    if isinstance(model, torch.nn.Module) and hasattr(optimizer, "param_groups"):
+        by_parameter = {id(parameter): name for name, parameter in model.named_parameters()}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        names = {number: by_parameter[id(parameter)] for number, parameter in enumerate(parameters) if id(parameter) in by_parameter}
+    tensors, groups, position = {}, [], 0
+    for group in state["param_groups"]:
+        listed = []
+        for number in group["params"]:
+            name = names.get(position, f"#{position}")
+            listed.append(name)
+            position += 1
+            for field, value in state["state"].get(number, {}).items():
+                if value is not None:
+                    tensors[f"state.{name}.{field}"] = torch.as_tensor(value, dtype=None if isinstance(value, torch.Tensor) else torch.float32)
+        options = {key: plain(value) for key, value in group.items() if key not in ("params", "param_names")}
+        groups.append({**{key: value for key, value in options.items() if value is not None}, "params": listed})
+    return tensors, groups

@@ -1,0 +1,58 @@
+#include "schedules/python_state.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "schedules/rule.h"
+
+namespace ddp::schedules {
+namespace {
+
+using nlohmann::json;
+
+struct Sign {
+  std::string_view key;
+  std::string_view type;
+};
+
+// The first of these keys that a state has tells its class.
+constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},   Sign{"_milestones", "SequentialLR"},
+                               Sign{"_schedulers", "ChainedScheduler"}, Sign{"T_0", "CosineAnnealingWarmRestarts"},
+                               Sign{"T_max", "CosineAnnealingLR"},      Sign{"total_steps", "OneCycleLR"},
+                               Sign{"milestones", "MultiStepLR"},       Sign{"step_size", "StepLR"},
+                               Sign{"start_factor", "LinearLR"},        Sign{"power", "PolynomialLR"},
+                               Sign{"total_iters", "ConstantLR"},       Sign{"gamma", "ExponentialLR"}};
+
+std::string type_of(const json& state, const std::string& wanted) {
+  if (state.contains("type")) return state.at("type").get<std::string>();
+  if (state.contains("lr_lambdas")) return wanted == "MultiplicativeLR" ? wanted : "LambdaLR";
+  if (state.contains("max_lrs") && state.contains("_scale_mode")) return "CyclicLR";
+  for (const auto& sign : kSigns) {
+    if (state.contains(sign.key)) return std::string(sign.type);
+  }
+  return "an unknown schedule";
+}
+
+const json& first_part(const json& state) {
+  const auto* part = &state;
+  for (int depth = 0; depth < 16 && part->contains("_schedulers"); ++depth) part = &part->at("_schedulers").at(0);
+  return *part;
+}
+
+}  // namespace
+
+void require_type(const json& state, const std::string& name) {
+  const auto type = type_of(state, name);
+  require(type == name, "the state is of " + type + ", the schedule is " + name);
+}
+
+PythonProgress python_progress(const json& state) {
+  const auto& part = first_part(state);
+  const auto& counted = state.contains("last_epoch") ? state : part;
+  return {.last_epoch = counted.at("last_epoch").get<int64_t>(),
+          .last_lrs = state.at("_last_lr").get<std::vector<double>>(),
+          .initial_lrs = part.at("base_lrs").get<std::vector<double>>()};
+}
+
+}  // namespace ddp::schedules

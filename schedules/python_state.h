@@ -1,0 +1,27 @@
+// States of Python's schedulers: which class a state_dict() belongs to, whose class Python does not write into it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace ddp::schedules {
+
+/// Throws std::invalid_argument unless `state` is of the schedule that Python calls `name`: by its "type", as this
+/// library saves it, or by the hyper-parameters that a scheduler's state_dict() has. (LambdaLR's and MultiplicativeLR's
+/// cannot be told apart.)
+void require_type(const nlohmann::json& state, const std::string& name);
+
+/// What an optimizer needs besides the schedule's own state.
+struct PythonProgress {
+  int64_t last_epoch = 0;
+  std::vector<double> last_lrs{};
+  std::vector<double> initial_lrs{};
+};
+
+/// Reads it from a scheduler's state_dict(). Throws nlohmann::json::exception or std::invalid_argument when that lacks
+/// it.
+PythonProgress python_progress(const nlohmann::json& state);
+
+}  // namespace ddp::schedules

@@ -1,0 +1,222 @@
+// What of a file is loaded, under which names and dtypes, and models that come in several files.
+#include "checkpoint/load_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/sharded_index.h"
+#include "checkpoint/tensor_files.h"
+#include "tests/checkpoint/nets.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+using test::copy_of;
+using test::equal;
+using test::message_of;
+using test::Net;
+using test::TemporaryFolder;
+using test::train;
+using test::write_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TensorMap renamed(const TensorMap& tensors, const std::string& prefix) {
+  TensorMap result;
+  for (const auto& [name, tensor] : tensors) result.emplace(prefix + name, tensor);
+  return result;
+}
+
+TensorMap as(const TensorMap& tensors, at::ScalarType dtype) {
+  TensorMap result;
+  for (const auto& [name, tensor] : tensors) {
+    result.emplace(name, tensor.is_floating_point() ? tensor.to(dtype) : tensor);
+  }
+  return result;
+}
+
+GroupHandle single_process() {
+  static const auto group = init_process_group({.rank_info = RankInfo{}});
+  return group;
+}
+
+TEST(LoadOptions, CastConvertsFloatingPointWeightsAndNothingElse) {
+  const TemporaryFolder folder;
+  Net source, target;
+  save_safetensors(folder / "half", as(copy_of(*source), at::kHalf));
+  const auto before = copy_of(*target);
+  EXPECT_THAT(message_of([&] { load_weights(folder / "half", target); }),
+              HasSubstr("'fc1.weight' is Float [8, 4] in the model, but Half [8, 4] in the file"));
+  EXPECT_TRUE(equal(copy_of(*target), before));
+  load_weights(folder / "half", target, {.cast = true});
+  EXPECT_TRUE(equal(copy_of(*target), as(as(copy_of(*source), at::kHalf), at::kFloat)));
+
+  auto whole = copy_of(*source);
+  whole["fc1.weight"] = whole["fc1.weight"].to(at::kInt);
+  save_safetensors(folder / "int", whole);
+  EXPECT_THAT(message_of([&] { load_weights(folder / "int", target, {.cast = true}); }), HasSubstr("but Int"));
+}
+
+TEST(LoadOptions, CastServesTheOptimizersStateToo) {
+  const TemporaryFolder folder;
+  Net source, target;
+  source->to(at::kDouble);
+  torch::optim::SGD optimizer(source->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (const auto& parameter : source->parameters()) parameter.mutable_grad() = torch::ones_like(parameter) / 3;
+  optimizer.step();
+  save_checkpoint(folder / "double", {.model = source, .optimizer = optimizer}, single_process());
+  torch::optim::SGD other(target->parameters(), torch::optim::SGDOptions(0.5));
+  load_checkpoint(folder / "double", {.model = target, .optimizer = other}, single_process(), {.cast = true});
+  TensorMap state;
+  const auto model = module_state(*target);
+  save_optimizer_state(other, model, state);
+  EXPECT_TRUE(state.at("state.fc1.weight.momentum_buffer").equal(torch::full({8, 4}, 1.0F / 3)));
+}
+
+TEST(LoadOptions, RenameTakesBeginningsOrAnyFunction) {
+  const TemporaryFolder folder;
+  Net source;
+  const auto plain = copy_of(*source);
+  save_safetensors(folder / "file", renamed(plain, "model."));
+  const auto loads = [&](const LoadOptions& options) {
+    Net target;
+    load_weights(folder / "file", target, options);
+    return equal(copy_of(*target), plain);
+  };
+  EXPECT_TRUE(loads({.rename = {{"model.", ""}}}));
+  EXPECT_TRUE(loads({.rename = {{"model.", "net."}, {"net.", ""}, {"absent.", "x."}}}));
+  EXPECT_TRUE(loads({.rename = [](const std::string& name) { return name.substr(6); }}));
+  EXPECT_THAT(message_of([&] { loads({}); }), HasSubstr("unexpected 'model.bn.bias'"));
+  EXPECT_THAT(message_of([&] { loads({.rename = [](const std::string&) { return std::string("one"); }}); }),
+              HasSubstr("two names become 'one'"));
+  const auto without_fc2 = [](const std::string& name) { return name.find("fc2") == 6 ? "" : name.substr(6); };
+  Net target;
+  const auto loaded = load_weights(folder / "file", target, {.strict = false, .rename = without_fc2});
+  EXPECT_THAT(loaded.missing, ElementsAre("fc2.bias", "fc2.weight"));
+}
+
+TEST(LoadOptions, WrappersAndCompiledModulesNeedNoRenaming) {
+  const TemporaryFolder folder;
+  Net source;
+  const auto plain = copy_of(*source);
+  for (const char* prefix : {"_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "module.module._orig_mod."}) {
+    save_safetensors(folder / "file", renamed(plain, prefix));
+    Net target;
+    load_weights(folder / "file", target);
+    EXPECT_TRUE(equal(copy_of(*target), plain)) << prefix;
+  }
+}
+
+TEST(LoadOptions, RenamedParametersFindTheirOptimizerState) {
+  const TemporaryFolder folder;
+  Net source, target;
+  torch::optim::SGD optimizer(source->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  train(source, optimizer, 0, 2);
+  save_checkpoint(folder / "file", {.model = source, .optimizer = optimizer}, single_process());
+  const SafetensorsFile file(folder / "file");
+  auto metadata = file.header().metadata;
+  auto& groups = metadata.at("ddprun.optimizer");
+  TensorMap tensors;
+  for (const auto& [name, tensor] : load_safetensors(folder / "file")) {
+    tensors.emplace(name.starts_with("state.") ? "state.model." + name.substr(6) : "model." + name, tensor);
+  }
+  for (const char* name : {"\"bn.", "\"fc1.", "\"fc2."}) {
+    for (size_t at = 0; (at = groups.find(name, at)) != std::string::npos; at += 7) groups.insert(at + 1, "model.");
+  }
+  save_safetensors(folder / "renamed", tensors, metadata);
+  torch::optim::SGD other(target->parameters(), torch::optim::SGDOptions(0.5));
+  const CheckpointState into{.model = target, .optimizer = other};
+  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "renamed", into, single_process()); }), HasSubstr("missing"));
+  load_checkpoint(folder / "renamed", into, single_process(), {.rename = {{"model.", ""}}});
+  for (auto* run : {&optimizer, &other}) train(run == &optimizer ? source : target, *run, 2, 2);
+  EXPECT_TRUE(equal(copy_of(*target), copy_of(*source)));
+}
+
+TEST(LoadOptions, KeySelectsAnEntry) {
+  const TemporaryFolder folder;
+  Net raw, ema;
+  auto both = renamed(copy_of(*raw), "model.");
+  both.merge(renamed(copy_of(*ema), "ema."));
+  save_safetensors(folder / "file", both);
+  save_pt(folder / "file.pt", both);
+  Net target;
+  load_weights(folder / "file", target, {.key = "ema"});
+  EXPECT_TRUE(equal(copy_of(*target), copy_of(*ema)));
+  EXPECT_THAT(message_of([&] { load_weights(folder / "file", target, {.key = "em"}); }),
+              HasSubstr("holds nothing under the key 'em'"));
+  EXPECT_THAT(message_of([&] { load_weights(folder / "file.pt", target, {.key = "ema"}); }),
+              HasSubstr("it has no entry 'ema'"));
+}
+
+TEST(LoadOptions, ManagersLoadsTakeThemAll) {
+  const TemporaryFolder folder;
+  Net source;
+  CheckpointManager manager(folder / "run", single_process());
+  source->to(at::kHalf);
+  manager.save(1, {.model = source});
+  Net target;
+  manager.load(1, {.model = target}, {.cast = true});
+  EXPECT_TRUE(equal(copy_of(*target), as(copy_of(*source), at::kFloat)));
+  EXPECT_THAT(message_of([&] { manager.load(1, {.model = target}, {.cast = true, .key = "ema"}); }),
+              HasSubstr("holds nothing under the key 'ema'"));
+}
+
+class ShardedModel : public ::testing::Test {
+ protected:
+  void save(const std::string& second = "model-00002-of-00002.safetensors") {
+    TensorMap first, rest;
+    std::string map;
+    for (const auto& [name, tensor] : copy_of(*source)) {
+      const bool is_first = name < "fc";
+      (is_first ? first : rest).emplace(name, tensor);
+      map += (map.empty() ? "\"" : ", \"") + name + "\": \"" +
+             (is_first ? "model-00001-of-00002.safetensors" : second) + "\"";
+    }
+    save_safetensors(folder / "model-00001-of-00002.safetensors", first, {{"format", "pt"}});
+    save_safetensors(folder / "model-00002-of-00002.safetensors", rest, {{"format", "pt"}});
+    write_file(index(), R"({"metadata": {"total_size": 1}, "weight_map": {)" + map + "}}");
+  }
+  std::filesystem::path index() const { return folder / "model.safetensors.index.json"; }
+
+  TemporaryFolder folder;
+  Net source, target;
+};
+
+TEST_F(ShardedModel, IsLoadedByItsIndexOrItsFolder) {
+  save();
+  load_weights(index(), target);
+  EXPECT_TRUE(equal(copy_of(*target), copy_of(*source)));
+  Net other;
+  load_weights(index().parent_path(), other);
+  EXPECT_TRUE(equal(copy_of(*other), copy_of(*source)));
+}
+
+TEST_F(ShardedModel, AnIndexCannotReachOutOfItsFolder) {
+  for (const char* name : {"../secret.safetensors", "/etc/passwd", "a/../../b.safetensors", "..", ".", "a/", ""}) {
+    save(name);
+    EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("no file in the index's folder")) << name;
+  }
+}
+
+TEST_F(ShardedModel, WhatIsMissingIsNamed) {
+  save("absent.safetensors");
+  EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("absent.safetensors"));
+  save("model-00001-of-00002.safetensors");
+  EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("lacks the tensor 'fc1.bias'"));
+  for (const char* text :
+       {"", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})"}) {
+    write_file(index(), text);
+    EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("no index of a model's files")) << text;
+  }
+  std::filesystem::remove(index());
+  EXPECT_THAT(message_of([&] { load_weights(index().parent_path(), target); }), HasSubstr("without model.safetensors"));
+}
+
+}  // namespace
+}  // namespace ddp

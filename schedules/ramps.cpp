@@ -108,7 +108,6 @@ class CosineWarmRestartsRule : public CloneableRule<CosineWarmRestartsRule> {
   }
   void save(nlohmann::json& state) const override {
     SimpleRule::save(state);
-    state["_step_count"] = 0;  // Python's class does not count
     state["T_cur"] = within_;
     state["T_i"] = period_;
   }

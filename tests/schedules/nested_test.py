@@ -99,7 +99,7 @@ class Nested(unittest.TestCase):
 
     def check_state(self, ours, pythons, where):
         for name, value in ours.items():
-            if name == "type":
+            if name in ("type", "groups"):  # ours alone: Python keeps OneCycleLR's bounds in the optimizer
                 continue
             self.assertIn(name, pythons, where)
             if name == "_schedulers":

@@ -195,7 +195,8 @@ void Job::start_ranks() {
   for (RankPlan& plan : plans) {
     if (request_.debugger.empty() || plan.place.rank != options_.debug_rank) continue;
     const Program& program = plan.program ? *plan.program : request_.program;
-    plan.program = under_debugger(program, request_.debugger, first_line_of_text(program.file));
+    plan.program =
+        under_debugger(program, request_.debugger, first_line_of_text(program.file, options_.working_folder));
     plan.in_terminal = true;
   }
   supervisor_->start(std::move(plans));

@@ -15,6 +15,7 @@
 #include "launcher/command_line/preview.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpus.h"
+#include "launcher/output/stream_route.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
@@ -75,7 +76,7 @@ int run_job(Options options) {
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
   if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt);
-  if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
+  if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = resolve_program(options);
@@ -84,10 +85,12 @@ int run_job(Options options) {
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
-  const TemporaryFolder error_files;  // in both processes, so that it goes even when one of them is killed
+  // In both processes, so that it goes even when one of them is killed. A log folder has room for error files.
+  std::optional<TemporaryFolder> error_files;
+  if (!needs_log_folder(options)) error_files.emplace();
   const std::vector<int> stop_signals = options.stop_signals.empty() ? default_stop_signals() : options.stop_signals;
   const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
-                           error_files.path()};
+                           error_files ? error_files->path() : std::string()};
 
   SignalSource signals(stop_signals);
   const pid_t guardian = ::getpid();

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launcher/processes/exec_failure.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
@@ -280,12 +281,20 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
   }
   if (end.exit_code == to_int(ExitStatus::kNotFound) || end.exit_code == to_int(ExitStatus::kNotExecutable)) {
     if (const int error = spawner_.exec_error(rank.process.pid); error != 0) {
-      end.error = ErrorRecord{.message = "cannot execute " + options_.program.file + ": " + std::strerror(error) +
-                                         (error == ENOENT ? " (the interpreter that it names?)" : "")};
+      end.was_executed = false;
+      end.error = ErrorRecord{.message = why_not_executed(rank.plan, error)};
     }
   }
   end_.ranks.push_back(std::move(end));
   if (options_.on_rank_end) options_.on_rank_end(end_.ranks.back());
+}
+
+std::string Supervisor::why_not_executed(const RankPlan& plan, int error) const {
+  const Program& program = plan.program ? *plan.program : options_.program;
+  std::vector<std::string> environment = options_.environment;
+  environment.insert(environment.end(), plan.variables.begin(), plan.variables.end());
+  return exec_failure_text(program.file, error, program.arguments, environment,
+                           static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_ARG_MAX))));
 }
 
 // Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.

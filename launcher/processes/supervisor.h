@@ -86,6 +86,7 @@ class Supervisor {
   void on_failure(const Rank& rank);
   void stop_after_failure();
   void record_end(Rank& rank, const siginfo_t& info);
+  std::string why_not_executed(const RankPlan& plan, int error) const;
   void reap_children();
   void on_guardian_gone();
 

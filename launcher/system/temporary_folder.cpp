@@ -13,6 +13,7 @@ namespace launcher {
 TemporaryFolder::TemporaryFolder() {
   const char* parent = std::getenv("TMPDIR");
   path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_XXXXXX";
+  path_ = std::filesystem::absolute(path_);  // the ranks may be in another folder when they write
   if (::mkdtemp(path_.data()) == nullptr) {
     throw LaunchError("cannot make a folder for error files as " + path_ + ": " + std::strerror(errno) +
                       " (TMPDIR names another place)");

@@ -29,6 +29,8 @@ constexpr auto kSilentWait = 1s;
 constexpr auto kSweepInterval = 50ms;
 // How long a rank whose peers have lost it may take to end by itself: destructors, a core file.
 constexpr auto kCulpritPatience = 4s;
+// How long a process may block all signals because it is starting another one.
+constexpr auto kForkTime = 100ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
 constexpr auto kKillPatience = 10s;
 
@@ -168,14 +170,28 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
       return;
     case SIGUSR1:
     case SIGUSR2:
-      // To the rank alone: its helpers have no handler for it and would die.
-      for (const Rank& rank : ranks_) {
-        if (rank.running) ::kill(rank.process.pid, number);
-      }
+      pass_on(number);
       return;
     default:
       return;
   }
+}
+
+// To those who have a handler for it: it ends all others.
+void Supervisor::pass_on(int user_signal) {
+  const SignalTargets targets = signal_targets(running_ranks(), user_signal);
+  send_to(targets, user_signal);
+  if (targets.undecided.empty()) return;
+  timers_.push_back(loop_.call_at(Clock::now() + kForkTime, [this, targets, user_signal] {
+    send_to(decided_targets(targets, user_signal), user_signal);
+  }));
+}
+
+void Supervisor::send_to(const SignalTargets& targets, int user_signal) {
+  for (const ProcessIdentity& process : targets.takers) signal_process(process, user_signal);
+  if (targets.without.empty() || !unheard_.insert(user_signal).second) return;
+  messages_.say(signal_name(user_signal) + " was not passed on to " + rank_list(targets.without) +
+                ": nothing there has a handler for it, and it would end what has none");
 }
 
 void Supervisor::on_stop_signal(int number) {

@@ -17,6 +17,7 @@
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/spawn.h"
+#include "launcher/processes/user_signals.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -82,6 +83,8 @@ class Supervisor {
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(int number);
+  void pass_on(int user_signal);
+  void send_to(const SignalTargets& targets, int user_signal);
   void on_rank_event(std::size_t index);
   void on_failure(const Rank& rank);
   void stop_after_failure();
@@ -114,6 +117,7 @@ class Supervisor {
 
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got
+  std::set<int> unheard_;    // user signals that some rank had no handler for
   bool told_to_stop_ = false;
   bool waits_for_culprit_ = false;
   bool stopping_ = false;

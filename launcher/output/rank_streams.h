@@ -57,6 +57,9 @@ class RankStreams {
   std::string problem() const;
   // ddprun's terminal has another size now.
   void update_window_sizes();
+  // ddprun is going to be suspended, and goes on.
+  void suspend_display();
+  void resume_display();
 
  private:
   PrefixTemplate prefix_template(const char* torchruns) const;

@@ -58,9 +58,8 @@ class Guardian {
         reap();
         continue;
       }
+      // At SIGTSTP the shell waits for us to stop: the supervisor, which goes on, does it once the terminal is tidy.
       ::kill(supervisor_, number);
-      // The shell waits for us to stop; the supervisor goes on and stops the ranks.
-      if (number == SIGTSTP) ::kill(::getpid(), SIGSTOP);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
   }

@@ -167,6 +167,7 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
     case SIGCONT:
       for (const Rank& rank : ranks_) signal_group(rank, number);
+      suspend_guardian(number == SIGTSTP);
       return;
     case SIGUSR1:
     case SIGUSR2:
@@ -175,6 +176,19 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     default:
       return;
   }
+}
+
+// The shell waits for the guardian to stop, and then writes its prompt: behind our last words.
+void Supervisor::suspend_guardian(bool suspend) {
+  if (suspend) {
+    streams_.suspend_display();
+    ::kill(::getppid(), SIGSTOP);
+  } else {
+    streams_.resume_display();
+    // "Continue" may have overtaken our "stop".
+    if (guardian_suspended_) ::kill(::getppid(), SIGCONT);
+  }
+  guardian_suspended_ = suspend;
 }
 
 // To those who have a handler for it: it ends all others.

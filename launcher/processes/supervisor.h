@@ -83,6 +83,7 @@ class Supervisor {
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(int number);
+  void suspend_guardian(bool suspend);
   void pass_on(int user_signal);
   void send_to(const SignalTargets& targets, int user_signal);
   void on_rank_event(std::size_t index);
@@ -119,6 +120,7 @@ class Supervisor {
   std::set<int> forwarded_;  // stop signals that the ranks got
   std::set<int> unheard_;    // user signals that some rank had no handler for
   bool told_to_stop_ = false;
+  bool guardian_suspended_ = false;
   bool waits_for_culprit_ = false;
   bool stopping_ = false;
   bool killing_ = false;

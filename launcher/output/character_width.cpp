@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace launcher {
 namespace {
@@ -18,16 +19,17 @@ std::uint32_t code_point(std::string_view character) {
 
 }  // namespace
 
-CharacterWidth::CharacterWidth() : locale_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", static_cast<locale_t>(nullptr))) {
-  if (locale_ == nullptr) locale_ = ::newlocale(LC_CTYPE_MASK, "", static_cast<locale_t>(nullptr));
-}
-
 CharacterWidth::~CharacterWidth() {
   if (locale_ != nullptr) ::freelocale(locale_);
 }
 
 int CharacterWidth::of(std::string_view character) const {
-  if (character.size() < 2 || !is_character(character) || locale_ == nullptr) return 1;
+  if (character.size() < 2 || !is_character(character)) return 1;
+  if (!std::exchange(is_made_, true)) {
+    locale_ = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", static_cast<locale_t>(nullptr));
+    if (locale_ == nullptr) locale_ = ::newlocale(LC_CTYPE_MASK, "", static_cast<locale_t>(nullptr));
+  }
+  if (locale_ == nullptr) return 1;
   const locale_t before = ::uselocale(locale_);
   const int width = ::wcwidth(static_cast<wchar_t>(code_point(character)));
   ::uselocale(before);

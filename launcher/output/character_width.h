@@ -9,7 +9,7 @@ namespace launcher {
 
 class CharacterWidth {
  public:
-  CharacterWidth();
+  CharacterWidth() = default;
   ~CharacterWidth();
   CharacterWidth(const CharacterWidth&) = delete;
   CharacterWidth& operator=(const CharacterWidth&) = delete;
@@ -18,7 +18,10 @@ class CharacterWidth {
   int of(std::string_view character) const;
 
  private:
-  locale_t locale_;  // whose wcwidth() knows all characters; (locale_t)0 where there is none
+  // Whose wcwidth() knows all characters; null where there is none. Made when it is needed: most jobs are not at a
+  // terminal, and most characters are ASCII.
+  mutable locale_t locale_ = nullptr;
+  mutable bool is_made_ = false;
 };
 
 // Bytes of the UTF-8 character that begins with `first`; 1 for a byte with which none begins. Pure.

@@ -255,12 +255,8 @@ void OutputRelay::update_window_sizes() {
   for_each_display([](LiveDisplay& display) { display.rows_changed(); });
 }
 
-void OutputRelay::suspend_display() {
-  for_each_display([](LiveDisplay& display) { display.suspend(); });
-}
-
-void OutputRelay::resume_display() {
-  for_each_display([](LiveDisplay& display) { display.resume(); });
+void OutputRelay::suspend_display(bool suspended) {
+  for_each_display([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
 }
 
 void OutputRelay::for_each_display(const std::function<void(LiveDisplay&)>& action) const {

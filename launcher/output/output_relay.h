@@ -54,9 +54,8 @@ class OutputRelay : public Messages {
   void forget_ended_streams();
   // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, and goes on.
-  void suspend_display();
-  void resume_display();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
 
   void say(std::string_view line) override;
   void say_block(std::string_view lines) override;

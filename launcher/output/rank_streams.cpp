@@ -211,12 +211,8 @@ void RankStreams::update_window_sizes() {
   if (relay_) relay_->update_window_sizes();
 }
 
-void RankStreams::suspend_display() {
-  if (relay_) relay_->suspend_display();
-}
-
-void RankStreams::resume_display() {
-  if (relay_) relay_->resume_display();
+void RankStreams::suspend_display(bool suspended) {
+  if (relay_) relay_->suspend_display(suspended);
 }
 
 }  // namespace launcher

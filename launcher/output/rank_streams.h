@@ -57,9 +57,8 @@ class RankStreams {
   std::string problem() const;
   // ddprun's terminal has another size now.
   void update_window_sizes();
-  // ddprun is going to be suspended, and goes on.
-  void suspend_display();
-  void resume_display();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
 
  private:
   PrefixTemplate prefix_template(const char* torchruns) const;

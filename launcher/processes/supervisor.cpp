@@ -180,14 +180,9 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
 
 // The shell waits for the guardian to stop, and then writes its prompt: behind our last words.
 void Supervisor::suspend_guardian(bool suspend) {
-  if (suspend) {
-    streams_.suspend_display();
-    ::kill(::getppid(), SIGSTOP);
-  } else {
-    streams_.resume_display();
-    // "Continue" may have overtaken our "stop".
-    if (guardian_suspended_) ::kill(::getppid(), SIGCONT);
-  }
+  streams_.suspend_display(suspend);
+  // "Continue" may have overtaken our "stop": then once more.
+  if (suspend || guardian_suspended_) ::kill(::getppid(), suspend ? SIGSTOP : SIGCONT);
   guardian_suspended_ = suspend;
 }
 

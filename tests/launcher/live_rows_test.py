@@ -35,6 +35,7 @@ while True:
     else:
         time.sleep(0.005)
 """
+QUIET = {"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "TMUX": "", "XTERM_VERSION": ""}
 END = "(_ for _ in [sys.exit()])"
 BAR = "['\\r\\x1b[K' + ('bar ' + rank + ' ' + '#' * 1000)[:columns()]]"
 
@@ -89,7 +90,7 @@ class LiveRows(LauncherTest):
         program = program or (self.write("rank.py", PROGRAM),)
         self.job = self.start("-n", str(ranks), *options, *program, stdin=self.terminal.slave, stdout=self.terminal.slave,
                               stderr=self.terminal.slave, preexec_fn=self.terminal.own,
-                              environment={"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "TMUX": "", "XTERM_VERSION": "", **(environment or {})})
+                              environment={**QUIET, **(environment or {})})
         os.close(self.terminal.slave)
         self.terminal.slave = os.dup(self.terminal.master)
 

@@ -118,7 +118,7 @@ Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
       cpus_(usable_cpus()),
       inherited_(current_environment()),
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
-               guarded_.terminal_input.get()),
+               guarded_.terminal_input.get(), guarded_.guardian_group),
       ranks_(even_ranks(options_)) {}
 
 void Job::start_store() {

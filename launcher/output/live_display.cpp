@@ -35,8 +35,13 @@ bool reflows() {
 
 }  // namespace
 
-LiveDisplay::LiveDisplay(EventLoop& loop, int terminal, StreamWriter& writer, Rows rows)
-    : loop_(loop), terminal_(terminal), writer_(writer), rows_(std::move(rows)), screen_(reflows()) {}
+LiveDisplay::LiveDisplay(EventLoop& loop, int terminal, pid_t own_group, StreamWriter& writer, Rows rows)
+    : loop_(loop),
+      terminal_(terminal),
+      own_group_(own_group),
+      writer_(writer),
+      rows_(std::move(rows)),
+      screen_(reflows()) {}
 
 LiveDisplay::~LiveDisplay() {
   cancel_timer();
@@ -92,11 +97,11 @@ std::vector<ShownRow> LiveDisplay::fitting_rows(std::size_t columns, std::size_t
   return rows;
 }
 
-// Then the terminal is the shell's, or that of the program which runs now. The ranks' own group is never in front, but
-// that of the process that the user started.
+// Then the terminal is the shell's, or that of the program which runs now. A terminal that does not control us says
+// nothing.
 bool LiveDisplay::is_in_background() const {
   const pid_t foreground = ::tcgetpgrp(terminal_);
-  return foreground >= 0 && foreground != ::getpgrp() && foreground != ::getpgid(::getppid());
+  return foreground >= 0 && foreground != own_group_;
 }
 
 void LiveDisplay::suspend() {

@@ -1,6 +1,8 @@
 // One terminal on which ddprun shows its ranks: finished lines pass through, rows that ranks redraw stay at the bottom.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -19,8 +21,9 @@ class LiveDisplay {
   // All ranks' rows, cut to a number of columns.
   using Rows = std::function<std::vector<ShownRow>(std::size_t columns)>;
 
-  // `writer` writes to `terminal`; both outlive it.
-  LiveDisplay(EventLoop& loop, int terminal, StreamWriter& writer, Rows rows);
+  // `writer` writes to `terminal`; both outlive it. Rows are shown while the process group `own_group` is in front
+  // there.
+  LiveDisplay(EventLoop& loop, int terminal, pid_t own_group, StreamWriter& writer, Rows rows);
   ~LiveDisplay();
   LiveDisplay(const LiveDisplay&) = delete;
   LiveDisplay& operator=(const LiveDisplay&) = delete;
@@ -46,6 +49,7 @@ class LiveDisplay {
 
   EventLoop& loop_;
   int terminal_;
+  pid_t own_group_;
   StreamWriter& writer_;
   Rows rows_;
   LiveScreen screen_;

@@ -42,10 +42,11 @@ std::string time_text() {
 
 }  // namespace
 
-OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one)
+OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group)
     : loop_(loop),
       prefix_(std::move(prefix)),
       only_one_(only_one),
+      own_group_(own_group),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
@@ -66,7 +67,7 @@ OutputRelay::~OutputRelay() {
 std::unique_ptr<LiveDisplay> OutputRelay::make_display(int terminal, StreamWriter& writer) {
   if ((only_one_ && prefix_.is_empty()) || !LiveDisplay::is_possible(terminal)) return nullptr;
   const bool is_output = terminal == STDOUT_FILENO;
-  return std::make_unique<LiveDisplay>(loop_, terminal, writer, [this, is_output](std::size_t columns) {
+  return std::make_unique<LiveDisplay>(loop_, terminal, own_group_, writer, [this, is_output](std::size_t columns) {
     return rows_of(is_output ? output_display_.get() : error_own_display_.get(), columns);
   });
 }

@@ -30,8 +30,8 @@ namespace launcher {
 class OutputRelay : public Messages {
  public:
   // `only_one`: a single rank is shown, so that lines need not be told apart; without a prefix its bytes are then
-  // passed on as they come, prompts too.
-  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one);
+  // passed on as they come, prompts too. `own_group`: the process group that the terminal knows.
+  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
@@ -100,6 +100,7 @@ class OutputRelay : public Messages {
   EventLoop& loop_;
   PrefixTemplate prefix_;
   bool only_one_;
+  pid_t own_group_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
   std::unique_ptr<StreamWriter>

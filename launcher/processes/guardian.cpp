@@ -123,6 +123,7 @@ int run_guarded(SignalSource& signals, const std::function<int(Guarded)>& superv
   const std::optional<JobCgroup> cgroup = JobCgroup::create();
   const JobCgroup* cgroup_or_null = cgroup ? &*cgroup : nullptr;
   const pid_t guardian = ::getpid();
+  const pid_t guardian_group = ::getpgrp();
   const pid_t supervisor = ::fork();
   if (supervisor < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
   if (supervisor == 0) {
@@ -131,7 +132,12 @@ int run_guarded(SignalSource& signals, const std::function<int(Guarded)>& superv
     lifeline.writer.reset();
     terminal.writer.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    return supervise({signals, std::move(lifeline.reader), std::move(terminal.reader), cgroup_or_null});
+    return supervise({.signals = signals,
+                      .lifeline = std::move(lifeline.reader),
+                      .terminal_input = std::move(terminal.reader),
+                      .cgroup = cgroup_or_null,
+                      .guardian = guardian,
+                      .guardian_group = guardian_group});
   }
   lifeline.reader.reset();
   terminal.reader.reset();

@@ -3,6 +3,8 @@
 // by SIGKILL, the other one still has everything that the ranks started below itself and ends it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 
 #include "launcher/processes/job_cgroup.h"
@@ -17,6 +19,8 @@ struct Guarded {
   UniqueFd lifeline;        // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // what is typed, when standard input is a terminal; else empty
   const JobCgroup* cgroup;  // for the ranks; null where there is none
+  pid_t guardian = 0;
+  pid_t guardian_group = 0;  // the guardian's process group, which the terminal knows
 };
 
 // Runs `supervise` in a child process and returns its exit status. `supervise` must not throw.

@@ -123,7 +123,7 @@ void Supervisor::give_terminal_to_debugged_rank() {
   const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.plan.in_terminal; });
   if (rank == ranks_.end()) return;
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
-  if (foreground != ::getpgid(::getppid())) return;  // somebody else has the terminal: then as any background job
+  if (foreground != guarded_.guardian_group) return;  // somebody else has the terminal: then as any background job
   terminal_group_ = foreground;
   ::tcsetpgrp(STDIN_FILENO, rank->process.pid);
 }
@@ -182,7 +182,7 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
 void Supervisor::suspend_guardian(bool suspend) {
   streams_.suspend_display(suspend);
   // "Continue" may have overtaken our "stop": then once more.
-  if (suspend || guardian_suspended_) ::kill(::getppid(), suspend ? SIGSTOP : SIGCONT);
+  if ((suspend || guardian_suspended_) && !guardian_gone_) ::kill(guarded_.guardian, suspend ? SIGSTOP : SIGCONT);
   guardian_suspended_ = suspend;
 }
 
@@ -232,6 +232,7 @@ void Supervisor::on_stop_signal(int number) {
 void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
   impatient_ = true;
+  guardian_gone_ = true;
   messages_.say("was killed; killing all ranks");
   kill_everything();
 }

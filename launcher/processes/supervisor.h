@@ -121,6 +121,7 @@ class Supervisor {
   std::set<int> unheard_;    // user signals that some rank had no handler for
   bool told_to_stop_ = false;
   bool guardian_suspended_ = false;
+  bool guardian_gone_ = false;
   bool waits_for_culprit_ = false;
   bool stopping_ = false;
   bool killing_ = false;

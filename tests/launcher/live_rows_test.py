@@ -5,10 +5,11 @@ import os
 import pty
 import signal
 import struct
+import sys
 import termios
 import threading
 
-from harness import LauncherTest, main, process_state, wait_until
+from harness import DDPRUN, LauncherTest, main, process_state, wait_until
 from screen_model import ScreenModel
 
 # The test says what a rank writes, piece by piece: step.<n>.<rank> or step.<n> is Python text to be evaluated with
@@ -82,15 +83,15 @@ class Terminal:
 
 
 class LiveRows(LauncherTest):
-    def begin(self, columns, *options, ranks=2, rows=24, program=None, environment=None):
+    def begin(self, columns, *options, ranks=2, rows=24, environment=None, run_by=()):
         self.terminal = Terminal(columns, rows)
         self.addCleanup(os.close, self.terminal.master)
         self.steps = 0
         self.ranks = ranks
-        program = program or (self.write("rank.py", PROGRAM),)
-        self.job = self.start("-n", str(ranks), *options, *program, stdin=self.terminal.slave, stdout=self.terminal.slave,
-                              stderr=self.terminal.slave, preexec_fn=self.terminal.own,
-                              environment={**QUIET, **(environment or {})})
+        command = [*run_by, DDPRUN, "-n", str(ranks), *options, self.write("rank.py", PROGRAM)]
+        terminal = self.terminal.slave
+        self.job = self.start(*command[1:], program=command[0], stdin=terminal, stdout=terminal, stderr=terminal,
+                              preexec_fn=self.terminal.own, environment={**QUIET, **(environment or {})})
         os.close(self.terminal.slave)
         self.terminal.slave = os.dup(self.terminal.master)
 
@@ -249,6 +250,30 @@ class LiveRows(LauncherTest):
         self.job.signal(signal.SIGCONT)
         self.step("['\\rlater\\x1b[K']")
         self.shows(self.bar(0, 80), self.bar(1, 80), "", "[1]+  Stopped", "$ fg", "[0] later", "[1] later")
+        self.assertEqual(self.finish(), 0)
+
+    def test_in_the_background_there_are_lines_but_no_rows(self):
+        # The shell: it starts ddprun in the background, and brings it to the foreground when it is told to.
+        shell_program = self.write("shell.py", """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = subprocess.Popen(sys.argv[1:], preexec_fn=lambda: os.setpgid(0, 0))
+while not os.path.exists(os.environ["DDPRUN_TEST_FOLDER"] + "/fg"):
+    time.sleep(0.01)
+os.tcsetpgrp(0, job.pid)
+status = job.wait()
+os.tcsetpgrp(0, os.getpgrp())
+sys.exit(status)
+""")
+        self.begin(80, run_by=(sys.executable, shell_program))
+        line = f"['\\r\\x1b[Kline\\n', *{BAR}]"
+        self.step("[]", r0=line)
+        self.shows("[0] line")
+        self.step("[]", r1=line)
+        self.shows("[0] line", "[1] line")
+        self.write("fg", "")
+        wait_until(lambda: self.step(BAR) or len(self.terminal.text()) > 2, "rows")
+        self.shows("[0] line", "[1] line", self.bar(0, 80), self.bar(1, 80))
         self.assertEqual(self.finish(), 0)
 
     def test_plain_lines_pass_as_they_are(self):

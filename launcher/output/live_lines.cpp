@@ -140,7 +140,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       go_up(count);
       break;
     case 'B':
-      row_ = std::min(rows_.size() - 1, row_ + std::min(count, kMostRows));
+      go_down(count);
       break;
     case 'C':
       column_ = std::min(kMostColumns - 1, column_ + std::min(count, kMostColumns));
@@ -149,7 +149,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       column_ -= std::min(column_, count);
       break;
     case 'E':
-      row_ = std::min(rows_.size() - 1, row_ + std::min(count, kMostRows));
+      go_down(count);
       column_ = 0;
       break;
     case 'F':
@@ -191,7 +191,7 @@ void LiveLines::put(std::string_view character, std::string& finished) {
 }
 
 void LiveLines::line_feed(std::string& finished) {
-  column_ = 0;
+  column_ = climbed_ = 0;
   if (++row_ == rows_.size()) rows_.emplace_back();
   if (++lines_since_up_ > kept_rows_ + kPatience) {
     kept_rows_ = 0;
@@ -204,8 +204,14 @@ void LiveLines::line_feed(std::string& finished) {
 void LiveLines::go_up(std::size_t rows) {
   lines_since_up_ = 0;
   // Who wants to go further means the top of the screen, which is not a rank's.
-  if (rows > row_ && rows <= kMostRows) kept_rows_ = std::max(kept_rows_, rows);
+  climbed_ += std::min(rows, kMostRows + 1);
+  if (rows > row_ && climbed_ <= kMostRows) kept_rows_ = std::max(kept_rows_, climbed_);
   row_ -= std::min(row_, rows);
+}
+
+void LiveLines::go_down(std::size_t rows) {
+  climbed_ -= std::min(climbed_, rows);
+  row_ = std::min(rows_.size() - 1, row_ + std::min(rows, kMostRows));
 }
 
 void LiveLines::erase_in_row(std::size_t mode) {
@@ -246,7 +252,7 @@ void LiveLines::finish(std::string& finished) {
   row_ = rows_.size();
   commit(count, finished);
   rows_.clear();
-  row_ = column_ = kept_rows_ = 0;
+  row_ = column_ = kept_rows_ = climbed_ = 0;
   if (!partial_.empty()) finished.append(prefix_).append(std::exchange(partial_, {}));
 }
 

@@ -54,6 +54,7 @@ class LiveLines {
   void put(std::string_view character, std::string& finished);
   void line_feed(std::string& finished);
   void go_up(std::size_t rows);
+  void go_down(std::size_t rows);
   void erase_in_row(std::size_t mode);
   void erase_in_screen(std::size_t mode);
   void commit(std::size_t rows, std::string& finished);
@@ -71,7 +72,8 @@ class LiveLines {
   TextStyle style_;
   TerminalParser parser_;
   std::size_t kept_rows_ = 0;       // above the cursor: the rank has come back to rows that far up
-  std::size_t lines_since_up_ = 0;  // that end this
+  std::size_t climbed_ = 0;         // rows up since the last line, in one step or in several
+  std::size_t lines_since_up_ = 0;  // that end kept_rows_
 };
 
 // True when a line does more than add characters and colours at its end, its own line end not counted. Pure.

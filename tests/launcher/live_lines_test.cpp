@@ -104,6 +104,17 @@ TEST(LiveLines, ARankThatComesBackLaterKeepsItsRowsFromThenOn) {
   EXPECT_EQ(lines.settle().shown().rows, Rows{});
 }
 
+TEST(LiveLines, RowsAreKeptHoweverTheRankGoesUpToThem) {
+  for (const std::string up : {"\x1b[3A", "\x1b[1A\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K", "\x1b[2A\x1b[F"}) {
+    LiveLinesOf lines;
+    lines.feed("\ra0\nb\nc\nd").settle();  // nobody knows yet
+    for (const std::string number : {"1", "2", "3"}) {
+      lines.feed("\r" + up + "a" + number + "\nb\nc\nd").settle();
+      EXPECT_EQ(lines.shown(), (Shown{">a0\n>b\n>c\n", {">a" + number, ">b", ">c", ">d"}})) << number;
+    }
+  }
+}
+
 TEST(LiveLines, ALongLineComesInPiecesAndWhole) {
   std::string line;
   for (int i = 0; i < 10000; ++i) line += std::to_string(i % 10);

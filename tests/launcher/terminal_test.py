@@ -79,6 +79,7 @@ def is_watched():  # the terminal, by ddprun
     return any(text.split()[:2] == ["tfd:", "0"] for name in os.listdir(folder) for text in open(folder + name))
 while not is_watched():
     time.sleep(0.01)
+print("watched", flush=True)
 while is_watched():  # what is typed is not for ddprun: it looks away
     time.sleep(0.01)
 print("line", sys.stdin.readline(), flush=True)
@@ -89,6 +90,7 @@ sys.exit(status)
 ''')
         job = self.start_at_terminal(shell_program, DDPRUN, "-n", "2", *shell(": > ready.$RANK; cat > typed.$RANK"), program=sys.executable)
         self.wait_for_files("ready.0", "ready.1")
+        self.expect(b"watched")
         self.type(b"fg\n")
         self.expect(b"line fg")
         self.type(b"hello\n")

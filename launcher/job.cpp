@@ -128,7 +128,7 @@ Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
       cpus_(usable_cpus()),
       inherited_(current_environment()),
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
-               guarded_.terminal_input.get()),
+               guarded_.terminal_input.get(), guarded_.guardian_group),
       ranks_(even_ranks(options_)) {}
 
 void Job::start_store() {
@@ -209,7 +209,8 @@ void Job::start_ranks() {
   for (RankPlan& plan : plans) {
     if (request_.debugger.empty() || plan.place.rank != options_.debug_rank) continue;
     const Program& program = plan.program ? *plan.program : request_.program;
-    plan.program = under_debugger(program, request_.debugger, first_line_of_text(program.file));
+    plan.program =
+        under_debugger(program, request_.debugger, first_line_of_text(program.file, options_.working_folder));
     plan.in_terminal = true;
   }
   supervisor_->start(std::move(plans));

@@ -16,7 +16,7 @@ struct JobRequest {
   Program program;
   Resources resources;
   std::string debugger;      // of --debug; empty: none
-  std::string error_folder;  // for the workers' error files
+  std::string error_folder;  // for the workers' error files; empty: they are among the log files
 };
 
 // Returns ddprun's exit status. Throws LaunchError when the job cannot be started.

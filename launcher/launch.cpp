@@ -16,6 +16,7 @@
 #include "launcher/command_line/preview.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpus.h"
+#include "launcher/output/stream_route.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
@@ -79,7 +80,7 @@ int run_job(Options options, ProcessTitle& title) {
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
   if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt);
-  if (!options.working_folder.empty() && ::access(options.working_folder.c_str(), X_OK) != 0) {
+  if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = resolve_program(options);
@@ -88,17 +89,19 @@ int run_job(Options options, ProcessTitle& title) {
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
-  const TemporaryFolder error_files;  // in all of ddprun's processes, so that it goes whichever of them is killed
+  // In all of ddprun's processes, so that it goes whichever of them is killed. A log folder has room for error files.
+  std::optional<TemporaryFolder> error_files;
+  if (!needs_log_folder(options)) error_files.emplace();
   const std::vector<int> stop_signals = options.stop_signals.empty() ? default_stop_signals() : options.stop_signals;
   const JobRequest request{std::move(options), std::move(program), std::move(resources), std::move(debugger),
-                           error_files.path()};
+                           error_files ? error_files->path() : std::string()};
 
   SignalSource signals(stop_signals);
   const pid_t guardian = ::getpid();
   const int status = run_guarded(signals, title, [&](Guarded guarded) {
     SupervisedEnd end;
     const int job_status = guard_errors([&] {
-      error_files.make();
+      if (error_files) error_files->make();
       const int result = supervise_job(request, events, std::move(guarded));
       end.is_settled = true;
       return result;

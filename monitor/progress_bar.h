@@ -31,9 +31,9 @@ struct ProgressOptions {
 /// A value shown behind the bar: numbers in three digits, text as it is.
 using PostfixValue = std::variant<double, std::string>;
 
-/// Shows how far a loop is, on the terminal in place, and in a pipe or file (so under a launcher too) as a plain line
-/// now and then. Not safe for concurrent calls; nothing but bars should write to the terminal meanwhile: print() goes
-/// above.
+/// Shows how far a loop is, on the terminal in place, and in a pipe or file as a plain line now and then;
+/// under ddprun as ddprun's own output is. Not safe for concurrent calls; nothing but bars should write to the terminal
+/// meanwhile: print() goes above.
 ///
 ///     ddp::ProgressBar epochs(10, group, {.description = "epochs"});
 ///     for (int epoch = 0; epoch < 10; ++epoch, epochs.advance()) {

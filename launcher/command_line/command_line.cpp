@@ -7,6 +7,7 @@
 #include "launcher/command_line/check_options.h"
 #include "launcher/command_line/declare_options.h"
 #include "launcher/command_line/help.h"
+#include "launcher/command_line/outranked_variables.h"
 #include "launcher/command_line/split_arguments.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/system/exit_status.h"
@@ -28,6 +29,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   declare_options(app, options);
 
   SplitArguments split = split_arguments(app, arguments);
+  ignore_outranked_variables(app, split);
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);

@@ -1,8 +1,10 @@
 #include "launcher/command_line/split_arguments.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include "launcher/command_line/suggestion.h"
 #include "launcher/command_line/usage_error.h"
@@ -31,6 +33,13 @@ Word split_word(const std::string& argument) {
   Word word{argument.substr(1, 1)};
   if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
   return word;
+}
+
+// torchrun takes these empty, and scripts pass them so: "--rdzv_endpoint=$ENDPOINT".
+bool may_be_empty(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kNames = {"rdzv_backend", "rdzv_conf", "rdzv_endpoint", "rdzv_id",
+                                                      "local_addr"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 [[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& shown, const std::string& name) {
@@ -72,9 +81,15 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
       if (i + 1 == arguments.size()) throw UsageError(dashed + " needs a value; see ddprun --help");
       value = arguments[++i];
     }
-    if (value->empty()) throw UsageError(dashed + " needs a value, got an empty one");
     const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
-    split.own.push_back("--" + long_name + "=" + *value);
+    std::erase(split.emptied, long_name);
+    if (!value->empty()) {
+      split.own.push_back("--" + long_name + "=" + *value);
+      continue;
+    }
+    if (!may_be_empty(long_name)) throw UsageError(dashed + " needs a value, got an empty one");
+    std::erase_if(split.own, [&](const std::string& word) { return word.starts_with("--" + long_name + "="); });
+    split.emptied.push_back(long_name);
   }
   split.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
   return split;

@@ -11,6 +11,7 @@ namespace launcher {
 struct SplitArguments {
   std::vector<std::string> own;  // each one unambiguous word: `--name` or `--name=value`
   std::vector<std::string> program;
+  std::vector<std::string> emptied;  // long names of options that were last given an empty value: as if left out
 };
 
 // The program starts at the first argument that is neither an option of `app` nor an option's value, or after `--`.

@@ -22,21 +22,39 @@ bool has_mark(const std::string& folder, const char* name) {
   return ::getxattr(folder.c_str(), name, &value, 1) == 1 && value == '1';
 }
 
+// `list` is separated by commas; an empty one has the empty word.
+bool has_word(std::string_view list, std::string_view word) {
+  while (true) {
+    const std::size_t comma = list.find(',');
+    if (list.substr(0, comma) == word) return true;
+    if (comma == std::string_view::npos) return false;
+    list.remove_prefix(comma + 1);
+  }
+}
+
 }  // namespace
 
-std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_view mounts) {
+std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_view mounts,
+                                         std::string_view controller) {
   std::string group;
   std::istringstream lines{std::string(cgroups)};
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("0::/")) group = line.substr(3);
+    // number:controllers:/path, of v2 0::/path
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos || line.compare(second + 1, 1, "/") != 0) continue;
+    if (has_word(std::string_view(line).substr(first + 1, second - first - 1), controller))
+      group = line.substr(second + 1);
   }
   if (group.empty()) return std::nullopt;
   if (group == "/") group.clear();
 
+  const std::string type = controller.empty() ? " - cgroup2 " : " - cgroup ";
   std::istringstream mount_lines{std::string(mounts)};
   for (std::string line; std::getline(mount_lines, line);) {
     // id parent device root point options... - type source options
-    if (line.find(" - cgroup2 ") == std::string::npos) continue;
+    if (line.find(type) == std::string::npos) continue;
+    if (!controller.empty() && !has_word(std::string_view(line).substr(line.rfind(' ') + 1), controller)) continue;
     std::istringstream fields(line);
     std::string ignored;
     std::string root;

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "launcher/machine/own_cgroup.h"
+
 namespace launcher {
 namespace {
 
@@ -21,26 +23,32 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// The smallest quota on the way from this process's cgroup (v2) to the root.
-int cpus_of_cgroup() {
-  std::istringstream lines(read_file("/proc/self/cgroup"));
-  std::string line;
-  std::string group;
-  while (std::getline(lines, line)) {
-    if (line.starts_with("0::")) group = line.substr(3);
-  }
-  int fewest = 0;
-  while (true) {
-    const int cpus = cpus_from_cpu_max(read_file("/sys/fs/cgroup" + group + "/cpu.max"));
-    if (cpus > 0) fewest = fewest == 0 ? cpus : std::min(fewest, cpus);
-    const std::size_t slash = group.rfind('/');
-    if (group.empty() || slash == std::string::npos) break;
-    group.resize(slash);
-  }
-  return fewest;
+// 0: no limit.
+int fewer(int a, int b) {
+  return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
+}
+
+// cgroup v2 has both numbers in one file, v1 in two.
+int cpus_of_folder(const std::string& folder) {
+  const int unified = cpus_from_cpu_max(read_file(folder + "/cpu.max"));
+  const std::string quota = read_file(folder + "/cpu.cfs_quota_us");
+  const std::string period = read_file(folder + "/cpu.cfs_period_us");
+  return fewer(unified, cpus_from_cpu_max(quota.substr(0, quota.find('\n')) + " " + period));
 }
 
 }  // namespace
+
+int cpus_of_cgroups(std::string_view cgroups, std::string_view mounts) {
+  int fewest = 0;
+  for (const char* controller : {"", "cpu"}) {
+    auto folder = cgroup_folder(cgroups, mounts, controller);
+    while (folder && !folder->empty()) {
+      fewest = fewer(fewest, cpus_of_folder(*folder));
+      folder->resize(folder->rfind('/') == std::string::npos ? 0 : folder->rfind('/'));
+    }
+  }
+  return fewest;
+}
 
 int cpus_from_cpu_max(std::string_view text) {
   std::int64_t quota = 0;
@@ -78,7 +86,7 @@ std::vector<int> affinity_cpus() {
 
 int usable_cpus() {
   const int affinity = std::max(1, static_cast<int>(affinity_cpus().size()));
-  const int quota = cpus_of_cgroup();
+  const int quota = cpus_of_cgroups(read_file("/proc/self/cgroup"), read_file("/proc/self/mountinfo"));
   return quota > 0 ? std::min(affinity, quota) : affinity;
 }
 

@@ -16,6 +16,10 @@ std::vector<int> affinity_cpus();
 // or not understood. Pure.
 int cpus_from_cpu_max(std::string_view text);
 
+// The smallest CPU quota on the way from this process's cgroups (v1 and v2) to their roots, in whole CPUs, rounded up;
+// 0: no limit. From the texts of /proc/self/cgroup and /proc/self/mountinfo; reads the folders that they name.
+int cpus_of_cgroups(std::string_view cgroups, std::string_view mounts);
+
 // Threads per rank when OMP_NUM_THREADS is unset: an equal share of the CPUs, at least one. Pure.
 int default_omp_threads(int cpus, int local_ranks);
 

@@ -17,6 +17,7 @@ class LinePrefixer {
   explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}
 
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  const std::string& prefix() const { return prefix_; }
   // Appends the lines that `bytes` complete to `out`. A line ends with a newline, or with a carriage return: progress
   // bars rewrite their line with it and may not send a newline for hours.
   void feed(std::string_view bytes, std::string& out);

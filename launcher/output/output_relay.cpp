@@ -44,10 +44,11 @@ std::string time_text() {
 
 }  // namespace
 
-OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one)
+OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group)
     : loop_(loop),
       prefix_(std::move(prefix)),
       only_one_(only_one),
+      own_group_(own_group),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
@@ -55,37 +56,77 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one)
     error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
+  output_display_ = make_display(STDOUT_FILENO, *output_);
+  if (error_output_) error_own_display_ = make_display(STDERR_FILENO, *error_output_);
+  error_display_ = error_output_ ? error_own_display_.get() : output_display_.get();
 }
 
 OutputRelay::~OutputRelay() {
   for (const auto& source : sources_) watch(*source, false);
 }
 
+// Null where the only rank's bytes pass as they come.
+std::unique_ptr<LiveDisplay> OutputRelay::make_display(int terminal, StreamWriter& writer) {
+  if ((only_one_ && prefix_.is_empty()) || !LiveDisplay::is_possible(terminal)) return nullptr;
+  const bool is_output = terminal == STDOUT_FILENO;
+  return std::make_unique<LiveDisplay>(loop_, terminal, own_group_, writer, [this, is_output](std::size_t columns) {
+    return rows_of(is_output ? output_display_.get() : error_own_display_.get(), columns);
+  });
+}
+
+std::vector<ShownRow> OutputRelay::rows_of(const LiveDisplay* display, std::size_t columns) const {
+  std::vector<ShownRow> rows;
+  for (const auto& source : sources_) {
+    if (!source->live || &source->live->display() != display) continue;
+    for (ShownRow& row : source->live->rows(columns)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void OutputRelay::set_prefix(Source& source) {
+  const StreamRequest& request = source.request;
+  std::string prefix =
+      prefix_.expand(request.place, host_, name_of(request.stream), prefix_.has_time() ? time_text() : "");
+  if (source.live) source.live->set_prefix(prefix);
+  source.lines.set_prefix(std::move(prefix));
+}
+
 UniqueFd OutputRelay::add_stream(StreamRequest request) {
   auto source = std::make_unique<Source>();
-  const int shown_on = request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO;
+  const bool is_output = request.stream == Stream::kOutput;
+  const int shown_on = is_output ? STDOUT_FILENO : STDERR_FILENO;
+  source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
+  source->number = source->is_raw ? kRawSource : next_number_++;
+  if (request.is_shown) source->to = is_output ? output_.get() : error_;
+  if (LiveDisplay* display = is_output ? output_display_.get() : error_display_;
+      request.is_shown && display != nullptr) {
+    source->live = std::make_unique<LiveStream>(loop_, *display, widths_, source->number);
+  }
+  source->request = std::move(request);
+  set_prefix(*source);
+  UniqueFd writer = open_ends(*source, shown_on);
+  parked_.park(source->fd);
+  if (source->request.copy) parked_.park(source->request.copy->descriptor());
+  sources_.push_back(std::move(source));
+  return writer;
+}
+
+UniqueFd OutputRelay::open_ends(Source& source, int shown_on) {
   UniqueFd writer;
-  if (request.is_shown && ::isatty(shown_on) == 1) {
-    if (auto pair = open_pseudo_terminal(shown_on)) {
-      source->fd = std::move(pair->master);
-      source->is_terminal = true;
+  if (source.to != nullptr && ::isatty(shown_on) == 1) {
+    source.prefix_columns = source.is_raw ? 0 : row_of(source.lines.prefix(), widths_).written_columns();
+    if (auto pair = open_pseudo_terminal(shown_on, source.prefix_columns)) {
+      source.fd = std::move(pair->master);
+      source.is_terminal = true;
       writer = std::move(pair->terminal);
     }
   }
   if (!writer) {
     Pipe pipe = make_pipe();
-    source->fd = std::move(pipe.reader);
+    source.fd = std::move(pipe.reader);
     writer = std::move(pipe.writer);
   }
-  ::fcntl(source->fd.get(), F_SETFL, ::fcntl(source->fd.get(), F_GETFL) | O_NONBLOCK);
-  if (request.is_shown) source->to = request.stream == Stream::kOutput ? output_.get() : error_;
-  source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
-  source->number = source->is_raw ? kRawSource : next_number_++;
-  source->lines.set_prefix(prefix_.expand(request.place, host_, name_of(request.stream), ""));
-  source->request = std::move(request);
-  parked_.park(source->fd);
-  if (source->request.copy) parked_.park(source->request.copy->descriptor());
-  sources_.push_back(std::move(source));
+  ::fcntl(source.fd.get(), F_SETFL, ::fcntl(source.fd.get(), F_GETFL) | O_NONBLOCK);
   return writer;
 }
 
@@ -117,10 +158,7 @@ bool OutputRelay::read(Source& source) {
   }
   const ssize_t count = ::read(source.fd.get(), scratch_.get(), kReadBytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (prefix_.has_time()) {
-    const char* stream = name_of(source.request.stream);
-    source.lines.set_prefix(prefix_.expand(source.request.place, host_, stream, time_text()));
-  }
+  if (prefix_.has_time()) set_prefix(source);
   if (count <= 0) {  // of a pseudo-terminal the end is EIO
     end(source);
     return false;
@@ -136,9 +174,11 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   }
   if (source.request.stream == Stream::kError) source.tail.add(bytes);
   LineFilter* filter = source.request.filter.get();
-  if (source.to == nullptr && filter == nullptr) return;
+  const bool has_own_lines = source.to != nullptr && source.live == nullptr;
+  if (source.live) source.live->feed(bytes);
+  if (!has_own_lines && filter == nullptr) return;
 
-  std::string& lines = source.to == nullptr ? unshown_lines_ : source.to->lines_of(source.number);
+  std::string& lines = has_own_lines ? source.to->lines_of(source.number) : unshown_lines_;
   const std::size_t before = lines.size();
   if (source.is_raw) {
     lines.append(bytes);
@@ -149,10 +189,10 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
     filter->add(std::string_view(lines).substr(before));
     note_log_problem(filter->file());
   }
-  if (source.to == nullptr) {
-    unshown_lines_.clear();
-  } else {
+  if (has_own_lines) {
     source.to->flush();
+  } else {
+    unshown_lines_.clear();
   }
 }
 
@@ -163,7 +203,8 @@ void OutputRelay::end(Source& source) {
   source.lines.finish(last);
   if (source.request.filter != nullptr) source.request.filter->add(last);
   source.request.copy.reset();
-  if (source.to == nullptr || last.empty()) return;
+  if (source.live) source.live->finish();
+  if (source.to == nullptr || source.live || last.empty()) return;
   source.to->lines_of(source.number).append(last);
   source.to->flush();
 }
@@ -211,17 +252,34 @@ void OutputRelay::forget_ended_streams() {
 void OutputRelay::update_window_sizes() {
   for (const auto& source : sources_) {
     if (!source->fd || !source->is_terminal) continue;
-    copy_window_size(source->request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO, source->fd.get());
+    copy_window_size(source->request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO, source->fd.get(),
+                     source->prefix_columns);
   }
+  for_each_display([](LiveDisplay& display) { display.rows_changed(); });
+}
+
+void OutputRelay::suspend_display(bool suspended) {
+  for_each_display([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
+}
+
+void OutputRelay::for_each_display(const std::function<void(LiveDisplay&)>& action) const {
+  if (output_display_) action(*output_display_);
+  if (error_own_display_) action(*error_own_display_);
 }
 
 void OutputRelay::say(std::string_view line) {
-  error_->lines_of(kOwnMessages).append("ddprun: ").append(line).append("\n");
-  error_->flush();
+  print(std::string("ddprun: ").append(line).append("\n"));
 }
 
 void OutputRelay::say_block(std::string_view lines) {
-  if (lines.empty()) return;
+  if (!lines.empty()) print(lines);
+}
+
+void OutputRelay::print(std::string_view lines) {
+  if (error_display_ != nullptr) {
+    error_display_->print(kOwnMessages, lines);
+    return;
+  }
   error_->lines_of(kOwnMessages).append(lines);
   error_->flush();
 }
@@ -236,6 +294,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
       }
     }
   }
+  for_each_display([](LiveDisplay& display) { display.leave(); });
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
   drop_rest();
 }

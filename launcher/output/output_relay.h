@@ -1,5 +1,6 @@
-// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix,
-// and to log files, byte for byte. A slow reader slows the ranks down instead of filling memory.
+// Passes the ranks' standard output and error on to ddprun's own, whole lines at a time, each behind its rank's prefix
+// (at a terminal unfinished ones too: LiveDisplay), and to log files, byte for byte. A slow reader slows the ranks down
+// instead of filling memory.
 #pragma once
 
 #include <functional>
@@ -8,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "launcher/output/character_width.h"
 #include "launcher/output/line_filter.h"
 #include "launcher/output/line_prefixer.h"
+#include "launcher/output/live_display.h"
+#include "launcher/output/live_stream.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
@@ -26,8 +30,8 @@ namespace launcher {
 class OutputRelay : public Messages {
  public:
   // `only_one`: a single rank is shown, so that lines need not be told apart; without a prefix its bytes are then
-  // passed on as they come, prompts too.
-  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one);
+  // passed on as they come, prompts too. `own_group`: the process group that the terminal knows.
+  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
@@ -50,6 +54,8 @@ class OutputRelay : public Messages {
   void forget_ended_streams();
   // ddprun's terminal has another size now.
   void update_window_sizes();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
 
   void say(std::string_view line) override;
   void say_block(std::string_view lines) override;
@@ -69,8 +75,10 @@ class OutputRelay : public Messages {
     StreamRequest request{};
     UniqueFd fd{};
     LinePrefixer lines{""};
-    StreamWriter* to = nullptr;  // null: not shown
-    bool is_raw = false;         // passed on without looking for lines
+    StreamWriter* to = nullptr;          // null: not shown
+    std::unique_ptr<LiveStream> live{};  // shown on a terminal; null: to the writer itself
+    std::size_t prefix_columns = 0;
+    bool is_raw = false;  // passed on without looking for lines
     bool is_terminal = false;
     OutputTail tail{};
     bool watched = false;
@@ -79,6 +87,12 @@ class OutputRelay : public Messages {
   // False when there is nothing to read now.
   bool read(Source& source);
   void pass_on(Source& source, std::string_view bytes);
+  void set_prefix(Source& source);
+  UniqueFd open_ends(Source& source, int shown_on);
+  std::unique_ptr<LiveDisplay> make_display(int terminal, StreamWriter& writer);
+  std::vector<ShownRow> rows_of(const LiveDisplay* display, std::size_t columns) const;
+  void for_each_display(const std::function<void(LiveDisplay&)>& action) const;
+  void print(std::string_view lines);
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_room();
@@ -89,11 +103,17 @@ class OutputRelay : public Messages {
   EventLoop& loop_;
   PrefixTemplate prefix_;
   bool only_one_;
+  pid_t own_group_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
   std::unique_ptr<StreamWriter>
       error_output_;  // null when both go to the same place: then one writer keeps lines whole
   StreamWriter* error_;
+  CharacterWidth widths_;
+  // Null: no terminal. Of standard error also when both are one terminal.
+  std::unique_ptr<LiveDisplay> output_display_;
+  std::unique_ptr<LiveDisplay> error_own_display_;
+  LiveDisplay* error_display_ = nullptr;
   std::vector<std::unique_ptr<Source>> sources_;
   ParkedDescriptors parked_;
   int next_number_ = 0;

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
+#include <algorithm>
 #include <array>
 
 namespace launcher {
@@ -21,7 +22,7 @@ int open_terminal_of(int master) {
 
 }  // namespace
 
-std::optional<PseudoTerminal> open_pseudo_terminal(int like) {
+std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t prefix_columns) {
   PseudoTerminal pair;
   pair.master.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!pair.master || ::unlockpt(pair.master.get()) != 0) return std::nullopt;
@@ -30,13 +31,16 @@ std::optional<PseudoTerminal> open_pseudo_terminal(int like) {
   if (!pair.terminal || ::tcgetattr(pair.terminal.get(), &settings) != 0) return std::nullopt;
   ::cfmakeraw(&settings);
   if (::tcsetattr(pair.terminal.get(), TCSANOW, &settings) != 0) return std::nullopt;
-  copy_window_size(like, pair.master.get());
+  copy_window_size(like, pair.master.get(), prefix_columns);
   return pair;
 }
 
-void copy_window_size(int from_terminal, int to_terminal) {
+void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns) {
   winsize size{};
-  if (::ioctl(from_terminal, TIOCGWINSZ, &size) == 0) ::ioctl(to_terminal, TIOCSWINSZ, &size);
+  if (::ioctl(from_terminal, TIOCGWINSZ, &size) != 0) return;
+  if (size.ws_col > 0)
+    size.ws_col -= static_cast<unsigned short>(std::min<std::size_t>(prefix_columns, size.ws_col - 1U));
+  ::ioctl(to_terminal, TIOCSWINSZ, &size);
 }
 
 }  // namespace launcher

@@ -2,6 +2,7 @@
 // they would at ddprun's own terminal.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "launcher/system/unique_fd.h"
@@ -14,9 +15,10 @@ struct PseudoTerminal {
 };
 
 // Raw: what is written comes out byte for byte, without translated newlines or echo. Its window is as large as that of
-// the terminal `like`. Nothing where the system has no pseudo-terminals (left).
-std::optional<PseudoTerminal> open_pseudo_terminal(int like);
+// the terminal `like`, less `prefix_columns` that stand in front of each line. Nothing where the system has no
+// pseudo-terminals (left).
+std::optional<PseudoTerminal> open_pseudo_terminal(int like, std::size_t prefix_columns);
 
-void copy_window_size(int from_terminal, int to_terminal);
+void copy_window_size(int from_terminal, int to_terminal, std::size_t prefix_columns);
 
 }  // namespace launcher

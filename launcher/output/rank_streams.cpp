@@ -57,7 +57,7 @@ std::string temporary_folder() {
 }  // namespace
 
 RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder,
-                         int typed)
+                         int typed, pid_t own_group)
     : loop_(loop),
       options_(options),
       typed_(typed),
@@ -86,7 +86,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   }
   if (needs_relay(options_)) {
     const bool only_one = options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
-    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), only_one);
+    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), only_one, own_group);
   }
   if (!layout_.log_folder.empty()) messages().say("log files: " + layout_.log_folder);
 }
@@ -232,6 +232,10 @@ std::string RankStreams::problem() const {
 
 void RankStreams::update_window_sizes() {
   if (relay_) relay_->update_window_sizes();
+}
+
+void RankStreams::suspend_display(bool suspended) {
+  if (relay_) relay_->suspend_display(suspended);
 }
 
 }  // namespace launcher

@@ -31,9 +31,10 @@ struct RankDescriptors {
 class RankStreams {
  public:
   // Makes the job's log folder. `error_folder` is for error files when there is no log folder, `typed` gives what is
-  // typed at ddprun's terminal, -1 when standard input is none. Throws LaunchError when a folder cannot be written, or
-  // when the outputs need more descriptors than there can be.
-  RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder, int typed);
+  // typed at ddprun's terminal, -1 when standard input is none. `own_group`: the process group that it knows. Throws
+  // LaunchError when a folder cannot be written, or when the outputs need more descriptors than there can be.
+  RankStreams(EventLoop& loop, const Options& options, const std::string& run_id, std::string error_folder, int typed,
+              pid_t own_group);
   ~RankStreams();
   RankStreams(const RankStreams&) = delete;
   RankStreams& operator=(const RankStreams&) = delete;
@@ -60,6 +61,8 @@ class RankStreams {
   std::string problem() const;
   // ddprun's terminal has another size now.
   void update_window_sizes();
+  // ddprun is going to be suspended, or goes on.
+  void suspend_display(bool suspended);
 
  private:
   PrefixTemplate prefix_template(const char* torchruns) const;

@@ -19,6 +19,11 @@ bool runs_with_python(const Options& options) {
   return options.module || options.run_path || options.program.front().ends_with(".py");
 }
 
+// The ranks are in `folder` (empty: here) when they use the name.
+std::string seen_from_here(const std::string& file, const std::string& folder) {
+  return folder.empty() || file.starts_with('/') ? file : folder + "/" + file;
+}
+
 // 0, or the errno that executing `file` would give.
 int executable_error(const std::string& file) {
   struct stat status {};
@@ -78,10 +83,11 @@ std::string expand_fields(std::string_view text, const RankPlace& place) {
 
 }  // namespace
 
-std::string first_line_of_text(const std::string& file) {
+std::string first_line_of_text(const std::string& file, const std::string& working_folder) {
+  const std::string path = seen_from_here(file, working_folder);
   std::string line;
-  if (is_text(file)) {
-    std::ifstream stream(file);
+  if (is_text(path)) {
+    std::ifstream stream(path);
     std::getline(stream, line);
   }
   return line;
@@ -116,31 +122,36 @@ std::vector<std::string> worker_arguments(const Options& options, const std::str
   return arguments;
 }
 
-std::string find_executable(const std::string& name, std::string_view path) {
+std::string find_executable(const std::string& name, std::string_view path, const std::string& working_folder) {
   if (name.find('/') != std::string::npos) {
-    const int error = executable_error(name);
+    const std::string shown = seen_from_here(name, working_folder);
+    const int error = executable_error(shown);
     if (error == 0) return name;
-    if (error == ENOENT || error == ENOTDIR) throw LaunchError("program not found: " + name, ExitStatus::kNotFound);
-    throw_not_executable(name, error);
+    if (error == ENOENT || error == ENOTDIR) throw LaunchError("program not found: " + shown, ExitStatus::kNotFound);
+    throw_not_executable(shown, error);
   }
   std::string refused;
   while (true) {
     const std::size_t colon = path.find(':');
     const std::string_view folder = path.substr(0, colon);
     std::string file = folder.empty() ? "./" + name : std::string(folder) + "/" + name;
-    const int error = executable_error(file);
+    const std::string shown = seen_from_here(file, working_folder);
+    const int error = executable_error(shown);
     if (error == 0) return file;
     if (error == EACCES && refused.empty()) {
       struct stat status {};
-      if (::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode)) refused = file;
+      if (::stat(shown.c_str(), &status) == 0 && S_ISREG(status.st_mode)) refused = shown;
     }
     if (colon == std::string_view::npos) break;
     path.remove_prefix(colon + 1);
   }
   if (!refused.empty()) throw_not_executable(refused, EACCES);
-  const bool here = ::access(name.c_str(), F_OK) == 0;
+  const bool here = ::access(seen_from_here(name, working_folder).c_str(), F_OK) == 0;
   throw LaunchError(
-      "program not found in PATH: " + name + (here ? " (a file in this folder is started as ./" + name + ")" : ""),
+      "program not found in PATH: " + name +
+          (here ? " (a file in " + (working_folder.empty() ? std::string("this folder") : working_folder) +
+                      " is started as ./" + name + ")"
+                : ""),
       ExitStatus::kNotFound);
 }
 
@@ -150,14 +161,16 @@ Program resolve_program(const Options& options) {
   Program program;
   program.arguments = worker_arguments(options, python != nullptr && *python != '\0' ? python : "python3");
   // Without PATH execvp takes the system's default.
-  program.file = find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin");
-  if (runs_with_python(options) && !options.module && ::access(options.program.front().c_str(), R_OK) != 0) {
+  program.file =
+      find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
+  const std::string script = seen_from_here(options.program.front(), options.working_folder);
+  if (runs_with_python(options) && !options.module && ::access(script.c_str(), R_OK) != 0) {
     const int error = errno;
-    throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") +
-                          options.program.front() + (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
+    throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") + script +
+                          (error == ENOENT ? "" : std::string(": ") + std::strerror(error)),
                       error == ENOENT || error == ENOTDIR ? ExitStatus::kNotFound : ExitStatus::kNotExecutable);
   }
-  if (is_text(program.file)) {
+  if (is_text(seen_from_here(program.file, options.working_folder))) {
     program.shell_arguments = {"/bin/sh", program.file};
     program.shell_arguments.insert(program.shell_arguments.end(), program.arguments.begin() + 1,
                                    program.arguments.end());

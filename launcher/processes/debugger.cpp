@@ -16,7 +16,7 @@ std::string find_debugger(const Options& options) {
   if (::isatty(STDIN_FILENO) != 1) throw LaunchError(option + " needs a terminal, and standard input is none");
   const char* path = std::getenv("PATH");
   try {
-    return find_executable("gdb", path != nullptr ? path : "/bin:/usr/bin");
+    return find_executable("gdb", path != nullptr ? path : "/bin:/usr/bin", options.working_folder);
   } catch (const LaunchError&) {
     throw LaunchError(option + " needs gdb, which is not in PATH; install the package gdb");
   }

@@ -90,9 +90,8 @@ class Keeper {
         reap();
         continue;
       }
+      // At SIGTSTP the shell waits for us to stop: the supervisor, which goes on, does it once the terminal is tidy.
       signal_child(number);
-      // The shell waits for us to stop; the supervisor goes on and stops the ranks.
-      if (number == SIGTSTP && lifeline_) ::kill(::getpid(), SIGSTOP);
       if (number == SIGCONT && terminal_) terminal_->resume();
     }
   }
@@ -246,6 +245,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                                                   .lifeline = std::move(lifeline.reader),
                                                   .terminal_input = std::move(terminal.reader),
                                                   .cgroup = nullptr,
+                                                  .guardian = guardian,
                                                   .guardian_group = guardian_group},
                                                  title, cgroup_or_null, supervise);
     if (::getpid() == self) tell(verdict.writer, end.is_settled);  // else this is the supervisor

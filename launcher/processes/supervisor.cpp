@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "launcher/processes/descendants.h"
+#include "launcher/processes/exec_failure.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
@@ -31,6 +32,8 @@ constexpr auto kFirstSweepPause = 50ms;
 constexpr auto kLongestSweepPause = 400ms;
 // How often the other ranks are looked at while one that may have caused a failure is waited for.
 constexpr auto kCulpritInterval = 50ms;
+// How long a process may block all signals because it is starting another one.
+constexpr auto kForkTime = 100ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
 constexpr auto kKillPatience = 10s;
 
@@ -168,17 +171,40 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     case SIGTSTP:  // Ctrl-Z reached only the guardian: the ranks are in groups of their own
     case SIGCONT:
       for (const Rank& rank : ranks_) signal_group(rank, number);
+      suspend_guardian(number == SIGTSTP);
       return;
     case SIGUSR1:
     case SIGUSR2:
-      // To the rank alone: its helpers have no handler for it and would die.
-      for (const Rank& rank : ranks_) {
-        if (rank.running) ::kill(rank.process.pid, number);
-      }
+      pass_on(number);
       return;
     default:
       return;
   }
+}
+
+// The shell waits for the guardian to stop, and then writes its prompt: behind our last words.
+void Supervisor::suspend_guardian(bool suspend) {
+  streams_.suspend_display(suspend);
+  // "Continue" may have overtaken our "stop": then once more.
+  if ((suspend || guardian_suspended_) && !guardian_gone_) ::kill(guarded_.guardian, suspend ? SIGSTOP : SIGCONT);
+  guardian_suspended_ = suspend;
+}
+
+// To those who have a handler for it: it ends all others.
+void Supervisor::pass_on(int user_signal) {
+  const SignalTargets targets = signal_targets(running_ranks(), user_signal);
+  send_to(targets, user_signal);
+  if (targets.undecided.empty()) return;
+  timers_.push_back(loop_.call_at(Clock::now() + kForkTime, [this, targets, user_signal] {
+    send_to(decided_targets(targets, user_signal), user_signal);
+  }));
+}
+
+void Supervisor::send_to(const SignalTargets& targets, int user_signal) {
+  for (const ProcessIdentity& process : targets.takers) signal_process(process, user_signal);
+  if (targets.without.empty() || !unheard_.insert(user_signal).second) return;
+  messages_.say(signal_name(user_signal) + " was not passed on to " + rank_list(targets.without) +
+                ": nothing there has a handler for it, and it would end what has none");
 }
 
 void Supervisor::on_stop_signal(int number) {
@@ -210,6 +236,7 @@ void Supervisor::on_stop_signal(int number) {
 void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
   impatient_ = true;
+  guardian_gone_ = true;
   kill_everything();
   messages_.say("one of its processes was killed; all ranks have been killed");
 }
@@ -301,12 +328,20 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
   }
   if (end.exit_code == to_int(ExitStatus::kNotFound) || end.exit_code == to_int(ExitStatus::kNotExecutable)) {
     if (const int error = spawner_.exec_error(rank.process.pid); error != 0) {
-      end.error = ErrorRecord{.message = "cannot execute " + options_.program.file + ": " + std::strerror(error) +
-                                         (error == ENOENT ? " (the interpreter that it names?)" : "")};
+      end.was_executed = false;
+      end.error = ErrorRecord{.message = why_not_executed(rank.plan, error)};
     }
   }
   end_.ranks.push_back(std::move(end));
   if (options_.on_rank_end) options_.on_rank_end(end_.ranks.back());
+}
+
+std::string Supervisor::why_not_executed(const RankPlan& plan, int error) const {
+  const Program& program = plan.program ? *plan.program : options_.program;
+  std::vector<std::string> environment = options_.environment;
+  environment.insert(environment.end(), plan.variables.begin(), plan.variables.end());
+  return exec_failure_text(program.file, error, program.arguments, environment,
+                           static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_ARG_MAX))));
 }
 
 // Reaps what came to us as subreaper. A dead rank ends the round: its own event reads its status, and comes back here.

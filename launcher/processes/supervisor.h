@@ -18,6 +18,7 @@
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/leftovers.h"
 #include "launcher/processes/spawn.h"
+#include "launcher/processes/user_signals.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -85,12 +86,16 @@ class Supervisor {
   void on_signals();
   void on_signal(const signalfd_siginfo& info);
   void on_stop_signal(int number);
+  void suspend_guardian(bool suspend);
+  void pass_on(int user_signal);
+  void send_to(const SignalTargets& targets, int user_signal);
   void on_rank_event(std::size_t index);
   void on_failure(const Rank& rank);
   void watch_for_culprit();
   bool is_somebody_ending() const;
   void stop_after_failure();
   void record_end(Rank& rank, const siginfo_t& info);
+  std::string why_not_executed(const RankPlan& plan, int error) const;
   void reap_children();
   void on_guardian_gone();
 
@@ -118,7 +123,10 @@ class Supervisor {
 
   JobEnd end_;
   std::set<int> forwarded_;  // stop signals that the ranks got
+  std::set<int> unheard_;    // user signals that some rank had no handler for
   bool told_to_stop_ = false;
+  bool guardian_suspended_ = false;
+  bool guardian_gone_ = false;
   CulpritWait culprit_;
   Leftovers leftovers_;
   bool stopping_ = false;

@@ -6,8 +6,22 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 
 namespace launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Until what is typed after `fg` arrives. Looked at only when something was typed for others.
+constexpr auto kForegroundInterval = 100ms;
+
+bool is_in_foreground() {
+  return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+}
+
+}  // namespace
 
 TerminalInput::TerminalInput(EventLoop& loop, UniqueFd pipe) : loop_(loop), pipe_(std::move(pipe)) {
   ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
@@ -45,13 +59,29 @@ void TerminalInput::resume() {
 void TerminalInput::finish() {
   watch_terminal(false);
   watch_pipe(false);
+  if (foreground_timer_) loop_.cancel(*foreground_timer_);
+  foreground_timer_.reset();
   pipe_.reset();
+}
+
+// Nobody tells a running process that it was brought to the foreground: a shell's `fg` continues suspended ones only.
+void TerminalInput::wait_for_foreground() {
+  if (foreground_timer_) return;
+  foreground_timer_ = loop_.call_at(EventLoop::Clock::now() + kForegroundInterval, [this] {
+    foreground_timer_.reset();
+    if (is_in_foreground()) {
+      resume();
+    } else {
+      wait_for_foreground();
+    }
+  });
 }
 
 void TerminalInput::read_terminal() {
   // In the background the terminal belongs to somebody else; reading would suspend us.
-  if (::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) {
+  if (!is_in_foreground()) {
     watch_terminal(false);
+    wait_for_foreground();
     return;
   }
   std::array<char, 4096> bytes;

@@ -2,6 +2,7 @@
 // from it themselves.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/system/event_loop.h"
@@ -21,6 +22,7 @@ class TerminalInput {
 
  private:
   void read_terminal();
+  void wait_for_foreground();
   void write_pipe();
   void watch_terminal(bool on);
   void watch_pipe(bool on);
@@ -29,6 +31,7 @@ class TerminalInput {
   EventLoop& loop_;
   UniqueFd pipe_;
   std::string typed_;  // read, but not taken by the pipe yet
+  std::optional<EventLoop::TimerId> foreground_timer_;
   bool terminal_watched_ = false;
   bool pipe_watched_ = false;
 };

@@ -113,6 +113,15 @@ bool repeats_error(const RankEnd& rank) {
          (!written.empty() && printed.find(written) != std::string_view::npos);
 }
 
+// No rank is to blame for a program that the kernel refuses: it would refuse it to all. Unless it did not.
+std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
+  const bool ran_elsewhere = std::any_of(job.ranks.begin(), job.ranks.end(), [](const RankEnd& other) {
+    return other.was_executed && !other.told_to_stop;
+  });
+  return "ddprun: " + (ran_elsewhere ? "rank " + std::to_string(rank.rank) + ": " : std::string()) +
+         rank.error->message + "\n";
+}
+
 }  // namespace
 
 std::string rank_list(std::vector<int> ranks) {
@@ -203,6 +212,7 @@ std::string failure_report(const JobEnd& job) {
   const auto first = first_failure(job);
   if (!first) return job.is_late() ? "ddprun: stopped because " + job.late_reason + "\n" : "";
   const RankEnd& culprit = job.ranks[*first];
+  if (!culprit.was_executed && culprit.error) return not_executed_report(culprit, job);
   std::string text =
       "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_end(culprit) + "\n";
   text += "  when:   " + clock_time(culprit.time) +

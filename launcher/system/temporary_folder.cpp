@@ -19,6 +19,7 @@ TemporaryFolder::TemporaryFolder() {
   constexpr int kLength = 20;  // 119 random bits
   const char* parent = std::getenv("TMPDIR");
   path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_";
+  path_ = std::filesystem::absolute(path_).string();  // the ranks may be in another folder when they write
   std::random_device source;
   std::uniform_int_distribution<std::size_t> character(0, kCharacters.size() - 1);
   for (int i = 0; i < kLength; ++i) path_.push_back(kCharacters[character(source)]);

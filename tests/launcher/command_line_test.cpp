@@ -145,6 +145,75 @@ TEST(CommandLine, VariablesStandInForOptions) {
   EXPECT_NE(bad.text.find("--grace: expected seconds"), std::string::npos) << bad.text;
 }
 
+// Sets a variable as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(CommandLine, OutranksVariablesThatSayTheContrary) {
+  {
+    const Variable variable("PET_NO_PREFIX", "1");
+    EXPECT_EQ(parse({"--prefix", "train"}).prefix, "[{rank}] ");
+    EXPECT_TRUE(parse({"train"}).no_prefix);
+  }
+  {
+    const Variable variable("PET_PREFIX", "x");
+    const Options options = parse({"--no-prefix", "train"});
+    EXPECT_TRUE(options.no_prefix);
+    EXPECT_FALSE(options.prefix);
+  }
+  {
+    const Variable variable("PET_MODULE", "1");
+    EXPECT_FALSE(parse({"--run-path", "train"}).module);
+    EXPECT_TRUE(parse({"-m", "train"}).module);
+  }
+  {
+    const Variable variable("PET_TEE", "3");
+    EXPECT_TRUE(parse({"--output_filename", "out", "train"}).tee.is_empty());
+  }
+  {
+    const Variable variable("PET_RDZV_ENDPOINT", "theirs:1");
+    EXPECT_EQ(parse({"--nnodes=2", "--master_addr=ours", "train"}).master_addr, "ours");
+    EXPECT_EQ(parse({"--nnodes=2", "train"}).master_addr, "theirs");
+  }
+  {
+    const Variable variable("PET_NNODES", "2");
+    EXPECT_EQ(parse({"--standalone", "train"}).nnodes, 1);
+  }
+  {
+    const Variable variable("PET_RDZV_CONF", "timeout=7");
+    EXPECT_EQ(parse({"--join_timeout=3", "train"}).join_timeout.count(), 3000);
+    EXPECT_EQ(parse({"train"}).join_timeout.count(), 7000);
+  }
+}
+
+TEST(CommandLine, WhatContradictsItselfAmongVariablesOrOptionsIsRefused) {
+  EXPECT_NE(refused({"--prefix", "--no_prefix", "train"}).text.find("exclude each other"), std::string::npos);
+  const Variable first("PET_PREFIX", "x");
+  const Variable second("PET_NO_PREFIX", "1");
+  EXPECT_NE(refused({"train"}).text.find("exclude each other"), std::string::npos);
+}
+
+TEST(CommandLine, EmptyRendezvousOptionsAreAsIfLeftOut) {
+  const Options options =
+      parse({"--rdzv_endpoint", "", "--rdzv-id=", "--rdzv_conf=", "--rdzv_backend", "", "train", "x"});
+  EXPECT_EQ(options.program, (Words{"train", "x"}));
+  EXPECT_EQ(options.rdzv_endpoint, "");
+  EXPECT_EQ(parse({"--rdzv_id=a", "--rdzv_id=", "train"}).rdzv_id, "");
+  EXPECT_EQ(parse({"--rdzv_id=", "--rdzv_id=a", "train"}).rdzv_id, "a");
+  const Variable variable("PET_RDZV_ID", "b");
+  EXPECT_EQ(parse({"--rdzv_id=", "train"}).rdzv_id, "");
+  EXPECT_EQ(parse({"--rdzv_id=a", "--rdzv_id=", "train"}).rdzv_id, "");
+  EXPECT_NE(refused({"--log_dir=", "train"}).text.find("needs a value"), std::string::npos);
+}
+
 TEST(CommandLine, BadValuesAreOneLineAndStatus125) {
   for (const Words& words : std::vector<Words>{{"-n", "0", "x"},
                                                {"-n", "-3", "x"},

@@ -191,6 +191,15 @@ TEST(ExitStatusOf, TorchrunsIsOneForWhateverComesFromTheRanks) {
   EXPECT_THAT(failure_report(late), HasSubstr("stopped because it took too long"));
 }
 
+TEST(FailureReport, AProgramThatTheKernelRefusesIsOneLineThatBlamesNoRank) {
+  RankEnd refused = exited(1, 126, 1);
+  refused.was_executed = false;
+  refused.error = ErrorRecord{"cannot execute p: Exec format error", std::nullopt};
+  EXPECT_EQ(failure_report(job({refused, killed(0, SIGTERM, 2, true)})),
+            "ddprun: cannot execute p: Exec format error\n");
+  EXPECT_EQ(failure_report(job({refused, exited(0, 0, 2)})), "ddprun: rank 1: cannot execute p: Exec format error\n");
+}
+
 TEST(FailureReport, TheMessageCannotControlTheTerminal) {
   RankEnd culprit = exited(0, 1, 1);
   culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};

@@ -1,5 +1,8 @@
 """A program that cannot be started: one line, the shell's exit status, and nothing started."""
 
+import errno
+import os
+import resource
 import socket
 
 from harness import LauncherTest, main
@@ -33,17 +36,33 @@ class MissingProgram(LauncherTest):
 
     def test_a_script_whose_interpreter_is_missing(self):
         script = self.write("script", "#!/no/such/interpreter\n", executable=True)
-        status, _, err = self.run_job("-n", "2", script)
-        self.assertEqual(status, 127, err)
-        self.assertIn("the interpreter that it names?", err)
+        self.check(127, f"ddprun: cannot execute {script}: No such file or directory (the interpreter that it names?)", "-n", "4", script)
 
     def test_a_file_that_is_no_program(self):
         script = self.write("script", "", executable=True)
         with open(script, "wb") as file:
             file.write(b"\x7fELF garbage")
-        status, _, err = self.run_job("-n", "2", script)
-        self.assertEqual(status, 126, err)
-        self.assertIn("cannot execute", err)
+        self.check(126, f"ddprun: cannot execute {script}: Exec format error", "-n", "4", script)
+
+    def test_an_environment_that_is_too_big(self):
+        # ddprun itself fits under the limit, but the variables that it adds do not. What fits exactly is found by trying.
+        environment = {"OMP_NUM_THREADS": "1"}
+        for number in range(20):
+            environment[f"FILL{number}"] = "x" * 100_000
+        for size in range(100_000, 0, -200):
+            environment["FILL"] = "x" * size
+            try:
+                job = self.start("-n", "4", "/bin/true", environment=environment, preexec_fn=self.limit_stack)
+                break
+            except OSError as error:
+                self.assertEqual(error.errno, errno.E2BIG)
+        status, out, err = job.finish()
+        self.assertEqual((status, out), (126, ""), err)
+        self.assertRegex(err, r"^ddprun: cannot execute /bin/true: Argument list too long \(.* the limit for both is \d+ KiB.*\)\n$")
+
+    @staticmethod
+    def limit_stack():
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
     def test_a_shell_script_without_a_first_line_runs_as_a_shell_would_run_it(self):
         script = self.write("script", "exit 12\n", executable=True)
@@ -58,6 +77,12 @@ class MissingProgram(LauncherTest):
 
     def test_an_unusable_folder_for_temporary_files(self):
         self.check(125, "TMPDIR", "/bin/true", environment={"TMPDIR": self.path("nowhere")})
+
+    def test_with_a_log_folder_temporary_files_are_not_needed(self):
+        status, _, err = self.run_job("--log_dir", self.path("logs"), "sh", "-c", 'echo \'{"message": "my words"}\' > $TORCHELASTIC_ERROR_FILE; exit 3',
+                                      environment={"TMPDIR": self.path("nowhere")})
+        self.assertEqual(status, 3, err)
+        self.assertIn("my words", err)
 
 
 if __name__ == "__main__":

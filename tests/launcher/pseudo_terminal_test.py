@@ -12,7 +12,7 @@ import threading
 
 from harness import DDPRUN, LauncherTest, main, shell, wait_until
 
-QUIET = {"OMP_NUM_THREADS": "1"}
+QUIET = {"OMP_NUM_THREADS": "1", "TERM": "xterm"}
 ABOUT = "import os; print(*(int(os.isatty(fd)) for fd in (0, 1, 2)), file=open(os.environ['DDPRUN_TEST_FOLDER'] + '/about.' + os.environ['RANK'], 'w'))"
 
 
@@ -50,13 +50,12 @@ class Screen:
 
 
 class PseudoTerminal(LauncherTest):
-    def on_screen(self, *arguments, raw=True, patience=20, **streams):
+    def on_screen(self, *arguments, raw=True, patience=20, environment=None, **streams):
         """Runs a job with its output on a terminal; returns (status, what the terminal got)."""
         screen = Screen(raw)
         streams = streams or {"stdout": screen.terminal, "stderr": screen.terminal}
         streams = {name: screen.terminal if fd == "screen" else fd for name, fd in streams.items()}
-        streams.setdefault("environment", QUIET)
-        status, self.out, self.err = self.run_job(*arguments, patience=patience, **streams)
+        status, self.out, self.err = self.run_job(*arguments, patience=patience, environment=environment or QUIET, **streams)
         return status, screen.finish()
 
     def test_the_ranks_see_a_terminal_where_ddprun_has_one(self):
@@ -131,8 +130,9 @@ class PseudoTerminal(LauncherTest):
             numbers = [line[4:] for line in out.splitlines() if line.startswith(b"[%d] " % rank)]
             self.assertEqual(numbers, [b"%d" % i for i in range(1, 200001)])
 
-    def test_progress_lines_keep_their_carriage_returns(self):
-        status, out = self.on_screen("-n", "2", "--local-ranks-filter=1", *shell("printf '10%%\\r20%%\\rdone\\n'"))
+    def test_progress_lines_keep_their_carriage_returns_where_rows_cannot_be_redrawn(self):
+        status, out = self.on_screen("-n", "2", "--local-ranks-filter=1", *shell("printf '10%%\\r20%%\\rdone\\n'"),
+                                     environment={**QUIET, "TERM": "dumb"})
         self.assertEqual((status, out), (0, b"[1] 10%\r[1] 20%\r[1] done\n"))
 
     def test_a_cooked_terminal_translates_once(self):
@@ -148,7 +148,7 @@ class PseudoTerminal(LauncherTest):
         self.on_screen("-n", "2", "--output-filename", self.path("out"), "--local-ranks-filter=0", "python3", "-c", ABOUT)
         self.assertEqual([self.read(f"about.{rank}") for rank in (0, 1)], ["0 1 1\n", "0 0 0\n"])
 
-    def test_the_window_has_our_size_and_follows_it(self):
+    def test_the_window_has_our_size_less_the_prefix_and_follows_it(self):
         program = self.write("window.py", """
 import os, signal, sys, time
 folder, rank = os.environ["DDPRUN_TEST_FOLDER"], os.environ["RANK"]
@@ -173,10 +173,10 @@ while True:
         job = self.start("-n", "2", program, stdin=screen.terminal, stdout=screen.terminal, stderr=screen.terminal,
                          preexec_fn=own_terminal, environment=QUIET)
         self.wait_for_files("first.0", "first.1")
-        self.assertEqual([self.read("first.0"), self.read("first.1")], ["33 111"] * 2)
+        self.assertEqual([self.read("first.0"), self.read("first.1")], ["33 107"] * 2)
         screen.resize(44, 122)  # the kernel tells the terminal's foreground group
         self.assertEqual(job.process.wait(20), 0)
-        self.assertEqual([self.read("second.0"), self.read("second.1")], ["44 122"] * 2)
+        self.assertEqual([self.read("second.0"), self.read("second.1")], ["44 118"] * 2)
         screen.finish()
 
     def test_a_terminal_that_goes_away_costs_the_output_but_not_the_job(self):

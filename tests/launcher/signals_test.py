@@ -123,6 +123,50 @@ class Signals(LauncherTest):
         self.write("finish", "")
         self.assertEqual(job.finish()[0], 0)
 
+    def test_user_signals_reach_the_program_behind_a_shell(self):
+        program = self.write("handles.py", '''
+import os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: open("usr1." + os.environ["RANK"], "w").close())
+open("ready." + os.environ["RANK"], "w").close()
+while not os.path.exists("finish"):
+    time.sleep(0.01)
+''')
+        # Behind a shell, behind two, and beside a helper that would die of it.
+        job = self.start("-n", "2", *shell(f"sleep 1000 & sh -c 'python3 {program}; exit 7'; kill $!; wait; exit 0"))
+        self.ready()
+        job.signal(signal.SIGUSR1)
+        self.wait_for_files("usr1.0", "usr1.1")
+        self.write("finish", "")
+        status, _, err = job.finish()
+        self.assertEqual((status, "failed" in err), (0, False), err)
+
+    def test_user_signals_do_not_end_ranks_without_a_handler(self):
+        job = self.start("-n", "2", *shell(": > ready.$RANK; while [ ! -e finish ]; do sleep 0.01; done"))
+        self.ready()
+        job.signal(signal.SIGUSR1)
+        self.assertIn(b"was not passed on to rank", self.line_with(job, b"SIGUSR1"))
+        job.signal(signal.SIGUSR1)
+        job.signal(signal.SIGUSR2)
+        self.assertIn(b"SIGUSR2 was not passed on", self.line_with(job, b"SIGUSR"))  # said once of each
+        self.write("finish", "")
+        self.assertEqual(job.finish()[0], 0)
+
+    def test_a_rank_that_waits_for_a_user_signal_gets_it(self):
+        begin = "import os, signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); "
+        ready = "open('ready.' + os.environ['RANK'], 'w').close(); "
+        poll = "\nwhile not signal.sigpending(): time.sleep(0.01)"  # as a signalfd would be read
+        for program in (begin + ready + "signal.sigwait([signal.SIGTERM, signal.SIGUSR1])", begin + ready + poll):
+            for script in ('exec python3 -c "$PROGRAM"', 'python3 -c "$PROGRAM"; exit $?'):
+                job = self.start("-n", "2", *shell(script), environment={"PROGRAM": program})
+                self.ready()
+                job.signal(signal.SIGUSR1)
+                self.assertEqual(job.finish()[0], 0, script)
+                for rank in (0, 1):
+                    os.remove(self.path(f"ready.{rank}"))
+
+    def line_with(self, job, text):
+        return next(line for line in job.process.stderr if text in line)
+
     def test_a_hangup_that_was_ignored_at_start_stays_ignored(self):
         script = ": > ready.$RANK\nwhile [ ! -e finish ]; do sleep 0.01; done"
         job = self.start("-n", "2", *shell(script), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

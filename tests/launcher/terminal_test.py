@@ -4,13 +4,14 @@ import fcntl
 import os
 import pty
 import signal
+import sys
 import termios
 
-from harness import LauncherTest, main, process_state, shell, wait_until
+from harness import DDPRUN, LauncherTest, main, process_state, shell, wait_until
 
 
 class Terminal(LauncherTest):
-    def start_at_terminal(self, *arguments):
+    def start_at_terminal(self, *arguments, **options):
         self.master, slave = pty.openpty()
         self.addCleanup(lambda: os.close(self.master))
 
@@ -18,7 +19,7 @@ class Terminal(LauncherTest):
             os.setsid()
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-        job = self.start(*arguments, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal)
+        job = self.start(*arguments, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal, **options)
         os.close(slave)
         return job
 
@@ -66,6 +67,42 @@ class Terminal(LauncherTest):
             wait_until(lambda: os.path.exists(self.path(f"typed.{rank}")) and self.read(f"typed.{rank}") == "hello\n", "the typed line")
         self.type(b"\x04")
         self.assertEqual(job.finish()[0], 0)
+
+    def test_what_is_typed_arrives_after_fg(self):
+        # The shell: it starts ddprun in the background, reads a line itself, and then gives it the terminal.
+        shell_program = self.write("shell.py", '''
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = subprocess.Popen(sys.argv[1:], preexec_fn=lambda: os.setpgid(0, 0))
+def is_watched():  # the terminal, by ddprun
+    folder = f"/proc/{job.pid}/fdinfo/"
+    return any(text.split()[:2] == ["tfd:", "0"] for name in os.listdir(folder) for text in open(folder + name))
+while not is_watched():
+    time.sleep(0.01)
+print("watched", flush=True)
+while is_watched():  # what is typed is not for ddprun: it looks away
+    time.sleep(0.01)
+print("line", sys.stdin.readline(), flush=True)
+os.tcsetpgrp(0, job.pid)
+status = job.wait()
+os.tcsetpgrp(0, os.getpgrp())
+sys.exit(status)
+''')
+        job = self.start_at_terminal(shell_program, DDPRUN, "-n", "2", *shell(": > ready.$RANK; cat > typed.$RANK"), program=sys.executable)
+        self.wait_for_files("ready.0", "ready.1")
+        self.expect(b"watched")
+        self.type(b"fg\n")
+        self.expect(b"line fg")
+        self.type(b"hello\n")
+        wait_until(lambda: self.read("typed.0") == "hello\n", "the typed line")
+        self.type(b"\x04")
+        self.assertEqual(job.finish()[0], 0)
+
+    def expect(self, text):
+        """Reads from the terminal until it has shown `text`."""
+        shown = b""
+        while text not in shown:
+            shown += os.read(self.master, 1000)
 
     def test_ctrl_z_suspends_everything_and_continuing_resumes_it(self):
         job = self.start_at_terminal("-n", "2", *shell(": > ready.$RANK; exec sleep 1000"))

@@ -3,6 +3,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "launcher/system/temporary_folder.h"
+
 namespace launcher {
 namespace {
 
@@ -17,6 +23,54 @@ TEST(UsableCpus, WhatIsNoQuotaIsNoLimit) {
   for (const char* text : {"", "max 100000", "100000", "0 100000", "-5 100000", "100000 0", "x y", "100000 -1"}) {
     EXPECT_EQ(cpus_from_cpu_max(text), 0) << text;
   }
+}
+
+// Folders as the kernel would show them.
+class Cgroups : public testing::Test {
+ protected:
+  void write(const std::string& file, const std::string& text) {
+    const std::filesystem::path path = folder_.path() + "/" + file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  std::string mount(const std::string& root, const std::string& name, const std::string& type,
+                    const std::string& options) const {
+    return "30 23 0:26 " + root + " " + folder_.path() + "/" + name + " rw,nosuid shared:9 - " + type + " cgroup " +
+           options + "\n";
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Cgroups, TheQuotaOfVersion1Counts) {
+  const std::string mounts =
+      mount("/", "memory", "cgroup", "rw,memory") + mount("/", "cpu,cpuacct", "cgroup", "rw,cpu,cpuacct");
+  const std::string groups = "5:memory:/other\n4:cpu,cpuacct:/box/job\n0::/box/job\n";
+  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 0);
+  write("cpu,cpuacct/box/job/cpu.cfs_quota_us", "-1\n");
+  write("cpu,cpuacct/box/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 0);
+  write("cpu,cpuacct/box/cpu.cfs_quota_us", "450000\n");
+  write("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 5);
+  write("cpu,cpuacct/box/job/cpu.cfs_quota_us", "250000\n");
+  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 3);
+}
+
+TEST_F(Cgroups, AContainerSeesItsOwnGroupAsTheRoot) {
+  write("cpu/cpu.cfs_quota_us", "200000\n");
+  write("cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cpus_of_cgroups("4:cpu:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpu")), 2);
+  EXPECT_EQ(cpus_of_cgroups("4:cpuset:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpuset")), 0);
+}
+
+TEST_F(Cgroups, TheSmallestQuotaOfVersion2OnTheWayUpCounts) {
+  const std::string mounts = mount("/", "unified", "cgroup2", "rw");
+  write("unified/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 0);
+  write("unified/a/cpu.max", "300000 100000\n");
+  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 3);
+  write("unified/a/b/cpu.max", "600000 100000\n");
+  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 3);
 }
 
 TEST(UsableCpus, RespectsTheAffinityMask) {

@@ -1,0 +1,51 @@
+#include "launcher/command_line/outranked_variables.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+// Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
+// drop one of those would be to do something that nobody asked for.
+constexpr std::array<std::pair<const char*, const char*>, 11> kRivals = {{
+    {"prefix", "no_prefix"},
+    {"module", "run_path"},
+    {"module", "no_python"},
+    {"run_path", "no_python"},
+    {"output_filename", "redirects"},
+    {"output_filename", "tee"},
+    {"standalone", "nnodes"},
+    {"master_addr", "rdzv_endpoint"},
+    {"master_port", "rdzv_endpoint"},
+    {"join_timeout", "rdzv_conf"},
+    {"bind_to", "numa_binding"},
+}};
+
+bool is_given(const CLI::App& app, const SplitArguments& split, const char* name) {
+  const CLI::Option* option = app.get_option_no_throw(std::string("--") + name);
+  return std::any_of(split.own.begin(), split.own.end(), [&](const std::string& word) {
+    return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
+  });
+}
+
+void ignore_variable(CLI::App& app, const std::string& name) {
+  if (CLI::Option* option = app.get_option_no_throw("--" + name)) option->envname("");
+}
+
+}  // namespace
+
+void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
+  for (const std::string& name : split.emptied) ignore_variable(app, name);
+  for (const auto& [first, second] : kRivals) {
+    const bool has_first = is_given(app, split, first);
+    const bool has_second = is_given(app, split, second);
+    if (has_first && !has_second) ignore_variable(app, second);
+    if (has_second && !has_first) ignore_variable(app, first);
+  }
+}
+
+}  // namespace launcher

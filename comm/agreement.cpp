@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/group_state.h"
+#include "comm/roll_call.h"
 #include "comm/store.h"
 #include "comm/store_keys.h"
 
@@ -114,7 +115,12 @@ void require_equal_lines(const std::string& subject, const std::vector<std::stri
   detail::GroupState& state = group.state();
   const Store store = state.store();
   if (!store || group.size() == 1) return;
-  Comparison(state, store, state.next_comparison()).run(subject, lines);
+  try {
+    Comparison(state, store, state.next_comparison()).run(subject, lines);
+  } catch (const std::exception&) {
+    state.job().roll_call->note_failure();
+    throw;
+  }
 }
 
 }  // namespace ddp

@@ -3,12 +3,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
-#include "comm/absent_ranks.h"
 #include "comm/argument_checks.h"
+#include "comm/failure_cause.h"
 #include "comm/pending.h"
 #include "comm/store.h"
 
@@ -23,15 +22,17 @@ std::string subject(const Call& call, const GroupHandle& group) {
 
 // What has to be equal on all ranks; devices may differ.
 std::string signature(const Call& call) {
-  std::ostringstream text;
-  text << call.operation;
-  if (!call.how.empty()) text << " (" << call.how << ")";
+  std::string text = call.operation;
+  if (!call.how.empty()) text += " (" + call.how + ")";
   if (call.equal_tensors && call.tensors.size() == 1) {
-    text << " of " << call.tensors[0].scalar_type() << " " << call.tensors[0].sizes();
+    text += std::string(" of ") + c10::toString(call.tensors[0].scalar_type()) + " [";
+    const auto sizes = call.tensors[0].sizes();
+    for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+    text += "]";
   } else if (call.equal_tensors && !call.tensors.empty()) {
-    text << " of " << call.tensors.size() << " tensors";
+    text += " of " + std::to_string(call.tensors.size()) + " tensors";
   }
-  return text.str();
+  return text;
 }
 
 [[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {
@@ -42,7 +43,7 @@ std::string signature(const Call& call) {
     text += " " + call.how;
   }
   text += " of a " + subject(call, group) + " failed: " + brief(error);
-  if (call.is_collective) text += absent_ranks(group.state(), number, signature(call));
+  if (call.is_collective) text += failure_cause(group.state(), number);
   throw std::runtime_error(text);
 }
 
@@ -65,6 +66,7 @@ class OneCall final : public PendingCall {
     } catch (const std::exception& error) {
       fail(call_, group_, number_, error);
     }
+    if (call_.is_collective) group_.state().log().end(number_);
     if (after_) after_();
     done_ = true;
   }
@@ -131,7 +133,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
                                    std::function<void()> after, std::optional<std::chrono::milliseconds> wait_limit) {
   GroupState& state = group.state();
   const auto c10d_group = state.group(call.operation);
-  const uint64_t number = call.is_collective ? state.next_operation() : 0;
+  const uint64_t number = call.is_collective ? state.next_operation(signature(call)) : 0;
   const at::NoGradGuard no_grad;
   WorkPtr work;
   try {

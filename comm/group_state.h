@@ -2,13 +2,17 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/backend_map.h"
 #include "comm/c10d_compat.h"
+#include "comm/call_log.h"
 #include "comm/connect_group.h"
+#include "comm/job_links.h"
 #include "comm/rank_info.h"
 
 namespace ddp::detail {
@@ -28,6 +32,9 @@ class GroupState {
     bool in_process = false;                        ///< see GroupPlan
     BackendWrapper wrapper{};                       ///< see GroupPlan
     std::shared_ptr<PairExchange> pair_exchange{};  ///< made by the constructor
+    JobLinks job{};
+    std::string path{};          ///< of the group's keys below the job's group: "" or "subgroup1/"
+    std::vector<int> members{};  ///< the group's ranks in the job; empty: all
   };
 
   explicit GroupState(Parts parts);
@@ -53,10 +60,21 @@ class GroupState {
   std::shared_ptr<PairExchange> pair_exchange() const;
 
   void close();
-  void abort() noexcept;
+  /// Without `announce` the other ranks are told nothing: it was not this rank that gave up.
+  void abort(bool announce = true) noexcept;
 
-  /// Number of the next collective, the same on all ranks since all call the same ones in the same order.
-  uint64_t next_operation() { return operations_.fetch_add(1, std::memory_order_relaxed); }
+  /// The collectives that were called, for next_operation()'s numbers.
+  CallLog& log() { return *log_; }
+  const std::string& path() const { return path_; }
+  /// The group's ranks in the job.
+  const std::vector<int>& members() const { return members_; }
+  const JobLinks& job() const { return job_; }
+  /// From now on no call to the store may take long: something has failed, or this rank leaves.
+  void hurry() const;
+
+  /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
+  /// is what they must have called. With log().end() when it has ended.
+  uint64_t next_operation(std::string signature);
 
   /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
   uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
@@ -70,17 +88,23 @@ class GroupState {
 
  private:
   Parts release();
-  void leave_store_last(const c10::intrusive_ptr<c10d::Store>& store, bool hosts_store) const;
-  void await_all(const c10::intrusive_ptr<c10d::Store>& store, std::string (*key)(int)) const;
+  void announce_exit(c10d::Store& store, const char* how) const;
+  void await_others(c10d::Store& store, const std::vector<std::string (*)(int)>& marks,
+                    std::chrono::milliseconds longest) const;
 
   const RankInfo info_;
   const BackendMap backends_;
   const std::string backend_text_;
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
+  const JobLinks job_;
+  const std::string path_;
+  const std::vector<int> members_;
+  const std::shared_ptr<CallLog> log_ = std::make_shared<CallLog>();
   mutable std::mutex mutex_;
   Parts parts_;
-  std::atomic<uint64_t> operations_{0};
+  std::mutex order_;  // numbers are logged in their order
+  uint64_t operations_ = 0;
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;

@@ -86,7 +86,10 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                   .group = nullptr,
                                   .hosts_store = false,
                                   .in_process = parent.in_process(),
-                                  .wrapper = parent.wrapper()};
+                                  .wrapper = parent.wrapper(),
+                                  .job = parent.job(),
+                                  .path = parent.path() + keys::subgroup(number) + "/"};
+  for (const int rank : ranks) parts.members.push_back(parent.members()[static_cast<size_t>(rank)]);
   try {
     if (own) own->set(keys::present(info.rank), std::string("1"));
     // torch.distributed names groups by a counter; those of a sub-group lie below its keys.

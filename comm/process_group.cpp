@@ -87,7 +87,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
                           .timeout = timeout,
                           .store = store.own,
                           .group = nullptr,
-                          .hosts_store = store.hosted_here};
+                          .hosts_store = store.hosted_here,
+                          .job = store.links};
   try {
     const auto space = c10::make_intrusive<c10d::PrefixStore>(detail::group_prefix(store.generation), store.root);
     parts.group = detail::connect_group({.info = info,

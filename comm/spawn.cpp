@@ -10,6 +10,7 @@
 
 #include "comm/cuda_plugin.h"
 #include "comm/group_state.h"
+#include "comm/roll_call.h"
 #include "comm/spawn_ranks.h"
 #include "comm/store.h"
 #include "comm/store_keys.h"
@@ -65,7 +66,7 @@ class Ranks {
   void enter(int rank, const std::shared_ptr<GroupState>& state) {
     const std::lock_guard lock(mutex_);
     states_[static_cast<size_t>(rank)] = state;
-    if (first_ && aborts_others_) state->abort();
+    if (first_ && aborts_others_) state->abort(/*announce=*/false);
   }
 
   // The failure is noted before connections close, so that a victim of that cannot come first.
@@ -77,7 +78,7 @@ class Ranks {
     }
     for (size_t other = 0; other < states_.size(); ++other) {
       const bool is_concerned = aborts_others_ || other == static_cast<size_t>(rank);
-      if (is_concerned && states_[other]) states_[other]->abort();
+      if (is_concerned && states_[other]) states_[other]->abort(/*announce=*/other == static_cast<size_t>(rank));
     }
   }
 
@@ -130,6 +131,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
           .rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size, .source = "spawn"};
       auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), store);
       own->set(keys::present(rank), std::string("thread"));
+      const auto roll_call = std::make_shared<RollCall>(own, nullptr, rank);
       const auto space = c10::make_intrusive<c10d::PrefixStore>(group_prefix(0), store);
       const auto connection = connect_group({.info = info,
                                              .backends = backends,
@@ -148,7 +150,9 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                                                         .group = connection,
                                                                         .hosts_store = false,
                                                                         .in_process = true,
-                                                                        .wrapper = test_options.wrapper});
+                                                                        .wrapper = test_options.wrapper,
+                                                                        .job = {.store = own,
+                                                                                .roll_call = roll_call}});
       ranks.enter(rank, state);
       body(GroupHandle(state));
       state->close();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/group_state.h"
+#include "comm/roll_call.h"
 #include "comm/store_keys.h"
 
 namespace ddp::detail {
@@ -106,12 +107,20 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   }
   store.hosted_here = !info.agent_store && info.rank == 0;
   store.root = connect(info, store.hosted_here, timeout);
-  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), store.root);
+  // The server is there: this rank has just reached it.
+  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
   take_rank(*space, info);
   store.generation = space->add(keys::generation(info.rank), 1) - 1;
   if (store.hosted_here && store.generation == 0) keep_until_exit(store.root);
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
+  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
+  store.links = {.store = store.own,
+                 .bounded = bounded,
+                 .roll_call = std::make_shared<RollCall>(c10::make_intrusive<c10d::PrefixStore>(prefix, questions),
+                                                         questions, info.rank)};
   return store;
 }
 
@@ -134,7 +143,8 @@ std::string missing_ranks(const JobStore& store, const RankInfo& info) {
     for (int rank = 0; rank < info.world_size; ++rank) {
       // The second key is gloo's address of the rank: ranks that run Python have only that.
       const bool arrived = store.own->check({keys::present(rank)}) ||
-                           store.root->check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
+                           store.links.bounded->check(
+                               {group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
       if (!arrived) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
   } catch (const std::exception&) {

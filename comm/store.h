@@ -6,6 +6,7 @@
 
 #include "comm/backend_map.h"
 #include "comm/c10d_compat.h"
+#include "comm/job_links.h"
 #include "comm/rank_info.h"
 
 namespace ddp::detail {
@@ -13,6 +14,7 @@ namespace ddp::detail {
 struct JobStore {
   c10::intrusive_ptr<c10d::Store> root{};  ///< torch.distributed's keys are made under this one
   c10::intrusive_ptr<c10d::Store> own{};   ///< our own keys of this group; null for a single process
+  JobLinks links{};                        ///< what GroupState needs of it
   bool hosted_here = false;                ///< this process runs the server
   int64_t generation = 0;                  ///< how many groups this process has formed on this store before
 };

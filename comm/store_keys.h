@@ -39,7 +39,10 @@ inline std::string present(int rank) {
 inline std::string connected(int rank) {
   return "connected/" + std::to_string(rank);
 }
-/// Set when the rank has closed its group.
+/// Set when the rank has left its group: kClosed in order, kGaveUp because of an error. Its report follows in the next
+/// lines.
+inline constexpr const char* kClosed = "closed";
+inline constexpr const char* kGaveUp = "gave up";
 inline std::string exited(int rank) {
   return "exited/" + std::to_string(rank);
 }
@@ -51,9 +54,28 @@ inline std::string agreement() {
 inline std::string gpu(const std::string& uuid) {
   return "gpu/" + uuid;
 }
-/// Set by a rank whose collective number `operation` failed.
-inline std::string failed(uint64_t operation, int rank) {
-  return "failed/" + std::to_string(operation) + "/" + std::to_string(rank);
+/// Set by a rank when a collective of the group has failed there: its report.
+inline std::string failed(int rank) {
+  return "failed/" + std::to_string(rank);
+}
+/// How many ranks look for the cause of a failure.
+inline std::string investigators() {
+  return "investigators";
+}
+/// What the first of them has found out.
+inline std::string verdict() {
+  return "verdict";
+}
+/// How often this rank has been asked where it is; its n-th question, and its answer to that. Of the job's group, for
+/// all its sub-groups.
+inline std::string questions(int rank) {
+  return "questions/" + std::to_string(rank);
+}
+inline std::string question(int rank, int64_t number) {
+  return "question/" + std::to_string(rank) + "/" + std::to_string(number);
+}
+inline std::string answer(int rank, int64_t number) {
+  return "answer/" + std::to_string(rank) + "/" + std::to_string(number);
 }
 /// What this rank says in comparison number `comparison`; rank -1: how many ranks have done it.
 inline std::string compared(uint64_t comparison, int rank) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/absent_ranks.h"
+#include "comm/failure_cause.h"
 #include "comm/group_state.h"
 #include "comm/pair_exchange.h"
 #include "comm/store.h"
@@ -87,11 +87,11 @@ Watch::Watch(GroupHandle group, std::string what, FailureListener on_failure)
     : group_(std::move(group)),
       what_(std::move(what)),
       on_failure_(std::move(on_failure)),
-      number_(group_.state().next_operation()) {}
+      number_(group_.state().next_operation(what_)) {}
 
 void Watch::fail(const std::exception& error) const {
   const std::string text = who(group_.info()) + ": " + what_ + " (number " + std::to_string(number_) +
-                           ") failed: " + brief(error) + absent_ranks(group_.state(), number_);
+                           ") failed: " + brief(error) + failure_cause(group_.state(), number_);
   if (on_failure_) on_failure_(text);
   throw std::runtime_error(text);
 }
@@ -104,11 +104,16 @@ c10::intrusive_ptr<c10d::Work> Watch::start(const std::function<c10::intrusive_p
     fail(error);
   }
   const auto future = work->getFuture();
-  if (!future->devices().empty()) return work;
+  if (!future->devices().empty()) {
+    group_.state().log().end(number_);  // its end is seen on the device only
+    return work;
+  }
   return c10::make_intrusive<WatchedWork>(future->then(
       [watch = *this](c10::ivalue::Future& done) {
         try {
-          return done.value();
+          c10::IValue value = done.value();
+          watch.group_.state().log().end(watch.number_);
+          return value;
         } catch (const std::exception& error) {
           watch.fail(error);
         }
@@ -129,6 +134,7 @@ c10::intrusive_ptr<c10d::Work> Watch::exchange(const std::shared_ptr<PairExchang
     try {
       try {
         exchange->finish(sum);
+        watch.group_.state().log().end(watch.number_);
       } catch (const std::exception& error) {
         watch.fail(error);
       }

@@ -1,0 +1,115 @@
+#include "comm/blame.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+namespace ddp::detail {
+namespace {
+
+using Kind = RankState::Kind;
+using Ranks = std::vector<int>;
+
+std::string list(const Ranks& ranks) {
+  std::string text = "rank ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string absent(const Ranks& ranks, const std::string& why) {
+  return "; did not take part in it: " + list(ranks) + " (" + why + ")";
+}
+
+const CallRecord* find(const RankReport& report, uint64_t number) {
+  const auto found = std::ranges::find(report.calls, number, &CallRecord::number);
+  return found == report.calls.end() ? nullptr : &*found;
+}
+
+bool has_come_to(const RankReport& report, uint64_t number) {
+  return !report.calls.empty() && report.calls.back().number >= number;
+}
+
+template <typename Predicate>
+Ranks those(const std::vector<RankState>& ranks, Predicate predicate) {
+  Ranks found;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (predicate(ranks[rank])) found.push_back(static_cast<int>(rank));
+  }
+  return found;
+}
+
+Ranks those_that(const std::vector<RankState>& ranks, Kind kind) {
+  return those(ranks, [kind](const RankState& state) { return state.kind == kind; });
+}
+
+// The first place in which ranks have called different things.
+std::string name_different(const std::vector<RankState>& ranks) {
+  std::set<uint64_t> numbers;
+  for (const RankState& state : ranks) {
+    for (const CallRecord& call : state.report.calls) numbers.insert(call.number);
+  }
+  for (const uint64_t number : numbers) {
+    std::map<std::string, Ranks> callers;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const CallRecord* call = find(ranks[rank].report, number);
+      if (call != nullptr) callers[call->signature].push_back(static_cast<int>(rank));
+    }
+    if (callers.size() < 2) continue;
+    const auto most = std::ranges::max_element(callers, {}, [](const auto& entry) { return entry.second.size(); });
+    const size_t all = ranks.size();
+    const bool majority = 2 * most->second.size() > all;
+    std::string text = "; the ranks disagree at number " + std::to_string(number) + ": ";
+    bool first = true;
+    for (const auto& [signature, who] : callers) {
+      if (majority && signature == most->first) continue;
+      text += (first ? "" : ", ") + list(who) + " called " + signature;
+      first = false;
+    }
+    return text + (majority ? ", the others " + most->first : "");
+  }
+  return "";
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+// Those that live, wait in no collective, and have not come to this one: they do something else.
+std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
+  std::string text;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankState& state = ranks[rank];
+    if (state.kind != Kind::kAnswered || has_come_to(state.report, number)) continue;
+    if (std::ranges::any_of(state.report.calls, [](const CallRecord& call) { return !call.ended; })) continue;
+    const std::string last = state.report.calls.empty()
+                                 ? "it has called none yet"
+                                 : "its last was number " + std::to_string(state.report.calls.back().number) + ", " +
+                                       state.report.calls.back().signature;
+    text += absent({static_cast<int>(rank)}, "it lives, but has been outside of every collective of this group for " +
+                                    seconds(state.report.since_last) + "; " + last);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
+  // Wherever they were: ranks that are one collective apart see the same failure.
+  if (const Ranks found = those_that(ranks, Kind::kGaveUp); !found.empty()) {
+    return absent(found, "it gave up before, because of an error of its own");
+  }
+  if (const Ranks found = those_that(ranks, Kind::kSilent); !found.empty()) {
+    return absent(found, "no answer: killed, stopped or cut off");
+  }
+  if (std::string text = name_different(ranks); !text.empty()) return text;
+  const Ranks closed_before = those(ranks, [number](const RankState& state) {
+    return state.kind == Kind::kClosed && !has_come_to(state.report, number);
+  });
+  if (!closed_before.empty()) return absent(closed_before, "it has closed its group");
+  return name_elsewhere(ranks, number);
+}
+
+}  // namespace ddp::detail

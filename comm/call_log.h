@@ -1,0 +1,53 @@
+// What this rank has called in one group, in order: the last collectives, and which of them have ended. No LibTorch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace ddp::detail {
+
+/// One collective of a group. `signature` is what all ranks must have called in the same place: operation, root,
+/// dtype, shape.
+struct CallRecord {
+  uint64_t number = 0;
+  bool ended = false;
+  std::string signature{};
+
+  friend bool operator==(const CallRecord&, const CallRecord&) = default;
+};
+
+/// What a rank says of itself in one group.
+struct RankReport {
+  std::vector<CallRecord> calls{};          ///< the last ones, in order
+  std::chrono::milliseconds since_last{};  ///< since the last begin or end
+
+  friend bool operator==(const RankReport&, const RankReport&) = default;
+};
+
+/// Lines of text, and back. Throws std::invalid_argument for text that is none.
+std::string to_text(const RankReport& report);
+RankReport report_from(const std::string& text);
+
+/// From any thread.
+class CallLog {
+ public:
+  void begin(uint64_t number, std::string signature);
+  void end(uint64_t number);
+  RankReport report() const;
+
+  /// Ranks are compared over so many calls.
+  static constexpr size_t kKept = 64;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  mutable std::mutex mutex_;
+  std::deque<CallRecord> calls_;
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace ddp::detail

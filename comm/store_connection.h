@@ -1,0 +1,69 @@
+// A connection to the job's store that never waits longer than it was told to, whatever the store does: closed, frozen,
+// slow or gone. torch's own client has no limit on most receives. Speaks TCPStore's protocol. No LibTorch here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::detail {
+
+/// The store did not answer within the limit, or the connection broke. The connection is of no use afterwards.
+struct StoreUnreachable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class StoreConnection {
+ public:
+  using Duration = std::chrono::milliseconds;
+
+  /// Connects to a store that is known to run, for example because another client has reached it. Throws
+  /// StoreUnreachable.
+  StoreConnection(std::string host, uint16_t port, Duration limit);
+  ~StoreConnection();
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+
+  // Each throws StoreUnreachable after `limit` at the latest, and std::logic_error never. From any thread.
+  void set(std::string_view key, std::string_view value, Duration limit);
+  std::string get(std::string_view key, Duration limit);
+  std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Duration limit);
+  int64_t add(std::string_view key, int64_t increment, Duration limit);
+  bool check(const std::vector<std::string>& keys, Duration limit);
+  int64_t delete_key(std::string_view key, Duration limit);
+  int64_t number_of_keys(Duration limit);
+
+  enum class Wait { kReady, kTimeout, kInterrupted };
+  /// Waits until all keys exist. After `limit` the store is asked to forget it, for which it has kGrace.
+  Wait wait(const std::vector<std::string>& keys, Duration limit);
+  /// Ends the present and every later wait() at once; from another thread. The connection is of no use afterwards.
+  void interrupt() noexcept;
+
+  static constexpr Duration kGrace{1000};
+
+ private:
+  class Deadline;
+  class Lock;
+
+  void connect(const Deadline& deadline);
+  void request(const std::string& bytes, const Deadline& deadline);
+  void receive(char* out, size_t count, const Deadline& deadline);
+  template <typename Integer>
+  Integer receive_integer(const Deadline& deadline);
+  std::string receive_text(const Deadline& deadline);
+  bool wait_for(short events, const Deadline& deadline, bool interruptible) const;
+  [[noreturn]] void fail(const std::string& why);
+
+  const std::string host_;
+  const uint16_t port_;
+  std::timed_mutex mutex_;
+  int fd_ = -1;
+  int interrupt_fd_ = -1;
+};
+
+}  // namespace ddp::detail

@@ -44,8 +44,8 @@ std::string shown(const std::vector<std::string>& lines, size_t index) {
 // One comparison as one rank sees it.
 class Comparison {
  public:
-  Comparison(const detail::GroupState& state, Store store, uint64_t number)
-      : state_(state), store_(std::move(store)), number_(number) {
+  Comparison(const detail::GroupState& state, Store store, uint64_t number, std::chrono::milliseconds timeout)
+      : state_(state), store_(std::move(store)), number_(number), timeout_(timeout) {
     for (int rank = 0; rank < state_.info().world_size; ++rank) {
       if (store_->check({keys::present(rank)})) ranks_.push_back(rank);
     }
@@ -78,7 +78,7 @@ class Comparison {
   std::string read_digest(int rank) {
     const std::string key = digest_key(rank);
     try {
-      store_->wait({key}, state_.timeout());
+      store_->wait({key}, timeout_);
       return text_of(key);
     } catch (const std::exception& error) {
       throw std::runtime_error(who(state_.info()) + ": waited for rank " + std::to_string(rank) +
@@ -106,17 +106,19 @@ class Comparison {
   const detail::GroupState& state_;
   Store store_;
   uint64_t number_;
+  std::chrono::milliseconds timeout_;
   std::vector<int> ranks_;  // those that run this library
 };
 
 }  // namespace
 
-void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group) {
+void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
+                         std::optional<std::chrono::milliseconds> timeout) {
   detail::GroupState& state = group.state();
   const Store store = state.store();
   if (!store || group.size() == 1) return;
   try {
-    Comparison(state, store, state.next_comparison()).run(subject, lines);
+    Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
   } catch (const std::exception&) {
     state.job().roll_call->note_failure();
     throw;

@@ -1,6 +1,8 @@
 // Checks that all ranks of a group describe something in the same words, before collectives would hang or mix up data.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,9 @@ namespace ddp {
 /// Compares `lines` over the ranks, through the store: no collective, so ranks that run Python need not take part and
 /// are left out. Every other rank of the group must call it, in the same order as other comparisons. When ranks differ,
 /// throws std::runtime_error on every rank, with the first difference and whose it is: "`subject` differ; the first
-/// difference: rank 0 has …, rank 2 has …". Throws as well, naming them, when ranks don't come within the group's
-/// timeout.
-void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group);
+/// difference: rank 0 has …, rank 2 has …". Throws as well, naming them, when ranks don't come within `timeout`,
+/// by default the group's.
+void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
+                         std::optional<std::chrono::milliseconds> timeout = {});
 
 }  // namespace ddp

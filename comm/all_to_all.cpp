@@ -10,6 +10,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/collective_call.h"
+#include "comm/real_view.h"
 #include "comm/tensor_shape.h"
 
 namespace ddp {
@@ -25,7 +26,9 @@ Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Coun
   return detail::start(
       {.operation = "all_to_all", .tensors = {input}, .equal_tensors = equal}, group,
       [&](c10d::ProcessGroup& c10d) {
-        return c10d.alltoall_base(output, input, output_counts, input_counts, settings);
+        at::Tensor received = detail::real_view(output);
+        at::Tensor sent = detail::real_view(input);
+        return c10d.alltoall_base(received, sent, output_counts, input_counts, settings);
       },
       [output] {});  // kept until the end
 }

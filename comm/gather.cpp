@@ -8,6 +8,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/collective_call.h"
+#include "comm/real_view.h"
 #include "comm/tensor_packing.h"
 #include "comm/tensor_shape.h"
 
@@ -37,8 +38,8 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
   at::Tensor output = one_row_per_rank(tensor, group.size());
   if (output.numel() == 0) return {detail::all_of({}), output};
   // Backends take both as flat lists of the group's size times the input.
-  at::Tensor flat_input = tensor.detach().view({-1});
-  at::Tensor flat_output = output.view({-1});
+  at::Tensor flat_input = detail::real_view(tensor).view({-1});
+  at::Tensor flat_output = detail::real_view(output).view({-1});
   const auto settings = call_options<c10d::AllgatherOptions>(options, async);
   auto started = start({.operation = "all_gather", .tensors = {tensor}}, group, [&](c10d::ProcessGroup& c10d) {
     return c10d._allgather_base(flat_output, flat_input, settings);
@@ -76,9 +77,9 @@ std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, 
   std::vector<std::vector<at::Tensor>> outputs;
   if (group.rank() == root) {
     output = one_row_per_rank(tensor, group.size());
-    outputs.push_back(rows_of(output));
+    outputs.push_back(rows_of(detail::real_view(output)));
   }
-  std::vector<at::Tensor> inputs{tensor.detach()};
+  std::vector<at::Tensor> inputs{detail::real_view(tensor)};
   auto settings = call_options<c10d::GatherOptions>(options, async);
   settings.rootRank = root;
   auto started = start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}}, group,
@@ -108,9 +109,9 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
   std::vector<std::vector<at::Tensor>> inputs;
   if (group.rank() == root) {
     check_parts(tensor, parts, group);
-    inputs.push_back(parts);
+    inputs.push_back(detail::real_views(parts));
   }
-  std::vector<at::Tensor> outputs{tensor.detach()};
+  std::vector<at::Tensor> outputs{detail::real_view(tensor)};
   auto settings = call_options<c10d::ScatterOptions>(options, async);
   settings.rootRank = root;
   return start(

@@ -25,11 +25,13 @@ GradientAliases::GradientAliases(std::vector<at::Tensor> parameters)
     : parameters_(std::move(parameters)), aliases_(parameters_.size()) {}
 
 void GradientAliases::replace_views() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].mutable_grad();
-    if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
-      gradient = alias_of(gradient, aliases_[i]);
-    }
+  for (size_t i = 0; i < parameters_.size(); ++i) replace_view(i);
+}
+
+void GradientAliases::replace_view(size_t parameter) {
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
+    gradient = alias_of(gradient, aliases_[parameter]);
   }
 }
 

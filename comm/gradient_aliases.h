@@ -15,6 +15,8 @@ class GradientAliases {
   /// Replaces each gradient that is a view by a tensor on the same memory that is none; the same one from step to step
   /// while the bucket stays the same.
   void replace_views();
+  /// The same for one parameter.
+  void replace_view(size_t parameter);
   /// Lets go of the buckets' memory.
   void forget();
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/agreement.h"
 #include "comm/argument_checks.h"
 #include "comm/connect_group.h"
 #include "comm/group_state.h"
@@ -30,20 +31,15 @@ void check_ranks(std::vector<int>& ranks, const GroupHandle& group) {
   if (twice != ranks.end()) detail::refuse(group, "new_group", "rank " + std::to_string(*twice) + " is listed twice");
 }
 
-// The keys of the new group in our own part of the store; null where there is no store. The first rank to come writes
-// down what it wants, the others compare.
-Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ranks, const BackendMap& backends) {
+// The keys of the new group in our own part of the store; null where there is no store. All ranks compare what they
+// want before any of them connects, so that none waits for one that has refused.
+Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ranks, const BackendMap& backends,
+            std::chrono::milliseconds timeout) {
   const Store parent = group.state().store();
   if (!parent) return nullptr;
-  Store own = c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
-  const std::string wanted = "ranks " + text_of(ranks) + ", backend " + backends.text();
-  const std::string agreed = detail::set_once(*own, keys::agreement(), wanted);
-  if (agreed != wanted) {
-    throw std::runtime_error(who(group.info()) + ": new_group (number " + std::to_string(number) +
-                             "): the ranks disagree: this one wants " + wanted + ", the first one to arrive " + agreed +
-                             ". Every rank must make the same groups in the same order.");
-  }
-  return own;
+  require_equal_lines("the groups of new_group (number " + std::to_string(number) + ")",
+                      {"ranks " + text_of(ranks) + ", backend " + backends.text()}, group, timeout);
+  return c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
 }
 
 std::string absent_members(const Store& own, const std::vector<int>& ranks) {
@@ -69,7 +65,8 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                    "backend 'nccl' needs a group that has a GPU per rank, not '" + group.backend() + "'");
   }
   const int64_t number = parent.next_subgroup();
-  const Store own = agree(group, number, ranks, backends);
+  const auto timeout = options.timeout.value_or(parent.timeout());
+  const Store own = agree(group, number, ranks, backends, timeout);
   const auto position = std::find(ranks.begin(), ranks.end(), group.rank());
   if (position == ranks.end()) return std::nullopt;
 
@@ -77,7 +74,6 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
   info.rank = static_cast<int>(position - ranks.begin());
   info.world_size = static_cast<int>(ranks.size());
   info.parent = who(group.info());
-  const auto timeout = options.timeout.value_or(parent.timeout());
   detail::GroupState::Parts parts{.info = info,
                                   .backends = backends,
                                   .device = group.device(),

@@ -69,6 +69,8 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
         failure_(std::make_shared<detail::FailureNote>()) {
     if (options_.tune_bucket_cap) tuner_.emplace(total_bytes());
     engine_ = detail::make_engine(parameters_, names_, engine_group(), options_);
+    // Gradients of before, if there are any, are now views of its buckets.
+    if (options_.gradient_as_bucket_view) aliases_.replace_views();
     logger_ = std::make_shared<c10d::Logger>(engine_);
     engine_->set_logger(logger_);
     logger_->set_construction_data_and_log(options_.module_name, {}, -1, options_.broadcast_buffers,
@@ -91,10 +93,10 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
 
   // After construction, since the hooks need a weak reference to this.
   void add_hooks() {
-    std::function<void()> after_accumulate;
+    std::function<void(size_t)> after_accumulate;
     if (options_.gradient_as_bucket_view || tuner_) {
-      after_accumulate = [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->queue_end_of_backward();
+      after_accumulate = [weak = weak_from_this()](size_t parameter) {
+        if (const auto self = weak.lock()) self->after_accumulate(parameter);
       };
     }
     mark_ = std::make_unique<WrapMark>(parameters_, std::move(after_accumulate));
@@ -294,9 +296,15 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     if (options_.gradient_as_bucket_view) aliases_.replace_views();
   }
 
-  // The Reducer's bucket views are autograd views, which optimizer.zero_grad() refuses to detach, so they are replaced
-  // after each backward. That has to follow the Reducer's own final callback, which is queued late in backward: a
-  // callback that is queued from a callback runs after all earlier ones.
+  // The Reducer's bucket views are autograd views, which optimizer.zero_grad() refuses to detach. They are replaced one
+  // by one, since the end of a backward that throws is never reached, and once more at the end: the Reducer's final
+  // callback gives views to parameters that only other ranks have used.
+  void after_accumulate(size_t parameter) {
+    if (options_.gradient_as_bucket_view) aliases_.replace_view(parameter);
+    queue_end_of_backward();
+  }
+
+  // That callback is queued late in backward: a callback that is queued from a callback runs after all earlier ones.
   void queue_end_of_backward() {
     if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
     auto& engine = torch::autograd::Engine::get_default_engine();

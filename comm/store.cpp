@@ -107,15 +107,18 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   }
   store.hosted_here = !info.agent_store && info.rank == 0;
   store.root = connect(info, store.hosted_here, timeout);
-  // The server is there: this rank has just reached it.
-  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  // The server is there: this rank has just reached it. A short timeout of the group is meant for peers, and a busy
+  // machine may be slower.
+  constexpr auto kLeastLimit = std::chrono::milliseconds(30000);
+  const auto limit = std::max(timeout, kLeastLimit);
+  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, limit);
   const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
   take_rank(*space, info);
   store.generation = space->add(keys::generation(info.rank), 1) - 1;
   if (store.hosted_here && store.generation == 0) keep_until_exit(store.root);
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
-  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, limit);
   const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
   store.links = {.store = store.own,
                  .bounded = bounded,

@@ -15,27 +15,32 @@ namespace {
 
 class MarkHook final : public torch::autograd::FunctionPostHook {
  public:
-  MarkHook(MarkKind kind, std::shared_ptr<const std::function<void()>> callback)
-      : kind_(kind), callback_(std::move(callback)) {}
+  using Callback = std::function<void(size_t parameter)>;
+
+  MarkHook(MarkKind kind, size_t parameter, std::shared_ptr<const Callback> callback)
+      : kind_(kind), parameter_(parameter), callback_(std::move(callback)) {}
   MarkKind kind() const { return kind_; }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
-    if (*callback_) (*callback_)();
+    if (*callback_) (*callback_)(parameter_);
     return outputs;
   }
 
  private:
   MarkKind kind_;
-  std::shared_ptr<const std::function<void()>> callback_;
+  size_t parameter_;
+  std::shared_ptr<const Callback> callback_;
 };
 
 }  // namespace
 
-WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate, MarkKind kind) {
-  const auto callback = std::make_shared<const std::function<void()>>(std::move(after_accumulate));
+WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void(size_t parameter)> after_accumulate,
+                   MarkKind kind) {
+  const auto callback = std::make_shared<const MarkHook::Callback>(std::move(after_accumulate));
   hooks_.reserve(parameters.size());
-  for (const at::Tensor& parameter : parameters)
-    hooks_.emplace_back(parameter, std::make_unique<MarkHook>(kind, callback));
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    hooks_.emplace_back(parameters[i], std::make_unique<MarkHook>(kind, i, callback));
+  }
 }
 
 void WrapMark::keep() {

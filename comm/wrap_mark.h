@@ -24,8 +24,9 @@ enum class MarkKind { kDistributedDataParallel, kMixedPrecision };
 class WrapMark {
  public:
   /// `parameters` are leaves that require gradients. `after_accumulate`, if any, is called in the backward thread each
-  /// time the gradient of one of them was accumulated.
-  explicit WrapMark(const std::vector<at::Tensor>& parameters, std::function<void()> after_accumulate = nullptr,
+  /// time the gradient of one of them was accumulated, with its index.
+  explicit WrapMark(const std::vector<at::Tensor>& parameters,
+                    std::function<void(size_t parameter)> after_accumulate = nullptr,
                     MarkKind kind = MarkKind::kDistributedDataParallel);
   /// GradientHook::keep() for each parameter: without it, a gradient would not be reduced after torch::load(). A node
   /// that is restored brings back all its hooks, c10d::Reducer's among them.

@@ -46,6 +46,12 @@ std::string describe(const char* kind, const NamedTensor& item) {
   return text.str();
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
 std::string switch_line(const char* name, bool value) {
   return std::string("option ") + name + " = " + (value ? "true" : "false");
 }
@@ -134,7 +140,10 @@ void DdpCore::compare_with_other_ranks() const {
       switch_line("find_unused_parameters", options_.find_unused_parameters),
       switch_line("static_graph", options_.static_graph),
       switch_line("broadcast_buffers", options_.broadcast_buffers),
-      switch_line("skip_all_reduce_unused_params", options_.skip_all_reduce_unused_params)};
+      switch_line("skip_all_reduce_unused_params", options_.skip_all_reduce_unused_params),
+      switch_line("comm_hook", static_cast<bool>(options_.comm_hook)),
+      "option bucket_ends = " + joined(options_.bucket_ends),
+      "option delayed = " + joined(options_.delayed.names) + " with " + options_.delayed.trigger};
   for (const NamedTensor& parameter : parameters_.all()) lines.push_back(describe("parameter", parameter));
   if (options_.broadcast_buffers) {
     for (const NamedTensor& buffer : parameters_.buffers()) lines.push_back(describe("buffer", buffer));
@@ -261,7 +270,11 @@ void DdpCore::sync_buffers() {
   // Collected anew each time: modules may replace their buffers.
   const std::vector<NamedTensor> buffers = parameters_.buffers();
   if (buffers.empty()) return;
-  broadcast_coalesced(tensors_of(buffers), join_enabled() ? common_rank(true) : 0, group_);
+  // Without autograd's version counter: a backward may still be to come that has saved them, and their new values are
+  // what it shall see, as after batch norm's own update.
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& buffer : buffers) values.push_back(buffer.tensor.variable_data());
+  broadcast_coalesced(values, join_enabled() ? common_rank(true) : 0, group_);
 }
 
 int DdpCore::common_rank(bool is_candidate) const {

@@ -93,9 +93,9 @@ class DistributedDataParallelImpl : public torch::nn::Module {
 
   /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
   /// do.
-  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/) override { refuse_to_move(); }
-  void to(torch::Dtype /*dtype*/, bool /*non_blocking*/) override { refuse_to_move(); }
-  void to(torch::Device /*device*/, bool /*non_blocking*/) override { refuse_to_move(); }
+  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+  void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+  void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
 
  private:
   Holder module_;

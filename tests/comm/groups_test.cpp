@@ -82,8 +82,9 @@ TEST(SubGroup, ListsThatDifferAreNamedWithBothSides) {
     const std::lock_guard lock(mutex);
     messages += message;
   });
-  EXPECT_THAT(messages, AllOf(HasSubstr("new_group (number 1): the ranks disagree"), HasSubstr("ranks (0)"),
-                              HasSubstr("ranks (1)")));
+  EXPECT_THAT(messages, AllOf(HasSubstr("rank 0 of 2: the groups of new_group (number 1) differ"),
+                              HasSubstr("rank 1 of 2: the groups of new_group (number 1) differ"),
+                              HasSubstr("ranks (0)"), HasSubstr("ranks (1)")));
 }
 
 TEST(SubGroup, RefusesListsThatMakeNoSense) {
@@ -114,7 +115,7 @@ TEST(SubGroup, AMemberThatDoesNotComeIsNamedAtTheTimeout) {
     EXPECT_THAT(error_of<std::runtime_error>([&] {
                   new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(300)});
                 }),
-                AllOf(HasSubstr("could not connect ranks (0, 1)"), HasSubstr("never arrived: rank 1")));
+                HasSubstr("rank 0 of 2: waited for rank 1, which did not come to the same point"));
     failed = true;
   });
 }

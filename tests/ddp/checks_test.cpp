@@ -1,4 +1,8 @@
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/sgd.h>
+
 #include <limits>
+#include <mutex>
 #include <stdexcept>
 
 #include "comm/agreement.h"
@@ -200,6 +204,103 @@ TEST(Checks, a_gradient_that_is_not_finite_is_named_before_it_spreads) {
                           HasSubstr("an earlier backward failed, so the ranks' gradients differ"));
             },
             {.timeout = std::chrono::seconds(2)});
+}
+
+TEST(Checks, gradients_of_before_wrapping_can_be_zeroed_in_both_ways) {
+  run_ranks(2, [](const GroupHandle& group) {
+    for (const bool set_to_none : {false, true}) {
+      auto net = make<TwoLayers>(1);
+      net(numbers({2, 6}, 0)).sum().backward();
+      DistributedDataParallel<TwoLayers> model(net, group);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      EXPECT_EQ(message_of([&] { optimizer.zero_grad(set_to_none); }), "") << "after wrapping";
+      model(numbers({2, 6}, group.rank())).sum().backward();
+      EXPECT_EQ(message_of([&] { optimizer.zero_grad(set_to_none); }), "") << "after a backward";
+    }
+  });
+}
+
+TEST(Checks, a_model_that_is_wrapped_again_after_unfreezing_keeps_its_gradients) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    net->second->weight.set_requires_grad(false);
+    {
+      DistributedDataParallel<TwoLayers> model(net, group);
+      model(numbers({2, 6}, group.rank())).sum().backward();
+    }
+    const torch::Tensor before = net->first->weight.grad().clone();
+    net->second->weight.set_requires_grad(true);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    expect_equal(net->first->weight.grad(), before);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    EXPECT_EQ(message_of([&] { optimizer.zero_grad(false); }), "");
+  });
+}
+
+TEST(Checks, gradients_can_be_zeroed_after_a_backward_in_which_a_hook_threw) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int step = 0; step < 2; ++step) model(numbers({2, 6}, group.rank())).sum().backward();
+    // The gradients of the second layer are there when the first layer's come.
+    net->first->weight.register_hook([](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("no"); });
+    EXPECT_THAT(message_of([&] { model(numbers({2, 6}, group.rank())).sum().backward(); }), HasSubstr("no"));
+    EXPECT_EQ(message_of([&] { optimizer.zero_grad(false); }), "");
+    EXPECT_EQ(message_of([&] { optimizer.zero_grad(true); }), "");
+  });
+}
+
+TEST(Checks, moving_a_wrapped_model_is_refused_in_every_spelling) {
+  run_ranks(1, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    for (const auto& move : std::vector<std::function<void()>>{
+             [&] { model->to(torch::kCUDA); }, [&] { model->to(torch::kDouble); },
+             [&] { model->to(torch::kCPU, torch::kDouble); }, [&] { model->to(torch::kCPU, /*non_blocking=*/true); }}) {
+      EXPECT_THAT(message_of(move), HasSubstr("DistributedDataParallel"));
+    }
+  });
+}
+
+struct NormedImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return norm(linear(x)); }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(6, 4));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
+};
+TORCH_MODULE(Normed);
+
+TEST(Checks, two_forwards_may_precede_one_backward_with_batch_norm) {
+  run_ranks(2, [](const GroupHandle& group) {
+    auto net = make<Normed>(1);
+    DistributedDataParallel<Normed> model(net, group);
+    EXPECT_EQ(message_of([&] {
+                const auto first = model(numbers({3, 6}, group.rank()));
+                const auto second = model(numbers({3, 6}, 10 + group.rank()));
+                (first.square().sum() + second.square().sum()).backward();
+              }),
+              "");
+    EXPECT_TRUE(net->linear->weight.grad().defined());
+  });
+}
+
+TEST(Checks, settings_that_change_what_is_sent_are_compared) {
+  const auto refusal = [](const DdpOptions& on_rank_1) {
+    std::string message;
+    std::mutex mutex;
+    run_ranks(2, [&](const GroupHandle& group) {
+      auto net = make<TwoLayers>(1);
+      const std::string text = message_of(
+          [&] { DistributedDataParallel<TwoLayers>(net, group, group.rank() == 0 ? DdpOptions{} : on_rank_1); });
+      const std::lock_guard lock(mutex);
+      message += text;
+    });
+    return message;
+  };
+  EXPECT_THAT(refusal({.comm_hook = [](GradientBucket&) -> TensorFuture { return {}; }}), HasSubstr("comm_hook"));
+  EXPECT_THAT(refusal({.bucket_ends = {"second.weight"}}), HasSubstr("bucket_ends = second.weight"));
+  EXPECT_THAT(refusal({.delayed = {.names = {"second.weight"}, .trigger = "first.weight"}}),
+              HasSubstr("delayed = second.weight with first.weight"));
 }
 
 TEST(Agreement, passes_equal_lines_again_and_again_and_leaves_nothing_in_the_way) {

@@ -70,7 +70,7 @@ at::Tensor copy_pt(const pt::TensorEntry& entry, std::string_view bytes, const a
 }
 
 // A tensor in the file's mapped memory where that has its values as they are.
-at::Tensor view_pt(const pt::PtFile& file, const pt::TensorEntry& entry, pt::CopyAllowance& allowance) {
+at::Tensor view_entry(const pt::PtFile& file, const pt::TensorEntry& entry, pt::CopyAllowance& allowance) {
   const auto* dtype = std::find_if(kPythonNames.begin(), kPythonNames.end(),
                                    [&](const auto& each) { return entry.dtype == each.second; });
   if (dtype == kPythonNames.end()) throw OddTensor("a tensor of the dtype torch." + entry.dtype);
@@ -161,7 +161,7 @@ class PtTensors {
 at::Tensor view_pt(const pt::PtFile& file, const std::string& name, const pt::TensorEntry& entry) {
   pt::CopyAllowance allowance(file.size());
   try {
-    return view_pt(file, entry, allowance);
+    return view_entry(file, entry, allowance);
   } catch (const OddTensor& error) {
     throw std::runtime_error("tensor " + quote_name(name) + " cannot be read: it is " + error.what());
   }
@@ -172,7 +172,7 @@ TensorMap view_pt(const pt::PtFile& file, const pt::StateDict& state, std::map<s
   pt::CopyAllowance allowance(file.size());
   for (const auto& [name, entry] : state.tensors) {
     try {
-      tensors.emplace(name, view_pt(file, entry, allowance));
+      tensors.emplace(name, view_entry(file, entry, allowance));
     } catch (const OddTensor& error) {
       skipped.emplace(name, error.what());
     }

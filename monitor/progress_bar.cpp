@@ -100,10 +100,10 @@ void ProgressBar::print(std::string_view line) {
   const bool over_a_bar = is_shown_ && is_terminal_;
   std::string text = over_a_bar ? kClearLine : "";
   text.append(line).append("\n");
+  // The line stands where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a bar
+  // twice.
+  for (ProgressBar* bar = this; over_a_bar && bar != nullptr; bar = bar->outer_) text += bar->drawn(Clock::now());
   write(options_.stream, text);
-  if (!over_a_bar) return;
-  // The line stands where the outermost bar was, so every bar moves down by one.
-  for (ProgressBar* bar = this; bar != nullptr; bar = bar->outer_) bar->draw(Clock::now());
 }
 
 void ProgressBar::close() {
@@ -123,15 +123,18 @@ void ProgressBar::close() {
 }
 
 void ProgressBar::draw(Clock::time_point now) {
+  write(options_.stream, drawn(now));
+}
+
+std::string ProgressBar::drawn(Clock::time_point now) {
   update_rate(now);
   state_.elapsed = now - start_;
   last_draw_ = now;
   if (is_terminal_) {
-    write(options_.stream, below(depth_, std::string("\r").append(format_progress(state_, width())).append("\x1b[K")));
-  } else {
-    last_line_ = line_content();
-    write(options_.stream, format_progress(state_, 0).append("\n"));
+    return below(depth_, std::string("\r").append(format_progress(state_, width())).append("\x1b[K"));
   }
+  last_line_ = line_content();
+  return format_progress(state_, 0).append("\n");
 }
 
 /// What a line tells besides the times.

@@ -78,6 +78,7 @@ class ProgressBar {
 
   void start();
   void draw(Clock::time_point now);
+  std::string drawn(Clock::time_point now);
   bool is_complete() const { return state_.total && state_.done == *state_.total; }
   std::string line_content() const;
   void update_rate(Clock::time_point now);

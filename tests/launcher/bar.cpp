@@ -1,4 +1,4 @@
-// A rank with the library's progress bars: `bar STEPS`. Its first words are that it sees a terminal, or none.
+// A rank with the library's progress bars, on every rank: `bar STEPS`. Its first words are that it sees a terminal, or none.
 #include <unistd.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const int steps = std::atoi(argv[1]);
-  ddp::ProgressBar outer(2, {.description = "epochs", .line_interval = std::chrono::milliseconds(50)});
+  ddp::ProgressBar outer(2, {.description = "epochs", .rank = 0, .line_interval = std::chrono::milliseconds(50)});
   outer.print(::isatty(STDERR_FILENO) == 1 ? "at a terminal" : "no terminal");
   for (int epoch = 0; epoch < 2; ++epoch) {
     ddp::ProgressBar inner(outer, steps, {.description = "steps"});

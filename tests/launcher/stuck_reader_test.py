@@ -78,7 +78,7 @@ class StuckReader(LauncherTest):
         self.assertEqual(self.read("runs.0"), "x\nx\nx\n")
 
     def test_what_is_dropped_is_counted(self):
-        job = self.start_unread("-n", "2", "--grace", "0.5", *shell(FLOOD), error_too=False)
+        job = self.start_unread("-n", "2", "--grace", "0.5", *shell("echo lost; " + FLOOD), error_too=False)
         self.wait_for_files("ready.0", "ready.1")
         job.signal(signal.SIGTERM)
         _, _, err = job.finish()

@@ -349,6 +349,7 @@ int main(int argc, char** argv) try {
     metrics.emplace(options.metrics, group, ddp::MetricsFileOptions{.append = first_epoch > 0});
   }
   Trainer trainer(options, group, train, model, amp, optimizer, recorder);
+  checkpoints.claim();  // another run may be saving there
   if (is_first && !options.resume) {
     if (const auto aside = examples::set_aside_checkpoints(options.checkpoint_dir)) {
       std::printf("a new run: the earlier one's checkpoints are in %s now\n", aside->c_str());

@@ -1,5 +1,6 @@
 """cifar10 from outside: exact numbers over ranks, resume with the same bits, and what it does with bad input."""
 
+import fcntl
 import os
 import re
 import struct
@@ -84,7 +85,8 @@ class Cifar10Test(ExampleTest):
         return [read_bytes(os.path.join(self.checkpoint(epoch, folder), f"{name}.safetensors")) for name in ("model", "optim")]
 
     def saved(self, folder="run"):
-        return sorted(os.listdir(self.path(folder)))
+        """What a run keeps; the lock belongs to whoever saves there."""
+        return sorted(set(os.listdir(self.path(folder))) - {"writer.lock"})
 
 
 class Training(Cifar10Test):
@@ -217,12 +219,21 @@ class Training(Cifar10Test):
         self.train(0, "--epochs", "1")
         self.assertIn("previous-2", os.listdir(self.path("run")))
 
+    def test_a_run_that_is_under_way_is_neither_set_aside_nor_joined(self):
+        self.train(0, "--epochs", "1")
+        before = self.state(0)
+        with open(self.path("run", "writer.lock"), "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.fail_with(2, "one at a time can", *self.arguments("--epochs", "1", "--seed", "5"))
+        self.assertEqual(self.saved(), ["latest", "step-00000001"])
+        self.assertEqual(self.state(0), before)
+
     def test_a_loss_that_is_not_finite_stops_all_ranks_without_a_checkpoint(self):
         result = self.fail_with(2, "the loss is nan at step", *self.arguments("--epochs", "2", "--lr", "1e30"))
         self.assertEqual(result.returncode, 1)
         self.assertIn("try a learning rate below 1e+30", result.stderr)
         self.assertEqual(self.epochs(result.stdout.splitlines()), [])
-        self.assertFalse(os.path.exists(self.path("run")), "nothing of the failed epoch is saved")
+        self.assertEqual(self.saved(), [], "nothing of the failed epoch is saved")
 
     def test_divergence_after_a_good_epoch_keeps_its_checkpoint(self):
         self.train(2, "--epochs", "1")

@@ -12,7 +12,7 @@ import unittest
 DDPRUN = os.environ["DDPRUN"]
 PROGRAM = os.environ["PROGRAM"]
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PET_", "OMPI_", "PMI_", "SLURM_")
-PATIENCE = 60  # seconds
+PATIENCE = 300  # seconds, for hangs
 
 
 class ExampleTest(unittest.TestCase):

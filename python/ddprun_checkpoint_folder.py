@@ -173,6 +173,9 @@ def read_manifest(folder: pathlib.Path, verify=True):
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
     if not good:
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged or of another version")
+    named = _STEP.match(folder.name)
+    if named and int(named.group(1)) != manifest["step"]:
+        raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
     for name, (size, crc) in files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:

@@ -108,6 +108,10 @@ def plain(value):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError(f"the whole number {value} does not fit into 64 bits, so C++ could not read it: save it as text")
+    if isinstance(value, str):
+        value.encode()  # UnicodeEncodeError, a ValueError, for half of a surrogate pair
     return value if isinstance(value, (bool, int, float, str)) else None
 
 

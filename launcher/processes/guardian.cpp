@@ -63,6 +63,7 @@ class Keeper {
   void watch_guardian(int lifeline) {
     loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
       loop_.remove(lifeline);
+      signal_child(SIGCONT);  // it may have been stopped
       loop_.call_at(EventLoop::Clock::now() + kSupervisorPatience, [this] { signal_child(SIGKILL); });
     });
   }
@@ -169,6 +170,12 @@ pid_t fork_or_throw() {
   return child;
 }
 
+// A stopped process could not end what its parent leaves behind. It is the kernel that continues it; the signal is no
+// news to one that runs.
+void go_on_when_parent_ends() {
+  ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+}
+
 void tell(UniqueFd& verdict, bool is_settled) {
   if (is_settled && ::write(verdict.get(), "", 1) < 0) return;  // then whoever reads it sweeps, and finds nothing
 }
@@ -178,11 +185,13 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
                           const std::function<SupervisedEnd(Guarded)>& supervise) {
   // What the supervisor leaves behind when it is killed comes to us.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  go_on_when_parent_ends();
   guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
   Pipe verdict = make_pipe(O_NONBLOCK);
   const pid_t supervisor = fork_or_throw();
   if (supervisor == 0) {
     ::setpgid(0, 0);
+    go_on_when_parent_ends();
     title.restore();
     verdict.reader.reset();
     const SupervisedEnd end = supervise(std::move(guarded));

@@ -347,6 +347,20 @@ class ExchangeTest(unittest.TestCase):
         self.assertEqual((run["step"], run["values"]), (1, {"best": float("-inf"), "n": 2**64 - 1}))
         self.assertEqual((saved.parent / "latest").read_text(), "step-00000001\n")
 
+    def test_values_that_cpp_could_not_read_are_refused_before_anything_is_written(self):
+        good = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, values={"n": -(2**63)})
+        for value in (2**64, -(2**63) - 1, {"deep": [2**70]}, "\ud800"):
+            with self.assertRaises(ValueError, msg=repr(value)):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)}, values={"x": value})
+        self.assertEqual([path.name for path in good.parent.glob("step-*")], [good.name])
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["values"], {"n": -(2**63)})
+
+    def test_folder_under_another_step_s_name_is_not_taken(self):
+        ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)})
+        second = ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
+        second.rename(second.with_name("step-00000009"))
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["step"], 1)
+
     def test_what_was_saved_last_is_the_newest(self):
         folder = self.folder / "run"
         for step, sequence in ((30, 1), (10, 2)):

@@ -1,5 +1,6 @@
 """Nothing that the ranks started is left behind, however the job ends."""
 
+import contextlib
 import os
 import pwd
 import resource
@@ -122,6 +123,19 @@ class Leftovers(LauncherTest):
     def test_after_kill_9_of_any_two_processes_of_ddprun_at_once(self):
         for spared in range(3):
             self.all_killed_of(lambda own, spared=spared: own[:spared] + own[spared + 1:])
+
+    def test_stopped_processes_of_ddprun_go_on_when_the_guardian_is_killed(self):
+        for stopped in (["sweeper", "supervisor"], ["supervisor"], ["sweeper"]):
+            job = self.family("sleep 1000", family=STUBBORN_FAMILY)
+            for pid in [getattr(job, name)() for name in stopped]:
+                os.kill(pid, signal.SIGSTOP)
+            job.signal(signal.SIGKILL)
+            job.process.wait()
+            wait_until(lambda job=job: not job.members(), f"the end of all processes, {stopped} stopped")
+            for name in ("ready", "child", "setsid", "daemon"):
+                for rank in (0, 1):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(self.path(f"{name}.{rank}"))
 
     def test_no_name_kills_all_processes_of_ddprun(self):
         def shows(pid, file, text):

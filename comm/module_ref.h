@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <stdexcept>
 
 namespace torch::nn {
 class Module;
@@ -9,7 +10,8 @@ class Module;
 
 namespace ddp {
 
-/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper.
+/// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper. Throws
+/// std::invalid_argument for an empty holder.
 class ModuleRef {
  public:
   ModuleRef(torch::nn::Module& module) : module_(&module) {}
@@ -17,7 +19,7 @@ class ModuleRef {
   requires requires(Holder& holder) {
     { *holder } -> std::convertible_to<torch::nn::Module&>;
   }
-  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*holder)) {}
+  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*held(holder))) {}
   /// A const holder of LibTorch's gives a const module, but its pointer does not: a const model->module(), for example.
   template <typename Holder>
   requires(
@@ -27,11 +29,19 @@ class ModuleRef {
       requires(Holder & holder) {
         { *holder.ptr() } -> std::convertible_to<torch::nn::Module&>;
       }) ModuleRef(Holder& holder)
-      : module_(&static_cast<torch::nn::Module&>(*holder.ptr())) {}
+      : module_(&static_cast<torch::nn::Module&>(*held(holder).ptr())) {}
 
   torch::nn::Module& get() const { return *module_; }
 
  private:
+  template <typename Holder>
+  static Holder& held(Holder& holder) {
+    if constexpr (requires { static_cast<bool>(holder); }) {
+      if (!static_cast<bool>(holder)) throw std::invalid_argument("expected a module, got an empty holder of one");
+    }
+    return holder;
+  }
+
   torch::nn::Module* module_;
 };
 

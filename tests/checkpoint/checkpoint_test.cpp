@@ -361,5 +361,12 @@ TEST(Checkpoint, TheStateOfOneOptimizerDoesNotFitAnother) {
       HasSubstr("it holds the state of 'SGD', but the optimizer is Adam"));
 }
 
+TEST(ModuleRef, AnEmptyHolderIsRefusedWhereItIsGiven) {
+  torch::nn::Linear empty(nullptr);
+  EXPECT_THROW(ModuleRef{empty}, std::invalid_argument);
+  std::shared_ptr<torch::nn::LinearImpl> nothing;
+  EXPECT_THROW(ModuleRef{nothing}, std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace ddp

@@ -29,7 +29,7 @@ class StoreConnection {
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
-  // Each throws StoreUnreachable after `limit` at the latest, and std::logic_error never. From any thread.
+  // Each throws StoreUnreachable after `limit` at the latest. From any thread.
   void set(std::string_view key, std::string_view value, Duration limit);
   std::string get(std::string_view key, Duration limit);
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Duration limit);

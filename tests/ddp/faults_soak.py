@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -60,8 +61,6 @@ class StoreServer:
 
 
 def free_port():
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -252,8 +251,6 @@ def watch(case, ranks, files, nodes, server):
                 (case.fault == "frozen_store" and "which the launcher hosts, does not answer" in text)
         if innocent:
             problems.append(f"rank {rank} blames {sorted(innocent)}: {text.strip()[-700:]}")
-        elif rank in others and not blamed and os.environ.get("SHOW"):
-            print(f"  [{case}] rank {rank}: {text.strip()[-500:]}")
     late = max(ends.values()) - (since or started)
     if since and late > TIMEOUT_S + MARGIN_S:
         problems.append(f"the last ended {late:.1f} s after the fault")

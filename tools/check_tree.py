@@ -4,12 +4,15 @@
     data folder that .ci/run looks for beside the checkout;
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
   - copies between devices go through comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
-  - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests).
+  - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests);
+  - nothing lies about that nobody meant to commit: no binary files but the examples' data, and no folder at the root that
+    docs/design.md does not list. Of a checkout only what git tracks counts: users have folders of their own.
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
 import pathlib
 import re
+import subprocess
 import sys
 
 NOT_OURS = {".git", "build", "runs", ".cache", "__pycache__", ".ccache", ".vscode", ".idea"}
@@ -19,6 +22,9 @@ OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHAR
 # Those of the others are towards a device, or are waited for.
 UNAWAITED = re.compile(r"non_blocking=\*/\s*(?!false)|\bnon_blocking\((?!false)|\bcopy_\([^;]*, *true\)|\.to\([^,;()]*, *true\)")
 MAY_BE_UNAWAITED = {"comm/device_copy.h", "data/device_transfer.cpp", "checkpoint/host_snapshot.cpp"}
+# A line of the list of folders: four blanks and one or more names with a slash.
+FOLDER_LINE = re.compile(r"^    ((?:\w+/ *)+)", re.MULTILINE)
+BINARY_DATA = ("examples", "data")
 EXCEPTION = (pathlib.PurePath(".ci/run"), f"../{SHARED}data/cifar10")
 
 
@@ -30,6 +36,25 @@ def files(folder: pathlib.Path):
             yield from files(path)
         elif path.is_file():
             yield path
+
+
+def tracked_files(root: pathlib.Path) -> list[pathlib.PurePath]:
+    if (root / ".git").exists():
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
+        if listed.returncode == 0:  # else this is another user's checkout, or there is no git
+            return [pathlib.PurePath(name) for name in listed.stdout.split("\0") if (root / name).is_file()]
+    return [path.relative_to(root) for path in files(root)]
+
+
+def strays(root: pathlib.Path):
+    design = (root / "docs/design.md").read_text()
+    listed = {name for line in FOLDER_LINE.findall(design) for name in re.findall(r"(\w+)/", line)}
+    names = tracked_files(root)
+    for folder in sorted({name.parts[0] for name in names if len(name.parts) > 1 and not name.parts[0].startswith(".")} - listed):
+        yield f"{folder}/: docs/design.md lists no such folder"
+    for name in names:
+        if name.parts[:2] != BINARY_DATA and b"\0" in (root / name).read_bytes()[:8000]:
+            yield f"{name}: a binary file"
 
 
 def is_built(source: pathlib.Path, root: pathlib.Path) -> bool:
@@ -44,6 +69,7 @@ def is_built(source: pathlib.Path, root: pathlib.Path) -> bool:
 
 
 def violations(root: pathlib.Path):
+    yield from strays(root)
     for path in files(root):
         name = path.relative_to(root)
         if path.suffix == ".cu":
@@ -67,7 +93,7 @@ def violations(root: pathlib.Path):
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(violations(root))
-    print("\n".join(found) if found else "no path outside the project, no .cu files, no copy of its own, every source is built")
+    print("\n".join(found) if found else "no path outside the project, no .cu files, no copy of its own, no strays, every source is built")
     return 1 if found else 0
 
 

@@ -1,6 +1,7 @@
-"""Rules that concern every file: who includes whom, no path outside the project, no .cu files. And that the checks work."""
+"""Rules that concern every file: who includes whom, no path outside the project, no strays. And that the checks work."""
 
 import pathlib
+import shutil
 import tempfile
 import unittest
 
@@ -34,7 +35,7 @@ class ChecksFindViolations(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.write("docs/design.md", "# Design\n\n    ddp, checkpoint → comm → LibTorch      launcher → std, POSIX\n")
+        self.write("docs/design.md", "# Design\n\n    ddp/ comm/ checkpoint/    what they are\n    tests/ docs/ scripts/\n\n    ddp, checkpoint → comm → LibTorch      launcher → std, POSIX\n")
 
     def write(self, name: str, text: str):
         file = self.root / name
@@ -83,6 +84,19 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("tests/known_test.cpp", "")
         self.write("tests/forgotten_test.cpp", "")
         self.assert_reports("check_tree.py", "tests/forgotten_test.cpp")
+
+    def test_strays_but_not_a_users_own_folders(self):
+        self.write("--list/events.out", "")
+        self.write("ddp/core.o", "\x7fELF\0")
+        self.write("comm/words.txt", "text")
+        self.assert_reports("check_tree.py", "--list/", "ddp/core.o")
+        if shutil.which("git"):
+            git = ("git", "-C", self.root)
+            support.run(*git, "init", "-q")
+            support.run(*git, "add", "docs", "comm")
+            self.assertEqual(check("check_tree.py", self.root).returncode, 0)
+            support.run(*git, "add", "ddp")
+            self.assert_reports("check_tree.py", "ddp/core.o")
 
 
 support.main()

@@ -1,0 +1,51 @@
+// What a reader of the pages has already when they come to a block of code: a net, a group, data. A block that declares one of these
+// itself means its own. Nothing is defined, since nothing is linked.
+#pragma once
+
+#include <ddp/ddp.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <span>
+#include <vector>
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x);
+};
+TORCH_MODULE(Net);
+
+extern ddp::ProcessGroup group;
+extern Net net;
+extern ddp::DistributedDataParallel<Net> model;
+extern torch::Tensor x, y, loss, batch_loss, statistics, weight;
+extern ddp::Cifar10 dataset, test;
+extern std::filesystem::path dir, root;
+extern ddp::Normalization normalization;
+extern ddp::optim::SGD optimizer;
+extern ddp::DistributedSampler sampler;
+extern ddp::DeviceLoader<ddp::Cifar10> loader;
+extern ddp::GradScaler scaler;
+extern ddp::CheckpointManager checkpoints;
+extern int64_t step, steps, epoch;
+extern bool resumed;
+int train();
+void train_one_step();
+double train_on(const ddp::Batch& batch);
+double train_on(const torch::Tensor& data, const torch::Tensor& target);
+
+// What a page's earlier blocks made, and where it speaks of numbers or functions, under names that are tensors elsewhere.
+namespace amp_page {
+extern ddp::amp::Amp amp;
+}
+namespace checkpoints_page {
+extern double loss;
+}
+namespace monitor_page {
+extern double loss, accuracy;
+extern torch::Tensor batch;
+}
+namespace optim_page {
+extern torch::nn::CrossEntropyLoss loss;
+}

@@ -280,6 +280,8 @@ sys.exit(status)
         self.begin(80)
         self.step("['a\\tb \\x1b[31mred\\x1b[0m\\r\\n', 'no end']", r1="[]")
         self.step("[]", r1="['mine\\n']")
+        # A ddprun that gets no time reads to rank 0's end before it sees rank 1's line.
+        wait_until(lambda: "[1] mine" in self.terminal.text(), "rank 1's line", patience=20)
         self.assertEqual(self.finish(), 0)
         self.assertEqual(self.terminal.text()[-1], "[0] no end")
 

@@ -18,9 +18,9 @@ int require_rank(const std::string& what, std::optional<int> rank, const std::st
 
 namespace detail {
 
-void refuse_second(const std::string& what, const char* option, int given, int of_group) {
-  throw std::invalid_argument(job_prefix(job_of_this_thread()) + what + ": `" + option + " = " + std::to_string(given) +
-                              "` contradicts the group, which says " + std::to_string(of_group) + "; leave it out");
+void refuse_second_rank(const std::string& what, int given) {
+  throw std::invalid_argument(job_prefix(job_of_this_thread()) + what + ": `.rank = " + std::to_string(given) +
+                              "` beside the group, which says it on every rank; leave one of them out");
 }
 
 }  // namespace detail

@@ -11,7 +11,8 @@
 namespace ddp {
 
 /// Options with the group's rank as their `.rank`. `what` begins an error. Throws std::invalid_argument when they have
-/// another one already.
+/// one already, be it the same: a number in the program is right on one rank and wrong on the others, which would wait
+/// for the one that throws.
 template <typename Options, RankedGroup Group>
 Options with_rank(const std::string& what, Options options, const Group& group);
 
@@ -23,14 +24,13 @@ int require_rank(const std::string& what, std::optional<int> rank, const std::st
                  const std::string& spelling);
 
 namespace detail {
-[[noreturn]] void refuse_second(const std::string& what, const char* option, int given, int of_group);
+[[noreturn]] void refuse_second_rank(const std::string& what, int given);
 }  // namespace detail
 
 template <typename Options, RankedGroup Group>
 Options with_rank(const std::string& what, Options options, const Group& group) {
-  const int rank = group.rank();
-  if (options.rank && *options.rank != rank) detail::refuse_second(what, ".rank", *options.rank, rank);
-  options.rank = rank;
+  if (options.rank) detail::refuse_second_rank(what, *options.rank);
+  options.rank = group.rank();
   return options;
 }
 

@@ -34,7 +34,7 @@ class DistributedSampler : public EpochSampler {
   explicit DistributedSampler(int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
   /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument when the options name another rank.
+  /// std::invalid_argument on every rank when the options name a rank too.
   template <RankedGroup Group>
   DistributedSampler(int64_t dataset_size, const Group& group, const DistributedSamplerOptions& options = {})
       : DistributedSampler(dataset_size, with_replica("DistributedSampler", options, group)) {}

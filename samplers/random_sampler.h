@@ -29,7 +29,7 @@ class RandomSampler : public EpochSampler {
   explicit RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options = {});
 
   /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument when the options name another rank.
+  /// std::invalid_argument on every rank when the options name a rank too.
   template <RankedGroup Group>
   RandomSampler(int64_t dataset_size, const Group& group, const RandomSamplerOptions& options = {})
       : RandomSampler(dataset_size, with_replica("RandomSampler", options, group)) {}

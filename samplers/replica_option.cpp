@@ -30,4 +30,10 @@ Replica require_replica(const std::string& sampler, std::optional<int> num_repli
   return {.num_replicas = num_replicas.value_or(1), .rank = rank.value_or(0)};
 }
 
+void detail::refuse_second_size(const std::string& sampler, int given, int of_group) {
+  throw std::invalid_argument(job_prefix(job_of_this_thread()) + sampler +
+                              ": `.num_replicas = " + std::to_string(given) + "` contradicts the group, which says " +
+                              std::to_string(of_group) + "; leave it out");
+}
+
 }  // namespace ddp

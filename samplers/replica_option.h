@@ -22,13 +22,18 @@ struct Replica {
 /// within num_replicas is check_replica()'s business.
 Replica require_replica(const std::string& sampler, std::optional<int> num_replicas, std::optional<int> rank);
 
-/// Options with the group's rank and size. Throws std::invalid_argument when they have others already.
+namespace detail {
+[[noreturn]] void refuse_second_size(const std::string& sampler, int given, int of_group);
+}  // namespace detail
+
+/// Options with the group's rank and size. Throws std::invalid_argument when they have a rank already, see with_rank(),
+/// or another size.
 template <typename Options, RankedGroup Group>
 Options with_replica(const std::string& sampler, Options options, const Group& group) {
   options = with_rank(sampler, options, group);
   const int size = group.size();
   if (options.num_replicas && *options.num_replicas != size) {
-    detail::refuse_second(sampler, ".num_replicas", *options.num_replicas, size);
+    detail::refuse_second_size(sampler, *options.num_replicas, size);
   }
   options.num_replicas = size;
   return options;

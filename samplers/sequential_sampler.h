@@ -27,7 +27,7 @@ class SequentialSampler : public EpochSampler {
   explicit SequentialSampler(int64_t dataset_size, const SequentialSamplerOptions& options = {});
 
   /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument when the options name another rank.
+  /// std::invalid_argument on every rank when the options name a rank too.
   template <RankedGroup Group>
   SequentialSampler(int64_t dataset_size, const Group& group, const SequentialSamplerOptions& options = {})
       : SequentialSampler(dataset_size, with_replica("SequentialSampler", options, group)) {}

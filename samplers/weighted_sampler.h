@@ -31,7 +31,7 @@ class WeightedSampler : public EpochSampler {
   explicit WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options = {});
 
   /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
-  /// std::invalid_argument when the options name another rank.
+  /// std::invalid_argument on every rank when the options name a rank too.
   template <RankedGroup Group>
   WeightedSampler(const std::vector<double>& weights, const Group& group, const WeightedSamplerOptions& options = {})
       : WeightedSampler(weights, with_replica("WeightedSampler", options, group)) {}

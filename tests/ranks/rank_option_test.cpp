@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 
 #include "ranks/job.h"
 
@@ -33,14 +34,25 @@ int rank_of(std::optional<int> rank) {
   return require_rank("Thing", rank, "write x", "Thing(path, group)");
 }
 
-TEST(RankOption, comes_from_the_group_and_must_not_contradict_it) {
+struct GroupOfOne {
+  int rank() const { return 0; }
+  int size() const { return 1; }
+};
+
+TEST(RankOption, comes_from_the_group) {
   const Options options = with_rank("Thing", Options{.other = 5}, Group());
   EXPECT_EQ(options.rank, 1);
   EXPECT_EQ(options.other, 5);
-  EXPECT_EQ(with_rank("Thing", Options{.rank = 1}, Group()).rank, 1);
-  EXPECT_THAT(
-      [] { with_rank("Thing", Options{.rank = 0}, Group()); },
-      ThrowsMessage<std::invalid_argument>(HasSubstr("Thing: `.rank = 0` contradicts the group, which says 1")));
+}
+
+// One that refused a wrong rank only would throw on some ranks, and the others would wait for them.
+TEST(RankOption, is_refused_beside_the_group_on_every_rank) {
+  for (const int rank : {0, 1}) {
+    const auto is_refused = ThrowsMessage<std::invalid_argument>(
+        HasSubstr("Thing: `.rank = " + std::to_string(rank) + "` beside the group, which says it on every rank"));
+    EXPECT_THAT([&] { with_rank("Thing", Options{.rank = rank}, Group()); }, is_refused);
+    EXPECT_THAT([&] { with_rank("Thing", Options{.rank = rank}, GroupOfOne()); }, is_refused);
+  }
 }
 
 TEST(RankOption, may_be_missing_in_one_process_alone) {

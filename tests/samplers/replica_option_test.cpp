@@ -56,14 +56,16 @@ struct Options {
   std::optional<int> rank{};
 };
 
-TEST(ReplicaOption, comes_from_the_group_and_must_not_contradict_it) {
+TEST(ReplicaOption, comes_from_the_group_and_no_second_word_for_it) {
   const Options options = with_replica("Sampler", Options{}, Group());
   EXPECT_EQ(options.num_replicas, 3);
   EXPECT_EQ(options.rank, 1);
   EXPECT_EQ(with_replica("Sampler", Options{.num_replicas = 3}, Group()).rank, 1);
   EXPECT_THAT(
-      [] { with_replica("Sampler", Options{.num_replicas = 1, .rank = 1}, Group()); },
+      [] { with_replica("Sampler", Options{.num_replicas = 1}, Group()); },
       ThrowsMessage<std::invalid_argument>(HasSubstr("`.num_replicas = 1` contradicts the group, which says 3")));
+  EXPECT_THAT([] { with_replica("Sampler", Options{.num_replicas = 3, .rank = 1}, Group()); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`.rank = 1` beside the group")));
 }
 
 }  // namespace

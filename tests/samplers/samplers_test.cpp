@@ -75,7 +75,7 @@ struct Group {
   int size() const { return 3; }
 };
 
-TEST(EverySampler, takes_its_share_from_the_group) {
+TEST(EverySampler, takes_its_share_from_the_group_and_no_second_word_for_it) {
   EXPECT_EQ(DistributedSampler(10, Group(), {.seed = 4}).indices(),
             DistributedSampler(10, {.num_replicas = 3, .rank = 1, .seed = 4}).indices());
   EXPECT_EQ(RandomSampler(10, Group(), {.num_samples = 7}).indices(),
@@ -83,8 +83,14 @@ TEST(EverySampler, takes_its_share_from_the_group) {
   EXPECT_EQ(WeightedSampler(kWeights, Group()).indices(),
             WeightedSampler(kWeights, {.num_replicas = 3, .rank = 1}).indices());
   EXPECT_THAT(SequentialSampler(8, Group()).indices(), ElementsAre(1, 4, 7));
-  EXPECT_THAT([] { SequentialSampler(8, Group(), {.rank = 0}); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("contradicts the group")));
+  // The rank of this group too: on another rank the same program would be refused.
+  const auto is_refused = ThrowsMessage<std::invalid_argument>(HasSubstr("beside the group"));
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT([&] { DistributedSampler(40, Group(), {.rank = rank}); }, is_refused);
+    EXPECT_THAT([&] { RandomSampler(40, Group(), {.rank = rank}); }, is_refused);
+    EXPECT_THAT([&] { WeightedSampler(kWeights, Group(), {.rank = rank}); }, is_refused);
+    EXPECT_THAT([&] { SequentialSampler(40, Group(), {.rank = rank}); }, is_refused);
+  }
 }
 
 TEST(EverySampler, refuses_in_a_job_of_several_ranks_when_nobody_said_which_this_is) {

@@ -199,8 +199,13 @@ void add_values(const Value& root, JsonMaker& maker, RunState& run) {
     if (JsonMaker::is_plain(value)) values[key] = maker.make(value);
   });
   run.plain = dump(values);
-  values.erase("world_size");
-  if (const auto* own = root.find("values"); own != nullptr && own->is(Kind::kDict)) {
+  const auto* own = root.find("values");
+  const bool has_own = own != nullptr && own->is(Kind::kDict);
+  // Where the values have a place of their own, as in what our writers make, these are the run's and nobody's value.
+  if (has_own || run.world_size) {
+    for (const auto* key : {"step", "world_size"}) values.erase(key);
+  }
+  if (has_own) {
     const auto made = maker.make(*own);
     run.own_values = dump(made);
     values.update(made);

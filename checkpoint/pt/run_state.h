@@ -26,7 +26,8 @@ struct RunState {
   std::vector<std::map<std::string, std::string>> per_rank{};  ///< objects of each rank
   std::optional<int64_t> step{};
   std::optional<int64_t> world_size{};
-  std::string values{};      ///< a JSON object: every plain value beside the parts, and those of `own_values`
+  std::string values{};      ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
+                             ///< the run's own step and world_size where ddprun_checkpoint.py or the tool wrote them
   std::string plain{};       ///< the former alone
   std::string own_values{};  ///< what is under `values`; empty for nothing
 };

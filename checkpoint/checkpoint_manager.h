@@ -100,9 +100,10 @@ class CheckpointManager {
 
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
   /// and replaces an earlier one of the same step; then checkpoints that the options give up are removed. Every rank
-  /// must call it with the same step. Throws std::runtime_error with the same text on all ranks when it fails on any,
-  /// when an earlier asynchronous save has failed (this one is saved all the same), or when another manager saves into
-  /// the directory; training can go on.
+  /// must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error with the
+  /// same text on all ranks when it fails on any, when the ranks stand at different places of the run, when an earlier
+  /// asynchronous save has failed (this one is saved all the same), or when another manager saves into the directory;
+  /// training can go on.
   void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
 
   /// Restores the newest valid checkpoint, the one that was saved last, passing over damaged ones with a notice and

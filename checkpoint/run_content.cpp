@@ -11,6 +11,7 @@
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/sampler_place.h"
 #include "comm/collectives.h"
 
 namespace ddp {
@@ -66,18 +67,28 @@ std::string rank_part(const TrainingState& state, const GroupHandle& group) {
 constexpr char kOk = '+';
 constexpr char kFailed = '-';
 
-// "<step> <+ or -><bytes or failure>" of each rank. The same exception on every rank when one failed.
+// "<step> <its sampler's place> <+ or -><bytes or failure>" of each rank. The same exception on every rank when one
+// failed or they do not stand at the same place of the run.
 std::vector<std::string> gather_parts(int64_t step, const TrainingState& state, const GroupHandle& group) {
   std::string part;
-  const auto failure = failure_of([&] { part = rank_part(state, group); });
+  std::optional<SamplerPlace> place;
+  const auto failure = failure_of([&] {
+    part = rank_part(state, group);
+    if (state.sampler) place = sampler_place(state.sampler.save());
+  });
   const auto step_text = std::to_string(step);
-  auto parts = all_gather_strings(step_text + " " + (failure.empty() ? kOk + part : kFailed + failure), group);
+  auto parts = all_gather_strings(
+      step_text + " " + (place ? to_json(*place) : "none") + " " + (failure.empty() ? kOk + part : kFailed + failure),
+      group);
   std::string failures;
+  std::vector<std::optional<SamplerPlace>> places;
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const auto space = parts[rank].find(' ');
+    const auto second_space = parts[rank].find(' ', space + 1);
     const auto its_step = parts[rank].substr(0, space);
-    const bool failed = parts[rank].at(space + 1) == kFailed;
-    parts[rank].erase(0, space + 2);
+    places.push_back(sampler_place(parts[rank].substr(space + 1, second_space - space - 1)));
+    const bool failed = parts[rank].at(second_space + 1) == kFailed;
+    parts[rank].erase(0, second_space + 2);
     const auto who = (failures.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": ";
     if (failed) {
       failures += who + parts[rank];
@@ -86,6 +97,7 @@ std::vector<std::string> gather_parts(int64_t step, const TrainingState& state, 
           who + "it saves step " + its_step + ", but rank " + std::to_string(group.rank()) + " step " + step_text;
     }
   }
+  if (failures.empty()) failures = different_places(places);
   if (!failures.empty()) throw std::runtime_error(failures);
   return parts;
 }

@@ -28,7 +28,8 @@ struct TrainingState {
   // Equal on all ranks: rank 0's is saved, and every rank loads it.
   StateRef scaler = {};
   StateRef schedule = {};
-  StateRef sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks
+  StateRef sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks,
+                                                ///< which must have used as many at a save
   std::map<std::string, StateRef> shared = {};  ///< anything else, by name
 
   /// Different on each rank: every rank's is saved, and loaded when the world size is the same.

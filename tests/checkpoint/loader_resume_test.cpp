@@ -1,19 +1,24 @@
 // A job with a loader saves in mid-epoch and goes on with any number of ranks: the samples that were left come, each
 // once, whichever loader it is and whether its sampler or itself is what the checkpoint names.
 #include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/serialize.h>
 
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "checkpoint/checkpoint_manager.h"
 #include "data/batches.h"
 #include "data/device_loader.h"
 #include "data/loader.h"
 #include "samplers/distributed_sampler.h"
+#include "samplers/sequential_sampler.h"
+#include "tests/checkpoint/nets.h"
 #include "tests/checkpoint/temporary_folder.h"
 #include "tests/support/ranks.h"
 
@@ -127,6 +132,42 @@ INSTANTIATE_TEST_SUITE_P(Jobs, LoaderResume,
                                   std::to_string(std::get<2>(each.param)) + "To" +
                                   std::to_string(std::get<3>(each.param));
                          });
+
+// Rank 0 has a batch more than rank 1, whose third save is therefore one of the next pass.
+TEST(LoaderResume, SavesOfRanksThatStandInDifferentPassesAreRefusedAndThoseAtTheEndAreNot) {
+  for (const bool sets_epochs : {true, false}) {
+    const test::TemporaryFolder folder;
+    std::mutex mutex;
+    std::vector<std::string> refusals;
+    test::run_ranks(2, [&](const GroupHandle& group) {
+      SequentialSampler sampler(13, group);
+      const Numbers dataset;
+      Loader loader(dataset, sampler, {.batch_size = 3});
+      CheckpointManager manager(folder / "run", group);
+      int64_t step = 0;
+      for (int64_t epoch = 0; step < 4; ++epoch) {
+        if (sets_epochs) sampler.set_epoch(epoch);
+        for ([[maybe_unused]] auto& batch : loader) {
+          if (step == 4) break;
+          const auto refusal = test::message_of([&] { manager.save(step, {.sampler = loader}); });
+          ++step;
+          const std::lock_guard lock(mutex);
+          if (refusal != "nothing was thrown") refusals.push_back(refusal);
+        }
+      }
+      const auto infos = manager.list();
+      EXPECT_EQ(infos.size(), 2U) << "of the first two batches, which both ranks have";
+      sampler.set_epoch(9);
+      for ([[maybe_unused]] auto& batch : loader) {
+      }
+      manager.save(9, {.sampler = loader});
+    });
+    ASSERT_EQ(refusals.size(), 4U);
+    EXPECT_THAT(refusals, ::testing::Each(::testing::HasSubstr("on rank 1: its sampler stands in epoch ")));
+    EXPECT_THAT(refusals, ::testing::Contains(::testing::AllOf(::testing::HasSubstr("after 6 of 13 samples"),
+                                                               ::testing::HasSubstr("after 14 of 13 samples"))));
+  }
+}
 
 }  // namespace
 }  // namespace ddp

@@ -1,0 +1,31 @@
+// Where each rank's sampler stands, so that no checkpoint takes rank 0's place for everybody's when it is not. No
+// LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+/// What a sampler's state tells in numbers.
+struct SamplerPlace {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t consumed = 0;  ///< samples of the epoch that all ranks together have used
+  int64_t length = 0;    ///< samples in the epoch
+};
+
+/// The place in a state that is a JSON object of these four numbers, as our samplers and loaders save; nothing in one
+/// of another form.
+std::optional<SamplerPlace> sampler_place(const std::string& state);
+
+/// One JSON object on one line, without blanks.
+std::string to_json(const SamplerPlace& place);
+
+/// Which ranks' samplers stand elsewhere than rank 0's, with both places; empty when none does. `places` are in rank
+/// order; ranks without one are left out. At an epoch's end shares may be uneven by one sample.
+std::string different_places(const std::vector<std::optional<SamplerPlace>>& places);
+
+}  // namespace ddp

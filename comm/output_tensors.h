@@ -2,12 +2,13 @@
 // there, mixed precision casts them.
 //
 // Tensors, std::optional, pointers, pairs, tuples, variants, and ranges (vectors, arrays, maps, OrderedDict …) of these
-// are known. For a type of your own, define in its namespace
+// are known. For a type of your own, also one that is a range or a pointer beside what else it holds, define in its
+// namespace
 //
 //     template <typename Visit>
 //     void visit_tensors(MyOutput& output, Visit&& visit) { visit(output.logits); visit(output.losses); }
 //
-// which calls `visit` for each member that is or contains a tensor; a member may be of any known type.
+// which calls `visit` for each member that is or contains a tensor, by reference; a member may be of any known type.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +21,10 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace ddp {
 
@@ -61,6 +64,18 @@ template <typename... Parts>
 inline constexpr bool is_variant<std::variant<Parts...>> = true;
 
 template <typename T>
+inline constexpr bool is_template = false;
+template <template <typename...> typename Template, typename... Parts>
+inline constexpr bool is_template<Template<Parts...>> = true;
+template <template <typename, auto> typename Template, typename Part, auto kNumber>
+inline constexpr bool is_template<Template<Part, kNumber>> = true;
+
+/// A class that was written for one program, such as one derived from std::vector, may hold more than its range or
+/// pointer tells.
+template <typename T>
+inline constexpr bool tells_all = !std::is_class_v<T> || is_template<T>;
+
+template <typename T>
 concept Named = requires(T& item) {  // torch::OrderedDict::Item
   item.key();
   item.value();
@@ -73,12 +88,12 @@ concept WithoutTensors = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is
 }  // namespace detail
 
 /// Calls `found(tensor)` for each at::Tensor in `value`, by reference: it may be replaced. Const parts are walked as
-/// well, for visitors that only look. Returns false when a part has a type that is not known (see above), whose tensors
-/// are then missed.
+/// well, for visitors that only look. Returns false when a part has a type that is not known (see above), of whose
+/// tensors some or all are then missed.
 template <typename T, typename Found>
 bool for_each_tensor(T& value, const Found& found) {
   using Plain = std::remove_cv_t<T>;
-  if constexpr (std::is_base_of_v<at::Tensor, Plain>) {
+  if constexpr (std::is_base_of_v<at::Tensor, Plain> && sizeof(Plain) == sizeof(at::Tensor)) {
     found(value);
     return true;
   } else if constexpr (detail::HasVisitTensors<T>) {
@@ -91,19 +106,75 @@ bool for_each_tensor(T& value, const Found& found) {
     return std::visit([&](auto& part) { return for_each_tensor(part, found); }, value);
   } else if constexpr (detail::TupleLike<Plain>) {
     return std::apply([&](auto&... parts) { return (for_each_tensor(parts, found) & ... & true); }, value);
-  } else if constexpr (std::ranges::input_range<T&>) {
-    bool known = true;
-    for (auto&& part : value) known = for_each_tensor(part, found) && known;
-    return known;
+  } else if constexpr (std::ranges::forward_range<T&>) {
+    using Part = std::ranges::range_value_t<T&>;
+    if constexpr (detail::WithoutTensors<Part>) {
+      return detail::tells_all<Plain>;
+    } else if constexpr (std::is_same_v<Part, Plain>) {
+      return false;  // such as a path, whose parts are paths
+    } else {
+      bool known = detail::tells_all<Plain>;
+      for (auto&& part : value) known = for_each_tensor(part, found) && known;
+      return known;
+    }
   } else if constexpr (detail::OptionalLike<T>) {
-    return !value.has_value() || for_each_tensor(*value, found);
+    if (!value.has_value()) return detail::tells_all<Plain>;
+    auto&& part = *value;
+    return for_each_tensor(part, found) && detail::tells_all<Plain>;
   } else if constexpr (detail::PointerLike<Plain> && !std::is_void_v<std::remove_pointer_t<Plain>>) {
-    return !value || for_each_tensor(*value, found);
+    if (!value) return detail::tells_all<Plain>;
+    auto&& part = *value;
+    return for_each_tensor(part, found) && detail::tells_all<Plain>;
   } else if constexpr (detail::Named<T>) {
-    return for_each_tensor(value.value(), found);
+    auto&& part = value.value();
+    return for_each_tensor(part, found);
   } else {
     return false;
   }
+}
+
+/// The tensors in a forward's output.
+struct OutputTensors {
+  std::vector<at::Tensor> tensors{};  ///< those that can be replaced, in for_each_tensor()'s order
+  std::vector<at::Tensor> fixed{};    ///< those that the output holds const
+  bool known = true;                  ///< all of them were found
+};
+
+template <typename Output>
+OutputTensors find_tensors(Output& output) {
+  OutputTensors result;
+  result.known = for_each_tensor(output, [&](auto& tensor) {
+    constexpr bool kIsConst = std::is_const_v<std::remove_reference_t<decltype(tensor)>>;
+    (kIsConst ? result.fixed : result.tensors).push_back(tensor);
+  });
+  return result;
+}
+
+/// Puts each defined tensor of `replacements` in the place of the one that find_tensors() gave under the same number.
+/// Returns false when one did not stay there, because what gave it (a visit_tensors() that takes its argument by value,
+/// a view that computes its parts) had only a copy to give.
+template <typename Output>
+bool replace_tensors(Output& output, const std::vector<at::Tensor>& replacements) {
+  std::unordered_set<const c10::TensorImpl*> given;
+  const auto for_each_place = [&](const auto& use) {
+    size_t next = 0;
+    for_each_tensor(output, [&](auto& tensor) {
+      if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) {
+        if (next < replacements.size() && replacements[next].defined()) use(tensor, replacements[next]);
+        ++next;
+      }
+    });
+  };
+  for_each_place([&](at::Tensor& tensor, const at::Tensor& replacement) {
+    tensor = replacement;
+    given.insert(replacement.unsafeGetTensorImpl());
+  });
+  bool all_stayed = true;
+  // One place may have been given twice, by two pointers to it.
+  for_each_place([&](const at::Tensor& tensor, const at::Tensor& /*replacement*/) {
+    all_stayed = all_stayed && given.contains(tensor.unsafeGetTensorImpl());
+  });
+  return all_stayed;
 }
 
 }  // namespace ddp

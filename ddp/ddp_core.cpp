@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <c10/util/Type.h>
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_map>
@@ -213,11 +215,28 @@ bool DdpCore::wants_outputs() const {
   return detects_unused() || (options_.static_graph && !static_graph_known_);
 }
 
-void DdpCore::refuse_output(const char* type_name) const {
+void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const {
+  const std::string name = c10::demangle(type.name());
+  const auto why = [&]() -> std::string {
+    switch (fault) {
+      case OutputFault::kConst:
+        return "and to put copies in their place, but " + name +
+               " holds some of them const (behind a pointer to const, in a const member, as const references): return "
+               "what can be written to";
+      case OutputFault::kCopies:
+        return "and to put copies in their place, but a visit_tensors() or a range in " + name +
+               " gives copies itself: let it give references to the output's own tensors";
+      case OutputFault::kNothing:
+        return "and this one returns nothing: return the tensors that the loss is computed from";
+      case OutputFault::kUnknown:
+        break;
+    }
+    return "and does not know the type " + name + " or one in it: define visit_tensors() for it, as " +
+           "comm/output_tensors.h says";
+  };
   throw std::logic_error(rank_ + ": DistributedDataParallel with " +
                          (options_.static_graph ? "static_graph" : "find_unused_parameters") +
-                         " has to see the tensors in the forward's output, and does not know the type " + type_name +
-                         ": define visit_tensors() for it, as comm/output_tensors.h says");
+                         " has to see the tensors in the forward's output, " + why());
 }
 
 void DdpCore::before_forward() {
@@ -232,37 +251,37 @@ void DdpCore::before_forward() {
   if (join_enabled()) any_rank_reduces(sync_enabled_);
 }
 
-void DdpCore::after_forward(const std::vector<at::Tensor*>& outputs) {
+std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, const std::type_info& type) {
   if (delayed_) delayed_->after_forward();
-  if (!reducer_) return;
+  if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.
   buffers_stale_ = will_reduce();
   const bool needs_sink = wants_outputs() && at::GradMode::is_enabled() && (detects_unused() || will_reduce());
+  const auto passes_sink = [](const at::Tensor& output) { return output.defined() && output.grad_fn(); };
+  if (needs_sink && type == typeid(void)) refuse_output(type, OutputFault::kNothing);
+  if (needs_sink && std::ranges::any_of(outputs.fixed, passes_sink)) refuse_output(type, OutputFault::kConst);
   if (will_reduce()) {
     std::vector<at::Tensor> roots;
     if (detects_unused()) {
-      for (const at::Tensor* output : outputs) {
-        if (output->defined()) roots.push_back(*output);
+      for (const auto* found : {&outputs.tensors, &outputs.fixed}) {
+        std::ranges::copy_if(*found, std::back_inserter(roots), [](const at::Tensor& each) { return each.defined(); });
       }
     }
     reducer_->after_forward(roots);
   }
-  if (!needs_sink) return;
-  std::vector<at::Tensor*> places;
   std::vector<at::Tensor> originals;
-  for (at::Tensor* output : outputs) {
-    if (!output->defined() || !output->grad_fn()) continue;
-    places.push_back(output);
-    originals.push_back(*output);
-  }
-  if (places.empty()) return;
+  if (needs_sink) std::ranges::copy_if(outputs.tensors, std::back_inserter(originals), passes_sink);
+  if (originals.empty()) return {};
   const auto copies = pass_through_sink(originals, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || !self->options_.static_graph || self->static_graph_known_) return;
     self->static_graph_known_ = true;
     self->reducer_->reduce_after_backward();
   });
-  for (size_t i = 0; i < places.size(); ++i) *places[i] = copies[i];
+  std::vector<at::Tensor> replacements;
+  auto copy = copies.begin();
+  for (const at::Tensor& output : outputs.tensors) replacements.push_back(passes_sink(output) ? *copy++ : at::Tensor());
+  return replacements;
 }
 
 void DdpCore::sync_buffers() {

@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "comm/join.h"
+#include "comm/output_tensors.h"
 #include "comm/process_group.h"
 #include "comm/reducer.h"
 #include "comm/wrap_mark.h"
@@ -17,6 +19,9 @@
 
 namespace ddp {
 
+/// Why a forward's output cannot be looked into.
+enum class OutputFault { kUnknown, kConst, kCopies, kNothing };
+
 /// State and steps of one DistributedDataParallel wrapper. Used by the wrapper; not meant for programs.
 class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCore> {
  public:
@@ -25,10 +30,11 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   void before_forward();
   /// True when after_forward() needs the tensors of the forward's output.
   bool wants_outputs() const;
-  /// `outputs` point to the tensors in the forward's output, which may be replaced.
-  void after_forward(const std::vector<at::Tensor*>& outputs);
-  /// Throws std::logic_error: the options need to see the outputs, and type `type_name` has no visit_tensors().
-  [[noreturn]] void refuse_output(const char* type_name) const;
+  /// `outputs` are the tensors in the forward's output of that type, if it wants them. Returns what is to replace
+  /// `outputs.tensors`, undefined where nothing does; empty: nothing at all. Throws as refuse_output().
+  std::vector<at::Tensor> after_forward(const OutputTensors& outputs, const std::type_info& type);
+  /// Throws std::logic_error: the options need the outputs, and those of type `type` cannot be had.
+  [[noreturn]] void refuse_output(const std::type_info& type, OutputFault fault) const;
 
   bool sync_enabled() const { return sync_enabled_; }
   void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }

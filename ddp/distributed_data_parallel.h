@@ -42,24 +42,24 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// copy). Gradients are averaged over the ranks during the backward that follows, unless the forward ran under
   /// no_sync(). All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
   /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
-  /// tensors must be found: see comm/output_tensors.h. Throws std::runtime_error when the model has changed since it
+  /// tensors must be found and replaced by copies: see comm/output_tensors.h. Throws std::logic_error when they cannot,
+  /// since one that was passed over would leave gradients out, std::runtime_error when the model has changed since it
   /// was wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
     core_->before_forward();
     if constexpr (std::is_void_v<detail::ForwardResult<Holder, Arguments...>>) {
       module_->forward(std::forward<Arguments>(arguments)...);
-      core_->after_forward({});
+      core_->after_forward({}, typeid(void));
     } else {
       detail::ForwardResult<Holder, Arguments...> output = module_->forward(std::forward<Arguments>(arguments)...);
-      std::vector<at::Tensor*> tensors;
-      if (core_->wants_outputs()) {
-        const bool known = for_each_tensor(output, [&](auto& tensor) {
-          if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensors.push_back(&tensor);
-        });
-        if (!known) core_->refuse_output(typeid(output).name());
+      const std::type_info& type = typeid(detail::ForwardResult<Holder, Arguments...>);
+      const OutputTensors found = core_->wants_outputs() ? find_tensors(output) : OutputTensors();
+      if (!found.known) core_->refuse_output(type, OutputFault::kUnknown);
+      const std::vector<at::Tensor> replacements = core_->after_forward(found, type);
+      if (!replacements.empty() && !replace_tensors(output, replacements)) {
+        core_->refuse_output(type, OutputFault::kCopies);
       }
-      core_->after_forward(tensors);
       return output;
     }
   }
@@ -93,7 +93,9 @@ class DistributedDataParallelImpl : public torch::nn::Module {
 
   /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
   /// do.
-  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override {
+    refuse_to_move();
+  }
   void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
   void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
 

@@ -2,9 +2,16 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/sgd.h>
 
+#include <any>
+#include <array>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
+#include <utility>
 #include <variant>
 
 #include "comm/collectives.h"
@@ -23,7 +30,9 @@ using test::numbers;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Features : public testing::TestWithParam<Wire> {
  protected:
@@ -67,6 +76,38 @@ TEST(OutputTensors, finds_them_in_every_known_container) {
   EXPECT_EQ(count(Answer{.parts = {t, t}, .extra = t}), 3);
   EXPECT_EQ(count(std::vector<Answer>{{.parts = {t}}, {.extra = t}}), 2);
   EXPECT_EQ(count(Opaque{t}), -1);
+  EXPECT_EQ(count(std::array<torch::Tensor, 2>{t, t}), 2);
+  EXPECT_EQ(count(std::vector<bool>{true, false}), 0);
+}
+
+// Ranges and pointers that a program has made for itself, beside more.
+struct Detections : std::vector<torch::Tensor> {
+  torch::Tensor scores;
+};
+struct Owner {
+  using element_type = torch::Tensor;
+  torch::Tensor tensor, other;
+  explicit operator bool() const { return true; }
+  torch::Tensor& operator*() { return tensor; }
+};
+struct TwoInOne : torch::Tensor {
+  torch::Tensor other;
+};
+
+TEST(OutputTensors, says_so_where_a_type_may_hold_others_than_those_it_shows) {
+  const auto t = torch::ones({1});
+  const auto is_known = [](auto value) { return for_each_tensor(value, [](auto& /*tensor*/) {}); };
+  EXPECT_FALSE(is_known(Detections()));
+  EXPECT_FALSE(is_known(Owner{.tensor = t, .other = t}));
+  EXPECT_FALSE(is_known(TwoInOne()));
+  EXPECT_FALSE(is_known(std::any(t)));
+  EXPECT_FALSE(is_known(c10::IValue(t)));
+  EXPECT_FALSE(is_known(c10::Dict<std::string, torch::Tensor>()));
+  EXPECT_FALSE(is_known(std::ref(t)));
+  EXPECT_FALSE(is_known(std::shared_ptr<torch::Tensor[]>(new torch::Tensor[2])));
+  EXPECT_FALSE(is_known(std::make_unique<torch::Tensor[]>(2)));
+  EXPECT_FALSE(is_known(std::filesystem::path("a/b")));
+  EXPECT_FALSE(is_known(std::pair(t, Opaque{t})));
 }
 
 // `used` names the layers that a forward uses.
@@ -162,7 +203,116 @@ TEST(FeaturesTest, an_output_of_unknown_type_is_refused_only_where_it_must_be_lo
     plain(x).hidden.sum().backward();
     DistributedDataParallel<std::shared_ptr<OpaqueNet>> searching(std::make_shared<OpaqueNet>(), group,
                                                                   {.find_unused_parameters = true});
-    EXPECT_THAT(message_of([&] { searching(x); }), HasSubstr("visit_tensors"));
+    EXPECT_THAT(message_of([&] { searching(x); }),
+                AllOf(HasSubstr("visit_tensors"), HasSubstr("Opaque"), Not(HasSubstr("6Opaque"))));
+  });
+}
+
+// Outputs that can be looked into, but not written to.
+struct Sealed {
+  const torch::Tensor kept;
+};
+template <typename Visit>
+void visit_tensors(Sealed& sealed, Visit&& visit) {
+  visit(sealed.kept);
+}
+struct ByValue {
+  torch::Tensor kept;
+};
+template <typename Visit>
+void visit_tensors(ByValue output, Visit&& visit) {
+  visit(output.kept);
+}
+
+template <typename Output>
+struct Returns : torch::nn::Module {
+  using Make = std::function<Output(const torch::Tensor&)>;
+  explicit Returns(Make make) : make_output(std::move(make)) {}
+  Output forward(const torch::Tensor& x) { return make_output(layer(x)); }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(6, 2));
+  torch::nn::Linear unused = register_module("unused", torch::nn::Linear(6, 2));
+  Make make_output;
+};
+
+// What the first forward throws, with both options that look into outputs; without them it must pass.
+template <typename Output>
+std::vector<std::string> refusals(const std::function<Output(const torch::Tensor&)>& make_output) {
+  std::vector<std::string> messages;
+  run_ranks(2, [&](const GroupHandle& group) {
+    for (const DdpOptions& options :
+         {DdpOptions{}, DdpOptions{.find_unused_parameters = true}, DdpOptions{.static_graph = true}}) {
+      DistributedDataParallel<std::shared_ptr<Returns<Output>>> model(std::make_shared<Returns<Output>>(make_output),
+                                                                      group, options);
+      const std::string message = message_of([&] { model(numbers({3, 6}, 0)); });
+      {
+        const torch::NoGradGuard no_grad;
+        EXPECT_EQ(message_of([&] { model(numbers({3, 6}, 0)); }), "") << "a forward without gradients needs no sink";
+      }
+      if (group.rank() == 0) messages.push_back(message);
+    }
+  });
+  return messages;
+}
+
+using Found = torch::Tensor;
+template <typename Output>
+void expect_refused(const std::string& why, const std::function<Output(const Found&)>& make_output) {
+  EXPECT_THAT(
+      refusals<Output>(make_output),
+      testing::ElementsAre("", AllOf(HasSubstr("rank 0 of 2"), HasSubstr("find_unused_parameters"), HasSubstr(why)),
+                           AllOf(HasSubstr("static_graph"), HasSubstr(why))));
+}
+
+// One for each rank: an output may refer to what the model keeps.
+torch::Tensor& kept(const torch::Tensor& x) {
+  static thread_local torch::Tensor tensor;
+  return tensor = x;
+}
+
+TEST(FeaturesTest, tensors_that_an_output_holds_const_are_refused_and_never_passed_over) {
+  const std::string why = "const";
+  using Shared = std::shared_ptr<const torch::Tensor>;
+  const auto shared = [](const Found& x) { return std::make_shared<const torch::Tensor>(x); };
+  expect_refused<Shared>(why, shared);
+  expect_refused<std::optional<Shared>>(why, [&](const Found& x) { return std::optional(shared(x)); });
+  expect_refused<std::vector<Shared>>(why, [&](const Found& x) { return std::vector{shared(x)}; });
+  expect_refused<std::map<int, Shared>>(why, [&](const Found& x) { return std::map<int, Shared>{{1, shared(x)}}; });
+  expect_refused<std::unique_ptr<const std::vector<torch::Tensor>>>(
+      why, [](const Found& x) { return std::make_unique<const std::vector<torch::Tensor>>(1, x); });
+  expect_refused<std::pair<torch::Tensor, Shared>>(why, [&](const Found& x) { return std::pair(x * 1, shared(x)); });
+  expect_refused<std::variant<int, Shared>>(why, [&](const Found& x) { return std::variant<int, Shared>(shared(x)); });
+  expect_refused<Sealed>(why, [](const Found& x) { return Sealed{x}; });
+  expect_refused<at::TensorList>(why, [](const Found& x) { return at::TensorList(kept(x)); });
+  expect_refused<std::tuple<const torch::Tensor&>>(why,
+                                                   [](const Found& x) { return std::tie(std::as_const(kept(x))); });
+  expect_refused<const torch::Tensor*>(why, [](const Found& x) { return &kept(x); });
+  expect_refused<std::span<const torch::Tensor>>(why,
+                                                 [](const Found& x) { return std::span<const Found>(&kept(x), 1); });
+}
+
+TEST(FeaturesTest, outputs_that_give_copies_of_their_tensors_are_refused_and_so_is_no_output) {
+  expect_refused<ByValue>("gives copies itself", [](const Found& x) { return ByValue{x}; });
+  expect_refused<void>("returns nothing", [](const Found& /*x*/) {});
+}
+
+TEST(FeaturesTest, const_tensors_without_a_graph_and_two_pointers_to_one_output_are_no_reason_to_refuse) {
+  using Output =
+      std::tuple<std::shared_ptr<torch::Tensor>, std::shared_ptr<torch::Tensor>, std::shared_ptr<const torch::Tensor>>;
+  run_ranks(2, [](const GroupHandle& group) {
+    const auto make_output = [](const Found& x) {
+      const auto output = std::make_shared<torch::Tensor>(x);
+      return Output(output, output, std::make_shared<const torch::Tensor>(x.detach()));
+    };
+    const auto net = std::make_shared<Returns<Output>>(make_output);
+    DistributedDataParallel<std::shared_ptr<Returns<Output>>> model(net, group, {.find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      const auto [first, second, fixed] = model(numbers({3, 6}, group.rank()));
+      EXPECT_THAT(first->grad_fn()->name(), HasSubstr("Sink"));
+      first->sum().backward();
+      const auto all = all_gather(net->layer->weight.grad(), group);
+      expect_equal(all[0], all[1]);
+    }
   });
 }
 

@@ -41,13 +41,17 @@ std::string shown(const std::vector<std::string>& lines, size_t index) {
   return lines[index].size() <= kLongestShown ? lines[index] : lines[index].substr(0, kLongestShown) + "...";
 }
 
+bool runs_this_library(c10d::Store& store, int rank) {
+  return store.check({keys::present(rank)});
+}
+
 // One comparison as one rank sees it.
 class Comparison {
  public:
   Comparison(const detail::GroupState& state, Store store, uint64_t number, std::chrono::milliseconds timeout)
       : state_(state), store_(std::move(store)), number_(number), timeout_(timeout) {
     for (int rank = 0; rank < state_.info().world_size; ++rank) {
-      if (store_->check({keys::present(rank)})) ranks_.push_back(rank);
+      if (runs_this_library(*store_, rank)) ranks_.push_back(rank);
     }
   }
 
@@ -123,6 +127,16 @@ void require_equal_lines(const std::string& subject, const std::vector<std::stri
     state.job().roll_call->note_failure();
     throw;
   }
+}
+
+std::vector<int> ranks_running_python(const GroupHandle& group) {
+  const Store store = group.state().store();
+  std::vector<int> ranks;
+  if (!store || group.size() == 1) return ranks;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank != group.rank() && !runs_this_library(*store, rank)) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 }  // namespace ddp

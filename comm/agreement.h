@@ -18,4 +18,8 @@ namespace ddp {
 void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
                          std::optional<std::chrono::milliseconds> timeout = {});
 
+/// The group's ranks that do not run this library but, as a rule, Python. The same on all others. Not a collective;
+/// asks the store once per rank.
+std::vector<int> ranks_running_python(const GroupHandle& group);
+
 }  // namespace ddp

@@ -89,6 +89,10 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
       rank_(who(group_.info())),
       device_(c10::kCPU) {
   check_options();
+  if (!options_.delayed.names.empty() || !options_.bucket_ends.empty() || options_.bucket_cap_bytes.is_automatic()) {
+    python_ranks_ = ranks_running_python(group_);
+  }
+  check_python_has_it();
   const std::vector<NamedTensor> trainable = parameters_.trainable();
   check_model(trainable);
   device_ = parameters_.all().empty() ? group_.device() : parameters_.all().front().tensor.device();
@@ -121,6 +125,18 @@ void DdpCore::check_options() const {
     refuse("skip_all_reduce_unused_params needs find_unused_parameters");
   if (options_.bucket_cap_bytes.is_automatic() && !options_.bucket_ends.empty())
     refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
+}
+
+// With other buckets than Python's, or collectives of its own, the ranks' messages would not fit each other.
+void DdpCore::check_python_has_it() const {
+  const char* option = !options_.bucket_ends.empty()              ? "bucket_ends"
+                       : options_.bucket_cap_bytes.is_automatic() ? "kAutoBucketCap"
+                                                                  : nullptr;
+  if (option == nullptr || python_ranks_.empty()) return;
+  throw std::invalid_argument(rank_ + ": DistributedDataParallel: " + option +
+                              " needs this library on every rank, but " + "rank " +
+                              std::to_string(python_ranks_.front()) +
+                              " runs Python, which does not have it: leave it out, or run all ranks in C++");
 }
 
 void DdpCore::check_model(const std::vector<NamedTensor>& trainable) const {
@@ -171,9 +187,17 @@ void DdpCore::make_delayed() {
     delayed.push_back(find(*module_, name, what));
     values.push_back(delayed.back().detach());
   }
-  if (options_.init_sync) broadcast_coalesced(values, 0, group_);
-  delayed_ = std::make_unique<DelayedReduction>(std::move(delayed), find(*module_, options_.delayed.trigger, what),
-                                                group_, [this] { return sync_enabled_ && group_.size() > 1; });
+  // Python broadcasts them in any case, in pieces of so many bytes as bucket_cap_mb says MiB, and reduces them under
+  // no_sync() as well. (The mean of what one micro-batch added to a mean is the mean of all.)
+  const bool as_python = !python_ranks_.empty();
+  if (as_python) {
+    broadcast_coalesced(values, 0, group_, std::max<int64_t>(1, options_.bucket_cap_bytes.bytes() >> 20));
+  } else if (options_.init_sync) {
+    broadcast_coalesced(values, 0, group_);
+  }
+  delayed_ = std::make_unique<DelayedReduction>(
+      std::move(delayed), find(*module_, options_.delayed.trigger, what), group_,
+      [this, as_python] { return (sync_enabled_ || as_python) && group_.size() > 1; });
 }
 
 void DdpCore::make_reducer(const std::vector<NamedTensor>& trainable) {
@@ -337,6 +361,11 @@ DdpLoggingData DdpCore::logging_data() const {
 }
 
 std::unique_ptr<JoinHook> DdpCore::join_hook(const JoinOptions& options) {
+  if (delayed_) {
+    throw std::logic_error(rank_ +
+                           ": DistributedDataParallel: join() and delayed parameters exclude each other: a rank " +
+                           "that has joined could not take part in their reduction");
+  }
   divide_by_initial_world_size_ = options.divide_by_initial_world_size;
   if (reducer_) reducer_->stop_tuning();
   return std::make_unique<DdpJoinHook>(*this, options.shadow_gradients);

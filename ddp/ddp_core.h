@@ -49,6 +49,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   friend class DdpJoinHook;
 
   void check_options() const;
+  void check_python_has_it() const;
   void check_model(const std::vector<NamedTensor>& trainable) const;
   void compare_with_other_ranks() const;
   void broadcast_state(int root) const;
@@ -65,7 +66,8 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   const DdpOptions options_;
   const std::shared_ptr<torch::nn::Module> module_;
   const ModelParameters parameters_;
-  const std::string rank_;  // "rank 1 of 2"
+  const std::string rank_;         // "rank 1 of 2"
+  std::vector<int> python_ranks_;  // where an option depends on whether there are any
   c10::Device device_;
   bool sync_enabled_ = true;
   bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet

@@ -51,11 +51,13 @@ struct DdpOptions {
   bool skip_all_reduce_unused_params = false;
   /// Names (as in named_parameters() and named_buffers()) that the wrapper leaves alone entirely.
   std::vector<std::string> ignored{};
-  /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets.
+  /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets. Not with
+  /// join(). In a job with ranks that run Python they are reduced under no_sync() too, as there.
   DelayedParameters delayed{};
   /// Replaces the all-reduce of each bucket; see ddp/comm_hooks.h for those that exist. Also register_comm_hook().
   CommHook comm_hook{};
-  /// Names of parameters after which a bucket ends, in place of sizes, once the order of the gradients is known.
+  /// Names of parameters after which a bucket ends, in place of sizes, once the order of the gradients is known. Not in
+  /// Python, so no rank may run it.
   std::vector<std::string> bucket_ends{};
   /// Looks for NaN and infinity in every bucket before it is reduced and fails the backward on the rank that has one,
   /// naming the parameter. Costs a pass over the gradients (on CUDA a wait for the device as well). Not in Python.

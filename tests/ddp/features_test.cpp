@@ -420,6 +420,14 @@ TEST_P(Features, delayed_parameters_are_reduced_in_one_piece_when_the_trigger_co
   });
 }
 
+TEST(FeaturesTest, join_refuses_delayed_parameters_which_a_joined_rank_could_not_reduce) {
+  run_ranks(2, [](const GroupHandle& group) {
+    DistributedDataParallel<TwoLayers> model(make<TwoLayers>(7), group,
+                                             {.delayed = {.names = {"second.bias"}, .trigger = "first.weight"}});
+    EXPECT_THAT(message_of([&] { model->join([] {}); }), HasSubstr("exclude each other"));
+  });
+}
+
 TEST_P(Features, buckets_can_end_after_named_parameters) {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(8);

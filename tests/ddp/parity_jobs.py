@@ -35,6 +35,8 @@ DEFAULTS = {
     "die": "no",
     "odd": -1,
     "micro_is_rank": 0,
+    "delayed": 0,
+    "bucket_end": "no",
 }
 LENET = {"save_at": "10,50"}
 CASES = {
@@ -72,6 +74,13 @@ FEATURES = {
 }
 FEATURES |= {f"lenet_{name}": {"batch": 4, "bucket_cap_bytes": size} for name, size in BUCKETS.items()}
 FEATURES |= {f"tiny200_{name}": {"model": "tiny200", "bucket_cap_bytes": size} for name, size in BUCKETS.items()}
+# Parameters whose reduction waits for another one's gradient.
+DELAYED = {"delayed": {"delayed": 1, "save_at": 20}}
+# There Python reduces them in each micro-batch, which rounds otherwise, and so do ranks that share its job.
+DELAYED_MIXED = DELAYED | {
+    "delayed_accumulate": {"delayed": 1, "accumulate": 3, "save_at": 10},
+    "delayed_bucket_cap": {"delayed": 1, "bucket_cap_bytes": 2 * MIB, "save_at": 5},
+}
 # What has to hold on three ranks as well, where the order of sums shows.
 THREE = [name for name in FEATURES if name.startswith(("lenet_", "tiny200_", "join", "unused", "static"))]
 RESNET = {"resnet18": {"model": "resnet18", "batch": 4, "lr": 0.01, "save_at": 50}}

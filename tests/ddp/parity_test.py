@@ -7,7 +7,7 @@ import sys
 import unittest
 
 import numpy
-from parity_jobs import CASES, CPP, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, THREE, Job
+from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, THREE, Job
 from torch.distributed import TCPStore
 
 
@@ -38,6 +38,25 @@ class Features(unittest.TestCase):
 
     def test_buckets_joins_and_unused_parameters_give_pythons_bits_on_three_ranks(self):
         self.check({name: FEATURES[name] for name in THREE}, 3)
+
+
+class Delayed(unittest.TestCase):
+    def test_delayed_parameters_give_pythons_bits_also_in_mixed_jobs(self):
+        python = Job(type(self), [PYTHON, PYTHON], DELAYED_MIXED)
+        self.assertEqual(len(python.all_weights()), 2 * len(DELAYED_MIXED))
+        for ranks in ([PYTHON, CPP], [CPP, PYTHON]):
+            assert_same_bits(self, Job(type(self), ranks, DELAYED_MIXED), python)
+        cpp = Job(type(self), [CPP, CPP], DELAYED)
+        for rank in (0, 1):
+            self.assertEqual(cpp.weights("delayed", 20, rank), python.weights("delayed", 20, rank))
+
+    def test_options_that_python_has_not_are_refused_by_every_cpp_rank_and_name_python_s(self):
+        for option, case in (("bucket_ends", {"bucket_end": "fc1.weight"}), ("kAutoBucketCap", {"bucket_cap_bytes": -1})):
+            job = Job(type(self), [CPP, PYTHON, CPP], {"odd": case}, timeout_s=20, expect_success=False)
+            self.assertEqual(job.statuses, [1, 1, 1])
+            for rank in (0, 2):
+                self.assertIn(f"rank {rank} of 3: DistributedDataParallel: {option} needs this library on every rank, but rank 1 "
+                              "runs Python", job.errors[rank])
 
 
 class Slow(unittest.TestCase):

@@ -268,6 +268,11 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
                           .static_graph = settings.number("static") != 0,
                           .gradient_as_bucket_view = settings.number("views") != 0,
                           .comm_hook = hook_named(settings.text("hook"), group)};
+  if (settings.number("delayed") != 0) {
+    options.delayed = {.names = {"fc3.weight", "fc3.bias", "fc2.bias"}, .trigger = "conv1.weight"};
+  }
+  if (settings.text("bucket_end") != "no") options.bucket_ends = {settings.text("bucket_end")};
+  if (settings.number("bucket_cap_bytes") < 0) options.bucket_cap_bytes = ddp::kAutoBucketCap;
   if (settings.number("bucket_cap_bytes") > 0) options.bucket_cap_bytes = settings.number("bucket_cap_bytes");
   ddp::DistributedDataParallel<Net> model(net, group, options);
   std::vector<torch::Tensor> parameters;  // an optimizer steps twice on what it is given twice

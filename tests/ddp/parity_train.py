@@ -221,15 +221,30 @@ def save(model, path):
     path.write_bytes(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors))
 
 
+class WaitingDDP(nn.parallel.DistributedDataParallel):
+    """Python's starts the reduction of delayed parameters and never waits for it."""
+
+    def _delayed_all_reduce_hook(self, grad):
+        self._delay_grad_buffer.div_(dist.get_world_size(self.process_group))
+        self.delayed_work = dist.all_reduce(self._delay_grad_buffer, group=self.process_group, async_op=True)
+        return grad
+
+
 def train(name, settings, folder):
     rank = dist.get_rank()
     net = MODELS[settings["model"]]()
     initialise(net, rank)
     cap = int(settings["bucket_cap_bytes"])
-    model = nn.parallel.DistributedDataParallel(
+    names = ["fc3.weight", "fc3.bias", "fc2.bias"]
+    delayed = {
+        "delay_all_reduce_named_params": [(name, net.get_parameter(name)) for name in names],
+        "param_to_hook_all_reduce": net.get_parameter("conv1.weight"),
+    } if settings["delayed"] == "1" else {}
+    model = WaitingDDP(
         net,
+        **delayed,
         gradient_as_bucket_view=settings["views"] == "1",
-        bucket_cap_mb=cap / 2**20 if cap else None,
+        bucket_cap_mb=(cap // 2**20 if delayed else cap / 2**20) if cap > 0 else None,
         find_unused_parameters=settings["find_unused"] == "1",
         static_graph=settings["static"] == "1",
     )
@@ -248,6 +263,8 @@ def train(name, settings, folder):
                 with model.no_sync() if micro + 1 < accumulate else contextlib.nullcontext():
                     loss = F.cross_entropy(model(images), labels)
                     (loss / accumulate).backward()
+                if delayed:
+                    model.delayed_work.wait()
             optimizer.step()
             if settings["join"] == "no" and step in save_at:
                 save(net, folder / f"{name}.step{step}.rank{rank}")

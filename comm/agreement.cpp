@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/roll_call.h"
 #include "comm/store.h"
@@ -121,6 +122,8 @@ void require_equal_lines(const std::string& subject, const std::vector<std::stri
   detail::GroupState& state = group.state();
   const Store store = state.store();
   if (!store || group.size() == 1) return;
+  detail::refuse_capture(who(group.info()) + ": comparing " + subject,
+                         "the host waits for the other ranks. Do it once before the capture");
   try {
     Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
   } catch (const std::exception&) {

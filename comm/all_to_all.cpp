@@ -23,14 +23,12 @@ using Counts = std::vector<int64_t>;
 Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Counts input_counts, bool equal,
                  const GroupHandle& group, const CollectiveOptions& options, bool async) {
   const auto settings = detail::call_options<c10d::AllToAllOptions>(options, async);
-  return detail::start(
-      {.operation = "all_to_all", .tensors = {input}, .equal_tensors = equal}, group,
-      [&](c10d::ProcessGroup& c10d) {
-        at::Tensor received = detail::real_view(output);
-        at::Tensor sent = detail::real_view(input);
-        return c10d.alltoall_base(received, sent, output_counts, input_counts, settings);
-      },
-      [output] {});  // kept until the end
+  return detail::start({.operation = "all_to_all", .tensors = {input}, .results = {output}, .equal_tensors = equal},
+                       group, [&](c10d::ProcessGroup& c10d) {
+                         at::Tensor received = detail::real_view(output);
+                         at::Tensor sent = detail::real_view(input);
+                         return c10d.alltoall_base(received, sent, output_counts, input_counts, settings);
+                       });
 }
 
 std::pair<Started, at::Tensor> begin_all_to_all(const at::Tensor& tensor, const GroupHandle& group,

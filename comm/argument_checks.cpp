@@ -3,6 +3,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "comm/graph_capture.h"
 #include "comm/group_state.h"
 
 namespace ddp::detail {
@@ -46,6 +47,8 @@ void check_rank(int rank, const char* role, const GroupHandle& group, const char
 }
 
 c10::Device host_value_device(const GroupHandle& group) {
+  refuse_capture(who(group.info()) + ": a collective with numbers or texts for the host",
+                 "the host waits for them, and replays would not renew them. Leave it out of the capture");
   return group.state().backends().cpu.empty() ? group.device() : c10::Device(c10::kCPU);
 }
 

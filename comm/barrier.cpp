@@ -1,10 +1,12 @@
 #include "comm/barrier.h"
 
 #include "comm/collective_call.h"
+#include "comm/graph_capture.h"
 
 namespace ddp {
 
 void barrier(const GroupHandle& group, const CollectiveOptions& options) {
+  detail::refuse_capture(who(group.info()) + ": barrier", "the host waits in it. Leave it out of the capture");
   c10d::BarrierOptions settings;  // stays asynchronous: only then does NCCL's wait() block the host
   if (options.timeout) settings.timeout = *options.timeout;
   const bool on_cpu = !group.state().backends().cpu.empty();

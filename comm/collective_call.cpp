@@ -8,8 +8,10 @@
 
 #include "comm/argument_checks.h"
 #include "comm/failure_cause.h"
+#include "comm/graph_capture.h"
 #include "comm/pending.h"
 #include "comm/store.h"
+#include "comm/stream_use.h"
 
 namespace ddp::detail {
 namespace {
@@ -54,6 +56,7 @@ class OneCall final : public PendingCall {
       : call_(std::move(call)),
         group_(std::move(group)),
         number_(number),
+        origin_(call_.tensors),
         work_(std::move(work)),
         after_(std::move(after)),
         wait_limit_(wait_limit) {}
@@ -68,6 +71,10 @@ class OneCall final : public PendingCall {
     }
     if (call_.is_collective) group_.state().log().end(number_);
     if (after_) after_();
+    // They may be used, and let go, on another stream than the one they were allocated on.
+    used_here(call_.tensors);
+    used_here(call_.results);
+    origin_.follow_here();  // for temporary tensors of the caller's
     done_ = true;
   }
 
@@ -77,6 +84,7 @@ class OneCall final : public PendingCall {
   const Call call_;
   const GroupHandle group_;
   const uint64_t number_;
+  const StreamOrigin origin_;
   const WorkPtr work_;  // null when the backend ran the call at once, as NCCL does with synchronous ones
   const std::function<void()> after_;
   const std::optional<std::chrono::milliseconds> wait_limit_;
@@ -133,6 +141,10 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
                                    std::function<void()> after, std::optional<std::chrono::milliseconds> wait_limit) {
   GroupState& state = group.state();
   const auto c10d_group = state.group(call.operation);
+  if (!call.tensors.empty() && call.tensors[0].is_cuda() && state.backends().cuda == "gloo") {
+    refuse_capture(who(group.info()) + ": " + call.operation + " over gloo",
+                   "it goes through the host's memory. Use backend 'nccl'");
+  }
   const uint64_t number = call.is_collective ? state.next_operation(signature(call)) : 0;
   const at::NoGradGuard no_grad;
   WorkPtr work;

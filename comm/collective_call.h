@@ -24,6 +24,7 @@ struct Call {
   const char* operation;              ///< the public function's name
   std::string how{};                  ///< what else ranks must agree on: "sum", "root 2"
   std::vector<at::Tensor> tensors{};  ///< kept until the call has ended
+  std::vector<at::Tensor> results{};  ///< what it returns that was not given to it
   /// All ranks of the group take part; false between two ranks, which must not disturb the others' count.
   bool is_collective = true;
   /// All ranks need equal shapes and dtypes.

@@ -22,6 +22,8 @@ Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& 
                                  : c10d::ProcessGroupGloo::Options::create_default(plan.timeout);
   if (plan.in_process) options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   options->group_name = plan.name;
+  options->group_desc = plan.description;
+  options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, plan.info.rank, plan.info.world_size, options);
 }
 
@@ -29,7 +31,12 @@ Backend make_backend(const std::string& name, const GroupPlan& plan, const c10::
   if (name == "local") return make_local_backend();
   if (name == "nccl") {
     return require_cuda(plan.info, "NCCL")
-        .make_nccl(store, plan.info.rank, plan.info.world_size, plan.timeout, plan.name);
+        .make_nccl(store, {.rank = plan.info.rank,
+                           .size = plan.info.world_size,
+                           .timeout = plan.timeout,
+                           .group_name = plan.name,
+                           .description = plan.description,
+                           .members = plan.members});
   }
   Backend gloo = make_gloo(plan, store);
   return plan.wrapper ? plan.wrapper(std::move(gloo)) : gloo;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/backend_map.h"
 #include "comm/c10d_compat.h"
@@ -24,8 +25,9 @@ struct GroupPlan {
   c10::intrusive_ptr<c10d::Store> store{};  ///< the group's keys are made under "<name>/" in it
   std::string name{};
   std::string description{};
-  bool in_process = false;   ///< all ranks are threads of this process: gloo stays on the loopback interface
-  BackendWrapper wrapper{};  ///< put around each CPU backend
+  std::vector<int> members{};  ///< a sub-group's ranks in the job; empty: the job itself
+  bool in_process = false;     ///< all ranks are threads of this process: gloo stays on the loopback interface
+  BackendWrapper wrapper{};    ///< put around each CPU backend
 };
 
 /// Connects this rank with the group's others; blocks until all have come. Throws what the backends throw.

@@ -1,10 +1,15 @@
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <stdexcept>
 
+#include "comm/cuda_devices.h"
 #include "comm/cuda_plugin.h"
 #include "comm/cuda_presence.h"
+#include "comm/graph_capture.h"
 
 namespace ddp::detail {
 
@@ -14,6 +19,8 @@ struct Loaded {
   const CudaPlugin* plugin = nullptr;
   std::string why;
 };
+
+const Loaded& the_part();
 
 Loaded load() {
   Loaded loaded;
@@ -33,28 +40,44 @@ Loaded load() {
     return loaded;
   }
   loaded.plugin = reinterpret_cast<decltype(&ddprun_cuda_plugin)>(entry)();
+  set_capture_probe([] { return the_part().plugin->is_capturing(); });
 #else
   loaded.why = "this build of ddprun has no CUDA";
 #endif
   return loaded;
 }
 
-const Loaded& loaded() {
+const Loaded& the_part() {
   static const Loaded once = load();
   return once;
 }
 
-// Before main: LibTorch remembers "no CUDA" after the first question about it, so libtorch_cuda has to be there before
-// the program's own code runs.
-[[gnu::constructor]] void load_before_main() {
-  loaded();
+// LibTorch remembers the answer to the first question about CUDA, which manual_seed() and every backward ask.
+void require_in_time() {
+  static const bool late = c10::impl::hasDeviceGuardImpl(c10::kCUDA) &&
+                           c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() > 0 && !at::globalContext().hasCUDA();
+  if (!late) return;
+  throw std::runtime_error(
+      "CUDA was wanted too late: before it this program asked LibTorch about CUDA (torch::manual_seed, "
+      "torch::cuda::is_available and a backward do), and LibTorch has noted that there is none. Link ddprun::cuda, or "
+      "ddprun::ddp without the target property DDPRUN_CUDA OFF; or call init_process_group first; or train on the CPU "
+      "with backend 'gloo' or DDPRUN_CUDA=0.");
 }
 
 }  // namespace
 
 const CudaPlugin* cuda_plugin(std::string* why) {
-  if (why != nullptr) *why = loaded().why;
-  return loaded().plugin;
+  if (why != nullptr) *why = the_part().why;
+  if (the_part().plugin != nullptr) require_in_time();
+  return the_part().plugin;
+}
+
+void preload_cuda() {
+  the_part();
+}
+
+int cuda_device_count() {
+  return cuda_plugin() == nullptr ? 0 : c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
 }
 
 }  // namespace ddp::detail

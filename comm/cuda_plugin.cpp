@@ -2,6 +2,7 @@
 
 #include <ATen/cuda/CUDAContext.h>
 #include <nccl.h>
+#include <ATen/cuda/CUDAGraphsUtils.cuh>
 
 #include <cstdio>
 #include <stdexcept>
@@ -38,13 +39,16 @@ class Plugin final : public CudaPlugin {
     return text;
   }
 
-  c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                              std::chrono::milliseconds timeout,
-                                              const std::string& group_name) const override {
+  bool is_capturing() const override { return at::cuda::currentStreamCaptureStatus() != at::cuda::CaptureStatus::None; }
+
+  c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const NcclPlan& plan) const override {
     auto options = c10d::ProcessGroupNCCL::Options::create();
-    options->timeout = timeout;
-    options->group_name = group_name;
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+    options->timeout = plan.timeout;
+    options->group_name = plan.group_name;
+    options->group_desc = plan.description;
+    options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, plan.rank, plan.size, options);
   }
 };
 

@@ -4,6 +4,7 @@ namespace ddp::detail {
 
 std::string why_no_cuda(const EnvironmentLookup& lookup, const std::function<bool(const char*)>& path_exists) {
   if (lookup("DDPRUN_CUDA") == "0") return "DDPRUN_CUDA=0";
+  if (lookup("DDPRUN_CUDA") == "1") return "";
   // CUDA ignores everything from the first invalid entry on, so a list that begins with -1 names no device.
   const auto visible = lookup("CUDA_VISIBLE_DEVICES");
   if (visible && (visible->empty() || visible->starts_with("-1") || *visible == "NoDevFiles")) {

@@ -41,9 +41,9 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});
   const auto settings = call_options<c10d::AllgatherOptions>(options, async);
-  auto started = start({.operation = "all_gather", .tensors = {tensor}}, group, [&](c10d::ProcessGroup& c10d) {
-    return c10d._allgather_base(flat_output, flat_input, settings);
-  });
+  auto started =
+      start({.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
+            [&](c10d::ProcessGroup& c10d) { return c10d._allgather_base(flat_output, flat_input, settings); });
   return {std::move(started), std::move(output)};
 }
 
@@ -82,8 +82,9 @@ std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, 
   std::vector<at::Tensor> inputs{detail::real_view(tensor)};
   auto settings = call_options<c10d::GatherOptions>(options, async);
   settings.rootRank = root;
-  auto started = start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}}, group,
-                       [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
+  auto started =
+      start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}, .results = {output}},
+            group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
   return {std::move(started), std::move(output)};
 }
 

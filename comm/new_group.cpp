@@ -7,6 +7,7 @@
 #include "comm/agreement.h"
 #include "comm/argument_checks.h"
 #include "comm/connect_group.h"
+#include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/store.h"
 #include "comm/store_keys.h"
@@ -59,6 +60,7 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
   detail::GroupState& parent = group.state();
   const auto parent_group = parent.group("new_group");
   check_ranks(ranks, group);
+  detail::refuse_capture(who(group.info()) + ": new_group", "it connects ranks. Make groups before the capture");
   const BackendMap backends = options.backend.empty() ? parent.backends() : parse_backend_map(options.backend);
   if (backends.uses("nccl") && !parent.backends().uses("nccl")) {
     detail::refuse(group, "new_group",
@@ -96,6 +98,7 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                          .store = parent_group->getStore(),
                                          .name = std::to_string(number),
                                          .description = "sub-group",
+                                         .members = parts.members,
                                          .in_process = parent.in_process(),
                                          .wrapper = parent.wrapper()});
   } catch (const std::exception& error) {

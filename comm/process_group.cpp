@@ -1,16 +1,17 @@
 #include "comm/process_group.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdio>
 #include <stdexcept>
 #include <utility>
 
 #include "comm/connect_group.h"
+#include "comm/cuda_devices.h"
 #include "comm/cuda_plugin.h"
 #include "comm/device_choice.h"
 #include "comm/failure_handlers.h"
+#include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/malloc_tuning.h"
 #include "comm/store.h"
@@ -18,12 +19,9 @@
 namespace ddp {
 namespace {
 
+using detail::cuda_device_count;
 using detail::GroupState;
 using detail::require_cuda;
-
-int cuda_device_count() {
-  return detail::cuda_plugin() == nullptr ? 0 : c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
-}
 
 BackendMap choose_backends(const ProcessGroupOptions& options, const RankInfo& info) {
   if (!options.backend.empty()) {
@@ -67,6 +65,7 @@ std::chrono::milliseconds default_timeout(const BackendMap& backends) {
 }  // namespace
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  detail::refuse_capture("init_process_group", "it connects the ranks. Call it before the capture");
   tune_malloc();
   detail::prepare_process();
   install_failure_handlers();

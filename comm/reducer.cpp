@@ -19,6 +19,7 @@
 #include "comm/collectives.h"
 #include "comm/comm_hook_adapter.h"
 #include "comm/gradient_aliases.h"
+#include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/pending_work.h"
 #include "comm/reducer_engine.h"
@@ -117,11 +118,13 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   void before_forward(const Forward& forward) {
     group_.state().group("DistributedDataParallel forward");  // throws when closed
     refuse_after_failure();
+    if (forward.records_gradients && detail::is_capturing()) check_capture(forward);
     mark_->keep();
     end_queued_.store(false, std::memory_order_relaxed);
     if (forward.will_reduce) {
       logger_->set_runtime_stats_and_log();
       engine_->prepare_for_forward();
+      ++reducing_forwards_;
     }
     if (forward.active_ranks) {
       engine_->set_forward_pass_work_handle(forward.active_ranks->work, forward.divide_by_initial_world_size);
@@ -223,6 +226,32 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     finishes_at_once_ = true;
     const auto reset = c10::make_scope_exit([this] { finishes_at_once_ = false; });
     engine_->delay_all_reduce();
+  }
+
+  // While the stream is being captured. Warm-up as in Python: regrouping the buckets and taking the first times, all of
+  // which the host has to wait for, are over after 11 iterations.
+  void check_capture(const Forward& forward) {
+    constexpr int64_t kWarmUp = 11;
+    const auto refuse = [&](const std::string& why) {
+      detail::refuse_capture(who(group_.info()) + ": DistributedDataParallel's forward", why);
+    };
+    if (group_.state().backends().cuda == "gloo") {
+      refuse("backend gloo reduces gradients through the host's memory. Use backend 'nccl'");
+    }
+    if (options_.find_unused_parameters) refuse("find_unused_parameters reads on the host which parameters were used");
+    if (options_.check_finite) refuse("check_gradients reads every bucket on the host");
+    if (forward.active_ranks) refuse("join() asks on the host which ranks still train");
+    if (tuner_ && !tuner_->is_finished()) refuse("the size of the buckets is still being measured");
+    const int64_t done = reducing_forwards_;
+    if (done < kWarmUp) {
+      refuse("it needs " + std::to_string(kWarmUp) +
+             " iterations before, on a stream that is not the default one, and had " + std::to_string(done));
+    }
+    const int64_t rate = engine_->sample_rate();
+    if (done % rate == 0 || (done + 1) % rate == 0) {
+      refuse("c10d takes times in every iteration whose number is a multiple of " + std::to_string(rate) +
+             ", and this is number " + std::to_string(done + 1) + ". Run two more before");
+    }
   }
 
   int64_t total_bytes() const {
@@ -360,6 +389,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   detail::GradientAliases aliases_;
   const std::shared_ptr<detail::FailureNote> failure_;
   std::string hook_name_;
+  int64_t reducing_forwards_ = 0;
   bool counts_active_ranks_ = false;
   bool finishes_at_once_ = false;
   std::optional<detail::BucketTuner> tuner_;

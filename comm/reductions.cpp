@@ -127,7 +127,7 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
   auto settings = call_options<c10d::ReduceScatterOptions>(options, async);
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   auto started =
-      start({.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}}, group,
+      start({.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,
             [&](c10d::ProcessGroup& c10d) { return c10d._reduce_scatter_base(raw_output, input, settings); });
   return {std::move(started), std::move(output)};
 }

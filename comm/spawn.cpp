@@ -1,13 +1,12 @@
 #include "comm/spawn.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
 
+#include "comm/cuda_devices.h"
 #include "comm/cuda_plugin.h"
 #include "comm/group_state.h"
 #include "comm/roll_call.h"
@@ -23,10 +22,6 @@ SpawnError::~SpawnError() = default;
 
 namespace detail {
 namespace {
-
-int cuda_device_count() {
-  return cuda_plugin() == nullptr ? 0 : c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
-}
 
 std::vector<c10::Device> choose_devices(int size, const SpawnOptions& options) {
   if (!options.devices.empty()) {
@@ -151,8 +146,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                                                         .hosts_store = false,
                                                                         .in_process = true,
                                                                         .wrapper = test_options.wrapper,
-                                                                        .job = {.store = own,
-                                                                                .roll_call = roll_call}});
+                                                                        .job = {.store = own, .roll_call = roll_call}});
       ranks.enter(rank, state);
       body(GroupHandle(state));
       state->close();

@@ -30,6 +30,7 @@ TEST(CudaPresence, TakesADeviceNodeForADevice) {
 
 TEST(CudaPresence, SaysThatThereIsNoDeviceNode) {
   EXPECT_EQ(why({}, {}), "no NVIDIA device node under /dev");
+  EXPECT_EQ(why({{"DDPRUN_CUDA", "1"}}, {}), "") << "then none is looked for";
   EXPECT_NE(why({{"CUDA_VISIBLE_DEVICES", "0"}}, {"/dev/null"}), "");
 }
 

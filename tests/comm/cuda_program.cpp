@@ -1,0 +1,81 @@
+// One rank, or three as threads, with a CUDA part that is none (tests/support/cuda_plugin.cpp); cuda_part_test.py reads
+// what it prints.
+#include <ATen/Context.h>
+#include <ATen/ops/ones.h>
+
+#include <cstdio>
+#include <string>
+
+#include "comm/collectives.h"
+#include "comm/group_state.h"
+#include "comm/spawn.h"
+#include "tests/support/fake_cuda.h"
+
+namespace {
+
+void make_groups(const ddp::GroupHandle& group) {
+  const auto options = ddp::new_group(group, {0, 2}, {.backend = "cpu:gloo,cuda:nccl"});
+  if (!options) return;
+  const auto backend = options->handle().state().group("test")->getBackend(c10::kCPU);
+  std::string ranks;
+  for (const auto rank : backend->getBackendOptions()->global_ranks_in_group)
+    ranks.append(" ").append(std::to_string(rank));
+  std::printf("gloo %s, members:%s\n", backend->getBackendOptions()->group_name.c_str(), ranks.c_str());
+  ddp::new_group(*options, {1});
+}
+
+template <typename Call>
+void attempt(const char* name, Call call) {
+  try {
+    call();
+    std::printf("%s: done\n", name);
+  } catch (const std::exception& error) {
+    std::printf("%s: %s\n", name, error.what());
+  }
+}
+
+// In a job of one, whose plugin says that the stream is being captured.
+void capture() {
+  attempt("init_process_group", [] { ddp::init_process_group({.backend = "local"}); });
+  ddp::spawn(1,
+             [](const ddp::GroupHandle& group) {
+               const at::Tensor tensor = at::ones({2, 3}, at::TensorOptions(group.device()));
+               attempt("all_reduce", [&] { ddp::all_reduce(tensor, group); });
+               attempt("all_gather", [&] { ddp::all_gather(tensor, group); });
+               attempt("barrier", [&] { ddp::barrier(group); });
+               attempt("broadcast_string", [&] { ddp::broadcast_string("text", 0, group); });
+               attempt("all_gather_uneven", [&] { ddp::all_gather_uneven(tensor, group); });
+               attempt("new_group", [&] { ddp::new_group(group, {0}); });
+             },
+             {.backend = "local", .devices = {c10::Device(c10::kCUDA, 0)}});
+}
+
+void run(const std::string& mode) {
+  if (mode == "nothing") return;
+  if (mode == "gloo") {
+    const auto group = ddp::init_process_group({.backend = "gloo"});
+    std::printf("device %s\n", group.device().str().c_str());
+    return;
+  }
+  if (mode == "asks") std::printf("LibTorch sees CUDA: %d\n", at::globalContext().hasCUDA() ? 1 : 0);
+  ddp::test::use_fake_cuda();
+  if (mode == "groups") {
+    ddp::spawn(3, make_groups, {.backend = "cpu:gloo,cuda:nccl"});
+  } else if (mode == "capture") {
+    capture();
+  } else {
+    const auto group = ddp::init_process_group();
+    std::printf("device %s\n", group.device().str().c_str());
+  }
+}
+
+}  // namespace
+
+int main(int /*argc*/, char** argv) {
+  std::puts("main");
+  try {
+    run(argv[1]);
+  } catch (const std::exception& error) {
+    std::printf("error: %s\n", error.what());
+  }
+}

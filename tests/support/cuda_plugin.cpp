@@ -1,0 +1,47 @@
+// Stands in for libddprun_comm_cuda.so where there is no GPU: says when it is loaded, and what NCCL would be told.
+#include "comm/cuda_plugin.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+namespace {
+
+class SilentBackend final : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+  const std::string getBackendName() const override { return "nccl"; }
+  void setSequenceNumberForGroup() override {}
+  void shutdown() override {}
+  void abort() override {}
+};
+
+class Plugin final : public ddp::detail::CudaPlugin {
+ public:
+  void check_nccl_version() const override {}
+  std::string device_uuid(int device_index) const override { return "fake" + std::to_string(device_index); }
+  bool is_capturing() const override { return std::getenv("DDPRUN_TEST_CAPTURES") != nullptr; }
+  c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&,
+                                              const ddp::detail::NcclPlan& plan) const override {
+    const std::lock_guard lock(mutex_);
+    std::string ranks;
+    for (const int rank : plan.members) ranks.append(" ").append(std::to_string(rank));
+    std::printf("nccl %s (%s) rank %d of %d, members:%s\n", plan.group_name.c_str(), plan.description.c_str(),
+                plan.rank, plan.size, ranks.c_str());
+    return c10::make_intrusive<SilentBackend>(plan.rank, plan.size);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+};
+
+[[gnu::constructor]] void say_loaded() {
+  std::puts("the CUDA part is loaded");
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ddp::detail::CudaPlugin* ddprun_cuda_plugin() {
+  static const Plugin plugin;
+  return &plugin;
+}

@@ -1,0 +1,23 @@
+#include "tests/support/gradient_buckets.h"
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+namespace ddp::test {
+
+void run_hook(const CommHook& hook, const at::Tensor& buffer, const std::vector<at::Tensor>& parameters) {
+  std::vector<size_t> offsets;
+  std::vector<size_t> lengths;
+  std::vector<c10::IntArrayRef> sizes;
+  size_t offset = 0;
+  for (const at::Tensor& parameter : parameters) {
+    offsets.push_back(offset);
+    lengths.push_back(static_cast<size_t>(parameter.numel()));
+    sizes.push_back(parameter.sizes());
+    offset += lengths.back();
+  }
+  c10d::GradBucket bucket(0, 1, buffer, offsets, lengths, sizes, parameters, std::nullopt);
+  GradientBucket view(bucket, parameters);
+  hook(view)->waitAndThrow();
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,107 @@
+#include "tests/support/stream_books.h"
+
+#include <utility>
+
+namespace ddp::test {
+
+std::string StreamBooks::name(Key stream) {
+  return "stream " + std::to_string(stream.second) + " of device " + std::to_string(stream.first);
+}
+
+void StreamBooks::join(Clock& clock, const Clock& other) {
+  for (const auto& [stream, time] : other) clock[stream] = std::max(clock[stream], time);
+}
+
+// Whatever is queued comes after what the host has waited for.
+StreamBooks::Clock& StreamBooks::clock_of(Key stream) {
+  Clock& clock = clocks_[stream];
+  join(clock, host_);
+  return clock;
+}
+
+void StreamBooks::record(void** event, c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (*event == nullptr) *event = new char;
+  events_[*event] = clock_of(key(stream));
+}
+
+void StreamBooks::block(void* event, c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (event != nullptr) join(clock_of(key(stream)), events_[event]);
+}
+
+void StreamBooks::destroy(void* event) {
+  const std::lock_guard lock(mutex_);
+  events_.erase(event);
+  delete static_cast<char*>(event);
+}
+
+void StreamBooks::host_waits_for(void* event) {
+  const std::lock_guard lock(mutex_);
+  if (event != nullptr) join(host_, events_[event]);
+}
+
+void StreamBooks::host_waits_for(c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  join(host_, clock_of(key(stream)));
+}
+
+void StreamBooks::host_waits() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stream, clock] : clocks_) join(host_, clock);
+}
+
+void StreamBooks::follow(c10::Stream stream, c10::Stream earlier) {
+  const std::lock_guard lock(mutex_);
+  const Clock before = clock_of(key(earlier));
+  join(clock_of(key(stream)), before);
+}
+
+void StreamBooks::allocated(void* block, c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  blocks_[block] = {.stream = key(stream)};
+}
+
+void StreamBooks::keep_for(void* block, c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = blocks_.find(block); found != blocks_.end()) found->second.kept_for.insert(key(stream));
+}
+
+void StreamBooks::freed(void* block) {
+  const std::lock_guard lock(mutex_);
+  const Block gone = std::move(blocks_.extract(block).mapped());
+  Clock& clock = clock_of(gone.stream);
+  for (const auto& [stream, uses] : gone.uses) {
+    if (stream == gone.stream || gone.kept_for.contains(stream) || clock[stream] >= uses.back().time) continue;
+    faults_.push_back("memory of " + name(gone.stream) + " was freed while " + uses.back().what + " on " +
+                      name(stream) + " still used it: no record_stream");
+  }
+}
+
+void StreamBooks::used(void* block, bool writes, c10::Stream stream, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  const Key own = key(stream);
+  Clock& clock = clock_of(own);
+  const uint64_t now = ++clock[own];
+  Block& used = blocks_[block];
+  if (own != used.stream && used.uses.empty() && used.stream.first == own.first) {
+    // New memory may still be in use by what its own stream had queued before.
+    used.uses[used.stream].push_back(
+        {.time = clocks_[used.stream][used.stream], .writes = true, .what = "its last user"});
+  }
+  for (const auto& [other, uses] : used.uses) {
+    if (other == own) continue;
+    for (const Use& use : uses) {
+      if ((!writes && !use.writes) || clock[other] >= use.time) continue;
+      faults_.push_back(what + " on " + name(own) + " does not wait for " + use.what + " on " + name(other));
+    }
+  }
+  used.uses[own].push_back({.time = now, .writes = writes, .what = what});
+}
+
+std::vector<std::string> StreamBooks::faults() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(faults_, {});
+}
+
+}  // namespace ddp::test

@@ -15,6 +15,7 @@
 #include "amp/rank_prefix.h"
 #include "amp/unscale.h"
 #include "comm/device_copy.h"
+#include "comm/graph_capture.h"
 #include "optim/fused_optimizer.h"
 
 namespace ddp {
@@ -110,6 +111,8 @@ at::Tensor GradScaler::step(torch::optim::Optimizer& optimizer, torch::optim::Op
     scaling.found_inf = amp::detail::combine(state.found_infs, scale_.device());
     fused->step_scaled(scaling);
   } else {
+    ddp::detail::refuse_capture(rank_ + "GradScaler::step with an optimizer of torch::optim",
+                                "the host reads whether a gradient is infinite. Use one of ddp::optim, which does not");
     if (state.stage == Stage::kReady) unscale_(optimizer);
     if (state.found_infs.empty()) fail<std::logic_error>("No inf checks were recorded for this optimizer.");
     double found = 0;
@@ -160,11 +163,13 @@ void GradScaler::update(const at::Tensor& new_scale) {
 
 double GradScaler::get_scale() const {
   if (!options_.enabled) return 1.0;
+  ddp::detail::refuse_capture(rank_ + "GradScaler::get_scale", "the host reads the scale. Read it between replays");
   return scale_.defined() ? scale_.item<double>() : options_.init_scale;
 }
 
 int64_t GradScaler::get_growth_tracker() const {
   if (!options_.enabled) return 0;
+  ddp::detail::refuse_capture(rank_ + "GradScaler::get_growth_tracker", "the host reads it. Read it between replays");
   return tracker_.defined() ? tracker_.item<int64_t>() : first_tracker_;
 }
 

@@ -9,6 +9,7 @@
 
 #include "amp/unscale.h"
 #include "comm/device_copy.h"
+#include "comm/graph_capture.h"
 
 namespace ddp::amp::detail {
 namespace {
@@ -58,6 +59,7 @@ void LossScaler::update(const at::Tensor& found_inf) {
 
 LossScalerState LossScaler::state() const {
   if (!scale_.defined()) return {.loss_scale = value_, .unskipped = unskipped_};
+  ddp::detail::refuse_capture("amp: the loss scale's state", "the host reads it. Read it between replays");
   return {.loss_scale = scale_.item<double>(), .unskipped = tracker_.item<int64_t>()};
 }
 

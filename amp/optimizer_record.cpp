@@ -8,6 +8,7 @@
 
 #include "amp/unscale.h"
 #include "comm/device_copy.h"
+#include "comm/graph_capture.h"
 #include "optim/fused_optimizer.h"
 
 namespace ddp::amp::detail {
@@ -133,9 +134,16 @@ void OptimizerRecord::step() {
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(optimizer_); fused != nullptr && found_inf_.defined()) {
     fused->step_scaled({.found_inf = found_inf_});
     copy_to_model();
-  } else if (!found_inf_.defined() || found_inf_.item<double>() == 0) {
-    optimizer_->step();
-    copy_to_model();
+  } else {
+    if (found_inf_.defined()) {
+      ddp::detail::refuse_capture(
+          rank_ + "amp: step() of an optimizer of torch::optim",
+          "the host reads whether a gradient is infinite. Use one of ddp::optim, which does not");
+    }
+    if (!found_inf_.defined() || found_inf_.item<double>() == 0) {
+      optimizer_->step();
+      copy_to_model();
+    }
   }
   found_inf_.reset();  // not before: the optimizer may have refused the step
   for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the model's are the user's to clear

@@ -11,6 +11,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "comm/graph_capture.h"
+
 namespace ddp {
 
 // The streams of devices other than the CPU, and what marks the end of their copies.
@@ -55,6 +57,8 @@ TensorMap HostSnapshot::take(const std::string& group, const TensorMap& tensors)
     if (device.is_cpu()) {
       buffer.copy_(tensor);
     } else {
+      detail::refuse_capture("a checkpoint's copy of a model on " + device.str(),
+                             "replays would not bring it up to date. Save outside the capture");
       const c10::impl::VirtualGuardImpl devices(device.type());
       const auto key = std::pair(device.type(), device.index());
       auto stream = copies_->streams.find(key);
@@ -66,6 +70,7 @@ TensorMap HostSnapshot::take(const std::string& group, const TensorMap& tensors)
         queued.record(devices.getStream(device));
         queued.block(stream->second);
       }
+      tensor.record_stream(stream->second);  // it may have been allocated on a third stream
       const c10::StreamGuard on_side(stream->second);
       buffer.copy_(tensor, /*non_blocking=*/true);
     }

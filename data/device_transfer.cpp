@@ -7,7 +7,19 @@
 
 #include <utility>
 
+#include "comm/graph_capture.h"
+
 namespace ddp::detail {
+
+namespace {
+
+void refuse_while_capturing() {
+  refuse_capture("a loader's copy to the device",
+                 "it runs on another stream. Take the batch before the capture, and before each replay copy "
+                 "the next one into the tensors of the captured batch");
+}
+
+}  // namespace
 
 DeviceTransfer::DeviceTransfer(c10::Device device) : device_(device) {
   if (device.is_cpu()) return;
@@ -27,6 +39,7 @@ void DeviceTransfer::start(const Batch& pinned) {
     copy_ = pinned;
     return;
   }
+  refuse_while_capturing();
   const c10::StreamGuard stream(*stream_);
   copy_ = {.data = pinned.data.to(device_, /*non_blocking=*/true),
            .target = pinned.target.to(device_, /*non_blocking=*/true)};
@@ -36,6 +49,7 @@ void DeviceTransfer::start(const Batch& pinned) {
 
 Batch DeviceTransfer::finish() {
   if (copies()) {
+    refuse_while_capturing();
     const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     done_->block(current);
     // Allocated on the copying stream: not to be reused there while the current one still reads it.

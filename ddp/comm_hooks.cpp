@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "comm/stream_use.h"
+
 namespace ddp::hooks {
 namespace {
 
@@ -10,7 +12,8 @@ CommHook compress(at::ScalarType dtype, const GroupHandle& group) {
     const at::Tensor buffer = bucket.buffer();
     at::Tensor compressed = buffer.to(dtype).div_(group.size());
     return then(all_reduce_future(std::move(compressed), group), [buffer](const at::Tensor& sum) {
-      buffer.copy_(sum);  // in place, for a lower peak
+      detail::used_here(buffer);  // on CUDA this is a stream of the future's
+      buffer.copy_(sum);          // in place, for a lower peak
       return buffer;
     });
   };
@@ -21,6 +24,7 @@ CommHook compress_around(at::ScalarType dtype, CommHook hook) {
     const at::Tensor buffer = bucket.buffer();
     bucket.set_buffer(buffer.to(dtype));
     return then(hook(bucket), [buffer](const at::Tensor& result) {
+      detail::used_here(buffer);
       buffer.copy_(result);
       return buffer;
     });

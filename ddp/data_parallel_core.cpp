@@ -1,18 +1,14 @@
 #include "ddp/data_parallel_core.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/module.h>
 
 #include <exception>
 #include <stdexcept>
 
+#include "comm/cuda_devices.h"
+
 namespace ddp {
 namespace {
-
-int cuda_device_count() {
-  return c10::impl::hasDeviceGuardImpl(c10::kCUDA) ? c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() : 0;
-}
 
 c10::Device cuda(int index, int count) {
   if (index < 0 || index >= count) {
@@ -30,7 +26,7 @@ std::vector<c10::Device> choose_devices(const DataParallelOptions& options) {
     }
     return std::vector<c10::Device>(static_cast<size_t>(options.replicas), c10::Device(c10::kCPU));
   }
-  const int count = cuda_device_count();
+  const int count = detail::cuda_device_count();
   std::vector<c10::Device> devices;
   for (const int index : options.device_ids) devices.push_back(cuda(index, count));
   for (int index = 0; options.device_ids.empty() && index < count; ++index) devices.push_back(cuda(index, count));
@@ -64,7 +60,7 @@ DataParallelCore::DataParallelCore(const std::shared_ptr<torch::nn::Module>& mod
     : devices_(choose_devices(options)), output_device_(c10::kCPU), dim_(options.dim) {
   if (!model) throw std::invalid_argument("DataParallel got an empty module holder");
   if (!devices_.empty()) output_device_ = devices_[0];
-  if (options.output_device) output_device_ = cuda(*options.output_device, cuda_device_count());
+  if (options.output_device) output_device_ = cuda(*options.output_device, detail::cuda_device_count());
   replicas_ = std::make_unique<Replicas>(model, devices_, maker(model, options));
   check_devices();
   if (!passes_through()) threads_ = std::make_unique<DeviceThreads>(devices_);

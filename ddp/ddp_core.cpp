@@ -13,6 +13,7 @@
 
 #include "comm/agreement.h"
 #include "comm/collectives.h"
+#include "comm/graph_capture.h"
 #include "comm/manual_seed.h"
 #include "comm/parameter_checks.h"
 #include "ddp/ddp_join_hook.h"
@@ -88,6 +89,8 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
       parameters_(module_, left_out(options)),
       rank_(who(group_.info())),
       device_(c10::kCPU) {
+  detail::refuse_capture(rank_ + ": wrapping a model in DistributedDataParallel",
+                         "the ranks compare it on the host. Do it before, under the stream that will be captured");
   check_options();
   if (!options_.delayed.names.empty() || !options_.bucket_ends.empty() || options_.bucket_cap_bytes.is_automatic()) {
     python_ranks_ = ranks_running_python(group_);

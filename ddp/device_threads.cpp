@@ -1,6 +1,7 @@
 #include "ddp/device_threads.h"
 
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -14,9 +15,20 @@
 namespace ddp {
 namespace {
 
-std::optional<c10::Stream> current_stream(c10::Device device) {
-  if (device.is_cpu()) return std::nullopt;
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+// The caller's current streams on every device, not only on those in use: a copy between two devices runs on the
+// current streams of both, and a batch may come from anywhere.
+std::vector<c10::Stream> current_streams(c10::DeviceType type) {
+  std::vector<c10::Stream> streams;
+  if (type == c10::kCPU) return streams;
+  const c10::impl::VirtualGuardImpl devices(type);
+  for (c10::DeviceIndex index = 0; index < devices.deviceCount(); ++index) {
+    streams.push_back(devices.getStream(c10::Device(type, index)));
+  }
+  return streams;
+}
+
+c10::OptionalDeviceGuard guard_for(c10::Device device) {
+  return c10::OptionalDeviceGuard(device.is_cpu() ? std::nullopt : std::optional(device));
 }
 
 std::exception_ptr run_guarded(const std::function<void()>& task) {
@@ -59,7 +71,7 @@ class DeviceThreads::Worker {
 
  private:
   void loop() {
-    const c10::OptionalDeviceGuard guard(device_.is_cpu() ? std::nullopt : std::optional(device_));
+    const c10::OptionalDeviceGuard guard = guard_for(device_);
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || task_; });
@@ -90,16 +102,20 @@ DeviceThreads::~DeviceThreads() = default;
 
 std::vector<std::exception_ptr> DeviceThreads::run(const std::vector<std::function<void()>>& tasks) {
   const at::ThreadLocalState state;
+  const bool caches_casts = at::autocast::is_autocast_cache_enabled();  // which that state leaves out
+  const std::vector<c10::Stream> streams = current_streams(devices_[0].type());
   for (size_t i = 1; i < tasks.size(); ++i) {
-    workers_[i - 1]->begin([&state, &task = tasks[i], stream = current_stream(devices_[i])] {
+    workers_[i - 1]->begin([&, i] {
       const at::ThreadLocalStateGuard state_guard(state);
-      const c10::OptionalStreamGuard stream_guard(stream);
-      task();
+      at::autocast::set_autocast_cache_enabled(caches_casts);
+      const c10::OptionalDeviceGuard device_guard = guard_for(devices_[i]);  // the last task may have changed it
+      const c10::MultiStreamGuard stream_guard(streams);
+      tasks[i]();
     });
   }
   std::vector<std::exception_ptr> errors;
   {
-    const c10::OptionalDeviceGuard guard(devices_[0].is_cpu() ? std::nullopt : std::optional(devices_[0]));
+    const c10::OptionalDeviceGuard guard = guard_for(devices_[0]);
     errors.push_back(run_guarded(tasks.at(0)));
   }
   for (size_t i = 1; i < tasks.size(); ++i) errors.push_back(workers_[i - 1]->end());

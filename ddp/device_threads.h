@@ -19,8 +19,8 @@ class DeviceThreads {
   DeviceThreads(const DeviceThreads&) = delete;
   DeviceThreads& operator=(const DeviceThreads&) = delete;
 
-  /// Runs tasks[i] on device i, with the caller's grad mode, autocast state and current streams, and waits for all. At
-  /// most as many tasks as devices. Element i of the result is what tasks[i] threw, or null.
+  /// Runs tasks[i] on device i, with the caller's grad mode, autocast state and current streams of all devices, and
+  /// waits for all. At most as many tasks as devices. Element i of the result is what tasks[i] threw, or null.
   std::vector<std::exception_ptr> run(const std::vector<std::function<void()>>& tasks);
 
  private:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/collectives.h"
+#include "comm/graph_capture.h"
 #include "ddp/comm_hooks.h"
 
 namespace ddp {
@@ -24,8 +25,10 @@ CommHook post_local_sgd(const GroupHandle& group, const PostLocalSgdOptions& opt
   const CommHook globally = all_reduce(group);
   const CommHook locally = options.post_local_gradient_allreduce ? all_reduce(*options.subgroup) : CommHook();
   const auto iteration = std::make_shared<int64_t>(0);
-  return [globally, locally, iteration, start = options.start_iteration](GradientBucket& bucket) {
+  return [globally, locally, iteration, start = options.start_iteration,
+          rank = who(group.info())](GradientBucket& bucket) {
     if (*iteration >= start) return locally ? locally(bucket) : completed_future(bucket.buffer());
+    detail::refuse_capture(rank + ": post_local_sgd", "replays would never reach start_iteration. Capture after it");
     if (bucket.is_last()) ++*iteration;
     return globally(bucket);
   };
@@ -42,6 +45,8 @@ PeriodicModelAverager::PeriodicModelAverager(GroupHandle group, int64_t period, 
 }
 
 void PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& parameters) {
+  detail::refuse_capture(who(group_.info()) + ": PeriodicModelAverager",
+                         "it counts steps on the host. Call it between replays");
   const int64_t step = step_++;
   if (step < warmup_steps_ || (step - warmup_steps_) % period_ != 0) return;
   const at::NoGradGuard no_grad;

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/graph_capture.h"
+#include "comm/stream_use.h"
 #include "ddp/comm_hooks.h"
 
 namespace ddp {
@@ -70,18 +72,18 @@ void orthogonalize(at::Tensor matrices, double epsilon) {
   }
 }
 
-// Runs what follows on a stream of its own that begins where the current one is, and is nothing on the CPU.
-class SideStream {
+// Runs what follows on `stream`, made on first use, which begins where the current one is; nothing on the CPU.
+class OnSideStream {
  public:
-  explicit SideStream(const at::Tensor& used) {
-    if (used.is_cpu()) return;
-    const c10::impl::VirtualGuardImpl device(used.device().type());
+  OnSideStream(std::optional<c10::Stream>& stream, const at::Tensor& used) {
+    const auto current = detail::current_stream(used.device());
+    if (!current) return;
+    if (!stream) stream = c10::impl::VirtualGuardImpl(used.device().type()).getStreamFromGlobalPool(used.device());
     c10::Event reached(used.device().type());
-    reached.record(device.getStream(used.device()));
-    const c10::Stream stream = device.getStreamFromGlobalPool(used.device());
-    reached.block(stream);
-    used.record_stream(stream);
-    guard_.emplace(stream);
+    reached.record(*current);
+    reached.block(*stream);
+    detail::used_on(used, *stream);
+    guard_.emplace(*stream);
   }
 
  private:
@@ -109,12 +111,17 @@ class PowerSgdState {
 
   TensorFuture reduce(GradientBucket& bucket) {
     const bool last = bucket.is_last();
+    if (iteration_ < options_.start_iteration || !options_.warm_start || !memories_.contains(bucket.index())) {
+      detail::refuse_capture(who(group_.info()) + ": power_sgd",
+                             "a replay would repeat this step for ever. Capture after start_iteration and one step "
+                             "with compression, with warm_start");
+    }
     if (iteration_ < options_.start_iteration) {
       if (last) ++iteration_;
       return before_start_(bucket);
     }
     const at::NoGradGuard no_grad;
-    const SideStream stream(bucket.buffer());
+    const OnSideStream on_side(side_stream_, bucket.buffer());
     compress(bucket);
     if (last) ++iteration_;
     return completed_future(bucket.buffer());
@@ -271,6 +278,8 @@ class PowerSgdState {
   const CommHook before_start_;
   SeedSequence seeds_;
   std::unordered_map<size_t, Memory> memories_;
+  // One for good: what is kept from step to step is allocated, used and freed on it alone.
+  std::optional<c10::Stream> side_stream_;
   int64_t iteration_ = 0;
   PowerSgdStatistics statistics_;
 };

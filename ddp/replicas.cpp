@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -14,6 +16,7 @@
 #include <utility>
 
 #include "comm/device_copy.h"
+#include "comm/stream_use.h"
 
 namespace ddp {
 namespace {
@@ -40,16 +43,54 @@ std::vector<at::Tensor> move_together(const std::vector<at::Tensor>& tensors, c1
   return moved;
 }
 
+// None on the CPU.
+std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices) {
+  std::vector<c10::Stream> streams;
+  for (const c10::Device device : devices) {
+    if (const auto stream = detail::current_stream(device)) streams.push_back(*stream);
+  }
+  return streams;
+}
+
+// Each of `streams` waits for what is queued on the one of `earlier` in the same place.
+void wait_for(const std::vector<c10::Stream>& earlier, const std::vector<c10::Stream>& streams) {
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i] == earlier[i]) continue;
+    c10::Event reached(streams[i].device_type());
+    reached.record(earlier[i]);
+    reached.block(streams[i]);
+  }
+}
+
 // Backward of "the copies' parameters are the model's": takes the gradients of all copies' parameters, copy by copy,
 // and returns their sums.
 class AddGradients final : public torch::autograd::Node {
  public:
-  AddGradients(edge_list parameters, size_t count, c10::Device device)
-      : torch::autograd::Node(std::move(parameters)), count_(count), device_(device) {}
+  AddGradients(edge_list parameters, size_t count, const std::vector<c10::Device>& devices)
+      : torch::autograd::Node(std::move(parameters)),
+        count_(count),
+        device_(devices[0]),
+        streams_(current_streams(devices)) {}
 
   std::string name() const override { return "ddp::DataParallel"; }
 
+  // Autograd makes the forward's stream current on one device only, and knows of no others that a node uses.
   variable_list apply(variable_list&& gradients) override {
+    std::vector<c10::Device> devices;
+    for (const c10::Stream stream : streams_) devices.push_back(stream.device());
+    const std::vector<c10::Stream> outer = current_streams(devices);
+    wait_for(outer, streams_);
+    variable_list sums;
+    {
+      const c10::MultiStreamGuard on_forwards_streams(streams_);
+      sums = add(std::move(gradients));
+    }
+    wait_for(streams_, outer);
+    return sums;
+  }
+
+ private:
+  variable_list add(variable_list&& gradients) const {
     variable_list sums(count_);
     for (size_t first = 0; first < gradients.size(); first += count_) {
       std::vector<size_t> places;
@@ -60,6 +101,7 @@ class AddGradients final : public torch::autograd::Node {
         defined.push_back(gradients[first + i]);
       }
       if (defined.empty()) continue;
+      detail::used_here(defined);
       if (defined[0].device() != device_) defined = move_together(defined, device_);
       for (size_t k = 0; k < places.size(); ++k) {
         at::Tensor& sum = sums[places[k]];
@@ -69,9 +111,9 @@ class AddGradients final : public torch::autograd::Node {
     return sums;
   }
 
- private:
   const size_t count_;
   const c10::Device device_;
+  const std::vector<c10::Stream> streams_;  // the forward's
 };
 
 std::vector<at::Tensor> defined_values(const torch::OrderedDict<std::string, at::Tensor>& named) {
@@ -211,7 +253,7 @@ void Replicas::connect(size_t count, bool with_gradients) {
   const std::vector<at::Tensor>& parameters = values_[0]->parameters;
   edge_list edges;
   for (const at::Tensor& parameter : parameters) edges.push_back(torch::autograd::impl::gradient_edge(parameter));
-  const std::shared_ptr<AddGradients> node(new AddGradients(std::move(edges), parameters.size(), devices_[0]),
+  const std::shared_ptr<AddGradients> node(new AddGradients(std::move(edges), parameters.size(), devices_),
                                            torch::autograd::deleteNode);
   for (size_t i = 1; i < count; ++i) {
     for (size_t k = 0; k < parameters.size(); ++k) {

@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include "comm/device_copy.h"
+#include "comm/graph_capture.h"
 #include "comm/rank_prefix.h"
 #include "optim/device_groups.h"
 
@@ -77,6 +78,10 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   auto norm = total_norm(groups, gradients.front().device(), options.norm_type, /*widen=*/scale.defined());
   // The norm of type 0 counts what is not 0, scaled or not.
   if (scale.defined() && options.norm_type != 0) norm = norm / to_device(scale.detach().reshape({}), norm.device());
+  if (options.error_if_nonfinite) {
+    detail::refuse_capture(rank_prefix() + "clip_grad_norm_ with error_if_nonfinite",
+                           "the host reads the norm. Switch it off");
+  }
   if (options.error_if_nonfinite && !at::isfinite(norm).item<bool>()) {
     throw std::runtime_error(rank_prefix() + "The total norm of order " + number_text(options.norm_type) +
                              " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "

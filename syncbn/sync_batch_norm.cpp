@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/graph_capture.h"
 #include "syncbn/sync_layer.h"
 #include "syncbn/synchronized_batch_norm.h"
 
@@ -33,7 +34,10 @@ SyncBatchNormImpl::SyncBatchNormImpl(int64_t num_features, const GroupHandle& pr
 double SyncBatchNormImpl::average_factor() {
   if (is_training() && num_batches_tracked.defined()) {
     num_batches_tracked += 1;
-    if (!options.momentum()) return 1 / num_batches_tracked.item<double>();
+    if (!options.momentum()) {
+      detail::refuse_capture(layer_->describe(), "without a momentum the host reads num_batches_tracked. Set one");
+      return 1 / num_batches_tracked.item<double>();
+    }
   }
   return options.momentum().value_or(0);
 }

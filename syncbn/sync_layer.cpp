@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/collectives.h"
+#include "comm/graph_capture.h"
 
 namespace ddp::detail {
 
@@ -33,6 +34,8 @@ std::string SyncLayer::objection(const at::Tensor& input) const {
 
 std::string SyncLayer::disagreement(const at::Tensor& input) {
   if (compared_.load(std::memory_order_relaxed)) return "";
+  refuse_capture(describe() + ", first forward",
+                 "the ranks compare their channels on the host. Run one forward before");
   // "CHANNELS|text for people"
   const std::string own = std::to_string(input.dim() < 2 ? -1 : input.size(1)) + "|" + shape_text(input);
   const std::vector<std::string> all = all_gather_strings(own, group_);

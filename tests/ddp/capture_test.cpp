@@ -1,0 +1,195 @@
+// While a CUDA graph is captured, calls that need the host are refused with a sentence. The stream is said to be
+// captured; tensors are on the CPU, or on devices that are none (tests/support/fake_cuda.h).
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "amp/grad_scaler.h"
+#include "checkpoint/host_snapshot.h"
+#include "comm/graph_capture.h"
+#include "comm/spawn.h"
+#include "data/device_transfer.h"
+#include "ddp/comm_hooks.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/post_local_sgd.h"
+#include "ddp/power_sgd.h"
+#include "optim/clip_grad.h"
+#include "optim/sgd.h"
+#include "syncbn/sync_batch_norm.h"
+#include "tests/support/errors.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/gradient_buckets.h"
+
+namespace ddp {
+namespace {
+
+using test::error_of;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Before anything asks LibTorch about CUDA.
+class Capture : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::use_fake_cuda(); }
+};
+
+class Capturing {
+ public:
+  Capturing() : before_(detail::set_capture_probe([] { return true; })) {}
+  ~Capturing() { detail::set_capture_probe(before_); }
+
+ private:
+  detail::CaptureProbe before_;
+};
+
+auto refusal(const char* what) {
+  return AllOf(HasSubstr(what), HasSubstr("cannot be captured in a CUDA graph: "));
+}
+
+template <typename Call>
+std::string refused(Call call) {
+  const Capturing capturing;
+  return error_of<std::runtime_error>(call);
+}
+
+using Model = DistributedDataParallel<torch::nn::Linear>;
+
+void train(Model& model, int steps) {
+  for (int step = 0; step < steps; ++step) model(at::ones({2, 3})).sum().backward();
+}
+
+void in_a_job_of_one(const std::function<void(const GroupHandle&)>& body) {
+  spawn(1, body, {.backend = "local", .devices = {c10::Device(c10::kCPU)}});
+}
+
+TEST_F(Capture, AModelMustBeWrappedBeforeAndWarmedUpForElevenIterations) {
+  in_a_job_of_one([](const GroupHandle& group) {
+    const DdpOptions options{.comm_hook = hooks::all_reduce(group)};
+    EXPECT_THAT(refused([&] { Model(torch::nn::Linear(3, 2), group, options); }), refusal("wrapping a model"));
+    Model model(torch::nn::Linear(3, 2), group, options);
+    train(model, 10);
+    EXPECT_THAT(refused([&] { train(model, 1); }),
+                AllOf(refusal("forward"), HasSubstr("11 iterations"), HasSubstr("had 10")));
+    train(model, 1);
+    {
+      const Capturing capturing;
+      train(model, 1);
+      const at::NoGradGuard evaluation;
+      model(at::ones({2, 3}));
+    }
+    train(model, 100 - 12 - 1);
+    EXPECT_THAT(refused([&] { train(model, 1); }), HasSubstr("this is number 100"));
+    train(model, 1);
+    EXPECT_THAT(refused([&] { train(model, 1); }), HasSubstr("this is number 101"));
+    train(model, 1);
+    const Capturing capturing;
+    train(model, 1);
+  });
+}
+
+TEST_F(Capture, OptionsThatNeedTheHostAreRefused) {
+  in_a_job_of_one([](const GroupHandle& group) {
+    const auto refusal_with = [&](DdpOptions options) {
+      options.comm_hook = hooks::all_reduce(group);
+      Model model(torch::nn::Linear(3, 2), group, options);
+      train(model, 12);
+      return refused([&] { train(model, 1); });
+    };
+    EXPECT_THAT(refusal_with({.find_unused_parameters = true}), refusal("find_unused_parameters"));
+    EXPECT_THAT(refusal_with({.check_gradients = true}), refusal("check_gradients"));
+  });
+  spawn(1,
+        [](const GroupHandle& group) {
+          Model model(torch::nn::Linear(3, 2), group);
+          train(model, 12);
+          EXPECT_THAT(refused([&] { train(model, 1); }), refusal("backend gloo"));
+        },
+        {.backend = "gloo", .devices = {c10::Device(c10::kCPU)}});
+}
+
+TEST_F(Capture, HooksThatChangeWithTheIterationsAreRefusedUntilTheyHave) {
+  in_a_job_of_one([](const GroupHandle& group) {
+    const std::vector<at::Tensor> parameters{at::ones({8, 6})};
+    const auto run = [&](const CommHook& hook) { test::run_hook(hook, at::ones({48}), parameters); };
+    const CommHook power =
+        hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2, .min_compression_rate = 1}));
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_THAT(refused([&] { run(power); }), refusal("power_sgd")) << step;
+      run(power);
+    }
+    const CommHook local = hooks::post_local_sgd(group, {.start_iteration = 1, .post_local_gradient_allreduce = false});
+    EXPECT_THAT(refused([&] { run(local); }), refusal("post_local_sgd"));
+    run(local);
+    PeriodicModelAverager averager(group, 2);
+    EXPECT_THAT(refused([&] { averager.average_parameters(parameters); }), refusal("PeriodicModelAverager"));
+    const Capturing capturing;
+    run(power);
+    run(local);
+  });
+}
+
+TEST_F(Capture, ScalersMustNotReadTheDevice) {
+  torch::nn::Linear net(3, 2);
+  GradScaler scaler({.device = c10::kCPU});
+  torch::optim::SGD plain(net->parameters(), 0.1);
+  optim::SGD fused(net->parameters(), optim::SGDOptions(0.1));
+  scaler.scale(net(at::ones({2, 3})).sum()).backward();
+  EXPECT_THAT(refused([&] { scaler.step(plain); }), AllOf(refusal("GradScaler::step"), HasSubstr("ddp::optim")));
+  EXPECT_THAT(refused([&] { scaler.get_scale(); }), refusal("GradScaler::get_scale"));
+  EXPECT_THAT(refused([&] { scaler.state_dict(); }), refusal("GradScaler::get_scale"));
+  EXPECT_THAT(refused([&] { optim::clip_grad_norm_(net->parameters(), 1, {.error_if_nonfinite = true}); }),
+              refusal("clip_grad_norm_"));
+  const Capturing capturing;
+  optim::clip_grad_norm_(net->parameters(), 1);
+  scaler.step(fused);
+  scaler.update();
+}
+
+TEST_F(Capture, SyncBatchNormComparesTheRanksBefore) {
+  spawn(2,
+        [](const GroupHandle& group) {
+          SyncBatchNorm norm(3, group);
+          SyncBatchNorm average(SyncBatchNormOptions(3, group).momentum(std::nullopt));
+          const at::Tensor x = at::ones({2, 3}) * group.rank();
+          // One probe for both ranks.
+          static std::atomic<int> arrived{0};
+          const auto meet = [] {
+            for (const int target = arrived.fetch_add(1) / 2 * 2 + 2; arrived < target;) std::this_thread::yield();
+          };
+          if (group.rank() == 0) detail::set_capture_probe([] { return true; });
+          meet();
+          EXPECT_THAT(error_of<std::runtime_error>([&] { norm(x); }), refusal("first forward"));
+          EXPECT_THAT(error_of<std::runtime_error>([&] { average(x); }),
+                      HasSubstr("cannot be captured in a CUDA graph"));
+          meet();
+          if (group.rank() == 0) detail::set_capture_probe(nullptr);
+        },
+        {.backend = "gloo", .devices = {c10::Device(c10::kCPU), c10::Device(c10::kCPU)}});
+}
+
+TEST_F(Capture, LoadersAndSnapshotsAreRefusedOnDevicesOnly) {
+  const c10::Device device(c10::kCUDA, 0);
+  detail::DeviceTransfer transfer(device);
+  const Batch batch{.data = at::ones({2}), .target = at::ones({2})};
+  EXPECT_THAT(refused([&] { transfer.start(batch); }), refusal("a loader's copy"));
+  transfer.start(batch);
+  EXPECT_THAT(refused([&] { transfer.finish(); }), refusal("a loader's copy"));
+  EXPECT_TRUE(transfer.finish().data.is_cuda());
+  HostSnapshot snapshot;
+  EXPECT_THAT(refused([&] {
+                snapshot.take("model", {{"weight", at::ones({2}, at::TensorOptions(device))}});
+              }),
+              refusal("a checkpoint's copy"));
+  const Capturing capturing;
+  detail::DeviceTransfer on_cpu{c10::Device(c10::kCPU)};
+  on_cpu.start(batch);
+  on_cpu.finish();
+  snapshot.take("model", {{"bias", at::ones({2})}});
+}
+
+}  // namespace
+}  // namespace ddp

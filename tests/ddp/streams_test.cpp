@@ -1,0 +1,204 @@
+// Streams and memory on three CUDA devices that keep books (tests/support/fake_cuda.h).
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <torch/nn/cloneable.h>
+
+#include "checkpoint/host_snapshot.h"
+#include "comm/collectives.h"
+#include "comm/spawn.h"
+#include "ddp/comm_hooks.h"
+#include "ddp/data_parallel.h"
+#include "ddp/power_sgd.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/gradient_buckets.h"
+
+namespace ddp {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const c10::Device kFirst(c10::kCUDA, 0);
+
+struct ScaleImpl : torch::nn::Cloneable<ScaleImpl> {
+  ScaleImpl() { reset(); }
+  void reset() override { factor = register_parameter("factor", at::ones({3})); }
+  at::Tensor forward(const at::Tensor& x) { return x * factor; }
+  at::Tensor factor;
+};
+TORCH_MODULE(Scale);
+
+// Current streams of all devices that are not the default ones, as a program has under its own guards.
+class OnOwnStreams : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::use_fake_cuda(); }
+  void SetUp() override { test::stream_faults(); }
+
+  std::vector<c10::Stream> streams_{test::new_stream(0), test::new_stream(1), test::new_stream(2)};
+  c10::MultiStreamGuard guard_{streams_};
+};
+
+TEST_F(OnOwnStreams, TheBooksFindUseWithoutWaitingAndFreeingTooEarly) {
+  at::Tensor x = at::ones({3}, at::TensorOptions(kFirst));
+  {
+    const c10::StreamGuard other(test::new_stream(0));
+    x.add(1);
+  }
+  EXPECT_EQ(test::stream_faults().size(), 1U) << "the reader does not wait for the writer";
+  x.reset();
+  EXPECT_EQ(test::stream_faults().size(), 1U) << "freed while the other stream may be reading";
+}
+
+TEST_F(OnOwnStreams, WorkersHaveTheCallersStreamsOfAllDevices) {
+  DeviceThreads threads({kFirst, {c10::kCUDA, 1}, {c10::kCUDA, 2}});
+  const auto look = [](std::vector<c10::Stream>& seen) {
+    for (c10::DeviceIndex i = 0; i < 3; ++i) {
+      seen.push_back(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream({c10::kCUDA, i}));
+    }
+  };
+  for (int round = 0; round < 2; ++round) {
+    std::vector<c10::Stream> seen[3];
+    c10::DeviceIndex device[3];
+    std::vector<std::function<void()>> tasks;
+    for (int i = 0; i < 3; ++i) {
+      tasks.emplace_back([&, i] {
+        look(seen[i]);
+        device[i] = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
+        c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice({c10::kCUDA, 2});  // must not reach the next round
+      });
+    }
+    threads.run(tasks);
+    for (auto& streams : seen) EXPECT_EQ(streams, streams_);
+    EXPECT_THAT(device, ElementsAre(0, 1, 2));
+    streams_ = {test::new_stream(0), test::new_stream(1), test::new_stream(2)};
+    for (const c10::Stream stream : streams_) c10::impl::VirtualGuardImpl(c10::kCUDA).exchangeStream(stream);
+  }
+}
+
+TEST_F(OnOwnStreams, WorkersHaveTheCallersModes) {
+  DeviceThreads threads({c10::Device(c10::kCPU), c10::Device(c10::kCPU)});
+  const auto see = [&] {
+    bool records = true;
+    bool inference = false;
+    bool casts = false;
+    bool caches = true;
+    at::ScalarType dtype = at::kFloat;
+    const auto errors = threads.run({[] {},
+                                     [&] {
+                                       records = at::GradMode::is_enabled();
+                                       inference = c10::InferenceMode::is_enabled();
+                                       casts = at::autocast::is_autocast_enabled(at::kCPU);
+                                       caches = at::autocast::is_autocast_cache_enabled();
+                                       dtype = at::autocast::get_autocast_dtype(at::kCPU);
+                                     }});
+    return std::tuple(records, inference, casts, caches, dtype);
+  };
+  const auto before = see();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+  at::autocast::set_autocast_cache_enabled(false);
+  {
+    const c10::InferenceMode inference;
+    EXPECT_EQ(see(), std::tuple(false, true, true, false, at::kHalf));
+  }
+  at::autocast::set_autocast_cache_enabled(true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(see(), before);
+}
+
+TEST_F(OnOwnStreams, DataParallelWaitsForTheBatchsProducerAndItsResultsAreWaitedFor) {
+  Scale net;
+  net->to(kFirst);
+  DataParallel<Scale> model(net);
+  ASSERT_EQ(model->devices().size(), 3U);
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = at::arange(18, at::TensorOptions().dtype(at::kFloat)).view({6, 3}).to(kFirst).mul(2);
+    const at::Tensor y = model(x);
+    EXPECT_THAT(test::stream_faults(), IsEmpty()) << "forward, step " << step;
+    y.sum().backward();
+    EXPECT_TRUE(at::equal(net->factor.grad().cpu(), x.sum(0).cpu()));
+    net->zero_grad();
+    EXPECT_THAT(test::stream_faults(), IsEmpty()) << "backward, step " << step;
+  }
+}
+
+class Hooks : public OnOwnStreams {
+ protected:
+  static void run(const std::function<CommHook(const GroupHandle&)>& make, int steps) {
+    spawn(1,
+          [&](const GroupHandle& group) {
+            const c10::StreamGuard own(test::new_stream(0));
+            const CommHook hook = make(group);
+            const std::vector<at::Tensor> parameters{at::ones({8, 6}, at::TensorOptions(kFirst)),
+                                                     at::ones({5}, at::TensorOptions(kFirst))};
+            for (int step = 0; step < steps; ++step) {
+              const at::Tensor buffer = at::ones({53}, at::TensorOptions(kFirst)).mul(step + 1);
+              test::run_hook(hook, buffer, parameters);
+              buffer.sum();
+            }
+          },
+          {.backend = "local", .devices = {kFirst}});
+    EXPECT_THAT(test::stream_faults(), IsEmpty());
+  }
+};
+
+TEST_F(Hooks, PowerSgdKeepsItsMemoryToOneStream) {
+  for (const bool warm_start : {true, false}) {
+    run(
+        [&](const GroupHandle& group) {
+          return hooks::power_sgd(
+              make_power_sgd_state(group, {.start_iteration = 2, .min_compression_rate = 1, .warm_start = warm_start}));
+        },
+        6);
+  }
+}
+
+TEST_F(Hooks, CompressionTellsTheAllocatorOfTheStreamThatWritesTheBucket) {
+  run([](const GroupHandle& group) { return hooks::fp16_compress(group); }, 3);
+  run([](const GroupHandle& group) { return hooks::bf16_compress_wrapper(hooks::all_reduce(group)); }, 3);
+}
+
+TEST_F(OnOwnStreams, ASnapshotMayBeTakenOnAnotherStreamThanTheModelsOwn) {
+  HostSnapshot snapshot;
+  at::Tensor weight = at::ones({4}, at::TensorOptions(kFirst)).mul(3);
+  {
+    test::wait_for_fake_cuda();
+    const c10::StreamGuard other(test::new_stream(0));
+    const TensorMap copied = snapshot.take("model", {{"weight", weight}});
+    snapshot.wait();
+    EXPECT_EQ(copied.at("weight").sum().item<float>(), 12);
+  }
+  weight.reset();
+  EXPECT_THAT(test::stream_faults(), IsEmpty());
+}
+
+TEST_F(OnOwnStreams, AResultMayBeWaitedForOnAnotherStreamThanItWasStartedOn) {
+  spawn(1,
+        [](const GroupHandle& group) {
+          const c10::StreamGuard own(test::new_stream(0));
+          const at::Tensor a = at::ones({3}, at::TensorOptions(kFirst));
+          const at::Tensor b = at::ones({2}, at::TensorOptions(kFirst));
+          auto sums = all_reduce_coalesced_async({a, b}, group);
+          auto rows = all_gather_async(a, group);
+          c10::Event begun(c10::kCUDA);
+          begun.record(own.current_stream());
+          const c10::StreamGuard other(test::new_stream(0));
+          begun.block(other.current_stream());  // as NCCL's wait() makes the current stream wait
+          sums.wait();
+          rows.wait().add(1);
+        },
+        {.backend = "local", .devices = {kFirst}});
+  EXPECT_THAT(test::stream_faults(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddp

@@ -20,7 +20,7 @@ class ReducerEngine final : public c10d::Reducer {
   std::vector<at::Tensor> bucket_parameters(size_t bucket) const { return buckets_.at(bucket).variables; }
   const std::vector<size_t>& unused_parameters() const { return unused_parameters_; }
   bool has_rebuilt() const { return has_rebuilt_bucket_; }
-  /// Times are taken, which reads events on the host, in the first iterations and in every so-manieth.
+  /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
 
   /// Regroups the buckets by size, keeping the order of the gradients.

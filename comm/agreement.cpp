@@ -1,10 +1,13 @@
 #include "comm/agreement.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "comm/failure_cause.h"
 #include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/roll_call.h"
@@ -50,7 +53,7 @@ bool runs_this_library(c10d::Store& store, int rank) {
 class Comparison {
  public:
   Comparison(const detail::GroupState& state, Store store, uint64_t number, std::chrono::milliseconds timeout)
-      : state_(state), store_(std::move(store)), number_(number), timeout_(timeout) {
+      : state_(state), store_(std::move(store)), number_(number), deadline_(Clock::now() + timeout) {
     for (int rank = 0; rank < state_.info().world_size; ++rank) {
       if (runs_this_library(*store_, rank)) ranks_.push_back(rank);
     }
@@ -61,17 +64,18 @@ class Comparison {
     const std::string text = join_lines(lines);
     const std::string own_digest = digest(text);
     const int reference = ranks_.front();
+    // What is equal everywhere need not be written.
     if (own == reference || read_digest(reference) != own_digest) store_->set(text_key(own), text);
     store_->set(digest_key(own), own_digest);
-    const std::string expected = own == reference ? own_digest : read_digest(reference);
-    for (const int rank : ranks_) {
-      if (read_digest(rank) == expected) continue;
-      throw std::runtime_error(who(state_.info()) + ": " + difference(subject, reference, rank));
-    }
+    std::map<std::string, std::vector<int>> by_digest;
+    for (const int rank : ranks_) by_digest[read_digest(rank)].push_back(rank);
+    if (by_digest.size() > 1) throw std::runtime_error(who(state_.info()) + ": " + difference(subject, by_digest));
     forget();
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   std::string digest_key(int rank) const { return keys::compared(number_, rank) + "/digest"; }
   std::string text_key(int rank) const { return keys::compared(number_, rank) + "/text"; }
 
@@ -83,21 +87,39 @@ class Comparison {
   std::string read_digest(int rank) {
     const std::string key = digest_key(rank);
     try {
-      store_->wait({key}, timeout_);
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
       return text_of(key);
+    } catch (const detail::StoreUnreachable&) {
+      throw;
     } catch (const std::exception& error) {
       throw std::runtime_error(who(state_.info()) + ": waited for rank " + std::to_string(rank) +
                                ", which did not come to the same point within the timeout: " + detail::brief(error));
     }
   }
 
-  std::string difference(const std::string& subject, int first, int second) {
+  // With a majority: who differs from it. Otherwise the two lowest ranks that differ.
+  std::string difference(const std::string& subject, const std::map<std::string, std::vector<int>>& by_digest) {
+    const auto most = std::ranges::max_element(by_digest, {}, [](const auto& entry) { return entry.second.size(); });
+    const bool has_majority = 2 * most->second.size() > ranks_.size();
+    const int first = has_majority ? most->second.front() : ranks_.front();
+    const auto is_other = [&](int rank) { return text_id(by_digest, rank) != text_id(by_digest, first); };
+    const int second = *std::ranges::find_if(ranks_, is_other);
     const auto a = split_lines(text_of(text_key(first)));
     const auto b = split_lines(text_of(text_key(second)));
     size_t index = 0;
     while (index < a.size() && index < b.size() && a[index] == b[index]) ++index;
-    return subject + " differ; the first difference: rank " + std::to_string(first) + " has " + shown(a, index) +
-           ", rank " + std::to_string(second) + " has " + shown(b, index);
+    const std::string of_second = "rank " + std::to_string(second) + " has " + shown(b, index);
+    const std::string begin = subject + " differ; the first difference: ";
+    if (!has_majority) return begin + "rank " + std::to_string(first) + " has " + shown(a, index) + ", " + of_second;
+    return begin + of_second + ", the others " + shown(a, index);
+  }
+
+  static const std::string& text_id(const std::map<std::string, std::vector<int>>& by_digest, int rank) {
+    const auto has_it = [rank](const auto& entry) {
+      return std::ranges::find(entry.second, rank) != entry.second.end();
+    };
+    return std::ranges::find_if(by_digest, has_it)->first;
   }
 
   // The last rank to have read everything removes it: programs may wrap models in a loop.
@@ -111,7 +133,7 @@ class Comparison {
   const detail::GroupState& state_;
   Store store_;
   uint64_t number_;
-  std::chrono::milliseconds timeout_;
+  Clock::time_point deadline_;
   std::vector<int> ranks_;  // those that run this library
 };
 
@@ -126,6 +148,10 @@ void require_equal_lines(const std::string& subject, const std::vector<std::stri
                          "the host waits for the other ranks. Do it once before the capture");
   try {
     Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
+  } catch (const detail::StoreUnreachable& error) {
+    state.job().roll_call->note_failure();
+    throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +
+                             detail::about_store(group.info(), error.what()));
   } catch (const std::exception&) {
     state.job().roll_call->note_failure();
     throw;

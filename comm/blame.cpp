@@ -77,33 +77,51 @@ std::string seconds(std::chrono::milliseconds time) {
   return text;
 }
 
-// Those that live, wait in no collective, and have not come to this one: they do something else.
+// Those that live, wait in no collective, and have not come to this one: they do something else. Not those that have
+// only just left one while another has been away for long.
 std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
+  const Ranks elsewhere = those(ranks, [number](const RankState& state) {
+    const auto is_open = [](const CallRecord& call) { return !call.ended; };
+    return state.kind == Kind::kAnswered && !has_come_to(state.report, number) &&
+           std::ranges::none_of(state.report.calls, is_open);
+  });
+  std::chrono::milliseconds longest{};
+  for (const int rank : elsewhere) longest = std::max(longest, ranks[static_cast<size_t>(rank)].report.since_last);
   std::string text;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankState& state = ranks[rank];
-    if (state.kind != Kind::kAnswered || has_come_to(state.report, number)) continue;
-    if (std::ranges::any_of(state.report.calls, [](const CallRecord& call) { return !call.ended; })) continue;
+  for (const int rank : elsewhere) {
+    const RankState& state = ranks[static_cast<size_t>(rank)];
+    if (state.report.since_last < longest / 2) continue;
     const std::string last = state.report.calls.empty()
                                  ? "it has called none yet"
                                  : "its last was number " + std::to_string(state.report.calls.back().number) + ", " +
                                        state.report.calls.back().signature;
-    text += absent({static_cast<int>(rank)}, "it lives, but has been outside of every collective of this group for " +
-                                    seconds(state.report.since_last) + "; " + last);
+    text += absent({rank}, "it lives, but has been outside of every collective of this group for " +
+                               seconds(state.report.since_last) + "; " + last);
   }
   return text;
 }
 
-}  // namespace
-
-std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
-  // Wherever they were: ranks that are one collective apart see the same failure.
+// Wherever they were: ranks that are one collective apart see the same failure.
+std::string name_gone(const std::vector<RankState>& ranks) {
   if (const Ranks found = those_that(ranks, Kind::kGaveUp); !found.empty()) {
     return absent(found, "it gave up before, because of an error of its own");
   }
   if (const Ranks found = those_that(ranks, Kind::kSilent); !found.empty()) {
     return absent(found, "no answer: killed, stopped or cut off");
   }
+  return "";
+}
+
+}  // namespace
+
+std::string blame_for_connecting(const std::vector<RankState>& ranks) {
+  if (std::string text = name_gone(ranks); !text.empty()) return text;
+  const Ranks missing = those_that(ranks, Kind::kNeverArrived);
+  return missing.empty() ? "" : "; never arrived: " + list(missing);
+}
+
+std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
+  if (std::string text = name_gone(ranks); !text.empty()) return text;
   if (std::string text = name_different(ranks); !text.empty()) return text;
   const Ranks closed_before = those(ranks, [number](const RankState& state) {
     return state.kind == Kind::kClosed && !has_come_to(state.report, number);

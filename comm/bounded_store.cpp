@@ -1,5 +1,6 @@
 #include "comm/bounded_store.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -28,8 +29,30 @@ std::vector<uint8_t> bytes(const std::string& text) {
 
 }  // namespace
 
-BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout)
-    : Store(timeout), host_(std::move(host)), port_(port), limit_(timeout), connection_(host_, port_, timeout) {}
+BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient)
+    : Store(timeout),
+      host_(std::move(host)),
+      port_(port),
+      limit_(timeout),
+      connection_(host_, port_, timeout, patient) {}
+
+std::chrono::milliseconds BoundedStore::limit() const {
+  const auto limit = limit_.load(std::memory_order_relaxed);
+  const Clock::time_point deadline = deadline_.load(std::memory_order_relaxed);
+  if (deadline == Clock::time_point::max()) return limit;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  if (left.count() <= 0) throw StoreOutOfTime("the job's store answers too slowly");
+  return std::min(limit, left);
+}
+
+BoundedStore::Budget::Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget)
+    : store_(std::move(store)) {
+  if (store_) store_->deadline_.store(Clock::now() + budget, std::memory_order_relaxed);
+}
+
+BoundedStore::Budget::~Budget() {
+  if (store_) store_->deadline_.store(Clock::time_point::max(), std::memory_order_relaxed);
+}
 
 c10::intrusive_ptr<c10d::Store> BoundedStore::clone() {
   return c10::make_intrusive<BoundedStore>(host_, port_, limit());

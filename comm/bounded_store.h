@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "comm/c10d_compat.h"
@@ -14,7 +15,8 @@ namespace ddp::detail {
 /// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own.
 class BoundedStore final : public c10d::Store {
  public:
-  BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout);
+  /// `patient`: until the timeout, waits for a store that does not run yet.
+  BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient = false);
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
@@ -32,16 +34,42 @@ class BoundedStore final : public c10d::Store {
   /// From now on for every call, in any thread.
   void set_limit(std::chrono::milliseconds limit) { limit_.store(limit, std::memory_order_relaxed); }
 
+  class Budget;
+
+  /// Counts this process among the store's clients, for which a server that runs Python may wait.
+  void count_in() { connection_.add("init/", 1, limit()); }
+
   /// Ends every wait() under way; the store is of no use afterwards.
   void interrupt() noexcept { connection_.interrupt(); }
 
  private:
-  std::chrono::milliseconds limit() const { return limit_.load(std::memory_order_relaxed); }
+  using Clock = std::chrono::steady_clock;
+
+  std::chrono::milliseconds limit() const;
 
   const std::string host_;
   const uint16_t port_;
   std::atomic<std::chrono::milliseconds> limit_;
+  std::atomic<Clock::time_point> deadline_{Clock::time_point::max()};
   StoreConnection connection_;
+};
+
+/// Several calls have taken too long together; the store answers.
+struct StoreOutOfTime : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// All calls while it lives, in any thread, have to end within `budget`; they throw StoreOutOfTime afterwards. Of a
+/// null store: nothing.
+class BoundedStore::Budget {
+ public:
+  Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget);
+  ~Budget();
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+ private:
+  const c10::intrusive_ptr<BoundedStore> store_;
 };
 
 }  // namespace ddp::detail

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <csignal>
+#include <future>
+#include <thread>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
@@ -17,6 +19,20 @@ namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 
+// Runs `make` in a thread of its own, which is left behind when it takes longer.
+template <typename Result, typename Make>
+Result within(std::chrono::milliseconds limit, Make make) {
+  std::packaged_task<Result()> task(std::move(make));
+  std::future<Result> made = task.get_future();
+  std::thread thread(std::move(task));
+  if (made.wait_for(limit) == std::future_status::ready) {
+    thread.join();
+    return made.get();
+  }
+  thread.detach();
+  throw std::runtime_error("the ranks have not connected within " + std::to_string(limit.count()) + " ms");
+}
+
 Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store) {
   auto options = plan.in_process ? c10d::ProcessGroupGloo::Options::create(plan.timeout)
                                  : c10d::ProcessGroupGloo::Options::create_default(plan.timeout);
@@ -24,7 +40,11 @@ Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& 
   options->group_name = plan.name;
   options->group_desc = plan.description;
   options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, plan.info.rank, plan.info.world_size, options);
+  // gloo tries five times, each as long as the timeout, to connect to a rank that has stopped.
+  constexpr auto kGrace = std::chrono::milliseconds(250);
+  return within<Backend>(plan.timeout + kGrace, [store, options, rank = plan.info.rank, size = plan.info.world_size] {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  });
 }
 
 Backend make_backend(const std::string& name, const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store) {

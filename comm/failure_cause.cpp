@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/blame.h"
+#include "comm/peers.h"
 #include "comm/roll_call.h"
 #include "comm/store_keys.h"
 
@@ -14,9 +15,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Together less than the two seconds that are promised.
+// Of the two seconds that are promised. A rank that is only busy answers in the first.
 constexpr auto kLongestAnswer = 900ms;
 constexpr auto kLongestVerdict = 1000ms;
+constexpr auto kLongest = 1950ms;
 constexpr auto kPollInterval = 5ms;
 
 std::string read(c10d::Store& store, const std::string& key) {
@@ -30,12 +32,12 @@ std::vector<uint8_t> bytes(const std::string& text) {
 
 // What a rank has said without being asked: that it has left, or that a collective failed there as well.
 RankState said(c10d::Store& store, int rank) {
-  if (!store.check({keys::present(rank)})) return {.kind = RankState::Kind::kUnknown};
   if (store.check({keys::failed(rank)})) {
     return {.kind = RankState::Kind::kFailed, .report = report_from(read(store, keys::failed(rank)))};
   }
-  if (store.check({keys::exited(rank)})) {
-    const std::string text = read(store, keys::exited(rank));
+  for (const std::string& key : {keys::exited(rank), keys::closing(rank)}) {
+    if (!store.check({key})) continue;
+    const std::string text = read(store, key);
     const size_t line = text.find('\n');
     const bool closed = text.compare(0, line, keys::kClosed) == 0;
     return {.kind = closed ? RankState::Kind::kClosed : RankState::Kind::kGaveUp,
@@ -44,35 +46,51 @@ RankState said(c10d::Store& store, int rank) {
   return {.kind = RankState::Kind::kSilent};
 }
 
-std::string investigate(GroupState& state, c10d::Store& store, uint64_t number) {
-  RollCall& roll_call = *state.job().roll_call;
-  const int own = state.info().rank;
-  const int size = state.info().world_size;
-  std::vector<RankState> ranks(static_cast<size_t>(size));
+// A failure in one group as this rank sees it.
+struct Failure {
+  const RankInfo& info;
+  c10d::Store& store;  // our own keys of the group
+  const JobLinks& job;
+  const std::string& path;
+  const std::vector<int>& members;
+  RankReport own;
+  std::function<RankState::Kind(int rank)> without_announcement;
+  std::function<std::string(const std::vector<RankState>&)> judge;
+};
+
+std::string investigate(const Failure& failure) {
+  c10d::Store& store = failure.store;
+  std::vector<RankState> ranks(failure.members.size());
   std::vector<int> asked;
-  for (int rank = 0; rank < size; ++rank) {
-    RankState& of_rank = ranks[static_cast<size_t>(rank)];
-    of_rank = said(store, rank);
-    if (of_rank.kind == RankState::Kind::kSilent) asked.push_back(state.members()[static_cast<size_t>(rank)]);
-  }
-  ranks[static_cast<size_t>(own)] = {.kind = RankState::Kind::kFailed, .report = state.log().report()};
-  const auto reports = roll_call.ask(*state.job().store, state.path(), asked, kLongestAnswer);
-  std::vector<int> living;
-  for (int rank = 0; rank < size; ++rank) {
-    RankState& of_rank = ranks[static_cast<size_t>(rank)];
-    const int in_job = state.members()[static_cast<size_t>(rank)];
-    if (of_rank.kind != RankState::Kind::kSilent) continue;
-    if (const auto report = reports.find(in_job); report != reports.end()) {
-      of_rank = {.kind = RankState::Kind::kAnswered, .report = report->second};
-      living.push_back(in_job);
-    } else {
-      of_rank = said(store, rank);  // it may have left meanwhile
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int number = static_cast<int>(rank);
+    if (!store.check({keys::present(number)})) {
+      ranks[rank] = {.kind = failure.without_announcement(number)};
+      continue;
     }
+    ranks[rank] = said(store, number);
+    if (ranks[rank].kind == RankState::Kind::kSilent) asked.push_back(failure.members[rank]);
   }
-  std::string verdict = blame(ranks, number);
+  ranks[static_cast<size_t>(failure.info.rank)] = {.kind = RankState::Kind::kFailed, .report = failure.own};
+  c10d::Store& job_store = *failure.job.store;
+  const auto reports = failure.job.roll_call->ask(job_store, failure.path, asked, kLongestAnswer);
+  std::vector<int> told;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int in_job = failure.members[rank];
+    if (ranks[rank].kind == RankState::Kind::kSilent) {
+      const auto report = reports.find(in_job);
+      ranks[rank] = report != reports.end() ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
+                                            : said(store, static_cast<int>(rank));  // it may have left meanwhile
+    }
+    const bool is_other = static_cast<int>(rank) != failure.info.rank;
+    const RankState::Kind kind = ranks[rank].kind;
+    if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
+    if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), bytes("1"));
+  }
+  std::string verdict = failure.judge(ranks);
   store.set(keys::verdict(), bytes(verdict));
-  // The store may be gone when those fail.
-  if (!verdict.empty()) roll_call.tell(*state.job().store, state.path(), living, verdict);
+  // The store may be gone when those fail, or need the rest.
+  failure.job.roll_call->tell(job_store, failure.path, told, verdict);
   return verdict;
 }
 
@@ -86,30 +104,68 @@ std::string await_verdict(c10d::Store& store) {
   return read(store, keys::verdict());
 }
 
-std::string about_store(const RankInfo& info, const std::string& problem) {
-  const std::string host = info.agent_store ? "the launcher" : "rank 0";
-  return "; who is missing cannot be told: the job's store, which " + host + " hosts, does not answer (" + problem + ")";
+std::string find_cause(const Failure& failure) {
+  const RollCall& roll_call = *failure.job.roll_call;
+  failure.job.roll_call->note_failure();
+  const auto told = roll_call.told(failure.path);
+  if (told && !told->empty()) return *told;
+  const BoundedStore::Budget budget(failure.job.bounded, kLongest);
+  try {
+    // That this rank lives and where it is comes first: others may ask at the same moment.
+    failure.store.set(keys::failed(failure.info.rank), bytes(to_text(failure.own)));
+    std::string verdict;
+    if (failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
+    // The first one may have found nothing, or be gone.
+    if (verdict.empty()) verdict = investigate(failure);
+    failure.job.store->set(keys::learned(failure.members[static_cast<size_t>(failure.info.rank)]), bytes("1"));
+    return verdict;
+  } catch (const StoreOutOfTime& error) {
+    return roll_call.told(failure.path)
+        .value_or(std::string("; who is missing could not be found out in time: ") + error.what());
+  } catch (const std::exception& error) {
+    // Told nothing: its host has failed as well, and left.
+    return roll_call.told(failure.path).value_or(about_store(failure.info, error.what()));
+  }
 }
 
 }  // namespace
+
+std::string about_store(const RankInfo& info, const std::string& problem) {
+  const std::string host = info.agent_store ? "the launcher" : "rank 0";
+  return "; who is missing cannot be told: the job's store, which " + host + " hosts, does not answer (" + problem +
+         ")";
+}
 
 std::string failure_cause(GroupState& state, uint64_t number) {
   const auto store = state.store();
   if (!store) return "";
   state.hurry();
-  state.job().roll_call->note_failure();
-  if (const auto told = state.job().roll_call->told(state.path())) return *told;
-  try {
-    // That this rank lives and where it is comes first: others may ask at the same moment.
-    store->set(keys::failed(state.info().rank), bytes(to_text(state.log().report())));
-    std::string verdict;
-    if (store->add(keys::investigators(), 1) > 1) verdict = await_verdict(*store);
-    // The first one may have found nothing, or be gone.
-    return verdict.empty() ? investigate(state, *store, number) : verdict;
-  } catch (const std::exception& error) {
-    if (const auto told = state.job().roll_call->told(state.path())) return *told;
-    return about_store(state.info(), error.what());
-  }
+  return find_cause({.info = state.info(),
+                     .store = *store,
+                     .job = state.job(),
+                     .path = state.path(),
+                     .members = state.members(),
+                     .own = state.log().report(),
+                     .without_announcement = [](int) { return RankState::Kind::kUnknown; },
+                     .judge = [number](const auto& ranks) { return blame(ranks, number); }});
+}
+
+std::string connect_failure_cause(const ConnectingGroup& group) {
+  if (!group.store) return "";
+  hurry(group.job);
+  std::string cause =
+      find_cause({.info = group.info,
+                  .store = *group.store,
+                  .job = group.job,
+                  .path = group.path,
+                  .members = group.members,
+                  .own = {},
+                  .without_announcement =
+                      [&](int rank) {
+                        return group.may_be_there(rank) ? RankState::Kind::kUnknown : RankState::Kind::kNeverArrived;
+                      },
+                  .judge = blame_for_connecting});
+  return cause;
 }
 
 }  // namespace ddp::detail

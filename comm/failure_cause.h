@@ -1,8 +1,11 @@
-// Internal: after a failed collective, finds out with the other ranks who is the cause.
+// Internal: after a failed collective, or when the ranks could not connect, finds out with the other ranks who is the
+// cause.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/group_state.h"
 
@@ -13,5 +16,22 @@ namespace ddp::detail {
 /// has found (blame.h). Ranks that run Python are not named. Takes 2 seconds at the longest, whatever the store does.
 /// Never throws.
 std::string failure_cause(GroupState& state, uint64_t number);
+
+/// The ranks of a group that is being connected.
+struct ConnectingGroup {
+  const RankInfo& info;
+  c10::intrusive_ptr<c10d::Store> store;  ///< our own keys of the group
+  JobLinks job;
+  std::string path{};          ///< as GroupState::Parts
+  std::vector<int> members{};  ///< the group's ranks in the job
+  /// Whether a rank that does not announce itself may be there: one that runs Python.
+  std::function<bool(int rank)> may_be_there{};
+};
+
+/// The same for connecting: "; never arrived: rank 1, 3" as well.
+std::string connect_failure_cause(const ConnectingGroup& group);
+
+/// "; …" for a message: the store cannot be asked because of `problem`. Says who hosts it.
+std::string about_store(const RankInfo& info, const std::string& problem);
 
 }  // namespace ddp::detail

@@ -6,15 +6,14 @@
 #include <thread>
 #include <utility>
 
+#include "comm/failure_cause.h"
 #include "comm/pair_exchange.h"
+#include "comm/report.h"
 #include "comm/roll_call.h"
 #include "comm/store_keys.h"
 
 namespace ddp::detail {
 namespace {
-
-// Once something has failed, or this rank leaves.
-constexpr auto kLongestCall = std::chrono::milliseconds(800);
 
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
@@ -33,11 +32,14 @@ GroupState::GroupState(Parts parts)
       job_(parts.job),
       path_(parts.path),
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
+      hosts_store_(parts.hosts_store),
       parts_(std::move(parts)) {
   if (!parts_.store) return;
   job_.roll_call->add(path_, log_);
   parts_.store->set(keys::connected(info_.rank), std::string("1"));
   parts_.pair_exchange = PairExchange::make(info_, *parts_.group, *parts_.store);
+  // Where ranks are threads, all of them end.
+  if (job_.bounded) last_words_.emplace([this](const UncaughtException& exception) { say_last_words(exception); });
 }
 
 GroupState::~GroupState() = default;
@@ -82,10 +84,6 @@ GroupState::Parts GroupState::release() {
   return released;
 }
 
-void GroupState::hurry() const {
-  if (job_.bounded) job_.bounded->set_limit(kLongestCall);
-}
-
 uint64_t GroupState::next_operation(std::string signature) {
   const std::lock_guard lock(order_);
   log_->begin(operations_, std::move(signature));
@@ -95,20 +93,25 @@ uint64_t GroupState::next_operation(std::string signature) {
 void GroupState::close() {
   Parts parts = release();
   if (!parts.group) return;
-  constexpr auto kLongestConnect = std::chrono::seconds(30);
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
+  const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()); };
   const bool in_job = path_.empty();
   if (in_job) hurry();
   // Whoever is still connecting would fail when this rank's sockets close.
-  if (parts.store) await_others(*parts.store, {keys::connected, keys::exited, keys::failed}, kLongestConnect);
+  if (parts.store) await_others(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
+  if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
   parts.group->shutdown();
   parts.pair_exchange.reset();
   parts.group.reset();
   if (!parts.store) return;
   if (in_job) job_.roll_call->stop();
-  announce_exit(*parts.store, keys::kClosed);
+  announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
   // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down:
   // they would log errors if it went away first.
-  if (parts.hosts_store) await_others(*parts.store, {keys::exited, keys::failed}, kLongestConnect);
+  if (parts.hosts_store) {
+    await_others(info_, job_, *parts.store, {keys::exited, keys::learned, keys::silent}, left());
+  }
 }
 
 void GroupState::abort(bool announce) noexcept {
@@ -116,49 +119,52 @@ void GroupState::abort(bool announce) noexcept {
     Parts parts = release();
     if (!parts.group) return;
     hurry();
-    if (parts.store && announce) announce_exit(*parts.store, keys::kGaveUp);
+    if (parts.store && announce) announce_failure(*parts.store);
     parts.group->abort();
     // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
     // that is giving up.
     std::thread([last = std::move(parts.group), exchange = std::move(parts.pair_exchange)] {}).detach();
     if (!parts.store || !path_.empty()) return;
     job_.roll_call->stop();
-    // The others learn from the store why.
-    constexpr auto kLongestFarewell = std::chrono::milliseconds(500);
-    if (parts.hosts_store) await_others(*parts.store, {keys::exited, keys::failed}, kLongestFarewell);
+    if (parts.hosts_store) await_learners(info_, job_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
   }
 }
 
-// For the messages of ranks that still wait for this one. A rank that gives up because of others is no cause.
-void GroupState::announce_exit(c10d::Store& store, const char* how) const {
-  const bool is_victim = how == keys::kGaveUp && job_.roll_call->has_failed();
-  std::string text = to_text(log_->report());
-  if (!is_victim) text = std::string(how) + "\n" + text;
+// For the messages of ranks that still wait for this one.
+void GroupState::announce(c10d::Store& store, const std::string& key, const std::string& how) const {
+  const std::string text = how + to_text(log_->report());
   try {
-    store.set(is_victim ? keys::failed(info_.rank) : keys::exited(info_.rank),
-              std::vector<uint8_t>(text.begin(), text.end()));
+    store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
   }
 }
 
-// Until every other rank has one of the marks, or the store does not answer. Ranks that are no ddprun programs (Python)
-// do not announce themselves and are not awaited.
-void GroupState::await_others(c10d::Store& store, const std::vector<std::string (*)(int)>& marks,
-                              std::chrono::milliseconds longest) const {
-  constexpr auto kPollInterval = std::chrono::milliseconds(5);
-  const auto deadline = std::chrono::steady_clock::now() + longest;
-  const auto has_one = [&](int rank) {
-    return std::ranges::any_of(marks, [&](const auto& mark) { return store.check({mark(rank)}); });
-  };
-  try {
-    for (int rank = 0; rank < info_.world_size; ++rank) {
-      if (rank == info_.rank || job_.roll_call->is_silent(members_[static_cast<size_t>(rank)])) continue;
-      if (!store.check({keys::present(rank)})) continue;
-      while (!has_one(rank) && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kPollInterval);
-    }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it whoever hosted it
+// A rank that gives up because of others is no cause.
+void GroupState::announce_failure(c10d::Store& store) const {
+  if (!job_.roll_call->has_failed())
+    return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
+  announce(store, keys::failed(info_.rank), "");
+  announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");
+}
+
+// In the thread of an exception that ends the process, with what this rank still knows.
+void GroupState::say_last_words(const UncaughtException& exception) {
+  const auto own = store();
+  if (!own) return;
+  if (!exception.is_mismatch) {
+    hurry();
+    return announce_failure(*own);
   }
+  const RankReport calls = log_->report();
+  // Of the groups in which nothing is under way none is concerned.
+  const auto open = std::ranges::find(calls.calls, false, &CallRecord::ended);
+  if (open == calls.calls.end()) return;
+  const std::string text = who(info_) +
+                           ": another rank has called another collective, or has sent other sizes: " + exception.what +
+                           failure_cause(*this, open->number);
+  static_cast<void>(report(std::runtime_error(text)));
+  if (hosts_store_) await_learners(info_, job_);
 }
 
 void GroupState::set_pending_seed(uint64_t seed) {

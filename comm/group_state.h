@@ -13,6 +13,8 @@
 #include "comm/call_log.h"
 #include "comm/connect_group.h"
 #include "comm/job_links.h"
+#include "comm/last_words.h"
+#include "comm/peers.h"
 #include "comm/rank_info.h"
 
 namespace ddp::detail {
@@ -70,7 +72,7 @@ class GroupState {
   const std::vector<int>& members() const { return members_; }
   const JobLinks& job() const { return job_; }
   /// From now on no call to the store may take long: something has failed, or this rank leaves.
-  void hurry() const;
+  void hurry() const { detail::hurry(job_); }
 
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
   /// is what they must have called. With log().end() when it has ended.
@@ -88,9 +90,9 @@ class GroupState {
 
  private:
   Parts release();
-  void announce_exit(c10d::Store& store, const char* how) const;
-  void await_others(c10d::Store& store, const std::vector<std::string (*)(int)>& marks,
-                    std::chrono::milliseconds longest) const;
+  void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
+  void announce_failure(c10d::Store& store) const;
+  void say_last_words(const UncaughtException& exception);
 
   const RankInfo info_;
   const BackendMap backends_;
@@ -100,6 +102,7 @@ class GroupState {
   const JobLinks job_;
   const std::string path_;
   const std::vector<int> members_;
+  const bool hosts_store_;
   const std::shared_ptr<CallLog> log_ = std::make_shared<CallLog>();
   mutable std::mutex mutex_;
   Parts parts_;
@@ -108,6 +111,7 @@ class GroupState {
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;
+  std::optional<LastWords> last_words_;
 };
 
 }  // namespace ddp::detail

@@ -7,6 +7,7 @@
 #include "comm/agreement.h"
 #include "comm/argument_checks.h"
 #include "comm/connect_group.h"
+#include "comm/failure_cause.h"
 #include "comm/graph_capture.h"
 #include "comm/group_state.h"
 #include "comm/store.h"
@@ -43,16 +44,6 @@ Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ra
   return c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
 }
 
-std::string absent_members(const Store& own, const std::vector<int>& ranks) {
-  if (!own) return "";
-  std::string absent;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (own->check({keys::present(static_cast<int>(i))})) continue;
-    absent += (absent.empty() ? "; never arrived: rank " : ", ") + std::to_string(ranks[i]);
-  }
-  return absent;
-}
-
 }  // namespace
 
 std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int> ranks,
@@ -76,6 +67,9 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
   info.rank = static_cast<int>(position - ranks.begin());
   info.world_size = static_cast<int>(ranks.size());
   info.parent = who(group.info());
+  const std::string path = parent.path() + keys::subgroup(number) + "/";
+  std::vector<int> members;
+  for (const int rank : ranks) members.push_back(parent.members()[static_cast<size_t>(rank)]);
   detail::GroupState::Parts parts{.info = info,
                                   .backends = backends,
                                   .device = group.device(),
@@ -86,8 +80,8 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                   .in_process = parent.in_process(),
                                   .wrapper = parent.wrapper(),
                                   .job = parent.job(),
-                                  .path = parent.path() + keys::subgroup(number) + "/"};
-  for (const int rank : ranks) parts.members.push_back(parent.members()[static_cast<size_t>(rank)]);
+                                  .path = path,
+                                  .members = members};
   try {
     if (own) own->set(keys::present(info.rank), std::string("1"));
     // torch.distributed names groups by a counter; those of a sub-group lie below its keys.
@@ -103,7 +97,16 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                          .wrapper = parent.wrapper()});
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": new_group: could not connect ranks " + text_of(ranks) + " (backend " +
-                             backends.text() + "): " + detail::brief(error) + absent_members(own, ranks));
+                             backends.text() + "): " + detail::brief(error) +
+                             detail::connect_failure_cause({.info = info,
+                                                            .store = own,
+                                                            .job = parent.job(),
+                                                            .path = path,
+                                                            .members = members,
+                                                            .may_be_there = [&](int rank) {
+                                                              return !group.state().store()->check(
+                                                                  {keys::present(ranks[static_cast<size_t>(rank)])});
+                                                            }}));
   }
   return ProcessGroup(std::make_shared<detail::GroupState>(std::move(parts)));
 }

@@ -97,11 +97,11 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
                                          .store = space,
                                          .name = "0",
                                          .description = "default_pg"});
+    return ProcessGroup(std::make_shared<GroupState>(parts));
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": could not connect the ranks (backend " + backends.text() +
-                             "): " + detail::brief(error) + detail::missing_ranks(store, info));
+                             "): " + detail::brief(error) + detail::connect_failure_cause(store, info));
   }
-  return ProcessGroup(std::make_shared<GroupState>(std::move(parts)));
 }
 
 GroupHandle::GroupHandle(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}

@@ -70,8 +70,11 @@ void RollCall::answer(int64_t number) {
   store_->deleteKey(keys::question(rank_, number));
   const size_t line = std::min(question.find('\n'), question.size());
   if (question.starts_with(kVerdict)) {
-    const std::lock_guard lock(mutex_);
-    told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(line + 1));
+    {
+      const std::lock_guard lock(mutex_);
+      told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(line + 1));
+    }
+    store_->set(keys::learned(rank_), std::string("1"));
   } else if (question.starts_with(kWhere)) {
     std::shared_ptr<const CallLog> log;
     {
@@ -85,7 +88,7 @@ void RollCall::answer(int64_t number) {
 }
 
 std::map<int, RankReport> RollCall::ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-                                        std::chrono::milliseconds limit) {
+                                        std::chrono::milliseconds limit) const {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   constexpr auto kPollInterval = std::chrono::milliseconds(5);
   std::map<int, int64_t> asked;
@@ -105,14 +108,7 @@ std::map<int, RankReport> RollCall::ask(c10d::Store& store, const std::string& g
     if (asked.empty() || std::chrono::steady_clock::now() > deadline) break;
     std::this_thread::sleep_for(kPollInterval);
   }
-  const std::lock_guard lock(mutex_);
-  for (const auto& [rank, question] : asked) silent_.insert(rank);
   return reports;
-}
-
-bool RollCall::is_silent(int rank) const {
-  const std::lock_guard lock(mutex_);
-  return silent_.contains(rank);
 }
 
 void RollCall::tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,15 +35,12 @@ class RollCall {
   /// Asks `ranks` of the job for their calls in `group`; those that have answered within `limit`. Throws what the store
   /// throws.
   std::map<int, RankReport> ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-                                std::chrono::milliseconds limit);
+                                std::chrono::milliseconds limit) const;
   /// Tells `ranks` what was found out about a failure in `group`.
   void tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
             const std::string& verdict) const;
   /// What another rank has told about a failure in `group`, if any.
   std::optional<std::string> told(const std::string& group) const;
-
-  /// True for a rank of the job that has not answered this one.
-  bool is_silent(int rank) const;
 
   /// Something that ranks do together has failed here: when this rank gives up now, others may be the cause.
   void note_failure() { failed_ = true; }
@@ -65,7 +61,6 @@ class RollCall {
   mutable std::mutex mutex_;
   std::map<std::string, std::weak_ptr<const CallLog>> logs_;
   std::map<std::string, std::string> told_;
-  std::set<int> silent_;
   std::thread thread_;
 };
 

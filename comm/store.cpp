@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <climits>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 #include <vector>
 
+#include "comm/failure_cause.h"
 #include "comm/group_state.h"
 #include "comm/roll_call.h"
 #include "comm/store_keys.h"
@@ -30,6 +32,15 @@ std::vector<uint8_t> bytes(const std::string& text) {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
+[[noreturn]] void refuse_store(const RankInfo& info, bool hosted_here, const std::exception& error) {
+  const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
+  const std::string what =
+      hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
+                  : "cannot reach the job's store at " + address + " (is rank 0 or the launcher running there?)";
+  throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
+}
+
+// torch's own client, with a server in this process if `hosted_here`.
 Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = info.master_port;
@@ -40,15 +51,15 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   options.waitWorkers = !hosted_here;
   options.timeout = timeout;
   options.multiTenant = hosted_here;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
-  } catch (const std::exception& error) {
-    const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
-    const std::string what =
-        hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
-                    : "cannot reach the job's store at " + address + " (is rank 0 or the launcher running there?)";
-    throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
-  }
+  return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
+}
+
+// gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
+// hold this rank for ever. NCCL needs more of the client than ours can.
+Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
+  auto store = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout, /*patient=*/true);
+  if (info.agent_store || info.rank != 0) store->count_in();
+  return store;
 }
 
 // A server that this process runs stays until the process ends: ranks that close their group and form another would
@@ -79,6 +90,22 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
   }
 }
 
+// Registers this rank and compares it with those that came before.
+void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
+  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
+  take_rank(*space, info);
+  store.generation = space->add(keys::generation(info.rank), 1) - 1;
+  store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
+  compare_settings(*store.own, info, backends);
+  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
+  store.links = {.store = store.own,
+                 .bounded = bounded,
+                 .roll_call = std::make_shared<RollCall>(c10::make_intrusive<c10d::PrefixStore>(prefix, questions),
+                                                         questions, info.rank)};
+}
+
 }  // namespace
 
 std::string set_once(c10d::Store& store, const std::string& key, const std::string& value) {
@@ -106,24 +133,24 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     return store;
   }
   store.hosted_here = !info.agent_store && info.rank == 0;
-  store.root = connect(info, store.hosted_here, timeout);
-  // The server is there: this rank has just reached it. A short timeout of the group is meant for peers, and a busy
-  // machine may be slower.
-  constexpr auto kLeastLimit = std::chrono::milliseconds(30000);
-  const auto limit = std::max(timeout, kLeastLimit);
-  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, limit);
-  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
-  take_rank(*space, info);
-  store.generation = space->add(keys::generation(info.rank), 1) - 1;
-  if (store.hosted_here && store.generation == 0) keep_until_exit(store.root);
-  store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
-  compare_settings(*store.own, info, backends);
-  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, limit);
-  const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
-  store.links = {.store = store.own,
-                 .bounded = bounded,
-                 .roll_call = std::make_shared<RollCall>(c10::make_intrusive<c10d::PrefixStore>(prefix, questions),
-                                                         questions, info.rank)};
+  Store server;
+  try {
+    if (store.hosted_here) server = connect(info, true, timeout);
+    if (backends.uses("nccl")) {
+      store.root = server ? server : connect(info, false, timeout);
+    } else {
+      store.root = connect_bounded(info, timeout);
+    }
+  } catch (const std::exception& error) {
+    refuse_store(info, store.hosted_here, error);
+  }
+  try {
+    settle(store, info, backends, timeout);
+  } catch (const StoreUnreachable& error) {
+    throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
+                             about_store(info, error.what()));
+  }
+  if (server && store.generation == 0) keep_until_exit(std::move(server));
   return store;
 }
 
@@ -139,21 +166,20 @@ void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& u
   }
 }
 
-std::string missing_ranks(const JobStore& store, const RankInfo& info) {
-  if (!store.own) return "";
-  std::string missing;
-  try {
-    for (int rank = 0; rank < info.world_size; ++rank) {
-      // The second key is gloo's address of the rank: ranks that run Python have only that.
-      const bool arrived = store.own->check({keys::present(rank)}) ||
-                           store.links.bounded->check(
-                               {group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
-      if (!arrived) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-    }
-  } catch (const std::exception&) {
-    return "";
-  }
-  return missing.empty() ? "" : "; never arrived: rank " + missing;
+std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
+  std::vector<int> members(static_cast<size_t>(info.world_size));
+  std::iota(members.begin(), members.end(), 0);
+  std::string cause = connect_failure_cause(ConnectingGroup{
+      .info = info,
+      .store = store.own,
+      .job = store.links,
+      .members = members,
+      // gloo's address of the rank: ranks that run Python have only that.
+      .may_be_there = [&](int rank) {
+        return store.links.bounded->check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
+      }});
+  if (store.own && store.hosted_here) await_learners(info, store.links);
+  return cause;
 }
 
 }  // namespace ddp::detail

@@ -29,8 +29,8 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
 /// Refuses a GPU that another rank of this host has claimed, which NCCL would only notice in the middle of its start.
 void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid);
 
-/// "; never arrived: rank 1, 3" for the ranks that are not there, or "" when all are or the store cannot tell.
-std::string missing_ranks(const JobStore& store, const RankInfo& info);
+/// Why the ranks could not connect: "; never arrived: rank 1, 3", or as connect_failure_cause() of failure_cause.h.
+std::string connect_failure_cause(const JobStore& store, const RankInfo& info);
 
 /// Prefix of torch.distributed's keys in the store. The first group's is torch.distributed's own, so that ranks that
 /// run Python meet ours.

@@ -14,6 +14,7 @@
 #include <climits>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 namespace ddp::detail {
@@ -96,12 +97,12 @@ class StoreConnection::Lock {
   std::unique_lock<std::timed_mutex> lock_;
 };
 
-StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit)
+StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit, bool patient)
     : host_(std::move(host)), port_(port), interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const Deadline deadline(limit);
   try {
     if (interrupt_fd_ < 0) fail(std::string("eventfd: ") + std::strerror(errno));
-    connect(deadline);
+    connect(deadline, patient);
     std::string hello = begin(Query::kValidate);
     append_integer(hello, kValidationNumber);
     request(hello, deadline);
@@ -116,13 +117,26 @@ StoreConnection::~StoreConnection() {
   ::close(interrupt_fd_);
 }
 
-void StoreConnection::connect(const Deadline& deadline) {
+void StoreConnection::connect(const Deadline& deadline, bool patient) {
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  std::string why = try_to_connect(deadline);
+  while (fd_ < 0 && patient && deadline.milliseconds() > 0) {
+    std::this_thread::sleep_for(std::min(kPause, Duration(deadline.milliseconds())));
+    why = try_to_connect(deadline);
+  }
+  if (fd_ < 0) fail(why);
+  const int on = 1;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Returns why there is no connection, if there is none.
+std::string StoreConnection::try_to_connect(const Deadline& deadline) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found); error != 0) {
-    fail(::gai_strerror(error));
+    return ::gai_strerror(error);
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
   std::string why = "no address";
@@ -139,9 +153,7 @@ void StoreConnection::connect(const Deadline& deadline) {
     why = std::strerror(error);
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  if (fd_ < 0) fail(why);
-  const int on = 1;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return why;
 }
 
 void StoreConnection::fail(const std::string& why) {
@@ -183,7 +195,7 @@ void StoreConnection::receive(char* out, size_t count, const Deadline& deadline)
     } else if (got == 0) {
       fail("it has closed the connection");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(POLLIN, deadline, false)) fail("it does not answer");
+      if (!wait_for(POLLIN, deadline, true)) fail("it does not answer");
     } else if (errno != EINTR) {
       fail(std::strerror(errno));
     }

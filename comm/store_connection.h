@@ -22,9 +22,8 @@ class StoreConnection {
  public:
   using Duration = std::chrono::milliseconds;
 
-  /// Connects to a store that is known to run, for example because another client has reached it. Throws
-  /// StoreUnreachable.
-  StoreConnection(std::string host, uint16_t port, Duration limit);
+  /// Connects to a store that runs, or if `patient` to one that will run within the limit. Throws StoreUnreachable.
+  StoreConnection(std::string host, uint16_t port, Duration limit, bool patient = false);
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
@@ -41,7 +40,7 @@ class StoreConnection {
   enum class Wait { kReady, kTimeout, kInterrupted };
   /// Waits until all keys exist. After `limit` the store is asked to forget it, for which it has kGrace.
   Wait wait(const std::vector<std::string>& keys, Duration limit);
-  /// Ends the present and every later wait() at once; from another thread. The connection is of no use afterwards.
+  /// Ends the present and every later call at once; from another thread. The connection is of no use afterwards.
   void interrupt() noexcept;
 
   static constexpr Duration kGrace{1000};
@@ -50,7 +49,8 @@ class StoreConnection {
   class Deadline;
   class Lock;
 
-  void connect(const Deadline& deadline);
+  void connect(const Deadline& deadline, bool patient);
+  std::string try_to_connect(const Deadline& deadline);
   void request(const std::string& bytes, const Deadline& deadline);
   void receive(char* out, size_t count, const Deadline& deadline);
   template <typename Integer>

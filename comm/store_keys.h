@@ -46,6 +46,10 @@ inline constexpr const char* kGaveUp = "gave up";
 inline std::string exited(int rank) {
   return "exited/" + std::to_string(rank);
 }
+/// Set when the rank begins to close its group, as kClosed: before its connections do.
+inline std::string closing(int rank) {
+  return "closing/" + std::to_string(rank);
+}
 /// What the first rank to arrive expects of the job: world size and backends.
 inline std::string agreement() {
   return "agreement";
@@ -57,6 +61,14 @@ inline std::string gpu(const std::string& uuid) {
 /// Set by a rank when a collective of the group has failed there: its report.
 inline std::string failed(int rank) {
   return "failed/" + std::to_string(rank);
+}
+/// Of the job's group, for all its sub-groups: this rank knows the cause of a failure, and needs the store no more for
+/// that; another one has found that it does not answer.
+inline std::string learned(int rank) {
+  return "learned/" + std::to_string(rank);
+}
+inline std::string silent(int rank) {
+  return "silent/" + std::to_string(rank);
 }
 /// How many ranks look for the cause of a failure.
 inline std::string investigators() {

@@ -91,8 +91,30 @@ TEST(Blame, a_rank_that_does_something_else_is_named_with_what_it_did_last) {
                           HasSubstr("number 5, all_reduce of a gradient bucket")));
 }
 
+TEST(Blame, a_rank_that_is_on_its_way_is_not_named_beside_one_that_stays_away) {
+  RankState away = state(Kind::kAnswered, {ended(5)});
+  away.report.since_last = std::chrono::milliseconds(5200);
+  RankState on_its_way = state(Kind::kAnswered, {ended(5)});
+  on_its_way.report.since_last = std::chrono::milliseconds(300);
+  EXPECT_THAT(blame({state(Kind::kFailed, {ended(5), waiting(6)}), on_its_way, away}, 6),
+              AllOf(HasSubstr("rank 2 (it lives"), Not(HasSubstr("rank 1"))));
+}
+
 TEST(Blame, ranks_that_cannot_be_asked_are_never_named) {
   EXPECT_EQ(blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kUnknown)}, 6), "");
+}
+
+TEST(BlameForConnecting, who_died_or_gave_up_is_named_before_who_has_not_come) {
+  EXPECT_EQ(blame_for_connecting({state(Kind::kFailed), state(Kind::kSilent), state(Kind::kNeverArrived)}),
+            "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
+  EXPECT_THAT(blame_for_connecting({state(Kind::kFailed), state(Kind::kGaveUp), state(Kind::kNeverArrived)}),
+              HasSubstr("rank 1 (it gave up before"));
+  EXPECT_EQ(blame_for_connecting({state(Kind::kNeverArrived), state(Kind::kFailed), state(Kind::kNeverArrived)}),
+            "; never arrived: rank 0, 2");
+}
+
+TEST(BlameForConnecting, ranks_that_live_fail_or_run_python_are_not_named) {
+  EXPECT_EQ(blame_for_connecting({state(Kind::kFailed), state(Kind::kAnswered), state(Kind::kUnknown)}), "");
 }
 
 TEST(CallLog, tells_what_was_called_and_what_has_ended) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <thread>
 
 namespace ddp::detail {
@@ -19,9 +20,12 @@ using Clock = std::chrono::steady_clock;
 // Accepts into its backlog and never answers, as a stopped process does.
 class FrozenStore {
  public:
-  FrozenStore() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit FrozenStore(uint16_t port = 0) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    const int on = 1;
+    EXPECT_EQ(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), length), 0);
@@ -84,6 +88,32 @@ TEST(StoreConnection, a_port_where_nothing_listens_is_refused) {
     port = gone.port();
   }
   expect_gives_up([&] { StoreConnection("127.0.0.1", port, kForHangs); }, kForHangs);
+}
+
+TEST(StoreConnection, a_patient_one_waits_for_a_store_that_is_still_to_come_and_no_longer_than_its_limit) {
+  auto gone = std::make_unique<FrozenStore>();
+  const uint16_t port = gone->port();
+  gone.reset();
+  expect_gives_up([&] { StoreConnection("127.0.0.1", port, kLimit, /*patient=*/true); }, kForHangs);
+  std::unique_ptr<StoreConnection> connection;
+  std::thread connecting(
+      [&] { connection = std::make_unique<StoreConnection>("127.0.0.1", port, kForHangs, /*patient=*/true); });
+  const FrozenStore late(port);
+  connecting.join();
+  EXPECT_TRUE(connection);
+}
+
+TEST(StoreConnection, an_interrupt_ends_a_call_that_waits_for_its_answer) {
+  const FrozenStore store;
+  StoreConnection connection("127.0.0.1", store.port(), kForHangs);
+  std::thread interrupting([&] {
+    const int peer = store.accept();
+    char hello[5 + 1];
+    EXPECT_EQ(::recv(peer, hello, sizeof hello, MSG_WAITALL), static_cast<ssize_t>(sizeof hello));
+    connection.interrupt();
+  });
+  expect_gives_up([&] { connection.get("key", std::chrono::hours(1)); }, kForHangs);
+  interrupting.join();
 }
 
 TEST(StoreConnection, a_wait_is_ended_by_an_interrupt_and_others_are_not_held_up_by_it_for_ever) {

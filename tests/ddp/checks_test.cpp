@@ -309,7 +309,7 @@ TEST(Agreement, passes_equal_lines_again_and_again_and_leaves_nothing_in_the_way
     EXPECT_THAT(message_of([&] {
                   require_equal_lines("things", {"one", group.rank() == 2 ? "three" : "two"}, group);
                 }),
-                HasSubstr("things differ; the first difference: rank 0 has two, rank 2 has three"));
+                HasSubstr("things differ; the first difference: rank 2 has three, the others two"));
   });
 }
 

@@ -48,13 +48,13 @@ TEST(Checks, every_rank_names_the_first_parameter_that_differs_and_both_values) 
   };
   const std::vector<Difference> differences{
       {[] { return Other(9); },
-       "rank 0 has parameter 'first.weight' Float [8, 6] that requires a gradient, rank 1 has "
-       "parameter 'first.weight' Float [9, 6]"},
+       "rank 1 has parameter 'first.weight' Float [9, 6] that requires a gradient, the others "
+       "parameter 'first.weight' Float [8, 6]"},
       {[] { return Other(8, true); },
-       "rank 0 has parameter 'first.weight' Float [8, 6] that requires a gradient, rank "
-       "1 has parameter 'second.weight' Float [3, 8]"},
+       "rank 1 has parameter 'second.weight' Float [3, 8] that requires a gradient, the others "
+       "parameter 'first.weight' Float [8, 6]"},
       {[] { return Other(8, false, false); },
-       "rank 0 has parameter 'second.bias' Float [3] that requires a gradient, rank 1 has nothing more"},
+       "rank 1 has nothing more, the others parameter 'second.bias' Float [3] that requires a gradient"},
       {[] {
          Other net;
          net->to(torch::kDouble);
@@ -66,8 +66,7 @@ TEST(Checks, every_rank_names_the_first_parameter_that_differs_and_both_values) 
          net->parameters()[1].set_requires_grad(false);
          return net;
        },
-       "rank 0 has parameter 'first.bias' Float [8] that requires a gradient, rank 1 has parameter 'first.bias' Float "
-       "[8]"}};
+       "rank 1 has parameter 'first.bias' Float [8], the others parameter 'first.bias' Float [8] that requires a gradient"}};
   for (const Difference& difference : differences) {
     run_ranks(3, [&](const GroupHandle& group) {
       const std::string message = message_of(

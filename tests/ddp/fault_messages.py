@@ -17,12 +17,12 @@ def is_undecided(text):
     return re.search(UNDECIDED, text) is not None and ", the others " not in text
 
 
-def ranks_mentioned(errors, rank, size):
+def ranks_mentioned(errors, rank, size, is_victim=False):
     """The ranks that a rank's messages mention at all, in whatever way, but for itself as the one that speaks."""
     text = re.sub(SELF.format(rank=rank, size=size), "", errors)
     text = re.sub(rf"^error: rank {rank}: ", "", text, flags=re.M)
-    # The one that differs compares itself.
-    text = re.sub(r"differs: rank \d+ has .*, this rank ", "", text)
+    if is_victim:  # the one that differs compares itself
+        text = re.sub(r"differs: rank \d+ has .*, this rank ", "", text)
     if is_undecided(text):
         text = re.sub(UNDECIDED, "", text)
     ranks = set()

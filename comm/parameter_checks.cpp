@@ -3,7 +3,9 @@
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "comm/agreement.h"
 #include "comm/c10d_compat.h"
+#include "comm/failure_cause.h"
 #include "comm/group_state.h"
 #include "comm/store.h"
 
@@ -32,12 +34,19 @@ void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<
 }
 
 void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHandle& group) {
-  const auto c10d_group = group.state().group("DistributedDataParallel");
+  detail::GroupState& state = group.state();
+  const auto c10d_group = state.group("DistributedDataParallel");
+  // Ranks of this library have compared their models before, so that what fails between them is the connection.
+  const bool is_compared = ranks_running_python(group).empty();
+  const uint64_t number = state.next_operation("DistributedDataParallel's comparison of parameters");
   try {
     c10d::verify_params_across_processes(c10d_group, parameters, std::nullopt);
   } catch (const std::exception& error) {
-    throw std::runtime_error(who(group.info()) + ": " + detail::brief(error));
+    throw std::runtime_error(who(group.info()) +
+                             ": DistributedDataParallel: the ranks' parameters could not be compared: " +
+                             detail::brief(error) + (is_compared ? detail::failure_cause(state, number) : ""));
   }
+  state.log().end(number);
 }
 
 }  // namespace ddp

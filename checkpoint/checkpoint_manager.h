@@ -98,6 +98,10 @@ class CheckpointManager {
   /// there.
   void claim();
 
+  /// Makes room for a new run: claim(), then moves an earlier run's checkpoints into a new folder `previous-<n>` of the
+  /// directory, which is returned; nothing when there are none. Every rank must call it; throws as save() does.
+  std::optional<std::filesystem::path> set_aside();
+
   /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
   /// and replaces an earlier one of the same step; then checkpoints that the options give up are removed. Every rank
   /// must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error with the

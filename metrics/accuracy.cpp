@@ -28,7 +28,8 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
             << scores.sizes() << " and " << target.sizes();
     throw std::invalid_argument(message.str());
   }
-  const at::Tensor guesses = std::get<1>(scores.detach().topk(most, 1));
+  const at::Tensor guesses =
+      most == 1 ? scores.detach().argmax(1, /*keepdim=*/true) : std::get<1>(scores.detach().topk(most, 1));
   const at::Tensor is_right = guesses.eq(target.unsqueeze(1));
   if (!counts_.defined()) {
     counts_ = at::zeros({static_cast<int64_t>(top_k_.size()) + 1}, scores.options().dtype(at::kLong));
@@ -39,17 +40,22 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
   counts_[-1].add_(target.size(0));
 }
 
-std::vector<double> Accuracy::compute(const GroupHandle& group) const {
+AccuracyCounts Accuracy::counts(const GroupHandle& group) const {
   const auto kinds = static_cast<int64_t>(top_k_.size());
   at::Tensor counts = counts_.defined() ? counts_.to(group.device(), at::kLong, /*non_blocking=*/false, /*copy=*/true)
                                         : at::zeros({kinds + 1}, at::TensorOptions(group.device()).dtype(at::kLong));
   all_reduce(counts, group);
   const at::Tensor result = counts.to(at::kCPU);
   const int64_t* values = result.const_data_ptr<int64_t>();
+  return {.right = {values, values + kinds}, .samples = values[kinds]};
+}
+
+std::vector<double> Accuracy::compute(const GroupHandle& group) const {
+  const auto [right, samples] = counts(group);
   std::vector<double> fractions;
-  for (int64_t i = 0; i < kinds; ++i) {
-    fractions.push_back(values[kinds] == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                           : static_cast<double>(values[i]) / static_cast<double>(values[kinds]));
+  for (const int64_t count : right) {
+    fractions.push_back(samples == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                     : static_cast<double>(count) / static_cast<double>(samples));
   }
   return fractions;
 }

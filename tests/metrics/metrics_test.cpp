@@ -74,8 +74,19 @@ TEST_P(MetricsTest, accuracy_counts_the_k_best_guesses) {
     EXPECT_THAT(accuracy.compute(group), ElementsAre(DoubleEq(3.0 / 11), DoubleEq(9.0 / 11)));
     accuracy.update(share(scores, group.rank()), share(target, group.rank()));
     EXPECT_THAT(accuracy.compute(group), ElementsAre(DoubleEq(3.0 / 11), DoubleEq(9.0 / 11)));
+    EXPECT_THAT(accuracy.counts(group).right, ElementsAre(6, 18));
+    EXPECT_EQ(accuracy.counts(group).samples, 22);
     accuracy.reset();
     EXPECT_THAT(accuracy.compute(group), ElementsAre(IsNan(), IsNan()));
+    EXPECT_EQ(accuracy.counts(group).samples, 0);
+  });
+}
+
+TEST_P(MetricsTest, of_equal_scores_the_first_is_the_guess) {
+  on_ranks([](const GroupHandle& group) {
+    Accuracy accuracy;
+    accuracy.update(at::zeros({8, 1000}), at::tensor({0, 0, 1, 2, 0, 999, 0, 500}, at::kLong));
+    EXPECT_THAT(accuracy.counts(group).right, ElementsAre(4 * kRanks));
   });
 }
 

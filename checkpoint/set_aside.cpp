@@ -1,0 +1,25 @@
+#include "checkpoint/storage/set_aside.h"
+
+#include "checkpoint/checkpoint_manager.h"
+#include "checkpoint/failures.h"
+#include "comm/objects.h"
+
+namespace ddp {
+
+std::optional<std::filesystem::path> CheckpointManager::set_aside() {
+  claim();
+  std::string folder;
+  std::string failure;
+  if (writer_) {
+    failure = failure_of([&] {
+      if (const auto aside = storage::set_aside_checkpoints(*options_.file_system, directory_))
+        folder = aside->string();
+    });
+  }
+  agree(failure, "cannot set an earlier run's checkpoints aside in");
+  folder = broadcast_string(folder, 0, group_);
+  if (folder.empty()) return std::nullopt;
+  return folder;
+}
+
+}  // namespace ddp

@@ -85,4 +85,28 @@ inline wire::Field field_at(const std::string_view message, const std::vector<ui
   return found;
 }
 
+/// A point of a curve, as an event file has it.
+struct Scalar {
+  std::string tag;
+  int64_t step;
+  float value;
+  bool operator==(const Scalar&) const = default;
+};
+
+/// Every point in a folder's event files, in the order of the files and in theirs.
+inline std::vector<Scalar> scalars_in(const std::filesystem::path& folder) {
+  std::vector<Scalar> scalars;
+  for (const auto& file : event_files(folder)) {
+    for (const std::string& record : records_of(file)) {
+      try {
+        scalars.push_back({.tag = std::string(field_at(record, {5, 1, 1}).bytes),
+                           .step = static_cast<int64_t>(field_at(record, {2}).integer),
+                           .value = field_at(record, {5, 1, 2}).as_float()});
+      } catch (const std::runtime_error&) {  // another kind of event
+      }
+    }
+  }
+  return scalars;
+}
+
 }  // namespace ddp::testing

@@ -13,29 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::Scalar;
+using testing::scalars_in;
 using ::testing::ThrowsMessage;
-
-struct Scalar {
-  std::string tag;
-  int64_t step;
-  float value;
-  bool operator==(const Scalar&) const = default;
-};
-
-std::vector<Scalar> scalars_in(const fs::path& folder) {
-  std::vector<Scalar> scalars;
-  for (const auto& file : testing::event_files(folder)) {
-    for (const std::string& record : testing::records_of(file)) {
-      try {
-        scalars.push_back({.tag = std::string(testing::field_at(record, {5, 1, 1}).bytes),
-                           .step = static_cast<int64_t>(testing::field_at(record, {2}).integer),
-                           .value = testing::field_at(record, {5, 1, 2}).as_float()});
-      } catch (const std::runtime_error&) {  // another kind of event
-      }
-    }
-  }
-  return scalars;
-}
 
 TEST(SummaryWriter, writes_scalars_that_can_be_read_after_a_flush) {
   const testing::TemporaryFolder folder;

@@ -46,5 +46,11 @@ class Install(unittest.TestCase):
             for include in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', header.read_text(), re.MULTILINE):
                 self.assertNotRegex(include, r"c10d|csrc/distributed|gloo|nccl|cuda", header.name)
 
+    def test_the_command_lines_header_alone_includes_cli11(self):
+        including = [header.name for header in support.PREFIX.glob("include/ddprun/**/*.h") if "<CLI/" in header.read_text()]
+        self.assertEqual(including, ["command_line.h"])
+        for header in support.PREFIX.glob("include/ddprun/**/*.h"):
+            self.assertNotIn("training/command_line.h\"\n", header.read_text(), f"{header.name} would need CLI11 too")
+
 
 support.main()

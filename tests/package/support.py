@@ -21,6 +21,8 @@ HERE = SOURCE / "tests/package"
 WORK = path("WORK")
 PREFIX = path("PREFIX")
 LIBTORCH = path("LIBTORCH")
+# CLI11's, which a program that includes training/command_line.h brings itself.
+CLI11_INCLUDES = os.environ["CLI11_INCLUDES"].replace(":", ";")
 
 
 def run(*command, check=True, **options) -> subprocess.CompletedProcess:

@@ -31,6 +31,8 @@ extern ddp::CheckpointManager checkpoints;
 extern int64_t step, steps, epoch;
 extern bool resumed;
 int train();
+extern int argc;
+extern char** argv;
 void train_one_step();
 double train_on(const ddp::Batch& batch);
 double train_on(const torch::Tensor& data, const torch::Tensor& target);
@@ -38,6 +40,9 @@ double train_on(const torch::Tensor& data, const torch::Tensor& target);
 // What a page's earlier blocks made, and where it speaks of numbers or functions, under names that are tensors elsewhere.
 namespace amp_page {
 extern ddp::amp::Amp amp;
+}
+namespace training_page {
+extern ddp::TrainingOptions options;
 }
 namespace checkpoints_page {
 extern double loss;

@@ -1,0 +1,236 @@
+// Evaluation over several ranks gives what one process alone gets, and leaves the model and the thread as they were.
+#include "training/evaluation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "data/tensor_dataset.h"
+#include "ddp/distributed_data_parallel.h"
+#include "metrics/accuracy.h"
+#include "metrics/average.h"
+#include "metrics/confusion_matrix.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int kClasses = 3;
+
+/// Running statistics, a frozen layer that is in evaluation mode during training as well, and one that must not drop.
+struct NetImpl : torch::nn::Module {
+  NetImpl()
+      : norm(register_module("norm", torch::nn::BatchNorm1d(4))),
+        frozen(register_module("frozen", torch::nn::BatchNorm1d(4))),
+        dropout(register_module("dropout", torch::nn::Dropout(0.9))),
+        linear(register_module("linear", torch::nn::Linear(4, kClasses))) {
+    frozen->eval();
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return linear(dropout(frozen(norm(x)))); }
+  torch::nn::BatchNorm1d norm, frozen;
+  torch::nn::Dropout dropout;
+  torch::nn::Linear linear;
+};
+TORCH_MODULE(Net);
+
+/// Equal parameters on all ranks; running statistics are rank 0's, or others.
+Net net_of_rank(int rank) {
+  Net net;
+  const torch::NoGradGuard no_grad;
+  double value = 0.1;
+  for (auto& parameter : net->parameters()) {
+    parameter.copy_(at::linspace(-value, 1.0, parameter.numel()).view(parameter.sizes()));
+    value += 0.3;
+  }
+  for (auto& buffer : net->buffers()) buffer.fill_(1 + 5 * rank);
+  return net;
+}
+
+TensorDataset samples(int64_t count) {
+  const auto data = at::sin(at::arange(count * 4, at::kFloat)).view({count, 4});
+  return {data, at::arange(count, at::kLong)};  // targets tell which sample it is
+}
+
+ProcessGroup alone() {
+  return init_process_group({.rank_info = RankInfo{}});
+}
+
+struct Results {
+  std::vector<int64_t> confusion;
+  AccuracyCounts top;
+  double loss = 0;
+};
+
+Results evaluated(Net& net, const TensorDataset& dataset, const GroupHandle& group, const EvaluationOptions& options) {
+  ConfusionMatrix confusion(kClasses);
+  Accuracy accuracy({1, 2});
+  Average loss;
+  for (const auto& batch : evaluate(net, dataset, group, options)) {
+    const auto target = batch.target.remainder(kClasses);
+    const auto scores = net(batch.data);
+    confusion.update(scores.argmax(1), target);
+    accuracy.update(scores, target);
+    loss.update(torch::nn::functional::cross_entropy(scores, target), target.size(0));
+  }
+  return {confusion.compute(group).counts, accuracy.counts(group), loss.compute(group)};
+}
+
+class EvaluationTest : public testing::TestWithParam<test::Wire> {};
+
+TEST_P(EvaluationTest, uneven_and_empty_shares_give_the_results_of_one_process) {
+  for (const int64_t count : {1, 2, 11, 12, 50}) {
+    const auto dataset = samples(count);
+    auto reference = net_of_rank(0);
+    // One process computes every sample by hand.
+    Results expected;
+    {
+      const torch::NoGradGuard no_grad;
+      reference->eval();
+      const std::vector<int64_t> all = [&] {
+        std::vector<int64_t> indices(static_cast<size_t>(count));
+        for (int64_t i = 0; i < count; ++i) indices[static_cast<size_t>(i)] = i;
+        return indices;
+      }();
+      const auto batch = dataset.get_batch(all);
+      const auto target = batch.target.remainder(kClasses);
+      const auto scores = reference(batch.data);
+      std::vector<int64_t> confusion(kClasses * kClasses, 0);
+      const auto guesses = scores.argmax(1);
+      int64_t right = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const auto target_class = target[i].item<int64_t>();
+        ++confusion[static_cast<size_t>(target_class * kClasses + guesses[i].item<int64_t>())];
+        right += guesses[i].item<int64_t>() == target_class ? 1 : 0;
+      }
+      expected = {confusion,
+                  {.right = {right}, .samples = count},
+                  torch::nn::functional::cross_entropy(scores.to(at::kDouble), target).item<double>()};
+    }
+    for (const EvaluationOptions options : {EvaluationOptions{}, {.batch_size = 3}, {.batch_size = 2, .workers = 2}}) {
+      test::run_ranks(kRanks,
+                      [&](const GroupHandle& group) {
+                        auto net = net_of_rank(group.rank());
+                        const auto results = evaluated(net, dataset, group, options);
+                        EXPECT_EQ(results.confusion, expected.confusion) << count << " samples";
+                        EXPECT_EQ(results.top.right.front(), expected.top.right.front());
+                        EXPECT_EQ(results.top.samples, count);
+                        EXPECT_NEAR(results.loss, expected.loss, 1e-6 * expected.loss);
+                      },
+                      {.wire = GetParam()});
+    }
+    const auto single = evaluated(reference, dataset, alone(), {.batch_size = 4});
+    EXPECT_EQ(single.confusion, expected.confusion);
+  }
+}
+
+TEST_P(EvaluationTest, every_sample_is_seen_by_exactly_one_rank) {
+  for (const int64_t count : {0, 2, 11}) {
+    const auto dataset = samples(count);
+    std::mutex mutex;
+    std::vector<int64_t> seen;
+    test::run_ranks(kRanks,
+                    [&](const GroupHandle& group) {
+                      auto net = net_of_rank(0);
+                      for (const auto& batch : evaluate(net, dataset, group, {.batch_size = 2})) {
+                        const std::lock_guard lock(mutex);
+                        for (int64_t i = 0; i < batch.target.size(0); ++i)
+                          seen.push_back(batch.target[i].item<int64_t>());
+                      }
+                    },
+                    {.wire = GetParam()});
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < count; ++i) all.push_back(i);
+    EXPECT_THAT(seen, testing::UnorderedElementsAreArray(all));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(wires, EvaluationTest, testing::Values(test::Wire::kGloo, test::Wire::kLate));
+
+void expect_as_made(const Net& net, int rank) {
+  EXPECT_TRUE(net->is_training());
+  EXPECT_TRUE(net->norm->is_training());
+  EXPECT_FALSE(net->frozen->is_training()) << "it was not before";
+  EXPECT_TRUE(at::GradMode::is_enabled());
+  for (const auto& buffer : net->buffers()) EXPECT_TRUE(buffer.eq(1 + 5 * rank).all().item<bool>()) << rank;
+}
+
+TEST(Evaluation, model_and_thread_are_as_before_also_after_a_break_and_an_exception) {
+  const auto dataset = samples(20);
+  test::run_ranks(kRanks, [&](const GroupHandle& group) {
+    auto net = net_of_rank(group.rank());
+    int batches = 0;
+    for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group, {.batch_size = 3})) {
+      EXPECT_FALSE(at::GradMode::is_enabled());
+      EXPECT_FALSE(net->is_training());
+      EXPECT_FALSE(net->dropout->is_training());
+      for (const auto& buffer : net->buffers()) EXPECT_TRUE(buffer.eq(1).all().item<bool>()) << "rank 0's";
+      ++batches;
+    }
+    EXPECT_GE(batches, 2);
+    expect_as_made(net, group.rank());
+    for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group)) break;
+    expect_as_made(net, group.rank());
+    EXPECT_THROW(
+        {
+          for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group))
+            throw std::logic_error("of the body");
+        },
+        std::logic_error);
+    expect_as_made(net, group.rank());
+  });
+}
+
+TEST(Evaluation, training_goes_on_with_the_bits_that_it_has_without) {
+  std::vector<at::Tensor> trained[2][2];  // [evaluates][rank]
+  for (const bool evaluates : {false, true}) {
+    test::run_ranks(2, [&](const GroupHandle& group) {
+      auto net = net_of_rank(0);
+      // Each rank keeps its own running statistics.
+      DistributedDataParallel<Net> model(net, group, {.broadcast_buffers = false});
+      torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+      net->dropout->eval();
+      const auto validation = samples(7);
+      for (int64_t step = 0; step < 4; ++step) {
+        const auto data =
+            at::cos(at::arange(24, at::kFloat).view({6, 4}) * static_cast<double>(step + 1 + group.rank()));
+        optimizer.zero_grad();
+        const auto target = at::arange(6, at::kLong).remainder(kClasses);
+        const auto loss = torch::nn::functional::cross_entropy(model(data), target);
+        // Before its backward, even: what it has saved stays.
+        if (evaluates) evaluated(net, validation, group, {.batch_size = 2});
+        loss.backward();
+        optimizer.step();
+      }
+      auto& tensors = trained[evaluates ? 1 : 0][group.rank()];
+      for (const auto& parameter : net->parameters()) tensors.push_back(parameter.detach().clone());
+      for (const auto& buffer : net->buffers()) tensors.push_back(buffer.clone());
+    });
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(trained[0][rank].size(), trained[1][rank].size());
+    for (size_t i = 0; i < trained[0][rank].size(); ++i)
+      EXPECT_TRUE(trained[0][rank][i].equal(trained[1][rank][i])) << i;
+  }
+  const size_t running_mean = net_of_rank(0)->parameters().size();
+  EXPECT_FALSE(trained[1][0][running_mean].equal(trained[1][1][running_mean])) << "there was something to keep";
+}
+
+TEST(Evaluation, settings_out_of_range_are_refused_and_nothing_is_changed) {
+  auto net = net_of_rank(0);
+  const auto dataset = samples(3);
+  EXPECT_THROW(static_cast<void>(evaluate(net, dataset, alone(), {.batch_size = 0})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(evaluate(net, dataset, alone(), {.workers = -1})), std::invalid_argument);
+  expect_as_made(net, 0);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,110 @@
+// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: nothing
+// else of ddprun includes or links it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "amp/opt_level.h"
+#include "comm/process_group.h"
+#include "comm/rank_info.h"
+#include "data/loader.h"
+#include "training/run_recorder.h"
+#include "training/training_options.h"
+
+namespace ddp {
+
+// Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
+
+/// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
+/// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
+inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
+  app.add_option("--backend", options.backend, "gloo, nccl or cpu:gloo,cuda:nccl (default: as the devices ask for)")
+      ->group("Job");
+  app.add_option_function<int>(
+         "--local_rank,--local-rank",
+         [&options](int local_rank) {
+           const auto environment = process_environment();
+           options.rank_info = rank_info_from_environment([&](const std::string& name) {
+             auto value = environment(name);
+             if (!value && name == "LOCAL_RANK") value = std::to_string(local_rank);
+             return value;
+           });
+         },
+         "Set by old launchers; LOCAL_RANK comes first")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Job");
+}
+
+/// --batch-size, --workers.
+inline void add_options(CLI::App& app, LoaderOptions& options) {
+  app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Data");
+  app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group("Data");
+}
+
+/// --amp, --opt-level, for amp::initialize(); without --amp it is disabled.
+inline void add_options(CLI::App& app, amp::Options& options) {
+  options.enabled = false;
+  auto* amp = app.add_option_function<std::string>(
+                     "--amp",
+                     [&options](const std::string& type) {
+                       options.enabled = true;
+                       options.dtype = type == "fp16" ? c10::kHalf : c10::kBFloat16;
+                     },
+                     "Mixed precision with fp16 or bf16")
+                  ->check(CLI::IsMember({"fp16", "bf16"}))
+                  ->group("Precision");
+  app.add_option("--opt-level", options.opt_level, "With --amp: O0, O1, O2 or O3, as apex had them")
+      ->check(CLI::IsMember({"O0", "O1", "O2", "O3"}))
+      ->needs(amp)
+      ->capture_default_str()
+      ->group("Precision");
+}
+
+/// --tensorboard, --metrics.
+inline void add_options(CLI::App& app, RunRecorderOptions& options) {
+  app.add_option("--tensorboard", options.tensorboard,
+                 "Write loss, metrics, images and weights for TensorBoard into DIR")
+      ->type_name("DIR")
+      ->group("Output");
+  app.add_option("--metrics", options.metrics, "Write a row per epoch into FILE, which ends in .csv or .jsonl")
+      ->type_name("FILE")
+      ->group("Output");
+}
+
+/// --epochs, --lr, --seed, --checkpoint-dir, --resume, and those of its parts. What a program cannot do it should not
+/// offer: leave that out with app.remove_option(), or add the parts one by one.
+inline void add_options(CLI::App& app, TrainingOptions& options) {
+  app.add_option("--epochs", options.epochs, "Train up to this many epochs, resumed ones included")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--lr", options.lr, "Learning rate (resumed: default is the checkpoint's)")
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--seed", options.seed, "For the initial weights and the order of samples")
+      ->capture_default_str()
+      ->group("Training");
+  add_options(app, options.loader);
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
+      ->capture_default_str()
+      ->group("Checkpoints");
+  app.add_option("--resume", options.resume, "Continue from FOLDER, or from the newest in --checkpoint-dir")
+      ->type_name("[FOLDER]")
+      ->expected(0, 1)
+      ->group("Checkpoints");
+  add_options(app, options.recorder);
+  add_options(app, options.process_group);
+}
+
+}  // namespace ddp

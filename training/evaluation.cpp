@@ -1,0 +1,37 @@
+#include "training/evaluation.h"
+
+#include <torch/nn/module.h>
+
+#include "comm/broadcast.h"
+
+namespace ddp::detail {
+
+EvaluationMode::EvaluationMode(ModuleRef model, const GroupHandle& group) {
+  std::vector<at::Tensor> buffers;
+  for (const auto& buffer : model.get().buffers()) {
+    // Without autograd's version counter: a backward that is still to come may have saved them.
+    if (buffer.defined()) buffers.push_back(buffer.variable_data());
+  }
+  if (group.size() > 1 && !buffers.empty()) {
+    if (group.rank() != 0) {
+      for (const auto& buffer : buffers) buffers_of_this_rank_.emplace_back(buffer, buffer.clone());
+    }
+    broadcast_coalesced(buffers, 0, group);
+  }
+  model.get().apply([this](torch::nn::Module& module) { training_.emplace_back(&module, module.is_training()); });
+  model.get().eval();
+}
+
+EvaluationMode::~EvaluationMode() {
+  // train() reaches the modules below as well: those come later and have the last word.
+  for (const auto& [module, was_training] : training_) module->train(was_training);
+  for (auto& [buffer, content] : buffers_of_this_rank_) {
+    try {
+      buffer.copy_(content);
+    } catch (...) {
+      // A device that cannot copy any more says so at the next operation; a destructor cannot.
+    }
+  }
+}
+
+}  // namespace ddp::detail

@@ -7,13 +7,12 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+#include <training/command_line.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <string>
-
-#include "examples/launch_options.h"
 
 int main(int argc, char** argv) try {
   using namespace ddp::horovod;
@@ -25,10 +24,11 @@ int main(int argc, char** argv) try {
   app.add_option("--steps", steps, "Optimizer steps")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--op", op, "average or adasum")->transform(CLI::CheckedTransformer(ops));
   app.add_flag("--fp16-allreduce", fp16, "Send gradients in half precision");
-  const examples::LocalRankOption local_rank(app);
+  ddp::ProcessGroupOptions job;
+  ddp::add_options(app, job);
   CLI11_PARSE(app, argc, argv);
 
-  auto hvd = init({.rank_info = local_rank.rank_info()});
+  auto hvd = init(job);
   ddp::manual_seed(42, hvd);
   torch::nn::Linear net(2, 1);
   net->to(hvd.device());

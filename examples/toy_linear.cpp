@@ -9,6 +9,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+#include <training/command_line.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -16,8 +17,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "examples/launch_options.h"
 
 int main(int argc, char** argv) try {
   CLI::App app("Fits y = 2x + 1 to four samples with data parallel training.");
@@ -27,10 +26,11 @@ int main(int argc, char** argv) try {
   app.add_option("--epochs", epochs, "Passes over the data")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_flag("--no-set-epoch", no_set_epoch, "Leave out set_epoch(): every epoch has the same partition");
   app.add_option("--checkpoint", checkpoint, "File to save to")->capture_default_str();
-  const examples::LocalRankOption local_rank(app);
+  ddp::ProcessGroupOptions job;
+  ddp::add_options(app, job);
   CLI11_PARSE(app, argc, argv);
 
-  auto group = ddp::init_process_group({.rank_info = local_rank.rank_info()});
+  auto group = ddp::init_process_group(job);
   const int rank = group.rank();
   std::printf("rank %d of %d: process %d, device %s\n", rank, group.size(), getpid(), group.device().str().c_str());
 

@@ -3,11 +3,15 @@
 import fcntl
 import os
 import re
+import signal
 import struct
+import subprocess
+import threading
 import unittest
 
 from support import (
     DDPRUN,
+    PATIENCE,
     PROGRAM,
     ExampleTest,
     read_bytes,
@@ -121,6 +125,45 @@ class Training(Cifar10Test):
         self.assertIn(f"resumed from {self.checkpoint(1, 'parts')}: continuing with epoch 2", lines)
         self.assertEqual(first + self.epochs(lines), whole)
         self.assertEqual(self.state(2, "parts"), self.state(2, "whole"))
+
+    def signal_after_the_first_epoch(self, number, *arguments):
+        """Two ranks under ddprun, which is sent the signal when epoch 0 is told: exit status and lines."""
+        command = [DDPRUN, "--nproc_per_node", "2", PROGRAM, *arguments]
+        settings = self.settings()
+        settings["stderr"] = subprocess.DEVNULL  # progress; nobody reads it here
+        with subprocess.Popen(command, **settings) as job:
+            guard = threading.Timer(PATIENCE, job.kill)
+            guard.start()
+            lines = []
+            for line in job.stdout:
+                lines.append(re.sub(r"^\[\d+\] ", "", line.rstrip("\n")))
+                if lines[-1].startswith("epoch 0:"):
+                    job.send_signal(number)
+            status = job.wait()
+            guard.cancel()
+        return status, lines
+
+    def test_a_run_that_is_told_to_stop_saves_its_epoch_and_can_be_resumed_to_the_same_bits(self):
+        options = ("--lr", "0.02", "--momentum", "0.9", "--batch-size", "8")
+        endless = self.arguments(*options, "--epochs", "1000000", folder="parts")
+        status, lines = self.signal_after_the_first_epoch(signal.SIGUSR1, *endless)
+        self.assertEqual(status, 85, lines)
+        self.assertEqual(lines[-1], "told to stop: continue with --resume")
+        first = self.epochs(lines)
+        done = len(first)
+        self.assertEqual(self.saved("parts"), ["latest", *(f"step-{epoch + 1:08d}" for epoch in range(done))])
+        rest = self.train(2, *options, "--epochs", str(done + 1), "--resume", folder="parts")
+        self.assertEqual(first + rest, self.train(2, *options, "--epochs", str(done + 1), folder="whole"))
+        self.assertEqual(self.state(done, "parts"), self.state(done, "whole"))
+
+    def test_a_job_that_the_launcher_starts_again_goes_on_where_it_was(self):
+        whole = self.train(2, "--epochs", "3", folder="whole")
+        script = f'case $TORCHELASTIC_RESTART_COUNT in 0) {PROGRAM} "$@" --epochs 1; exit 1 ;; esac; exec {PROGRAM} "$@" --epochs 3'
+        result = self.run_command([DDPRUN, "-n", "2", "--max_restarts", "1", "sh", "-c", script, "sh", *self.arguments()])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.epochs(result.stdout.splitlines()), whole)
+        self.assertEqual(self.state(2), self.state(2, "whole"))
+        self.assertNotIn("previous-1", self.saved(), "the second attempt is no new run")
 
     def test_resume_takes_a_folder_and_new_hyperparameters(self):
         self.train(0, "--epochs", "2")

@@ -24,19 +24,21 @@ class ExampleTest(unittest.TestCase):
     def path(self, *names):
         return os.path.join(self.folder, *names)
 
-    def run_command(self, command, environment=None):
+    def settings(self, environment=None):
+        """What every program is started with."""
         variables = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
         variables.update(environment or {})
-        result = subprocess.run(
-            [str(part) for part in command],
-            cwd=self.folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-            timeout=PATIENCE,
-        )
+        return {
+            "cwd": self.folder,
+            "env": variables,
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "universal_newlines": True,
+        }
+
+    def run_command(self, command, environment=None):
+        result = subprocess.run([str(part) for part in command], timeout=PATIENCE, **self.settings(environment))
         # ddprun puts the rank in front of each line.
         result.stdout, result.stderr = (re.sub(r"(?m)^\[\d+\] ", "", text) for text in (result.stdout, result.stderr))
         return result

@@ -15,7 +15,8 @@ class Headers(unittest.TestCase):
         build = support.WORK / "build"
         support.configure(
             support.HERE / "headers", build,
-            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"USER_INCLUDES={support.CLI11_INCLUDES}", "-D", f"HEADERS={';'.join(headers)}",
+            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}",
+            "-D", f"USER_INCLUDES={support.CLI11_INCLUDES}", "-D", f"HEADERS={';'.join(headers)}",
         )  # fmt: skip
         support.run("cmake", "--build", build, "-j", "2", "--", "-k", "0")
 

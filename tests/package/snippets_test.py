@@ -48,7 +48,8 @@ class Snippets(unittest.TestCase):
         build = support.WORK / "build"
         support.configure(
             support.HERE / "snippets", build,
-            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"USER_INCLUDES={support.CLI11_INCLUDES}", "-D", f"SOURCE={program}",
+            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}",
+            "-D", f"USER_INCLUDES={support.CLI11_INCLUDES}", "-D", f"SOURCE={program}",
             "-D", "CMAKE_CXX_COMPILER_LAUNCHER=",  # nothing is made that a cache could keep
         )  # fmt: skip
         support.run("cmake", "--build", build)

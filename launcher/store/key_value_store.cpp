@@ -1,6 +1,7 @@
 #include "launcher/store/key_value_store.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -8,9 +9,6 @@
 
 namespace launcher::store {
 namespace {
-
-// What the containers take for a key, a value or one who waits for a key, beside the bytes.
-constexpr std::size_t kEntryBytes = 128;
 
 constexpr std::uint8_t kReady = 0;
 constexpr std::uint8_t kNotReady = 1;
@@ -42,27 +40,6 @@ Charge KeyValueStore::charge_key(const std::string& key) const {
   return {budget_, key.size() + kEntryBytes};
 }
 
-// Reading and deleting must go on in a full store.
-bool KeyValueStore::has_room_for(const Request& request) const {
-  switch (request.opcode) {
-    case Opcode::kSet:
-    case Opcode::kCompareSet:
-    case Opcode::kAdd:
-    case Opcode::kWait:
-    case Opcode::kAppend:
-    case Opcode::kMultiSet:
-    case Opcode::kQueuePush:
-    case Opcode::kBarrier:
-      break;
-    default:
-      return true;
-  }
-  std::size_t needed = 0;
-  for (const std::string& key : request.keys) needed += key.size() + kEntryBytes;
-  for (const std::string& value : request.values) needed += value.capacity() + kEntryBytes;
-  return budget_->has_room(needed);
-}
-
 Value KeyValueStore::find(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : share(found->second.value);
@@ -86,42 +63,15 @@ void KeyValueStore::put(const std::string& key, std::string value) {
 
 void KeyValueStore::set(const std::string& key, std::string value, ReplySink& replies) {
   put(key, std::move(value));
-  wake_all(key, replies);
+  wake(waiters_.take_ready(key), replies);
 }
 
-void KeyValueStore::append(const std::string& key, const std::string& bytes, ReplySink& replies) {
-  const auto found = values_.find(key);
-  if (found == values_.end()) {
-    put(key, bytes);
-  } else if (ChargedValue& value = *found->second.value; found->second.value.use_count() == 1) {
-    value.bytes.append(bytes);  // in place: many small appends must not copy a large value each time
-    value.charge.resize(value.bytes.capacity() + kEntryBytes);
-  } else {
-    put(key, value.bytes + bytes);
-  }
-  wake_all(key, replies);
-}
-
-// False when there is no room for the list. Those who ask while no key changes share one.
-bool KeyValueStore::list_keys(ConnectionId to, ReplySink& replies) {
-  Value list = listed_keys_.lock();
-  if (!list) {
-    std::size_t size = sizeof(std::int64_t);
-    for (const auto& entry : values_) size += sizeof(std::int64_t) + entry.first.size();
-    if (!budget_->has_room(size)) return false;
-    std::string bytes;
-    bytes.reserve(size);
-    append_integer(bytes, static_cast<std::int64_t>(values_.size()));
-    for (const auto& entry : values_) append_text(bytes, entry.first);
-    list = share(charged(std::move(bytes)));
-    listed_keys_ = list;
-  }
-  replies.send_raw(to, list);
-  return true;
+void KeyValueStore::wake(const std::vector<ConnectionId>& connections, ReplySink& replies) {
+  for (const ConnectionId connection : connections) replies.send_u8(connection, kStopWaiting);
 }
 
 // Counters are kept as decimal text, where a client can also read and write them.
-std::string KeyValueStore::add(const std::string& key, std::int64_t increment, std::int64_t& sum) {
+std::string KeyValueStore::count(const std::string& key, std::int64_t increment, std::int64_t& sum) {
   sum = 0;
   if (const Value old = find(key)) {
     const char* end = old->data() + old->size();
@@ -132,175 +82,197 @@ std::string KeyValueStore::add(const std::string& key, std::int64_t increment, s
   return "";
 }
 
-void KeyValueStore::wait_for(ConnectionId from, const std::vector<std::string>& keys) {
-  forget(from);
-  Waiter waiter{.arrival = next_arrival_++};
-  std::size_t bytes = 0;
-  for (const std::string& key : keys) {
-    if (is_ready(key)) continue;
-    if (!waiting_for_[key].emplace(waiter.arrival, from).second) continue;  // named twice
-    waiter.keys.push_back(key);
-    bytes += 2 * (key.size() + kEntryBytes);
-  }
-  waiter.charge = Charge(budget_, bytes);
-  waiter.missing = waiter.keys.size();
-  waiters_[from] = std::move(waiter);
-}
-
-void KeyValueStore::forget(ConnectionId connection) {
-  const auto found = waiters_.find(connection);
-  if (found == waiters_.end()) return;
-  for (const std::string& key : found->second.keys) {
-    const auto waiting = waiting_for_.find(key);
-    if (waiting == waiting_for_.end()) continue;
-    waiting->second.erase(found->second.arrival);
-    if (waiting->second.empty()) waiting_for_.erase(waiting);
-  }
-  waiters_.erase(found);
-}
-
-void KeyValueStore::wake_all(const std::string& key, ReplySink& replies) {
-  const auto found = waiting_for_.find(key);
-  if (found == waiting_for_.end()) return;
-  const auto waiting = std::move(found->second);
-  waiting_for_.erase(found);
-  for (const auto& [arrival, connection] : waiting) {
-    const auto waiter = waiters_.find(connection);
-    if (--waiter->second.missing != 0) continue;
-    waiters_.erase(waiter);
-    replies.send_u8(connection, kStopWaiting);
-  }
-}
-
-// An element of a queue can be taken once, so one connection is woken for it: the first that misses nothing else.
-void KeyValueStore::wake_one(const std::string& key, ReplySink& replies) {
-  const auto found = waiting_for_.find(key);
-  if (found == waiting_for_.end()) return;
-  const auto only_this = std::find_if(found->second.begin(), found->second.end(),
-                                      [&](const auto& entry) { return waiters_.at(entry.second).missing == 1; });
-  if (only_this == found->second.end()) {
-    wake_all(key, replies);
-    return;
-  }
-  const ConnectionId connection = only_this->second;
-  forget(connection);
-  replies.send_u8(connection, kStopWaiting);
-}
+// By opcode. Those that may need memory are refused in a full store; reading and deleting must go on.
+struct KeyValueStore::Operations {
+  struct Handler {
+    Operation answer;
+    bool needs_room;
+  };
+  static constexpr bool kNeedsRoom = true;
+  static constexpr bool kAlways = false;
+  static constexpr std::array<Handler, kOpcodes> kByOpcode = {{
+      {&KeyValueStore::validate, kAlways},         {&KeyValueStore::set, kNeedsRoom},
+      {&KeyValueStore::compare_set, kNeedsRoom},   {&KeyValueStore::get, kAlways},
+      {&KeyValueStore::add, kNeedsRoom},           {&KeyValueStore::check, kAlways},
+      {&KeyValueStore::wait, kNeedsRoom},          {&KeyValueStore::count_keys, kAlways},
+      {&KeyValueStore::remove, kAlways},           {&KeyValueStore::append, kNeedsRoom},
+      {&KeyValueStore::multi_get, kAlways},        {&KeyValueStore::multi_set, kNeedsRoom},
+      {&KeyValueStore::cancel_wait, kAlways},      {&KeyValueStore::ping, kAlways},
+      {&KeyValueStore::push_to_queue, kNeedsRoom}, {&KeyValueStore::pop_from_queue, kAlways},
+      {&KeyValueStore::queue_length, kAlways},     {&KeyValueStore::list_keys, kAlways},
+      {&KeyValueStore::barrier, kNeedsRoom},
+  }};
+};
 
 std::string KeyValueStore::handle(ConnectionId from, Request request, ReplySink& replies) {
-  if (!has_room_for(request)) return budget_->full_message();
-  const auto key = [&]() -> const std::string& { return request.keys.front(); };
-  switch (request.opcode) {
-    case Opcode::kValidate:
-      break;
-    case Opcode::kPing:
-      replies.send_u32(from, static_cast<std::uint32_t>(request.number));
-      break;
-    case Opcode::kSet:
-      set(key(), std::move(request.values[0]), replies);
-      break;
-    case Opcode::kCompareSet: {
-      const Value old = find(key());
-      if (old ? *old == request.values[0] : request.values[0].empty()) {
-        set(key(), std::move(request.values[1]), replies);
-        replies.send_bytes(from, find(key()));
-      } else {
-        // torch's server answers with what was expected when there is no such key; clients rely on it.
-        replies.send_bytes(from, old ? old : make_value(request.values[0]));
-      }
-      break;
-    }
-    case Opcode::kGet: {
-      const Value value = find(key());
-      replies.send_bytes(from, value ? value : empty_value());
-      break;
-    }
-    case Opcode::kAdd: {
-      std::int64_t sum = 0;
-      if (std::string problem = add(key(), request.number, sum); !problem.empty()) return problem;
-      set(key(), std::to_string(sum), replies);
-      replies.send_i64(from, sum);
-      break;
-    }
-    case Opcode::kCheck: {
-      const bool ready = std::all_of(request.keys.begin(), request.keys.end(),
-                                     [&](const std::string& name) { return is_ready(name); });
-      replies.send_u8(from, ready ? kReady : kNotReady);
-      break;
-    }
-    case Opcode::kWait:
-      wait_for(from, request.keys);
-      if (waiters_.at(from).missing == 0) {
-        forget(from);
-        replies.send_u8(from, kStopWaiting);
-      }
-      break;
-    case Opcode::kCancelWait:
-      forget(from);
-      replies.send_u8(from, kWaitCanceled);
-      break;
-    case Opcode::kNumKeys:
-      replies.send_i64(from, static_cast<std::int64_t>(values_.size()));
-      break;
-    case Opcode::kDelete:
-      listed_keys_.reset();
-      replies.send_i64(from, static_cast<std::int64_t>(values_.erase(key())));
-      break;
-    case Opcode::kAppend:
-      append(key(), request.values[0], replies);
-      break;
-    case Opcode::kMultiGet:
-      for (const std::string& name : request.keys) {
-        const Value value = find(name);
-        replies.send_bytes(from, value ? value : empty_value());
-      }
-      break;
-    case Opcode::kMultiSet:
-      for (std::size_t i = 0; i < request.keys.size(); ++i) {
-        set(request.keys[i], std::move(request.values[i]), replies);
-      }
-      break;
-    case Opcode::kQueuePush: {
-      const auto [queue, is_new] = queues_.try_emplace(key());
-      if (is_new) queue->second.key_charge = charge_key(key());
-      queue->second.values.push_back(share(charged(std::move(request.values[0]))));
-      wake_one(key(), replies);
-      break;
-    }
-    case Opcode::kQueuePop: {
-      const auto queue = queues_.find(key());
-      const std::size_t length = queue == queues_.end() ? 0 : queue->second.values.size();
-      replies.send_i64(from, static_cast<std::int64_t>(length));  // before taking: 0 means empty
-      if (length == 0) break;
-      replies.send_bytes(from, queue->second.values.front());
-      queue->second.values.pop_front();
-      if (queue->second.values.empty()) queues_.erase(queue);
-      break;
-    }
-    case Opcode::kQueueLen: {
-      const auto queue = queues_.find(key());
-      replies.send_i64(from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.values.size()));
-      break;
-    }
-    case Opcode::kListKeys:
-      if (!list_keys(from, replies)) return budget_->full_message();
-      break;
-    case Opcode::kBarrier: {
-      std::int64_t arrived = 0;
-      if (std::string problem = add(key(), 1, arrived); !problem.empty()) return problem;
-      put(key(), std::to_string(arrived));
-      if (arrived >= request.number) {
-        wake_all(key(), replies);
-        replies.send_u8(from, kStopWaiting);
-      } else {
-        forget(from);
-        const std::uint64_t arrival = next_arrival_++;
-        waiting_for_[key()].emplace(arrival, from);
-        waiters_[from] = Waiter{
-            .arrival = arrival, .missing = 1, .keys = {key()}, .charge = {budget_, 2 * (key().size() + kEntryBytes)}};
-      }
-      break;
-    }
+  const Operations::Handler& operation = Operations::kByOpcode[static_cast<std::size_t>(request.opcode)];
+  if (operation.needs_room && !has_room_for(request)) return budget_->full_message();
+  Call call{from, request, replies};
+  return (this->*operation.answer)(call);
+}
+
+bool KeyValueStore::has_room_for(const Request& request) const {
+  std::size_t needed = 0;
+  for (const std::string& key : request.keys) needed += key.size() + kEntryBytes;
+  for (const std::string& value : request.values) needed += value.capacity() + kEntryBytes;
+  return budget_->has_room(needed);
+}
+
+std::string KeyValueStore::validate(Call& /*call*/) {
+  return "";
+}
+
+std::string KeyValueStore::ping(Call& call) {
+  call.replies.send_u32(call.from, static_cast<std::uint32_t>(call.request.number));
+  return "";
+}
+
+std::string KeyValueStore::set(Call& call) {
+  set(call.key(), std::move(call.request.values[0]), call.replies);
+  return "";
+}
+
+std::string KeyValueStore::compare_set(Call& call) {
+  auto& expected = call.request.values[0];
+  const Value old = find(call.key());
+  if (old ? *old == expected : expected.empty()) {
+    set(call.key(), std::move(call.request.values[1]), call.replies);
+    call.replies.send_bytes(call.from, find(call.key()));
+  } else {
+    // torch's server answers with what was expected when there is no such key; clients rely on it.
+    call.replies.send_bytes(call.from, old ? old : make_value(expected));
+  }
+  return "";
+}
+
+std::string KeyValueStore::get(Call& call) {
+  const Value value = find(call.key());
+  call.replies.send_bytes(call.from, value ? value : empty_value());
+  return "";
+}
+
+std::string KeyValueStore::add(Call& call) {
+  std::int64_t sum = 0;
+  if (std::string problem = count(call.key(), call.request.number, sum); !problem.empty()) return problem;
+  set(call.key(), std::to_string(sum), call.replies);
+  call.replies.send_i64(call.from, sum);
+  return "";
+}
+
+std::string KeyValueStore::check(Call& call) {
+  const auto& keys = call.request.keys;
+  const bool ready = std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return is_ready(key); });
+  call.replies.send_u8(call.from, ready ? kReady : kNotReady);
+  return "";
+}
+
+std::string KeyValueStore::wait(Call& call) {
+  auto& missing = call.request.keys;
+  std::erase_if(missing, [&](const std::string& key) { return is_ready(key); });
+  if (!waiters_.wait(call.from, missing)) call.replies.send_u8(call.from, kStopWaiting);
+  return "";
+}
+
+std::string KeyValueStore::cancel_wait(Call& call) {
+  forget(call.from);
+  call.replies.send_u8(call.from, kWaitCanceled);
+  return "";
+}
+
+std::string KeyValueStore::count_keys(Call& call) {
+  call.replies.send_i64(call.from, static_cast<std::int64_t>(values_.size()));
+  return "";
+}
+
+std::string KeyValueStore::remove(Call& call) {
+  listed_keys_.reset();
+  call.replies.send_i64(call.from, static_cast<std::int64_t>(values_.erase(call.key())));
+  return "";
+}
+
+std::string KeyValueStore::append(Call& call) {
+  const std::string& bytes = call.request.values[0];
+  const auto found = values_.find(call.key());
+  if (found == values_.end()) {
+    put(call.key(), bytes);
+  } else if (ChargedValue& value = *found->second.value; found->second.value.use_count() == 1) {
+    value.bytes.append(bytes);  // in place: many small appends must not copy a large value each time
+    value.charge.resize(value.bytes.capacity() + kEntryBytes);
+  } else {
+    put(call.key(), value.bytes + bytes);
+  }
+  wake(waiters_.take_ready(call.key()), call.replies);
+  return "";
+}
+
+std::string KeyValueStore::multi_get(Call& call) {
+  for (const std::string& key : call.request.keys) {
+    const Value value = find(key);
+    call.replies.send_bytes(call.from, value ? value : empty_value());
+  }
+  return "";
+}
+
+std::string KeyValueStore::multi_set(Call& call) {
+  for (std::size_t i = 0; i < call.request.keys.size(); ++i) {
+    set(call.request.keys[i], std::move(call.request.values[i]), call.replies);
+  }
+  return "";
+}
+
+// An element of a queue can be taken once, so one connection is woken for it.
+std::string KeyValueStore::push_to_queue(Call& call) {
+  const auto [queue, is_new] = queues_.try_emplace(call.key());
+  if (is_new) queue->second.key_charge = charge_key(call.key());
+  queue->second.values.push_back(share(charged(std::move(call.request.values[0]))));
+  wake(waiters_.take_first_ready(call.key()), call.replies);
+  return "";
+}
+
+std::string KeyValueStore::pop_from_queue(Call& call) {
+  const auto queue = queues_.find(call.key());
+  const std::size_t length = queue == queues_.end() ? 0 : queue->second.values.size();
+  call.replies.send_i64(call.from, static_cast<std::int64_t>(length));  // before taking: 0 means empty
+  if (length == 0) return "";
+  call.replies.send_bytes(call.from, queue->second.values.front());
+  queue->second.values.pop_front();
+  if (queue->second.values.empty()) queues_.erase(queue);
+  return "";
+}
+
+std::string KeyValueStore::queue_length(Call& call) {
+  const auto queue = queues_.find(call.key());
+  call.replies.send_i64(call.from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.values.size()));
+  return "";
+}
+
+// Those who ask while no key changes share one list.
+std::string KeyValueStore::list_keys(Call& call) {
+  Value list = listed_keys_.lock();
+  if (!list) {
+    std::size_t size = sizeof(std::int64_t);
+    for (const auto& entry : values_) size += sizeof(std::int64_t) + entry.first.size();
+    if (!budget_->has_room(size)) return budget_->full_message();
+    std::string bytes;
+    bytes.reserve(size);
+    append_integer(bytes, static_cast<std::int64_t>(values_.size()));
+    for (const auto& entry : values_) append_text(bytes, entry.first);
+    list = share(charged(std::move(bytes)));
+    listed_keys_ = list;
+  }
+  call.replies.send_raw(call.from, list);
+  return "";
+}
+
+std::string KeyValueStore::barrier(Call& call) {
+  std::int64_t arrived = 0;
+  if (std::string problem = count(call.key(), 1, arrived); !problem.empty()) return problem;
+  put(call.key(), std::to_string(arrived));
+  if (arrived >= call.request.number) {
+    wake(waiters_.take_ready(call.key()), call.replies);
+    call.replies.send_u8(call.from, kStopWaiting);
+  } else {
+    waiters_.wait(call.from, {call.key()});
   }
   return "";
 }

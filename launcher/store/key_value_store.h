@@ -3,31 +3,17 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "launcher/store/memory_budget.h"
+#include "launcher/store/reply_sink.h"
 #include "launcher/store/request_parser.h"
+#include "launcher/store/waiters.h"
 
 namespace launcher::store {
-
-using ConnectionId = std::uint64_t;
-// Values are shared with the replies that carry them, so a slow reader costs no copy.
-using Value = std::shared_ptr<const std::string>;
-
-// What the store says to a connection.
-class ReplySink {
- public:
-  virtual ~ReplySink() = default;
-  virtual void send_u8(ConnectionId to, std::uint8_t value) = 0;
-  virtual void send_u32(ConnectionId to, std::uint32_t value) = 0;
-  virtual void send_i64(ConnectionId to, std::int64_t value) = 0;
-  virtual void send_bytes(ConnectionId to, const Value& value) = 0;  // u64 length, bytes
-  virtual void send_raw(ConnectionId to, const Value& bytes) = 0;    // as they are
-};
 
 class KeyValueStore {
  public:
@@ -38,7 +24,7 @@ class KeyValueStore {
   // that cannot be answered (adding to a value that is no number, no room in the budget), else an empty string.
   [[nodiscard]] std::string handle(ConnectionId from, Request request, ReplySink& replies);
   // The connection is gone: it waits for nothing any more.
-  void forget(ConnectionId connection);
+  void forget(ConnectionId connection) { waiters_.forget(connection); }
   std::size_t size() const { return values_.size(); }
   // The value of `key`, null when there is none.
   Value find(const std::string& key) const;
@@ -58,33 +44,50 @@ class KeyValueStore {
     std::deque<Value> values{};
     Charge key_charge{};
   };
-  struct Waiter {
-    std::uint64_t arrival = 0;        // its place in the order of waiting
-    std::size_t missing = 0;          // keys not seen yet
-    std::vector<std::string> keys{};  // those it was registered for
-    Charge charge{};
-  };
   static Value share(const std::shared_ptr<ChargedValue>& value);
   std::shared_ptr<ChargedValue> charged(std::string bytes) const;
   Charge charge_key(const std::string& key) const;
   bool has_room_for(const Request& request) const;
-  void put(const std::string& key, std::string value);
-  bool list_keys(ConnectionId to, ReplySink& replies);
-
   bool is_ready(const std::string& key) const;
-  std::string add(const std::string& key, std::int64_t increment, std::int64_t& sum);
-  void append(const std::string& key, const std::string& bytes, ReplySink& replies);
-  void wait_for(ConnectionId from, const std::vector<std::string>& keys);
-  void wake_all(const std::string& key, ReplySink& replies);
-  void wake_one(const std::string& key, ReplySink& replies);
+  void put(const std::string& key, std::string value);
+  std::string count(const std::string& key, std::int64_t increment, std::int64_t& sum);
+  void wake(const std::vector<ConnectionId>& connections, ReplySink& replies);
+
+  // One request being answered.
+  struct Call {
+    ConnectionId from;
+    Request& request;
+    ReplySink& replies;
+    const std::string& key() const { return request.keys.front(); }
+  };
+  // Each returns what is wrong with the request, as handle() does.
+  using Operation = std::string (KeyValueStore::*)(Call&);
+  struct Operations;
+  std::string validate(Call& call);
+  std::string ping(Call& call);
+  std::string set(Call& call);
+  std::string compare_set(Call& call);
+  std::string get(Call& call);
+  std::string add(Call& call);
+  std::string check(Call& call);
+  std::string wait(Call& call);
+  std::string cancel_wait(Call& call);
+  std::string count_keys(Call& call);
+  std::string remove(Call& call);
+  std::string append(Call& call);
+  std::string multi_get(Call& call);
+  std::string multi_set(Call& call);
+  std::string push_to_queue(Call& call);
+  std::string pop_from_queue(Call& call);
+  std::string queue_length(Call& call);
+  std::string list_keys(Call& call);
+  std::string barrier(Call& call);
 
   std::shared_ptr<MemoryBudget> budget_;
   std::unordered_map<std::string, Entry> values_;
   std::weak_ptr<const std::string> listed_keys_;  // the reply, while somebody is being sent it and no key has changed
   std::unordered_map<std::string, Queue> queues_;
-  std::unordered_map<ConnectionId, Waiter> waiters_;
-  std::unordered_map<std::string, std::map<std::uint64_t, ConnectionId>> waiting_for_;  // in order of arrival
-  std::uint64_t next_arrival_ = 0;
+  Waiters waiters_{budget_};
 };
 
 }  // namespace launcher::store

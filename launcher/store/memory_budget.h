@@ -9,6 +9,9 @@
 
 namespace launcher::store {
 
+// What the containers take for a key, a value or one who waits for a key, beside the bytes.
+inline constexpr std::size_t kEntryBytes = 128;
+
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::size_t limit = std::numeric_limits<std::size_t>::max()) : limit_(limit) {}

@@ -1,11 +1,43 @@
 #include "launcher/store/request_parser.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "launcher/store/wire_format.h"
 
 namespace launcher::store {
+namespace {
+
+// The fields of a request, in the order of the wire.
+struct Layout {
+  std::array<Field, 3> fields{};
+  bool is_list = false;  // a count, and these fields that often
+};
+
+constexpr std::array<Layout, kOpcodes> kLayouts = {{
+    {{Field::kUint32}},                                // kValidate
+    {{Field::kKey, Field::kValue}},                    // kSet
+    {{Field::kKey, Field::kValue, Field::kValue}},     // kCompareSet
+    {{Field::kKey}},                                   // kGet
+    {{Field::kKey, Field::kInt64}},                    // kAdd
+    {{Field::kKey}, /*is_list=*/true},                 // kCheck
+    {{Field::kKey}, /*is_list=*/true},                 // kWait
+    {},                                                // kNumKeys
+    {{Field::kKey}},                                   // kDelete
+    {{Field::kKey, Field::kValue}},                    // kAppend
+    {{Field::kKey}, /*is_list=*/true},                 // kMultiGet
+    {{Field::kKey, Field::kValue}, /*is_list=*/true},  // kMultiSet
+    {},                                                // kCancelWait
+    {{Field::kUint32}},                                // kPing
+    {{Field::kKey, Field::kValue}},                    // kQueuePush
+    {{Field::kKey}},                                   // kQueuePop
+    {{Field::kKey}},                                   // kQueueLen
+    {},                                                // kListKeys
+    {{Field::kKey, Field::kInt64}},                    // kBarrier
+}};
+
+}  // namespace
 
 void RequestParser::feed(std::string_view bytes) {
   if (!error_.empty()) return;
@@ -27,44 +59,12 @@ bool RequestParser::fail(std::string text) {
   return false;
 }
 
-// The fields of each request, in the order of the wire. Lists begin with their count.
-RequestParser::Field RequestParser::field_at(std::size_t index) const {
-  const auto one_of = [&](std::initializer_list<Field> fields) {
-    return index < fields.size() ? *(fields.begin() + index) : Field::kEnd;
-  };
-  switch (request_.opcode) {
-    case Opcode::kValidate:
-    case Opcode::kPing:
-      return one_of({Field::kUint32});
-    case Opcode::kSet:
-    case Opcode::kAppend:
-    case Opcode::kQueuePush:
-      return one_of({Field::kKey, Field::kValue});
-    case Opcode::kCompareSet:
-      return one_of({Field::kKey, Field::kValue, Field::kValue});
-    case Opcode::kGet:
-    case Opcode::kDelete:
-    case Opcode::kQueuePop:
-    case Opcode::kQueueLen:
-      return one_of({Field::kKey});
-    case Opcode::kAdd:
-    case Opcode::kBarrier:
-      return one_of({Field::kKey, Field::kInt64});
-    case Opcode::kCheck:
-    case Opcode::kWait:
-    case Opcode::kMultiGet:
-      if (index == 0) return Field::kCount;
-      return index <= items_ ? Field::kKey : Field::kEnd;
-    case Opcode::kMultiSet:
-      if (index == 0) return Field::kCount;
-      if (index > 2 * items_) return Field::kEnd;
-      return index % 2 == 1 ? Field::kKey : Field::kValue;
-    case Opcode::kNumKeys:
-    case Opcode::kCancelWait:
-    case Opcode::kListKeys:
-      return Field::kEnd;
-  }
-  return Field::kEnd;
+Field RequestParser::field_at(std::size_t index) const {
+  const Layout& layout = kLayouts[static_cast<std::size_t>(request_.opcode)];
+  if (!layout.is_list) return index < layout.fields.size() ? layout.fields[index] : Field::kEnd;
+  if (index == 0) return Field::kCount;
+  const std::size_t per_item = layout.fields[1] == Field::kEnd ? 1 : 2;
+  return index <= per_item * items_ ? layout.fields[(index - 1) % per_item] : Field::kEnd;
 }
 
 bool RequestParser::begin_request() {
@@ -73,7 +73,7 @@ bool RequestParser::begin_request() {
   if (!validated_ && opcode != static_cast<std::uint8_t>(Opcode::kValidate)) {
     return fail("it does not begin as a torch store client does");
   }
-  if (opcode > static_cast<std::uint8_t>(Opcode::kBarrier)) {
+  if (opcode >= kOpcodes) {
     return fail("unknown operation " + std::to_string(opcode) + " (is its torch newer than this ddprun?)");
   }
   ++position_;

@@ -37,7 +37,10 @@ enum class Opcode : std::uint8_t {
   kBarrier = 18,  // torch 2.12
 };
 
+inline constexpr std::size_t kOpcodes = 19;
+
 inline constexpr std::uint32_t kValidationNumber = 0x3C85F7CE;
+inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 20;
 
 struct Request {
   Opcode opcode{};
@@ -48,10 +51,12 @@ struct Request {
 
 struct ParserLimits {
   std::size_t max_key_bytes = std::size_t{64} << 10;
-  std::size_t max_value_bytes = std::size_t{64} << 20;
+  std::size_t max_value_bytes = kMaxValueBytes;
   std::size_t max_request_bytes = std::size_t{80} << 20;  // all keys and values of one request
   std::uint64_t max_items = 128 << 10;                    // keys of one request
 };
+
+enum class Field : std::uint8_t { kEnd, kKey, kValue, kInt64, kUint32, kCount };
 
 class RequestParser {
  public:
@@ -66,7 +71,6 @@ class RequestParser {
   std::size_t held_bytes() const { return buffer_.capacity() + (in_request_ ? received_bytes_ : 0); }
 
  private:
-  enum class Field { kKey, kValue, kInt64, kUint32, kCount, kEnd };
   Field field_at(std::size_t index) const;
   bool parse_field(Field field);
   bool parse_bytes(std::vector<std::string>& target, std::size_t limit, const char* what);

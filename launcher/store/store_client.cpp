@@ -1,7 +1,5 @@
 #include "launcher/store/store_client.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <cstring>
 
 #include "launcher/store/request_parser.h"
+#include "launcher/store/tcp_socket.h"
 #include "launcher/store/wire_format.h"
 
 namespace launcher::store {
@@ -101,9 +100,7 @@ void StoreClient::on_connecting() {
     }
     return;
   }
-  const int on = 1;
-  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_connection_options(fd_.get());
   state_ = State::kConnected;
   problem_.clear();
   send_pending();

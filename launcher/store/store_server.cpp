@@ -1,26 +1,20 @@
 #include "launcher/store/store_server.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <deque>
-#include <limits>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "launcher/store/limits.h"
+#include "launcher/store/reply_queue.h"
 #include "launcher/store/tcp_socket.h"
 #include "launcher/store/wire_format.h"
-#include "launcher/system/launch_error.h"
 
 namespace launcher::store {
 namespace {
@@ -28,67 +22,31 @@ namespace {
 constexpr std::size_t kReadBytes = 64 << 10;
 // Replies waiting for a slow reader before its requests are no longer read.
 constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
-// From this size a value is shared with the reply instead of copied.
-constexpr std::size_t kShareFrom = 128;
-// What the store may hold in all; less where there is less memory.
-constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 // A connection may keep this much of a request unfinished, and of replies unread, in a full store, too: else nobody
 // could read or delete anything.
 constexpr std::size_t kFreeBytes = std::size_t{1} << 17;
-// A process of this job that holds more connections than this loses the oldest when descriptors run out.
-constexpr std::size_t kFairShare = 16;
-// On several nodes a connection that has not used the store for so long is nobody's.
-constexpr auto kTimeToSpeak = std::chrono::seconds(1);
 // Refused connections are named one by one up to here: strangers must not flood the job's output.
 constexpr std::size_t kMaxNamedRefusals = 8;
 // Descriptors that connections leave for what ends the job: looking at processes, reading error files.
 constexpr int kReservedDescriptors = 16;
 
-int descriptor_limit() {
-  rlimit limit{};
-  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < std::numeric_limits<int>::max();
-  return is_known ? static_cast<int>(limit.rlim_cur) : std::numeric_limits<int>::max();
-}
-
-// A quarter of the machine's memory, half of the address space.
-std::size_t memory_limit() {
-  std::size_t limit = kMaxBytes;
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page = ::sysconf(_SC_PAGESIZE);
-  if (pages > 0 && page > 0)
-    limit = std::min(limit, static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 4);
-  rlimit space{};
-  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
-    limit = std::min<std::size_t>(limit, space.rlim_cur / 2);
-  }
-  return limit;
-}
-
 }  // namespace
 
-// Replies on their way: small ones are packed together, large values are shared with the store.
 struct StoreServer::Connection {
-  struct Piece {
-    Value shared;  // null: `own` holds the bytes
-    std::string own;
-    std::string_view bytes() const { return shared ? std::string_view(*shared) : std::string_view(own); }
-  };
-
   UniqueFd fd;
   std::uint16_t peer_port = 0;
   EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
   RequestParser parser;
-  std::deque<Piece> pending;
-  std::size_t sent_of_first = 0;
-  std::size_t pending_bytes = 0;
-  std::size_t own_bytes = 0;  // of the pending ones, what no value shares
-  Charge charge;              // for what it has not finished sending or reading
+  ReplyQueue replies;
+  Charge charge;  // for what it has not finished sending or reading
   std::uint32_t interest = EPOLLIN;
   bool known = false;             // has sent a valid request
   bool uses_store = false;        // one that asks the store for something
   std::optional<pid_t> owner;     // once looked for; 0: no process of this job
   bool requests_waiting = false;  // received but not answered: the replies before them are not taken
   bool broken = false;
+
+  std::size_t held_bytes() const { return parser.held_bytes() + replies.own_bytes(); }
 };
 
 StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions options)
@@ -96,20 +54,8 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       messages_(messages),
       options_(std::move(options)),
       descriptor_limit_(descriptor_limit()),
+      listener_(listen_or_throw(options_.port, options_.loopback_only)),
       budget_(std::make_shared<MemoryBudget>(memory_limit())) {
-  if (!options_.loopback_only) listener_ = listen_on(AF_INET6, options_.port, false);
-  // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
-  if (!listener_ && (options_.loopback_only || errno != EADDRINUSE))
-    listener_ = listen_on(AF_INET, options_.port, options_.loopback_only);
-  if (!listener_) {
-    const int error = errno;
-    if (error == EADDRINUSE) {
-      throw LaunchError("port " + std::to_string(options_.port) +
-                        " is in use by another program; choose another one with --master_port");
-    }
-    throw LaunchError("cannot listen on port " + std::to_string(options_.port) + ": " + std::strerror(error) +
-                      (error == EACCES ? " (ports below 1024 belong to root)" : ""));
-  }
   port_ = port_of(listener_.get());
   loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
 }
@@ -150,9 +96,7 @@ void StoreServer::accept_all() {
 }
 
 void StoreServer::add_connection(UniqueFd fd, std::uint16_t peer_port) {
-  const int on = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_connection_options(fd.get());
   const ConnectionId id = next_id_++;
   auto connection = std::make_unique<Connection>();
   connection->peer_port = peer_port;
@@ -179,40 +123,28 @@ void StoreServer::release() {
   }
 }
 
-// Few descriptors are left: a connection goes that the job will not miss. First those of no process of this job, silent
-// ones before others; on several nodes, where nobody knows whose the others are, those that have not used the store for
-// a while. Then those of a process that has many. False when there is none of them.
+// Few descriptors are left. False when there is no connection that the job will not miss.
 bool StoreServer::make_room() {
-  const auto drop_oldest = [this](const char* reason, const auto& may_go) {
-    std::optional<ConnectionId> oldest;
-    for (const auto& [id, connection] : connections_) {
-      if ((!oldest || id < *oldest) && may_go(*connection)) oldest = id;
-    }
-    if (!oldest) return false;
-    refuse(*connections_.at(*oldest), std::string("few descriptors are left (ulimit -n) and ") + reason);
-    close(*oldest);
-    return true;
-  };
   const bool knows_all = options_.loopback_only && options_.owners;
-  const auto settled_before = EventLoop::Clock::now() - kTimeToSpeak;
-  const auto is_outsider = [&](const Connection& c) {
-    return c.owner == 0 && (knows_all || (!c.uses_store && c.accepted < settled_before));
-  };
-  const auto drop_outsider = [&] {
-    return drop_oldest("it has not said anything", [&](const Connection& c) { return is_outsider(c) && !c.known; }) ||
-           drop_oldest("it is of no process of this job", is_outsider);
-  };
-  if (drop_outsider()) return true;
-  find_owners();
-  if (drop_outsider()) return true;
-  std::map<pid_t, std::size_t> counts;
-  for (const auto& [id, connection] : connections_) {
-    if (connection->owner.value_or(0) != 0) ++counts[*connection->owner];
+  const auto now = EventLoop::Clock::now();
+  auto eviction = find_outsider(eviction_candidates(), knows_all, now);
+  if (!eviction) {
+    find_owners();
+    const std::vector<EvictionCandidate> candidates = eviction_candidates();
+    eviction = find_outsider(candidates, knows_all, now);
+    if (!eviction) eviction = find_greediest(candidates);
   }
-  const auto largest =
-      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (largest == counts.end() || largest->second <= kFairShare) return false;
-  return drop_oldest("its process has the most", [&](const Connection& c) { return c.owner == largest->first; });
+  if (!eviction) return false;
+  refuse(*connections_.at(eviction->id), std::string("few descriptors are left (ulimit -n) and ") + eviction->reason);
+  close(eviction->id);
+  return true;
+}
+
+std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
+  std::vector<EvictionCandidate> candidates;
+  candidates.reserve(connections_.size());
+  for (const auto& [id, c] : connections_) candidates.push_back({id, c->owner, c->known, c->uses_store, c->accepted});
+  return candidates;
 }
 
 // Of connections that were not looked at before: looking takes time.
@@ -264,7 +196,7 @@ void StoreServer::serve(ConnectionId id, Connection& connection, std::uint32_t e
 
 // A request that is not complete, and replies that are not read, may be large: they count as what the store holds.
 void StoreServer::charge(Connection& connection) {
-  const std::size_t held = connection.parser.held_bytes() + connection.own_bytes;
+  const std::size_t held = connection.held_bytes();
   connection.charge.resize(held);
   if (held > kFreeBytes && !budget_->has_room(0)) refuse(connection, budget_->full_message());
 }
@@ -282,7 +214,7 @@ void StoreServer::read_some(Connection& connection) {
 
 void StoreServer::answer_requests(ConnectionId id, Connection& connection) {
   while (!connection.broken) {
-    connection.requests_waiting = connection.pending_bytes > kMaxPendingReplies;
+    connection.requests_waiting = connection.replies.size() > kMaxPendingReplies;
     if (connection.requests_waiting) return;
     std::optional<Request> request = connection.parser.next();
     if (!request) break;
@@ -311,75 +243,36 @@ void StoreServer::close(ConnectionId id) {
 }
 
 void StoreServer::write_some(Connection& connection) {
-  while (!connection.pending.empty()) {
-    std::array<iovec, 64> vectors;
-    std::size_t count = 0;
-    for (const auto& piece : connection.pending) {
-      if (count == vectors.size()) break;
-      std::string_view bytes = piece.bytes();
-      if (count == 0) bytes.remove_prefix(connection.sent_of_first);
-      vectors[count].iov_base = const_cast<char*>(bytes.data());
-      vectors[count].iov_len = bytes.size();
-      ++count;
-    }
-    msghdr message{};
-    message.msg_iov = vectors.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(connection.fd.get(), &message, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN) connection.broken = true;
-      return;
-    }
-    auto left = static_cast<std::size_t>(sent);
-    connection.pending_bytes -= left;
-    while (!connection.pending.empty()) {
-      const std::size_t of_first = connection.pending.front().bytes().size() - connection.sent_of_first;
-      if (left < of_first) {
-        connection.sent_of_first += left;
-        break;
-      }
-      left -= of_first;
-      connection.sent_of_first = 0;
-      connection.own_bytes -= connection.pending.front().own.size() + sizeof(Connection::Piece);
-      connection.pending.pop_front();
-    }
-  }
+  if (!connection.replies.send_to(connection.fd.get())) connection.broken = true;
 }
 
 void StoreServer::update_interest(Connection& connection) {
   std::uint32_t wanted = 0;
   if (!connection.requests_waiting) wanted |= EPOLLIN;
-  if (!connection.pending.empty() || connection.requests_waiting) wanted |= EPOLLOUT;
+  if (!connection.replies.is_empty() || connection.requests_waiting) wanted |= EPOLLOUT;
   if (wanted != connection.interest) {
     connection.interest = wanted;
     loop_.change(connection.fd.get(), wanted);
   }
 }
 
-// Where to append to the replies of `to`.
-std::string& StoreServer::packed_replies(ConnectionId to, std::size_t size) {
-  Connection& connection = *connections_.at(to);
-  if (connection.pending.empty()) woken_.push_back(to);
-  if (connection.pending.empty() || connection.pending.back().shared) {
-    connection.pending.emplace_back();
-    connection.own_bytes += sizeof(Connection::Piece);
-  }
-  connection.pending_bytes += size;
-  connection.own_bytes += size;
-  return connection.pending.back().own;
+// The replies of `to`, which are written when the event that produced them is over.
+ReplyQueue& StoreServer::replies_of(ConnectionId to) {
+  ReplyQueue& replies = connections_.at(to)->replies;
+  if (replies.is_empty()) woken_.push_back(to);
+  return replies;
 }
 
 void StoreServer::send_u8(ConnectionId to, std::uint8_t value) {
-  append_integer(packed_replies(to, sizeof value), value);
+  append_integer(replies_of(to).packed(sizeof value), value);
 }
 
 void StoreServer::send_u32(ConnectionId to, std::uint32_t value) {
-  append_integer(packed_replies(to, sizeof value), value);
+  append_integer(replies_of(to).packed(sizeof value), value);
 }
 
 void StoreServer::send_i64(ConnectionId to, std::int64_t value) {
-  append_integer(packed_replies(to, sizeof value), value);
+  append_integer(replies_of(to).packed(sizeof value), value);
 }
 
 void StoreServer::send_bytes(ConnectionId to, const Value& value) {
@@ -388,15 +281,7 @@ void StoreServer::send_bytes(ConnectionId to, const Value& value) {
 }
 
 void StoreServer::send_raw(ConnectionId to, const Value& bytes) {
-  if (bytes->size() < kShareFrom) {
-    packed_replies(to, bytes->size()).append(*bytes);
-    return;
-  }
-  Connection& connection = *connections_.at(to);
-  if (connection.pending.empty()) woken_.push_back(to);
-  connection.pending.push_back({bytes, {}});
-  connection.pending_bytes += bytes->size();
-  connection.own_bytes += sizeof(Connection::Piece);
+  replies_of(to).add(bytes);
 }
 
 // Writes the replies that one event produced, in one go per connection.
@@ -406,7 +291,7 @@ void StoreServer::flush_woken() {
     if (found == connections_.end()) continue;
     Connection& connection = *found->second;
     write_some(connection);
-    connection.charge.resize(connection.parser.held_bytes() + connection.own_bytes);
+    connection.charge.resize(connection.held_bytes());
     update_interest(connection);
   }
 }

@@ -13,12 +13,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "launcher/store/eviction.h"
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/memory_budget.h"
+#include "launcher/store/reply_queue.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -63,6 +64,7 @@ class StoreServer : private ReplySink {
   void add_connection(UniqueFd fd, std::uint16_t peer_port);
   void pause_accepting();
   bool make_room();
+  std::vector<EvictionCandidate> eviction_candidates() const;
   void find_owners();
   void on_event(ConnectionId id, std::uint32_t events);
   void serve(ConnectionId id, Connection& connection, std::uint32_t events);
@@ -74,7 +76,7 @@ class StoreServer : private ReplySink {
   void refuse(Connection& connection, const std::string& reason);
   void close(ConnectionId id);
 
-  std::string& packed_replies(ConnectionId to, std::size_t size);
+  ReplyQueue& replies_of(ConnectionId to);
   void send_u8(ConnectionId to, std::uint8_t value) override;
   void send_u32(ConnectionId to, std::uint32_t value) override;
   void send_i64(ConnectionId to, std::int64_t value) override;

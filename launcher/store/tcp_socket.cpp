@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <array>
 #include <cerrno>
@@ -63,6 +64,29 @@ UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
     errno = error;
   }
   return fd;
+}
+
+UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only) {
+  UniqueFd listener;
+  if (!loopback_only) listener = listen_on(AF_INET6, port, false);
+  // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
+  if (!listener && (loopback_only || errno != EADDRINUSE)) listener = listen_on(AF_INET, port, loopback_only);
+  if (!listener) {
+    const int error = errno;
+    if (error == EADDRINUSE) {
+      throw LaunchError("port " + std::to_string(port) +
+                        " is in use by another program; choose another one with --master_port");
+    }
+    throw LaunchError("cannot listen on port " + std::to_string(port) + ": " + std::strerror(error) +
+                      (error == EACCES ? " (ports below 1024 belong to root)" : ""));
+  }
+  return listener;
+}
+
+void set_connection_options(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
 std::uint16_t free_port() {

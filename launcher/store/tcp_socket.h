@@ -14,6 +14,12 @@ namespace launcher::store {
 // (which takes IPv4 too). Empty, with errno set, when that is impossible.
 UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only);
 
+// On loopback, or on every address of this machine, IPv6 and IPv4. Throws LaunchError when the port cannot be had.
+UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
+
+// Of a connection: small messages go at once, and a peer that is gone is noticed.
+void set_connection_options(int fd);
+
 std::uint16_t port_in(const sockaddr_storage& address);
 // The port of the socket's own end, 0 when there is none.
 std::uint16_t port_of(int fd);

@@ -1,0 +1,75 @@
+#include "launcher/store/reply_queue.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+
+namespace launcher::store {
+namespace {
+
+// From this size a value is shared with the reply instead of copied.
+constexpr std::size_t kShareFrom = 128;
+
+}  // namespace
+
+std::string& ReplyQueue::packed(std::size_t size) {
+  if (pieces_.empty() || pieces_.back().shared) {
+    pieces_.emplace_back();
+    own_bytes_ += sizeof(Piece);
+  }
+  size_ += size;
+  own_bytes_ += size;
+  return pieces_.back().own;
+}
+
+void ReplyQueue::add(const Value& bytes) {
+  if (bytes->size() < kShareFrom) {
+    packed(bytes->size()).append(*bytes);
+    return;
+  }
+  pieces_.push_back({bytes, {}});
+  size_ += bytes->size();
+  own_bytes_ += sizeof(Piece);
+}
+
+bool ReplyQueue::send_to(int socket) {
+  while (!pieces_.empty()) {
+    std::array<iovec, 64> vectors;
+    std::size_t count = 0;
+    for (const Piece& piece : pieces_) {
+      if (count == vectors.size()) break;
+      std::string_view bytes = piece.bytes();
+      if (count == 0) bytes.remove_prefix(sent_of_first_);
+      vectors[count].iov_base = const_cast<char*>(bytes.data());
+      vectors[count].iov_len = bytes.size();
+      ++count;
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno == EAGAIN;
+    drop_sent(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+void ReplyQueue::drop_sent(std::size_t count) {
+  size_ -= count;
+  while (!pieces_.empty()) {
+    const std::size_t of_first = pieces_.front().bytes().size() - sent_of_first_;
+    if (count < of_first) {
+      sent_of_first_ += count;
+      return;
+    }
+    count -= of_first;
+    sent_of_first_ = 0;
+    own_bytes_ -= pieces_.front().own.size() + sizeof(Piece);
+    pieces_.pop_front();
+  }
+}
+
+}  // namespace launcher::store

@@ -14,7 +14,9 @@
 
 #include "launcher/machine/gpu_information.h"
 #include "launcher/machine/usable_cpus.h"
-#include "launcher/nodes/node_group.h"
+#include "launcher/outcome/describe.h"
+#include "launcher/outcome/first_failure.h"
+#include "launcher/outcome/job_status.h"
 #include "launcher/output/rank_streams.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/worker_environment.h"
@@ -22,6 +24,7 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/processes/start_watch.h"
 #include "launcher/processes/supervisor.h"
+#include "launcher/rendezvous/static_rendezvous.h"
 #include "launcher/report/failure_hints.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
@@ -110,7 +113,7 @@ class Job {
   NodeRanks ranks_;
   int attempt_ = 0;
   std::optional<Supervisor> supervisor_;
-  std::optional<NodeGroup> group_;
+  std::optional<StaticRendezvous> group_;
   std::optional<StartWatch> start_watch_;
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
   bool gave_up_on_reader_ = false;
@@ -181,15 +184,15 @@ void Job::run_until(EventLoop::Clock::time_point deadline, const std::function<b
 // False when ddprun was told to stop meanwhile.
 bool Job::meet_other_nodes() {
   group_.emplace(loop_, messages(),
-                 NodeGroupOptions{.nnodes = options_.nnodes,
-                                  .node_rank = options_.node_rank,
-                                  .local_world_size = options_.nproc_per_node,
-                                  .role = options_.role,
-                                  .run_id = environment_.run_id,
-                                  .host = hosts_store() ? "127.0.0.1" : options_.master_addr,
-                                  .port = static_cast<std::uint16_t>(environment_.master_port),
-                                  .join_timeout = options_.join_timeout,
-                                  .look_up = [this](const std::string& key) { return store_->look_up(key); }});
+                 StaticRendezvousOptions{.nnodes = options_.nnodes,
+                                         .node_rank = options_.node_rank,
+                                         .local_world_size = options_.nproc_per_node,
+                                         .role = options_.role,
+                                         .run_id = environment_.run_id,
+                                         .host = hosts_store() ? "127.0.0.1" : options_.master_addr,
+                                         .port = static_cast<std::uint16_t>(environment_.master_port),
+                                         .join_timeout = options_.join_timeout,
+                                         .look_up = [this](const std::string& key) { return store_->look_up(key); }});
   while (!group_->ranks()) {
     if (supervisor_->is_stopping() || supervisor_->is_impatient()) return false;
     if (group_->join_failure()) throw LaunchError(*group_->join_failure(), ExitStatus::kTimeout);
@@ -258,7 +261,7 @@ void Job::leave_other_nodes(JobEnd& end) {
   const auto& first = group_->first_failure();
   if (!first) return;
   if (first->node != options_.node_rank && !end.elsewhere) {
-    end.elsewhere = FailureElsewhere{first->node, first->exit_status, first->text};
+    end.elsewhere = *first;
   }
   if (hosts_store()) {
     run_until(now + kFailureAnswerTimeout, [&] { return group_->have_all_heard() || supervisor_->is_impatient(); });

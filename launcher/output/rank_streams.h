@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/outcome/job_end.h"
 #include "launcher/output/input_copies.h"
 #include "launcher/output/output_relay.h"
 #include "launcher/output/queued_messages.h"
@@ -14,7 +15,6 @@
 #include "launcher/plan/log_layout.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/worker_environment.h"
-#include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/unique_fd.h"
 

@@ -11,6 +11,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launcher/outcome/describe.h"
+#include "launcher/outcome/first_failure.h"
+#include "launcher/outcome/job_status.h"
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/exec_failure.h"
 #include "launcher/system/exit_status.h"
@@ -365,7 +368,7 @@ void Supervisor::signal_group(const Rank& rank, int signal_number) const {
   if (rank.running) ::kill(-rank.process.pid, signal_number);
 }
 
-void Supervisor::stop_because(FailureElsewhere failure) {
+void Supervisor::stop_because(FailureNotice failure) {
   if (done_ || stopping_) return;
   end_.elsewhere = std::move(failure);
   stop_ranks(SIGTERM);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launcher/outcome/job_end.h"
 #include "launcher/output/rank_streams.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
@@ -19,7 +20,6 @@
 #include "launcher/processes/leftovers.h"
 #include "launcher/processes/spawn.h"
 #include "launcher/processes/user_signals.h"
-#include "launcher/report/failure_report.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/signals.h"
@@ -53,7 +53,7 @@ class Supervisor {
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();
   // Stops all ranks because another node failed.
-  void stop_because(FailureElsewhere failure);
+  void stop_because(FailureNotice failure);
   // Stops all ranks because the job has taken too long; `reason` is for the report.
   void stop_late(std::string reason);
   // The processes of the ranks that have not ended, and their ranks.

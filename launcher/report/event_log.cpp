@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "launcher/outcome/first_failure.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/signals.h"

@@ -7,8 +7,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "launcher/outcome/job_end.h"
 #include "launcher/plan/worker_environment.h"
-#include "launcher/report/failure_report.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {

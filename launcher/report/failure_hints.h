@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/report/failure_report.h"
+#include "launcher/outcome/job_end.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/report/error_file.h"
+#include "launcher/outcome/error_file.h"
 
 #include <gtest/gtest.h>
 

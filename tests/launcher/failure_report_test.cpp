@@ -5,6 +5,10 @@
 
 #include <csignal>
 
+#include "launcher/outcome/describe.h"
+#include "launcher/outcome/first_failure.h"
+#include "launcher/outcome/job_status.h"
+
 namespace launcher {
 namespace {
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/rendezvous/static_messages.h"
+
 namespace launcher {
 namespace {
 

@@ -1,6 +1,9 @@
 // The error file that a worker writes.
-#include "launcher/report/error_file.h"
+#include "launcher/outcome/error_file.h"
 
+#include "launcher/outcome/describe.h"
+#include "launcher/outcome/first_failure.h"
+#include "launcher/outcome/job_status.h"
 #include "launcher/report/failure_report.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/store/store_client.h"
 #include "launcher/system/event_loop.h"
@@ -15,7 +16,7 @@
 
 namespace launcher {
 
-struct NodeGroupOptions {
+struct StaticRendezvousOptions {
   int nnodes = 1;
   int node_rank = 0;
   int local_world_size = 1;
@@ -27,13 +28,13 @@ struct NodeGroupOptions {
   std::function<std::string(const std::string& key)> look_up{};  // on node 0: into the store, "" when there is none
 };
 
-class NodeGroup {
+class StaticRendezvous {
  public:
   // Begins to join. References must outlive the group.
-  NodeGroup(EventLoop& loop, Messages& messages, NodeGroupOptions options);
-  ~NodeGroup();
-  NodeGroup(const NodeGroup&) = delete;
-  NodeGroup& operator=(const NodeGroup&) = delete;
+  StaticRendezvous(EventLoop& loop, Messages& messages, StaticRendezvousOptions options);
+  ~StaticRendezvous();
+  StaticRendezvous(const StaticRendezvous&) = delete;
+  StaticRendezvous& operator=(const StaticRendezvous&) = delete;
 
   // This node's ranks, once every node has arrived.
   const std::optional<NodeRanks>& ranks() const { return ranks_; }
@@ -63,7 +64,7 @@ class NodeGroup {
 
   EventLoop& loop_;
   Messages& messages_;
-  NodeGroupOptions options_;
+  StaticRendezvousOptions options_;
   store::StoreClient client_;
   std::optional<store::StoreClient> watcher_;  // its connection waits for the notice all the time
   std::vector<RoleInfo> arrived_;              // on node 0

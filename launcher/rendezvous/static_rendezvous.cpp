@@ -1,6 +1,8 @@
-#include "launcher/nodes/node_group.h"
+#include "launcher/rendezvous/static_rendezvous.h"
 
 #include <utility>
+
+#include "launcher/rendezvous/static_messages.h"
 
 namespace launcher {
 namespace {
@@ -25,7 +27,7 @@ constexpr const char* kHeard = "ddprun/heard";          // those of them that kn
 
 }  // namespace
 
-NodeGroup::NodeGroup(EventLoop& loop, Messages& messages, NodeGroupOptions options)
+StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, StaticRendezvousOptions options)
     : loop_(loop),
       messages_(messages),
       options_(std::move(options)),
@@ -56,12 +58,12 @@ NodeGroup::NodeGroup(EventLoop& loop, Messages& messages, NodeGroupOptions optio
   });
 }
 
-NodeGroup::~NodeGroup() {
+StaticRendezvous::~StaticRendezvous() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
 }
 
 // Node 0: waits for one node after the other, then tells each its ranks.
-void NodeGroup::collect(int node) {
+void StaticRendezvous::collect(int node) {
   if (node == options_.nnodes) {
     const std::vector<NodeRanks> all = assign_ranks(arrived_);
     for (int i = 0; i < options_.nnodes; ++i) client_.set(key(ranks_key(i)), to_json(all[static_cast<std::size_t>(i)]));
@@ -81,11 +83,11 @@ void NodeGroup::collect(int node) {
   });
 }
 
-void NodeGroup::fail_to_join(std::string reason) {
+void StaticRendezvous::fail_to_join(std::string reason) {
   if (!join_failure_) join_failure_ = std::move(reason);
 }
 
-std::string NodeGroup::missing_nodes() const {
+std::string StaticRendezvous::missing_nodes() const {
   if (options_.node_rank != 0) {
     if (client_.is_connected()) return "the other nodes (node 0 knows which)";
     return "node 0" + (client_.problem().empty() ? "" : " (" + client_.problem() + ")");
@@ -98,7 +100,7 @@ std::string NodeGroup::missing_nodes() const {
   return missing;
 }
 
-void NodeGroup::on_lost() {
+void StaticRendezvous::on_lost() {
   if (left_) return;
   if (leaving_) {
     left_ = true;  // node 0 went first; it does so only when all is over
@@ -110,30 +112,30 @@ void NodeGroup::on_lost() {
   }
 }
 
-void NodeGroup::watch(std::function<void(FailureNotice)> on_failure) {
+void StaticRendezvous::watch(std::function<void(FailureNotice)> on_failure) {
   on_failure_ = std::move(on_failure);
   watcher_.emplace(loop_, options_.host, options_.port, [] {});
   watcher_->wait(key(kFailure),
                  [this] { watcher_->get(key(kFailure), [this](const std::string& text) { hear(text); }); });
 }
 
-void NodeGroup::announce(const FailureNotice& notice) {
+void StaticRendezvous::announce(const FailureNotice& notice) {
   // Only the first one stays; the answer tells whose it is.
   client_.compare_set(key(kFailure), "", to_json(notice), [this](const std::string& text) { hear(text); });
 }
 
-void NodeGroup::hear(const std::string& notice) {
+void StaticRendezvous::hear(const std::string& notice) {
   if (first_failure_) return;
   first_failure_ = parse_failure_notice(notice).value_or(FailureNotice{0, 1, "another node failed"});
   if (options_.node_rank != 0) client_.add(key(kHeard), 1, [](std::int64_t) {});
   if (first_failure_->node != options_.node_rank && on_failure_) on_failure_(*first_failure_);
 }
 
-bool NodeGroup::have_all_heard() const {
+bool StaticRendezvous::have_all_heard() const {
   return options_.look_up(key(kHeard)) == options_.look_up(key(kLaunchers));
 }
 
-void NodeGroup::leave() {
+void StaticRendezvous::leave() {
   leaving_ = true;
   client_.add(key(kMembers), 1, [this](std::int64_t members) {
     if (members == options_.nnodes) client_.set(key(kLastMember), "done");

@@ -1,0 +1,21 @@
+// Which rank's failure caused the others. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "launcher/outcome/job_end.h"
+
+namespace launcher {
+
+// The rank's error message, or without one its last lines, says that another rank went away: it did not fail by itself.
+bool is_consequence(const RankEnd& rank);
+// A consequence whose words fit a failure of its own as well: "Connection refused" comes from a peer that is gone, and
+// from any other server that is not there.
+bool is_vague_consequence(const RankEnd& rank);
+
+// Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an
+// error file before another one ended was first, however long it took to end.
+std::optional<std::size_t> first_failure(const JobEnd& job);
+
+}  // namespace launcher

@@ -1,0 +1,52 @@
+// The records of how ranks, and the job with them, ended.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/outcome/error_file.h"
+
+namespace launcher {
+
+// How one rank ended.
+struct RankEnd {
+  int rank = 0;
+  int local_rank = 0;
+  int pid = 0;
+  int exit_code = 0;  // when it exited by itself
+  int signal = 0;     // when a signal ended it
+  bool core_dumped = false;
+  bool was_executed = true;   // false: the kernel refused the program, and `error` says why
+  bool told_to_stop = false;  // ddprun had asked it to stop before it ended
+  std::chrono::system_clock::time_point time{};
+  std::optional<ErrorRecord> error = std::nullopt;
+  std::string last_lines{};  // of its standard error; empty when ddprun does not see it
+  std::string log_file{};    // that holds its standard error; empty: none
+
+  bool failed() const { return exit_code != 0 || signal != 0; }
+};
+
+// The first failure of a job on several nodes, as the nodes tell each other.
+struct FailureNotice {
+  int node = 0;
+  int exit_status = 1;
+  std::string text;
+};
+
+struct JobEnd {
+  bool is_late() const { return !late_reason.empty(); }
+
+  std::vector<RankEnd> ranks;  // in the order in which they ended
+  std::chrono::system_clock::time_point start;
+  int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
+  std::string host;
+  std::string late_reason{};                              // when ddprun stopped it because its time was over
+  std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
+  std::string gpu{};                                      // of the first failing rank, where known
+  std::vector<std::string> hints{};                       // on the first failure
+  int attempt = 0;                                        // restarts before
+};
+
+}  // namespace launcher

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
@@ -24,11 +25,11 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/processes/start_watch.h"
 #include "launcher/processes/supervisor.h"
-#include "launcher/rendezvous/static_rendezvous.h"
+#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/rendezvous/rendezvous_kinds.h"
 #include "launcher/report/failure_hints.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
-#include "launcher/store/tcp_socket.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
@@ -39,10 +40,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a node that ended well waits for the others; torchrun's.
-constexpr auto kLeaveTimeout = 300s;
-// How long the answer of the store may take that says whether another node failed earlier.
-constexpr auto kFailureAnswerTimeout = 1s;
 // How long the reader of the output has at least for what is left when the job ends.
 constexpr auto kReaderTime = 1s;
 
@@ -80,15 +77,14 @@ class Job {
   int run();
 
  private:
-  bool several_nodes() const { return options_.nnodes > 1; }
-  bool hosts_store() const { return options_.node_rank == 0 && environment_.agent_store; }
-  void start_store();
+  RendezvousSettings rendezvous_settings();
+  void say_threads();
   void start_supervisor();
-  bool meet_other_nodes();
+  bool meet();
   void start_ranks();
   void watch_start();
   void add_details(JobEnd& end) const;
-  void leave_other_nodes(JobEnd& end);
+  void leave(JobEnd& end);
   std::optional<JobEnd> run_attempt();
   bool should_restart(const JobEnd& end) const;
   bool wait_before_restart();
@@ -105,15 +101,13 @@ class Job {
   rlimit open_files_;
   int cpus_;
   EventLoop loop_;
-  std::optional<store::StoreServer> store_;
   std::vector<std::string> inherited_;
   std::string random_id_ = random_id();
   RankStreams streams_;
   JobEnvironment environment_;
-  NodeRanks ranks_;
   int attempt_ = 0;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::optional<Supervisor> supervisor_;
-  std::optional<StaticRendezvous> group_;
   std::optional<StartWatch> start_watch_;
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
   bool gave_up_on_reader_ = false;
@@ -132,26 +126,31 @@ Job::Job(const JobRequest& request, EventLog& events, Guarded guarded)
       inherited_(current_environment()),
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
                guarded_.terminal_input.get(), guarded_.guardian_group),
-      ranks_(even_ranks(options_)) {}
+      environment_(plan_environment(options_, 0, random_id_, cpus_)),
+      rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())) {}
 
-void Job::start_store() {
-  environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
-  if (hosts_store()) {
-    store::ServerOptions server{.port = static_cast<std::uint16_t>(environment_.master_port),
-                                .loopback_only = !several_nodes()};
-    server.on_connection = [this](std::uint16_t peer_port) {
-      return start_watch_ && start_watch_->connected(peer_port);
-    };
-    server.owners = [this] { return owners_of_connections(store_->port()); };
-    store_.emplace(loop_, messages(), std::move(server));
-    environment_.master_port = store_->port();
-  } else if (environment_.master_port == 0) {
-    environment_.master_port = store::free_port();
-  }
-  if (attempt_ == 0 && options_.nproc_per_node > 1 && !has_variable(inherited_, "OMP_NUM_THREADS")) {
-    messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
-                   " of " + std::to_string(cpus_) + " CPUs");
-  }
+RendezvousSettings Job::rendezvous_settings() {
+  RendezvousSettings settings{.run_id = environment_.run_id,
+                              .nnodes = options_.nnodes,
+                              .node_rank = options_.node_rank,
+                              .local_world_size = options_.nproc_per_node,
+                              .role = options_.role,
+                              .master_addr = environment_.master_addr,
+                              .master_port = environment_.master_port,
+                              .agent_store = environment_.agent_store,
+                              .join_timeout = options_.join_timeout};
+  settings.store.on_connection = [this](std::uint16_t peer_port) {
+    return start_watch_ && start_watch_->connected(peer_port);
+  };
+  settings.store.owners = owners_of_connections;
+  settings.on_failure = [this](const FailureNotice& notice) { supervisor_->stop_because(notice); };
+  return settings;
+}
+
+void Job::say_threads() {
+  if (attempt_ > 0 || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS")) return;
+  messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
+                 " of " + std::to_string(cpus_) + " CPUs");
 }
 
 void Job::start_supervisor() {
@@ -166,11 +165,7 @@ void Job::start_supervisor() {
                                              .cgroup = guarded_.cgroup}};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
-  if (several_nodes()) {
-    options.on_stop = [this](const std::string& text, int status) {
-      if (group_ && group_->ranks()) group_->announce({options_.node_rank, status, text});
-    };
-  }
+  options.on_stop = [this](const std::string& text, int status) { rendezvous_->announce(status, text); };
   supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
 }
 
@@ -182,33 +177,22 @@ void Job::run_until(EventLoop::Clock::time_point deadline, const std::function<b
 }
 
 // False when ddprun was told to stop meanwhile.
-bool Job::meet_other_nodes() {
-  group_.emplace(loop_, messages(),
-                 StaticRendezvousOptions{.nnodes = options_.nnodes,
-                                         .node_rank = options_.node_rank,
-                                         .local_world_size = options_.nproc_per_node,
-                                         .role = options_.role,
-                                         .run_id = environment_.run_id,
-                                         .host = hosts_store() ? "127.0.0.1" : options_.master_addr,
-                                         .port = static_cast<std::uint16_t>(environment_.master_port),
-                                         .join_timeout = options_.join_timeout,
-                                         .look_up = [this](const std::string& key) { return store_->look_up(key); }});
-  while (!group_->ranks()) {
+bool Job::meet() {
+  while (!rendezvous_->info()) {
     if (supervisor_->is_stopping() || supervisor_->is_impatient()) return false;
-    if (group_->join_failure()) throw LaunchError(*group_->join_failure(), ExitStatus::kTimeout);
+    if (const auto failure = rendezvous_->join_failure()) throw LaunchError(*failure, ExitStatus::kTimeout);
     loop_.run_once();
   }
-  ranks_ = *group_->ranks();
-  group_->watch([this](const FailureNotice& notice) {
-    supervisor_->stop_because({notice.node, notice.exit_status, notice.text});
-  });
+  environment_.master_addr = rendezvous_->info()->master_addr;
+  environment_.master_port = rendezvous_->info()->master_port;
   return true;
 }
 
 void Job::start_ranks() {
-  streams_.begin_attempt(attempt_, ranks_.world_size);
+  const NodePlace& place = rendezvous_->info()->place;
+  streams_.begin_attempt(attempt_, place.ranks.world_size);
   std::vector<RankPlan> plans =
-      plan_ranks(options_, request_.program, environment_, inherited_, ranks_, request_.resources, streams_.layout());
+      plan_ranks(options_, request_.program, environment_, inherited_, place, request_.resources, streams_.layout());
   for (RankPlan& plan : plans) {
     if (request_.debugger.empty() || plan.place.rank != options_.debug_rank) continue;
     const Program& program = plan.program ? *plan.program : request_.program;
@@ -230,7 +214,7 @@ void Job::watch_start() {
                                format_seconds(*options_.start_timeout) + " of --start_timeout");
       },
       [this] {
-        if (store_) store_->release();
+        if (store::StoreServer* store = rendezvous_->store()) store->release();
       });
 }
 
@@ -247,25 +231,16 @@ void Job::add_details(JobEnd& end) const {
   }
 }
 
-// After a good end: stay until all nodes have ended, as their ranks may still use the store. After a failure: find out
-// whether another node failed before, and let all nodes hear of it before the store goes.
-void Job::leave_other_nodes(JobEnd& end) {
-  const auto now = EventLoop::Clock::now();
-  if (!end.elsewhere && exit_status(end) == 0) {
-    group_->leave();
-    run_until(now + kLeaveTimeout,
-              [&] { return group_->has_left() || is_over() || group_->first_failure().has_value(); });
-  } else {
-    run_until(now + kFailureAnswerTimeout, [&] { return group_->first_failure() || supervisor_->is_impatient(); });
-  }
-  const auto& first = group_->first_failure();
-  if (!first) return;
-  if (first->node != options_.node_rank && !end.elsewhere) {
-    end.elsewhere = *first;
-  }
-  if (hosts_store()) {
-    run_until(now + kFailureAnswerTimeout, [&] { return group_->have_all_heard() || supervisor_->is_impatient(); });
-  }
+// Stays until the other nodes need this one no more, and learns whether one of them failed before.
+void Job::leave(JobEnd& end) {
+  const bool ended_well = !end.elsewhere && exit_status(end) == 0;
+  rendezvous_->leave(ended_well);
+  const auto gives_up = [&] {
+    return supervisor_->is_impatient() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
+  };
+  while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
+  const auto& first = rendezvous_->first_failure();
+  if (first && first->node != rendezvous_->info()->place.group_rank && !end.elsewhere) end.elsewhere = *first;
 }
 
 // `end` is null when the ranks were never started.
@@ -298,16 +273,17 @@ bool Job::gives_up_on_reader(const JobEnd* end, EventLoop::Clock::time_point beg
 // stop before the ranks were started.
 std::optional<JobEnd> Job::run_attempt() {
   supervisor_.reset();
-  store_.reset();
-  start_store();
+  environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
+  rendezvous_->begin_round(attempt_);
+  say_threads();
   start_supervisor();
-  if (several_nodes() && !meet_other_nodes()) return std::nullopt;
+  if (!meet()) return std::nullopt;
   start_ranks();
   watch_start();
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
   end.attempt = attempt_;
-  if (several_nodes()) leave_other_nodes(end);
+  leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);
   add_details(end);

@@ -4,6 +4,7 @@
 
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
+#include "launcher/rendezvous/rendezvous_kinds.h"
 
 namespace launcher {
 namespace {
@@ -27,49 +28,33 @@ void check_program(Options& options) {
   }
 }
 
-void check_one_node(const Options& options) {
-  if (options.node_rank > 0) {
-    throw UsageError("--node_rank " + std::to_string(options.node_rank) + " is not below --nnodes 1");
-  }
+// torchrun's way to say --master_addr and --master_port.
+void read_endpoint(Options& options) {
+  if (options.rdzv_endpoint.empty()) return;
+  const std::size_t colon = options.rdzv_endpoint.rfind(':');
+  options.master_addr = options.rdzv_endpoint.substr(0, colon);
+  if (colon == std::string::npos) return;
+  options.master_port = static_cast<std::uint16_t>(
+      parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
 }
 
-void check_several_nodes(Options& options) {
+void check_rendezvous(Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
-  if (options.node_rank >= options.nnodes) {
-    throw UsageError("--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes);
+  if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
+  const RendezvousKind* kind = find_rendezvous(options);
+  if (kind == nullptr) {
+    throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +
+                     " only; give each --node_rank and node 0's --master_addr");
   }
-  if (options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
-  if (!options.hosts.empty()) throw UsageError("-H is for one node; with " + nodes + " use -n");
-  if (options.max_restarts > 0) throw UsageError("--max_restarts works on one node only");
-  if (options.store == Options::Store::kRank0) {
-    throw UsageError("--store rank0 works on one node only: the nodes meet at node 0's store");
-  }
-  if (!options.rdzv_backend.empty() && options.rdzv_backend != "static") {
-    throw UsageError("--rdzv_backend " + options.rdzv_backend +
-                     ": several nodes meet by 'static' only; give each --node_rank and node 0's --master_addr");
-  }
-  if (!options.rdzv_endpoint.empty()) {
-    const std::size_t colon = options.rdzv_endpoint.rfind(':');
-    options.master_addr = options.rdzv_endpoint.substr(0, colon);
-    if (colon != std::string::npos) {
-      options.master_port = static_cast<std::uint16_t>(
-          parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
-    }
-  }
-  if (options.node_rank > 0 && options.master_addr.empty()) {
-    throw UsageError(nodes + ": --master_addr must name node 0's host");
-  }
+  if (options.nnodes > 1) read_endpoint(options);
+  if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
 }
 
 }  // namespace
 
 void check_options(Options& options) {
   check_program(options);
-  if (options.nnodes > 1) {
-    check_several_nodes(options);
-  } else {
-    check_one_node(options);
-  }
+  check_rendezvous(options);
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
   if (!options.gpus.empty() && options.nproc_per_node == Options::kUnset) {
     options.nproc_per_node = static_cast<int>(options.gpus.size());

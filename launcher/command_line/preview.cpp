@@ -67,7 +67,7 @@ std::string preview(const Options& options, const std::optional<Program>& progra
   const Resources resources = plan_resources(options);
   std::string text;
   for (const RankPlan& plan : plan_ranks(options, program.value_or(Program{}), environment, inherited,
-                                         even_ranks(options), resources, layout)) {
+                                         place_among_equals(options), resources, layout)) {
     text += "rank " + std::to_string(plan.place.rank) + " of " + std::to_string(plan.place.world_size) +
             " (local rank " + std::to_string(plan.place.local_rank) + " on host " + host_name() + ")\n";
     if (program) {

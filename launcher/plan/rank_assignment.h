@@ -21,6 +21,13 @@ struct NodeRanks {
   int role_world_size = 0;
 };
 
+// A node's number, how many there are, and its ranks.
+struct NodePlace {
+  int group_rank = 0;
+  int group_world_size = 1;
+  NodeRanks ranks{};
+};
+
 // Consecutive ranks in the order of the nodes; nodes may have different numbers of ranks.
 std::vector<NodeRanks> assign_ranks(const std::vector<RoleInfo>& nodes);
 

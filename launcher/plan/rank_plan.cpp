@@ -31,8 +31,9 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
 }
 
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
-                                 const std::vector<std::string>& inherited, const NodeRanks& ranks,
+                                 const std::vector<std::string>& inherited, const NodePlace& node,
                                  const Resources& resources, const LogLayout& layout) {
+  const NodeRanks& ranks = node.ranks;
   std::vector<RankPlan> plans;
   plans.reserve(static_cast<std::size_t>(options.nproc_per_node));
   for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
@@ -40,8 +41,8 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
                           .local_rank = local_rank,
                           .world_size = ranks.world_size,
                           .local_world_size = options.nproc_per_node,
-                          .group_rank = options.node_rank,
-                          .group_world_size = options.nnodes,
+                          .group_rank = node.group_rank,
+                          .group_world_size = node.group_world_size,
                           .role_rank = ranks.first_role_rank + local_rank,
                           .role_world_size = ranks.role_world_size};
     const std::string error_file = layout.error_file(environment.restart_count, place);
@@ -54,10 +55,10 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
   return plans;
 }
 
-NodeRanks even_ranks(const Options& options) {
+NodePlace place_among_equals(const Options& options) {
   const int first = options.node_rank * options.nproc_per_node;
   const int all = options.nnodes * options.nproc_per_node;
-  return {first, all, first, all};
+  return {options.node_rank, options.nnodes, {first, all, first, all}};
 }
 
 std::vector<std::string> current_environment() {

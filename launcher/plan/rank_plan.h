@@ -30,13 +30,13 @@ struct RankPlan {
 // `random_id` names a job that the user gave no name. `cpus`: how many this node may use.
 JobEnvironment plan_environment(const Options& options, int attempt, const std::string& random_id, int cpus);
 
-// One plan per local rank of this node, to which `ranks` and `resources` are assigned.
+// One plan per local rank of this node, which has its place `node` in the job and to which `resources` are assigned.
 std::vector<RankPlan> plan_ranks(const Options& options, const Program& program, const JobEnvironment& environment,
-                                 const std::vector<std::string>& inherited, const NodeRanks& ranks,
+                                 const std::vector<std::string>& inherited, const NodePlace& node,
                                  const Resources& resources, const LogLayout& layout);
 
-// The ranks of this node when every node has as many as this one.
-NodeRanks even_ranks(const Options& options);
+// The place of this node when every node has as many ranks as this one.
+NodePlace place_among_equals(const Options& options);
 
 // ddprun's own environment.
 std::vector<std::string> current_environment();

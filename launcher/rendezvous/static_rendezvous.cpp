@@ -1,146 +1,106 @@
 #include "launcher/rendezvous/static_rendezvous.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/store/tcp_socket.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
-
-std::string role_info_key(int node) {
-  return "torchelastic/role_info/" + std::to_string(node);
-}
-std::string ranks_key(int node) {
-  return "torchelastic/assigned_ranks/" + std::to_string(node);
-}
-constexpr const char* kMembers = "torchelastic/agent/terminal_state/num_members";
-constexpr const char* kLastMember = "torchelastic/agent/terminal_state/last_member";
-// torchrun nodes do not look at these.
-constexpr const char* kFailure = "ddprun/first_failure";
-constexpr const char* kLaunchers = "ddprun/launchers";  // ddprun nodes besides node 0
-constexpr const char* kHeard = "ddprun/heard";          // those of them that know of the failure
+// How long a node that ended well waits for the others; torchrun's.
+constexpr auto kExitBarrierTimeout = 300s;
+// After a failure: how long the answer of the store may take that says whether another node failed earlier, and how
+// long node 0 keeps the store for the others to hear of it.
+constexpr auto kFailureTimeout = 1s;
 
 }  // namespace
 
-StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, StaticRendezvousOptions options)
-    : loop_(loop),
-      messages_(messages),
-      options_(std::move(options)),
-      client_(loop, options_.host, options_.port, [this] { on_lost(); }) {
-  const auto now = EventLoop::Clock::now();
-  const std::string place =
-      (options_.node_rank == 0 ? "this node's" : options_.host) + " port " + std::to_string(options_.port);
-  timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
-    if (!ranks_ && !join_failure_) messages_.say("waiting for " + missing_nodes() + " at " + place);
-  }));
-  timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
-    if (!ranks_) fail_to_join(missing_nodes() + " did not arrive at " + place + " in time");
-  }));
-
-  if (options_.node_rank != 0) client_.add(key(kLaunchers), 1, [](std::int64_t) {});
-  client_.add("init/", 1, [](std::int64_t) {});  // torchrun's node 0 counts these
-  client_.set(key(role_info_key(options_.node_rank)),
-              to_json(RoleInfo{options_.role, options_.node_rank, options_.local_world_size}));
-  if (options_.node_rank == 0) {
-    collect(0);
-    return;
+std::string StaticRendezvous::objection(const Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.node_rank >= options.nnodes) {
+    return "--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes;
   }
-  client_.wait(key(ranks_key(options_.node_rank)), [this] {
-    client_.get(key(ranks_key(options_.node_rank)), [this](const std::string& text) {
-      ranks_ = parse_node_ranks(text);
-      if (!ranks_) fail_to_join("node 0 sent no ranks but '" + text.substr(0, 80) + "'");
-    });
-  });
+  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
+  if (options.max_restarts > 0) return "--max_restarts works on one node only";
+  if (options.store == Options::Store::kRank0) {
+    return "--store rank0 works on one node only: the nodes meet at node 0's store";
+  }
+  if (options.node_rank > 0 && options.master_addr.empty()) return nodes + ": --master_addr must name node 0's host";
+  return "";
 }
+
+StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
+    : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
 
 StaticRendezvous::~StaticRendezvous() {
-  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  if (leave_timer_) loop_.cancel(*leave_timer_);
 }
 
-// Node 0: waits for one node after the other, then tells each its ranks.
-void StaticRendezvous::collect(int node) {
-  if (node == options_.nnodes) {
-    const std::vector<NodeRanks> all = assign_ranks(arrived_);
-    for (int i = 0; i < options_.nnodes; ++i) client_.set(key(ranks_key(i)), to_json(all[static_cast<std::size_t>(i)]));
-    ranks_ = all.front();
-    return;
+void StaticRendezvous::begin_round(int /*restart_count*/) {
+  info_.reset();
+  round_.reset();
+  store_.reset();
+  master_port_ = settings_.master_port;
+  if (settings_.node_rank == 0) {
+    store::ServerOptions server = settings_.store;
+    server.port = static_cast<std::uint16_t>(master_port_);
+    server.loopback_only = false;
+    store_.emplace(loop_, messages_, std::move(server));
+    master_port_ = store_->port();
+  } else if (master_port_ == 0) {
+    master_port_ = store::free_port();
   }
-  client_.wait(key(role_info_key(node)), [this, node] {
-    client_.get(key(role_info_key(node)), [this, node](const std::string& text) {
-      const auto info = parse_role_info(text);
-      if (!info || info->node != node) {
-        fail_to_join("node " + std::to_string(node) + " introduced itself as '" + text.substr(0, 80) + "'");
-        return;
-      }
-      arrived_.push_back(*info);
-      collect(node + 1);
-    });
-  });
+  round_.emplace(loop_, messages_,
+                 StaticRoundOptions{.nnodes = settings_.nnodes,
+                                    .node_rank = settings_.node_rank,
+                                    .local_world_size = settings_.local_world_size,
+                                    .role = settings_.role,
+                                    .run_id = settings_.run_id,
+                                    .host = store_ ? "127.0.0.1" : settings_.master_addr,
+                                    .port = static_cast<std::uint16_t>(master_port_),
+                                    .join_timeout = settings_.join_timeout,
+                                    .look_up = [this](const std::string& key) { return store_->look_up(key); },
+                                    .on_joined = [this](const NodeRanks& ranks) { on_joined(ranks); },
+                                    .on_failure = [this](const FailureNotice& notice,
+                                                         bool is_own) { on_first_failure(notice, is_own); }});
 }
 
-void StaticRendezvous::fail_to_join(std::string reason) {
-  if (!join_failure_) join_failure_ = std::move(reason);
+void StaticRendezvous::on_joined(const NodeRanks& ranks) {
+  info_ = {.place = {.group_rank = settings_.node_rank, .group_world_size = settings_.nnodes, .ranks = ranks},
+           .master_addr = settings_.master_addr,
+           .master_port = master_port_};
 }
 
-std::string StaticRendezvous::missing_nodes() const {
-  if (options_.node_rank != 0) {
-    if (client_.is_connected()) return "the other nodes (node 0 knows which)";
-    return "node 0" + (client_.problem().empty() ? "" : " (" + client_.problem() + ")");
-  }
-  std::string missing;
-  for (int node = 0; node < options_.nnodes; ++node) {
-    if (!options_.look_up(key(role_info_key(node))).empty()) continue;
-    missing.append(missing.empty() ? "node " : ", ").append(std::to_string(node));
-  }
-  return missing;
+void StaticRendezvous::announce(int exit_status, const std::string& text) {
+  if (info_) round_->announce({settings_.node_rank, exit_status, text});
 }
 
-void StaticRendezvous::on_lost() {
-  if (left_) return;
-  if (leaving_) {
-    left_ = true;  // node 0 went first; it does so only when all is over
-  } else if (!ranks_) {
-    fail_to_join("node 0 closed the connection");
-  } else if (on_failure_ && !first_failure_) {
-    first_failure_ = FailureNotice{0, 1, "the connection to node 0 broke"};
-    on_failure_(*first_failure_);
-  }
+void StaticRendezvous::on_first_failure(const FailureNotice& notice, bool is_own) {
+  if (leave_timer_) leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
+  if (!is_own) settings_.on_failure(notice);
 }
 
-void StaticRendezvous::watch(std::function<void(FailureNotice)> on_failure) {
-  on_failure_ = std::move(on_failure);
-  watcher_.emplace(loop_, options_.host, options_.port, [] {});
-  watcher_->wait(key(kFailure),
-                 [this] { watcher_->get(key(kFailure), [this](const std::string& text) { hear(text); }); });
+// After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
+// another node failed before, and all nodes must hear of it before the store goes.
+void StaticRendezvous::leave(bool ended_well) {
+  if (ended_well) round_->leave();
+  leave_by(EventLoop::Clock::now() + (ended_well ? kExitBarrierTimeout : kFailureTimeout));
 }
 
-void StaticRendezvous::announce(const FailureNotice& notice) {
-  // Only the first one stays; the answer tells whose it is.
-  client_.compare_set(key(kFailure), "", to_json(notice), [this](const std::string& text) { hear(text); });
+void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_deadline_ = deadline;
+  leave_timer_ = loop_.call_at(deadline, [this] { leave_timer_.reset(); });
 }
 
-void StaticRendezvous::hear(const std::string& notice) {
-  if (first_failure_) return;
-  first_failure_ = parse_failure_notice(notice).value_or(FailureNotice{0, 1, "another node failed"});
-  if (options_.node_rank != 0) client_.add(key(kHeard), 1, [](std::int64_t) {});
-  if (first_failure_->node != options_.node_rank && on_failure_) on_failure_(*first_failure_);
-}
-
-bool StaticRendezvous::have_all_heard() const {
-  return options_.look_up(key(kHeard)) == options_.look_up(key(kLaunchers));
-}
-
-void StaticRendezvous::leave() {
-  leaving_ = true;
-  client_.add(key(kMembers), 1, [this](std::int64_t members) {
-    if (members == options_.nnodes) client_.set(key(kLastMember), "done");
-  });
-  client_.wait(key(kLastMember), [this] { left_ = true; });
+bool StaticRendezvous::has_left() const {
+  if (!leave_timer_) return true;
+  if (!first_failure()) return round_->has_left();
+  return !store_ || round_->have_all_heard();
 }
 
 }  // namespace launcher

@@ -149,7 +149,8 @@ std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
 
 // Of connections that were not looked at before: looking takes time.
 void StoreServer::find_owners() {
-  const std::map<std::uint16_t, pid_t> owners = options_.owners ? options_.owners() : std::map<std::uint16_t, pid_t>();
+  const std::map<std::uint16_t, pid_t> owners =
+      options_.owners ? options_.owners(port_) : std::map<std::uint16_t, pid_t>();
   for (const auto& [id, connection] : connections_) {
     if (connection->owner) continue;
     const auto owner = owners.find(connection->peer_port);

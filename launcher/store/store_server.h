@@ -33,9 +33,9 @@ struct ServerOptions {
   // Called with the port of the other end when a connection was accepted. True: nothing is read from it, and so nothing
   // answered, before release().
   std::function<bool(std::uint16_t peer_port)> on_connection{};
-  // Which process of this job has the other end of each connection, by that end's port. Asked when descriptors run out
-  // and a connection has to go.
-  std::function<std::map<std::uint16_t, pid_t>()> owners{};
+  // Which process of this job has the other end of each connection to `port`, by that end's port. Asked when
+  // descriptors run out and a connection has to go.
+  std::function<std::map<std::uint16_t, pid_t>(std::uint16_t port)> owners{};
 };
 
 class StoreServer : private ReplySink {

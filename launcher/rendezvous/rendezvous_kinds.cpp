@@ -1,0 +1,43 @@
+#include "launcher/rendezvous/rendezvous_kinds.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "launcher/rendezvous/single_node.h"
+#include "launcher/rendezvous/static_rendezvous.h"
+
+namespace launcher {
+namespace {
+
+template <typename Kind>
+std::unique_ptr<Rendezvous> make(EventLoop& loop, Messages& messages, RendezvousSettings settings) {
+  return std::make_unique<Kind>(loop, messages, std::move(settings));
+}
+
+constexpr RendezvousKind kSingleNode = {"", &SingleNode::objection, &make<SingleNode>};
+
+// For several nodes. The first one is the default.
+constexpr std::array kKinds = {
+    RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
+};
+
+}  // namespace
+
+const RendezvousKind* find_rendezvous(const Options& options) {
+  if (options.nnodes == 1) return &kSingleNode;
+  if (options.rdzv_backend.empty()) return &kKinds.front();
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(),
+                                  [&](const RendezvousKind& kind) { return kind.name == options.rdzv_backend; });
+  return found == kKinds.end() ? nullptr : &*found;
+}
+
+std::string rendezvous_names() {
+  std::string names;
+  for (const RendezvousKind& kind : kKinds) {
+    names.append(names.empty() ? "'" : " or '").append(kind.name).append("'");
+  }
+  return names;
+}
+
+}  // namespace launcher

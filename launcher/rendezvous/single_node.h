@@ -1,0 +1,40 @@
+// The rendezvous of a job on one node: nobody to wait for, a store on loopback.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/plan/options.h"
+#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/store/store_server.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+
+namespace launcher {
+
+class SingleNode : public Rendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string objection(const Options& options);
+
+  SingleNode(EventLoop& loop, Messages& messages, RendezvousSettings settings);
+
+  void begin_round(int restart_count) override;
+  const std::optional<RendezvousInfo>& info() const override { return info_; }
+  std::optional<std::string> join_failure() const override { return std::nullopt; }
+  store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
+  void announce(int /*exit_status*/, const std::string& /*text*/) override {}
+  const std::optional<FailureNotice>& first_failure() const override { return first_failure_; }
+  void leave(bool /*ended_well*/) override {}
+  bool has_left() const override { return true; }
+
+ private:
+  EventLoop& loop_;
+  Messages& messages_;
+  RendezvousSettings settings_;
+  std::optional<store::StoreServer> store_;
+  std::optional<RendezvousInfo> info_;
+  std::optional<FailureNotice> first_failure_;  // there is nobody to tell of one
+};
+
+}  // namespace launcher

@@ -1,0 +1,195 @@
+#include "launcher/rendezvous/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/rendezvous/rendezvous_kinds.h"
+#include "launcher/store/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Silence : public Messages {
+  void say(std::string_view /*line*/) override {}
+  void say_block(std::string_view /*lines*/) override {}
+};
+
+Options options(int nnodes, int node_rank = 0, const std::string& backend = "") {
+  Options chosen;
+  chosen.nnodes = nnodes;
+  chosen.node_rank = node_rank;
+  chosen.rdzv_backend = backend;
+  chosen.master_addr = "127.0.0.1";
+  return chosen;
+}
+
+// The launchers of one job in one event loop. What each was told of failures elsewhere is in heard[node].
+class RendezvousTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const int port = store::free_port();
+    for (int node = 0; node < 3; ++node) {
+      RendezvousSettings settings{.nnodes = 3,
+                                  .node_rank = node,
+                                  .local_world_size = node + 1,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = port};
+      settings.on_failure = [this, node](const FailureNotice& notice) {
+        heard[static_cast<std::size_t>(node)].push_back(notice.text);
+      };
+      nodes.push_back(find_rendezvous(options(3))->make(loop, messages, settings));
+    }
+  }
+
+  template <typename Condition>
+  void run_until(const Condition& condition) {
+    bool is_late = false;
+    const auto timer = loop.call_at(EventLoop::Clock::now() + 20s, [&] { is_late = true; });
+    while (!condition() && !is_late) loop.run_once();
+    loop.cancel(timer);
+    ASSERT_FALSE(is_late);
+  }
+  void run_for(std::chrono::milliseconds time) {
+    bool is_over = false;
+    loop.call_at(EventLoop::Clock::now() + time, [&] { is_over = true; });
+    while (!is_over) loop.run_once();
+  }
+  void meet() {
+    for (const auto& node : nodes) node->begin_round(0);
+    run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+  }
+
+  EventLoop loop;
+  Silence messages;
+  std::vector<std::vector<std::string>> heard = std::vector<std::vector<std::string>>(3);
+  std::vector<std::unique_ptr<Rendezvous>> nodes;
+};
+
+TEST(RendezvousKinds, AreChosenByNodesAndName) {
+  EXPECT_EQ(find_rendezvous(options(2))->name, "static");
+  EXPECT_EQ(find_rendezvous(options(2, 0, "static")), find_rendezvous(options(2)));
+  EXPECT_EQ(find_rendezvous(options(2, 0, "no-such")), nullptr);
+  EXPECT_NE(find_rendezvous(options(1, 0, "no-such")), find_rendezvous(options(2)));
+  EXPECT_EQ(rendezvous_names(), "'static'");
+}
+
+TEST(RendezvousKinds, SayWhatDoesNotFit) {
+  EXPECT_EQ(find_rendezvous(options(2))->objection(options(2, 1)), "");
+  EXPECT_EQ(find_rendezvous(options(2))->objection(options(2, 2)), "--node_rank 2 is not below --nnodes 2");
+  EXPECT_EQ(find_rendezvous(options(1))->objection(options(1, 1)), "--node_rank 1 is not below --nnodes 1");
+}
+
+TEST(SingleNode, HasMetAtOnceAndEachRoundHasAFreshStore) {
+  EventLoop loop;
+  Silence messages;
+  const auto node = find_rendezvous(options(1))->make(loop, messages, {.local_world_size = 4, .master_addr = "here"});
+  node->begin_round(0);
+  ASSERT_TRUE(node->info());
+  EXPECT_EQ(node->info()->place.ranks.world_size, 4);
+  EXPECT_EQ(node->info()->master_addr, "here");
+  EXPECT_EQ(node->info()->master_port, node->store()->port());
+  node->announce(1, "a rank failed");
+  EXPECT_FALSE(node->first_failure());
+  node->leave(true);
+  EXPECT_TRUE(node->has_left());
+  node->begin_round(1);
+  ASSERT_NE(node->store(), nullptr);
+  EXPECT_EQ(node->info()->master_port, node->store()->port());
+  EXPECT_EQ(node->store()->connections(), 0U);
+}
+
+TEST(SingleNode, OpensNoStoreWhereRankZeroDoes) {
+  EventLoop loop;
+  Silence messages;
+  const auto node = find_rendezvous(options(1))->make(loop, messages, {.agent_store = false});
+  node->begin_round(0);
+  EXPECT_EQ(node->store(), nullptr);
+  EXPECT_GT(node->info()->master_port, 0);
+}
+
+TEST_F(RendezvousTest, NodesOfDifferentSizesGetConsecutiveRanks) {
+  meet();
+  const std::vector<int> first_ranks = {0, 1, 3};
+  for (std::size_t node = 0; node < 3; ++node) {
+    const NodePlace& place = nodes[node]->info()->place;
+    EXPECT_EQ(place.group_rank, static_cast<int>(node));
+    EXPECT_EQ(place.group_world_size, 3);
+    EXPECT_EQ(place.ranks.first_rank, first_ranks[node]);
+    EXPECT_EQ(place.ranks.world_size, 6);
+    EXPECT_EQ(nodes[node]->store() != nullptr, node == 0);
+  }
+}
+
+TEST_F(RendezvousTest, NobodyHasMetBeforeTheLastOne) {
+  nodes[0]->begin_round(0);
+  nodes[2]->begin_round(0);
+  run_for(300ms);
+  EXPECT_FALSE(nodes[0]->info());
+  EXPECT_FALSE(nodes[2]->info());
+  nodes[1]->begin_round(0);
+  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+}
+
+TEST_F(RendezvousTest, TheFirstFailureIsToldToAllOthersAndOnlyThat) {
+  meet();
+  nodes[1]->announce(44, "rank 1 failed");
+  run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
+  nodes[2]->announce(45, "rank 3 failed");
+  for (const auto& node : nodes) node->leave(false);
+  run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
+  for (const auto& node : nodes) {
+    EXPECT_EQ(node->first_failure()->node, 1);
+    EXPECT_EQ(node->first_failure()->exit_status, 44);
+  }
+  EXPECT_EQ(heard[0], std::vector<std::string>{"rank 1 failed"});
+  EXPECT_EQ(heard[1], std::vector<std::string>{});
+  EXPECT_EQ(heard[2], std::vector<std::string>{"rank 1 failed"});
+}
+
+TEST_F(RendezvousTest, NobodyLeavesInPeaceBeforeTheLastOne) {
+  meet();
+  nodes[0]->leave(true);
+  nodes[1]->leave(true);
+  run_for(300ms);
+  EXPECT_FALSE(nodes[0]->has_left());
+  EXPECT_FALSE(nodes[1]->has_left());
+  nodes[2]->leave(true);
+  run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
+}
+
+TEST_F(RendezvousTest, AFailureEndsTheWaitOfThoseThatEndedWell) {
+  meet();
+  nodes[0]->leave(true);
+  nodes[1]->leave(true);
+  nodes[2]->announce(7, "rank 3 failed");
+  nodes[2]->leave(false);
+  run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
+  EXPECT_EQ(nodes[0]->first_failure()->exit_status, 7);
+  EXPECT_EQ(nodes[1]->first_failure()->exit_status, 7);
+}
+
+TEST_F(RendezvousTest, ALostNodeZeroIsAFailure) {
+  meet();
+  nodes[0].reset();
+  run_until([&] { return nodes[1]->first_failure() && nodes[2]->first_failure(); });
+  EXPECT_EQ(heard[1].size(), 1U);
+  EXPECT_EQ(nodes[1]->first_failure()->node, 0);
+}
+
+TEST_F(RendezvousTest, ANewRoundMeetsAgain) {
+  meet();
+  nodes[1]->announce(44, "rank 1 failed");
+  run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
+  for (const auto& node : nodes) node->begin_round(1);
+  EXPECT_FALSE(nodes[1]->info());
+  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+  for (const auto& node : nodes) EXPECT_FALSE(node->first_failure());
+}
+
+}  // namespace
+}  // namespace launcher

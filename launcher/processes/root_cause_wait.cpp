@@ -1,4 +1,4 @@
-#include "launcher/processes/culprit_wait.h"
+#include "launcher/processes/root_cause_wait.h"
 
 namespace launcher {
 namespace {
@@ -12,13 +12,13 @@ constexpr auto kOthersFollow = 500ms;
 
 }  // namespace
 
-void CulpritWait::add_victim(Time now, bool is_vague) {
+void RootCauseWait::add_victim(Time now, bool is_vague) {
   if (!first_) first_ = now;
   last_ = now;
   is_vague_ = is_vague_ && is_vague;
 }
 
-bool CulpritWait::goes_on(Time now, bool is_somebody_ending) const {
+bool RootCauseWait::goes_on(Time now, bool is_somebody_ending) const {
   if (!first_ || now >= *first_ + kTearDown) return false;
   return !is_vague_ || is_somebody_ending || now < last_ + kOthersFollow;
 }

@@ -1,4 +1,4 @@
-#include "launcher/processes/culprit_wait.h"
+#include "launcher/processes/root_cause_wait.h"
 
 #include <gtest/gtest.h>
 
@@ -7,23 +7,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const CulpritWait::Time kStart{100s};
+const RootCauseWait::Time kStart{100s};
 
-TEST(CulpritWait, ThereIsNoneWithoutAVictim) {
-  const CulpritWait wait;
+TEST(RootCauseWait, ThereIsNoneWithoutAVictim) {
+  const RootCauseWait wait;
   EXPECT_FALSE(wait.has_begun());
   EXPECT_FALSE(wait.goes_on(kStart, true));
 }
 
-TEST(CulpritWait, ALostPeerIsWaitedForUntilItHasTornDown) {
-  CulpritWait wait;
+TEST(RootCauseWait, ALostPeerIsWaitedForUntilItHasTornDown) {
+  RootCauseWait wait;
   wait.add_victim(kStart, false);
   EXPECT_TRUE(wait.goes_on(kStart + 3900ms, false));
   EXPECT_FALSE(wait.goes_on(kStart + 4s, true));
 }
 
-TEST(CulpritWait, VagueWordsHoldTheOthersUpOnlyWhileOneOfThemIsEnding) {
-  CulpritWait wait;
+TEST(RootCauseWait, VagueWordsHoldTheOthersUpOnlyWhileOneOfThemIsEnding) {
+  RootCauseWait wait;
   wait.add_victim(kStart, true);
   EXPECT_TRUE(wait.goes_on(kStart + 400ms, false));
   EXPECT_FALSE(wait.goes_on(kStart + 500ms, false));
@@ -31,8 +31,8 @@ TEST(CulpritWait, VagueWordsHoldTheOthersUpOnlyWhileOneOfThemIsEnding) {
   EXPECT_FALSE(wait.goes_on(kStart + 4s, true));
 }
 
-TEST(CulpritWait, MoreVictimsAreMoreTimeButNotForEver) {
-  CulpritWait wait;
+TEST(RootCauseWait, MoreVictimsAreMoreTimeButNotForEver) {
+  RootCauseWait wait;
   for (auto time = kStart; time < kStart + 4s; time += 300ms) {
     wait.add_victim(time, true);
     EXPECT_TRUE(wait.goes_on(time + 50ms, false));
@@ -40,8 +40,8 @@ TEST(CulpritWait, MoreVictimsAreMoreTimeButNotForEver) {
   EXPECT_FALSE(wait.goes_on(kStart + 4s, false));
 }
 
-TEST(CulpritWait, OneThatIsSureDecides) {
-  CulpritWait wait;
+TEST(RootCauseWait, OneThatIsSureDecides) {
+  RootCauseWait wait;
   wait.add_victim(kStart, true);
   wait.add_victim(kStart + 100ms, false);
   EXPECT_TRUE(wait.goes_on(kStart + 3s, false));

@@ -7,7 +7,7 @@
 
 namespace launcher {
 
-class CulpritWait {
+class RootCauseWait {
  public:
   using Time = std::chrono::steady_clock::time_point;
 

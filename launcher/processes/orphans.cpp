@@ -1,4 +1,4 @@
-#include "launcher/processes/leftovers.h"
+#include "launcher/processes/orphans.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -33,19 +33,19 @@ bool ignores(pid_t pid, int signal_number) {
 
 }  // namespace
 
-void Leftovers::note_asked(pid_t group, int signal_number) {
+void Orphans::note_asked(pid_t group, int signal_number) {
   groups_[group] = {signal_number, ticks_since_boot()};
 }
 
 // 0: it has not been.
-int Leftovers::signal_asked_with(const ProcessIdentity& process) const {
+int Orphans::signal_asked_with(const ProcessIdentity& process) const {
   const auto own = processes_.find({process.pid, process.start_time});
   if (own != processes_.end()) return own->second;
   const auto group = groups_.find(process.group);
   return group != groups_.end() && process.start_time <= group->second.time ? group->second.signal_number : 0;
 }
 
-void Leftovers::ask() {
+void Orphans::ask() {
   for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
     const int asked_with = signal_asked_with(process);
     if (asked_with == SIGTERM || (asked_with != 0 && !ignores(process.pid, asked_with))) continue;
@@ -55,12 +55,12 @@ void Leftovers::ask() {
   }
 }
 
-void Leftovers::kill() const {
+void Orphans::kill() const {
   if (cgroup_ != nullptr) cgroup_->kill();
   for (const ProcessIdentity& process : processes_of_job(cgroup_)) signal_process(process, SIGKILL);
 }
 
-bool Leftovers::exist() const {
+bool Orphans::exist() const {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) return true;
   return cgroup_ != nullptr && !cgroup_->members().empty();

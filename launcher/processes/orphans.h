@@ -13,10 +13,10 @@
 
 namespace launcher {
 
-class Leftovers {
+class Orphans {
  public:
   // `cgroup` is null where there is none, and must outlive this.
-  explicit Leftovers(const JobCgroup* cgroup) : cgroup_(cgroup) {}
+  explicit Orphans(const JobCgroup* cgroup) : cgroup_(cgroup) {}
 
   // The processes that are in `group` now have just been sent `signal_number`, all at once.
   void note_asked(pid_t group, int signal_number);

@@ -1,0 +1,41 @@
+// The phases of one attempt on this node, and every way from one to another. Pure.
+#pragma once
+
+#include <cstdint>
+
+namespace launcher {
+
+enum class Phase : std::uint8_t {
+  kRunning,         // the ranks run, or are yet to be started, and nobody has asked them to stop
+  kStopping,        // they were asked to stop, and have the grace time for it
+  kKilling,         // they were killed
+  kEndingOrphans,   // they are gone; what they left behind was asked to stop
+  kKillingOrphans,  // the same, and it was killed
+  kDone,            // nothing is left, or what is left may stay, or cannot be ended
+  kDismissed,       // done, and whoever gave the last signal does not want to wait for the output either
+};
+
+enum class PhaseEvent : std::uint8_t {
+  kStop,       // a rank or another node failed, ddprun was told to stop, or the time is over
+  kKill,       // the grace time is over, ddprun was interrupted again, or its guardian is gone
+  kRanksGone,  // the last rank has ended, and others of the job are left
+  kAllGone,    // nobody is left whom ddprun would end
+  kGiveUp,     // what was killed does not vanish
+  kDismiss,    // one more signal
+};
+
+Phase next_phase(Phase phase, PhaseEvent event);
+
+// What is left is being killed, no longer asked.
+constexpr bool is_killing(Phase phase) {
+  return phase == Phase::kKilling || phase == Phase::kKillingOrphans;
+}
+// The ranks are gone, and what they left behind is being ended.
+constexpr bool is_ending_orphans(Phase phase) {
+  return phase == Phase::kEndingOrphans || phase == Phase::kKillingOrphans;
+}
+constexpr bool is_done(Phase phase) {
+  return phase == Phase::kDone || phase == Phase::kDismissed;
+}
+
+}  // namespace launcher

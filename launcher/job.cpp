@@ -1,24 +1,21 @@
 #include "launcher/job.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "launcher/machine/gpu_information.h"
 #include "launcher/machine/usable_cpus.h"
 #include "launcher/outcome/describe.h"
-#include "launcher/outcome/first_failure.h"
 #include "launcher/outcome/job_status.h"
 #include "launcher/output/rank_streams.h"
+#include "launcher/output/reader_patience.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/processes/debugger.h"
@@ -31,38 +28,20 @@
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
+#include "launcher/system/open_files.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// How long the reader of the output has at least for what is left when the job ends.
-constexpr auto kReaderTime = 1s;
-
 std::string random_id() {
   std::random_device source;
   std::array<char, 33> text{};
   std::snprintf(text.data(), text.size(), "%08x%08x%08x%08x", source(), source(), source(), source());
   return text.data();
-}
-
-// The open-file limit that workers get back, after raising our own: a descriptor or more per rank and connection.
-rlimit raise_open_files() {
-  rlimit original{};
-  ::getrlimit(RLIMIT_NOFILE, &original);
-  rlimit raised = original;
-  raised.rlim_cur = raised.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &raised);
-  return original;
-}
-
-std::string current_folder() {
-  std::error_code error;
-  return std::filesystem::current_path(error).string();
 }
 
 std::string format_seconds(std::chrono::milliseconds time) {
@@ -83,7 +62,6 @@ class Job {
   bool meet();
   void start_ranks();
   void watch_start();
-  void add_details(JobEnd& end) const;
   void leave(JobEnd& end);
   std::optional<JobEnd> run_attempt();
   bool should_restart(const JobEnd& end) const;
@@ -91,7 +69,6 @@ class Job {
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
   void on_timeout();
   void finish_output(const JobEnd* end);
-  bool gives_up_on_reader(const JobEnd* end, EventLoop::Clock::time_point begin) const;
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 
   const JobRequest& request_;
@@ -218,19 +195,6 @@ void Job::watch_start() {
       });
 }
 
-// What only the report of a failure needs.
-void Job::add_details(JobEnd& end) const {
-  const auto first = end.elsewhere ? std::nullopt : first_failure(end);
-  if (!first) return;
-  const RankEnd& rank = end.ranks[*first];
-  end.hints = failure_hints(rank, out_of_memory_kills_,
-                            options_.working_folder.empty() ? current_folder() : options_.working_folder);
-  if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
-    const std::string entry = shown_gpu(inherited_, environment_, rank.local_rank);
-    end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);
-  }
-}
-
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
 void Job::leave(JobEnd& end) {
   const bool ended_well = !end.elsewhere && exit_status(end) == 0;
@@ -245,28 +209,20 @@ void Job::leave(JobEnd& end) {
 
 // `end` is null when the ranks were never started.
 void Job::finish_output(const JobEnd* end) {
-  const auto begin = EventLoop::Clock::now();
+  ReaderPatience patience{.begin = EventLoop::Clock::now(),
+                          .grace = options_.grace,
+                          .ended_well = end != nullptr && exit_status(*end) == 0};
   streams_.finish_attempt([&] {
-    const bool gives_up = gives_up_on_reader(end, begin);
+    patience.timed_out_at = timed_out_at_;
+    patience.gave_up_before = gave_up_on_reader_;
+    if (end == nullptr || supervisor_->was_told_to_stop() || end->is_late()) {
+      patience.kill_time = supervisor_->kill_time();
+    }
+    const auto deadline = patience.deadline(streams_.last_progress());
+    const bool gives_up = supervisor_->is_impatient() || (deadline && EventLoop::Clock::now() >= *deadline);
     gave_up_on_reader_ = gave_up_on_reader_ || gives_up;
     return gives_up;
   });
-}
-
-// Who reads the output may be slow, as in any pipeline. But a job that is being stopped ends within the grace time,
-// read or not, and one that has failed does not wait longer than that for a reader that takes nothing.
-bool Job::gives_up_on_reader(const JobEnd* end, EventLoop::Clock::time_point begin) const {
-  if (supervisor_->is_impatient()) return true;
-  auto deadline = begin + kReaderTime;
-  if (timed_out_at_) {
-    deadline = std::max(deadline, *timed_out_at_ + options_.grace);
-  } else if (end == nullptr || supervisor_->was_told_to_stop() || end->is_late()) {
-    deadline = std::max(deadline, supervisor_->kill_time());
-  } else if (!gave_up_on_reader_) {
-    if (exit_status(*end) == 0) return false;
-    deadline = std::max({deadline, begin + options_.grace, streams_.last_progress() + options_.grace});
-  }
-  return EventLoop::Clock::now() >= deadline;
 }
 
 // One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
@@ -286,7 +242,8 @@ std::optional<JobEnd> Job::run_attempt() {
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);
-  add_details(end);
+  add_failure_details(end, out_of_memory_kills_, options_.working_folder,
+                      [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); });
   events_.attempt_failed(end, attempt_);
   messages().say_block(failure_report(end));
   return end;

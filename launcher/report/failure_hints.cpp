@@ -10,6 +10,9 @@
 #include <sstream>
 #include <system_error>
 
+#include "launcher/machine/gpu_information.h"
+#include "launcher/outcome/first_failure.h"
+
 namespace launcher {
 namespace {
 
@@ -123,6 +126,20 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
     hints.emplace_back("ddprun did not send this signal; often it is the kernel's, out of memory (see dmesg)");
   }
   return hints;
+}
+
+void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,
+                         const std::function<std::string(int local_rank)>& gpu_of) {
+  const auto first = end.elsewhere ? std::nullopt : first_failure(end);
+  if (!first) return;
+  const RankEnd& rank = end.ranks[*first];
+  std::error_code error;
+  const std::string folder = working_folder.empty() ? std::filesystem::current_path(error).string() : working_folder;
+  end.hints = failure_hints(rank, kills_before, folder);
+  if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
+    const std::string entry = gpu_of(rank.local_rank);
+    end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);
+  }
 }
 
 }  // namespace launcher

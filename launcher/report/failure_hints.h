@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,5 +28,10 @@ std::optional<long> out_of_memory_kills();
 // The hints on one failure, perhaps none. `kills_before`: out_of_memory_kills() when the job started.
 std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before,
                                        const std::string& folder);
+
+// Adds to `end` what only the report on its first failure needs: hints, and the rank's GPU. `working_folder`: where the
+// ranks started, empty when that is ddprun's own. `gpu_of`: a local rank's entry of CUDA_VISIBLE_DEVICES, or "".
+void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,
+                         const std::function<std::string(int local_rank)>& gpu_of);
 
 }  // namespace launcher

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -31,18 +30,12 @@
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
 #include "launcher/system/open_files.h"
+#include "launcher/system/random_id.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string random_id() {
-  std::random_device source;
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%08x%08x%08x%08x", source(), source(), source(), source());
-  return text.data();
-}
 
 std::string format_seconds(std::chrono::milliseconds time) {
   std::array<char, 32> text{};

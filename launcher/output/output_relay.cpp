@@ -3,19 +3,15 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <ctime>
 
-#include "launcher/output/pseudo_terminal.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/pipe.h"
+#include "launcher/terminal/pseudo_terminal.h"
 
 namespace launcher {
 namespace {
@@ -25,30 +21,12 @@ constexpr std::size_t kReadBytes = 256 << 10;
 constexpr int kOwnMessages = -2;
 constexpr int kRawSource = -3;
 
-bool are_same_file(int a, int b) {
-  struct stat first {};
-  struct stat second {};
-  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-         first.st_ino == second.st_ino;
-}
-
-std::string time_text() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t whole = std::chrono::system_clock::to_time_t(now);
-  std::tm parts{};
-  ::localtime_r(&whole, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return text.data();
-}
-
 }  // namespace
 
 OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group)
     : loop_(loop),
       prefix_(std::move(prefix)),
       only_one_(only_one),
-      own_group_(own_group),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
@@ -56,22 +34,14 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, 
     error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
-  output_display_ = make_display(STDOUT_FILENO, *output_);
-  if (error_output_) error_own_display_ = make_display(STDERR_FILENO, *error_output_);
-  error_display_ = error_output_ ? error_own_display_.get() : output_display_.get();
+  // Where the only rank's bytes pass as they come, there are no rows.
+  if (only_one_ && prefix_.is_empty()) return;
+  displays_.emplace(loop_, *output_, error_output_.get(), own_group,
+                    [this](const LiveDisplay* display, std::size_t columns) { return rows_of(display, columns); });
 }
 
 OutputRelay::~OutputRelay() {
   for (const auto& source : sources_) watch(*source, false);
-}
-
-// Null where the only rank's bytes pass as they come.
-std::unique_ptr<LiveDisplay> OutputRelay::make_display(int terminal, StreamWriter& writer) {
-  if ((only_one_ && prefix_.is_empty()) || !LiveDisplay::is_possible(terminal)) return nullptr;
-  const bool is_output = terminal == STDOUT_FILENO;
-  return std::make_unique<LiveDisplay>(loop_, terminal, own_group_, writer, [this, is_output](std::size_t columns) {
-    return rows_of(is_output ? output_display_.get() : error_own_display_.get(), columns);
-  });
 }
 
 std::vector<ShownRow> OutputRelay::rows_of(const LiveDisplay* display, std::size_t columns) const {
@@ -98,8 +68,7 @@ UniqueFd OutputRelay::add_stream(StreamRequest request) {
   source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
   source->number = source->is_raw ? kRawSource : next_number_++;
   if (request.is_shown) source->to = is_output ? output_.get() : error_;
-  if (LiveDisplay* display = is_output ? output_display_.get() : error_display_;
-      request.is_shown && display != nullptr) {
+  if (LiveDisplay* display = display_of(request.stream); request.is_shown && display != nullptr) {
     source->live = std::make_unique<LiveStream>(loop_, *display, widths_, source->number);
   }
   source->request = std::move(request);
@@ -255,16 +224,18 @@ void OutputRelay::update_window_sizes() {
     copy_window_size(source->request.stream == Stream::kOutput ? STDOUT_FILENO : STDERR_FILENO, source->fd.get(),
                      source->prefix_columns);
   }
-  for_each_display([](LiveDisplay& display) { display.rows_changed(); });
+  if (displays_) displays_->for_each([](LiveDisplay& display) { display.rows_changed(); });
 }
 
 void OutputRelay::suspend_display(bool suspended) {
-  for_each_display([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
+  if (!displays_) return;
+  displays_->for_each([suspended](LiveDisplay& display) { suspended ? display.suspend() : display.resume(); });
 }
 
-void OutputRelay::for_each_display(const std::function<void(LiveDisplay&)>& action) const {
-  if (output_display_) action(*output_display_);
-  if (error_own_display_) action(*error_own_display_);
+// Null: no terminal.
+LiveDisplay* OutputRelay::display_of(Stream stream) const {
+  if (!displays_) return nullptr;
+  return stream == Stream::kOutput ? displays_->output() : displays_->error();
 }
 
 void OutputRelay::say(std::string_view line) {
@@ -276,8 +247,8 @@ void OutputRelay::say_block(std::string_view lines) {
 }
 
 void OutputRelay::print(std::string_view lines) {
-  if (error_display_ != nullptr) {
-    error_display_->print(kOwnMessages, lines);
+  if (LiveDisplay* display = display_of(Stream::kError)) {
+    display->print(kOwnMessages, lines);
     return;
   }
   error_->lines_of(kOwnMessages).append(lines);
@@ -294,7 +265,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
       }
     }
   }
-  for_each_display([](LiveDisplay& display) { display.leave(); });
+  if (displays_) displays_->for_each([](LiveDisplay& display) { display.leave(); });
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
   drop_rest();
 }

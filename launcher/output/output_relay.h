@@ -9,21 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "launcher/output/character_width.h"
 #include "launcher/output/line_filter.h"
-#include "launcher/output/line_prefixer.h"
-#include "launcher/output/live_display.h"
-#include "launcher/output/live_stream.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
-#include "launcher/output/stream_writer.h"
 #include "launcher/plan/stream_selection.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/parked_descriptors.h"
+#include "launcher/system/stream_writer.h"
 #include "launcher/system/unique_fd.h"
+#include "launcher/terminal/character_width.h"
+#include "launcher/terminal/line_prefixer.h"
+#include "launcher/terminal/live_display.h"
+#include "launcher/terminal/live_stream.h"
+#include "launcher/terminal/standard_displays.h"
 
 namespace launcher {
 
@@ -89,9 +90,8 @@ class OutputRelay : public Messages {
   void pass_on(Source& source, std::string_view bytes);
   void set_prefix(Source& source);
   UniqueFd open_ends(Source& source, int shown_on);
-  std::unique_ptr<LiveDisplay> make_display(int terminal, StreamWriter& writer);
   std::vector<ShownRow> rows_of(const LiveDisplay* display, std::size_t columns) const;
-  void for_each_display(const std::function<void(LiveDisplay&)>& action) const;
+  LiveDisplay* display_of(Stream stream) const;
   void print(std::string_view lines);
   void watch(Source& source, bool on);
   void end(Source& source);
@@ -103,17 +103,13 @@ class OutputRelay : public Messages {
   EventLoop& loop_;
   PrefixTemplate prefix_;
   bool only_one_;
-  pid_t own_group_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
   std::unique_ptr<StreamWriter>
       error_output_;  // null when both go to the same place: then one writer keeps lines whole
   StreamWriter* error_;
   CharacterWidth widths_;
-  // Null: no terminal. Of standard error also when both are one terminal.
-  std::unique_ptr<LiveDisplay> output_display_;
-  std::unique_ptr<LiveDisplay> error_own_display_;
-  LiveDisplay* error_display_ = nullptr;
+  std::optional<StandardDisplays> displays_;
   std::vector<std::unique_ptr<Source>> sources_;
   ParkedDescriptors parked_;
   int next_number_ = 0;

@@ -1,7 +1,10 @@
 #include "launcher/output/prefix_template.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <chrono>
+#include <ctime>
 
 #include "launcher/system/launch_error.h"
 
@@ -99,6 +102,16 @@ std::string PrefixTemplate::expand(const RankPlace& place, std::string_view host
     }
   }
   return expanded;
+}
+
+std::string time_text() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t whole = std::chrono::system_clock::to_time_t(now);
+  std::tm parts{};
+  ::localtime_r(&whole, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return text.data();
 }
 
 }  // namespace launcher

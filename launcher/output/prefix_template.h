@@ -38,4 +38,7 @@ class PrefixTemplate {
   std::vector<Piece> pieces_;
 };
 
+// Now, as {time} has it: "2025-01-31 23:59:59".
+std::string time_text();
+
 }  // namespace launcher

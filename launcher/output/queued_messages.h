@@ -6,9 +6,9 @@
 #include <functional>
 #include <string_view>
 
-#include "launcher/output/stream_writer.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
+#include "launcher/system/stream_writer.h"
 
 namespace launcher {
 

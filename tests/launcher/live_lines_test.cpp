@@ -1,11 +1,11 @@
-#include "launcher/output/live_lines.h"
+#include "launcher/terminal/live_lines.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "launcher/output/line_prefixer.h"
+#include "launcher/terminal/line_prefixer.h"
 
 namespace launcher {
 namespace {

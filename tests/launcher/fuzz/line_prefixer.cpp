@@ -1,6 +1,6 @@
 // The splitter of the ranks' output. An input: how it is cut, then the output; a byte from 0x80 on stands for a run of
 // letters, so that lines longer than the limit come up.
-#include "launcher/output/line_prefixer.h"
+#include "launcher/terminal/line_prefixer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

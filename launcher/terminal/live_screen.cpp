@@ -1,4 +1,4 @@
-#include "launcher/output/live_screen.h"
+#include "launcher/terminal/live_screen.h"
 
 #include <utility>
 

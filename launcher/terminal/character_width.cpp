@@ -1,4 +1,4 @@
-#include "launcher/output/character_width.h"
+#include "launcher/terminal/character_width.h"
 
 #include <wchar.h>
 

@@ -1,6 +1,6 @@
-#include "launcher/output/terminal_parser.h"
+#include "launcher/terminal/terminal_parser.h"
 
-#include "launcher/output/character_width.h"
+#include "launcher/terminal/character_width.h"
 
 namespace launcher {
 namespace {

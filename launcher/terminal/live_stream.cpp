@@ -1,4 +1,4 @@
-#include "launcher/output/live_stream.h"
+#include "launcher/terminal/live_stream.h"
 
 #include <chrono>
 

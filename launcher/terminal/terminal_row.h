@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/character_width.h"
+#include "launcher/terminal/character_width.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/output/live_display.h"
+#include "launcher/terminal/live_display.h"
 
 #include <sys/ioctl.h>
 #include <termios.h>

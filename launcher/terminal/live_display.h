@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/live_screen.h"
-#include "launcher/output/stream_writer.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/system/stream_writer.h"
+#include "launcher/terminal/live_screen.h"
 
 namespace launcher {
 

@@ -1,8 +1,8 @@
-#include "launcher/output/terminal_row.h"
+#include "launcher/terminal/terminal_row.h"
 
 #include <algorithm>
 
-#include "launcher/output/terminal_parser.h"
+#include "launcher/terminal/terminal_parser.h"
 
 namespace launcher {
 namespace {

@@ -53,4 +53,7 @@ class StreamWriter {
   EventLoop::Clock::time_point last_progress_{};
 };
 
+// Both descriptors are of one file, pipe or terminal.
+bool are_same_file(int a, int b);
+
 }  // namespace launcher

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/character_width.h"
-#include "launcher/output/terminal_parser.h"
-#include "launcher/output/terminal_row.h"
+#include "launcher/terminal/character_width.h"
+#include "launcher/terminal/terminal_parser.h"
+#include "launcher/terminal/terminal_row.h"
 
 namespace launcher {
 

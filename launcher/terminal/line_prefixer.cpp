@@ -1,4 +1,4 @@
-#include "launcher/output/line_prefixer.h"
+#include "launcher/terminal/line_prefixer.h"
 
 namespace launcher {
 

@@ -1,6 +1,7 @@
-#include "launcher/output/stream_writer.h"
+#include "launcher/system/stream_writer.h"
 
 #include <sys/epoll.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
@@ -77,6 +78,13 @@ void StreamWriter::watch(bool on) {
     flush();
     if (!is_full()) on_room_();
   });
+}
+
+bool are_same_file(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
 }
 
 }  // namespace launcher

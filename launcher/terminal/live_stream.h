@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/character_width.h"
-#include "launcher/output/live_display.h"
-#include "launcher/output/live_lines.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/terminal/character_width.h"
+#include "launcher/terminal/live_display.h"
+#include "launcher/terminal/live_lines.h"
 
 namespace launcher {
 

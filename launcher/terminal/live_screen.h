@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/live_lines.h"
+#include "launcher/terminal/live_lines.h"
 
 namespace launcher {
 

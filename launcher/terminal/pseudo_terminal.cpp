@@ -1,4 +1,4 @@
-#include "launcher/output/pseudo_terminal.h"
+#include "launcher/terminal/pseudo_terminal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-#include "launcher/output/live_lines.h"
+#include "launcher/terminal/live_lines.h"
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
-#include "launcher/output/line_prefixer.h"
+#include "launcher/terminal/line_prefixer.h"
 
 namespace launcher {
 namespace {

@@ -49,12 +49,28 @@ int guard_errors(const Body& body) noexcept {
   }
 }
 
-// Where one is closed (`>&-`), the next file that is opened would be taken for it.
-void open_missing_standard_descriptors() {
+// Where one is closed (`>&-`), the next file that is opened would be taken for it. False when standard output was.
+bool open_missing_standard_descriptors() {
+  const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) throw LaunchError("cannot open /dev/null");
   }
+  return has_output;
 }
+
+// What ddprun was asked to print instead of running a job. Whoever asks in a script must see when it is not all there.
+class Answer {
+ public:
+  explicit Answer(bool has_output) : has_output_(has_output) {}
+  void print(const std::string& text) const {
+    if (has_output_ && std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+    throw LaunchError(std::string("cannot write to standard output: ") +
+                      (has_output_ ? std::strerror(errno) : "it is closed"));
+  }
+
+ private:
+  bool has_output_;
+};
 
 // A job of which not all events could be written has not gone well.
 int with_events(int status, const EventLog& events) {
@@ -63,29 +79,29 @@ int with_events(int status, const EventLog& events) {
   return status == 0 ? to_int(ExitStatus::kLauncherError) : status;
 }
 
-int print_check() {
+int print_check(const Answer& answer) {
   const auto findings = check_machine();
-  std::fputs(to_text(findings).c_str(), stdout);
+  answer.print(to_text(findings));
   return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
 }
 
-int print_preview(const Options& options, const std::optional<Program>& program) {
+int print_preview(const Options& options, const std::optional<Program>& program, const Answer& answer) {
   if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
-  std::fputs(preview(options, program, current_environment(), installed_gpus()).c_str(), stdout);
+  answer.print(preview(options, program, current_environment(), installed_gpus()));
   return to_int(ExitStatus::kSuccess);
 }
 
-int run_job(Options options, ProcessTitle& title) {
-  if (options.mode == Options::Mode::kCheck) return print_check();
+int run_job(Options options, ProcessTitle& title, const Answer& answer) {
+  if (options.mode == Options::Mode::kCheck) return print_check(answer);
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
-  if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt);
+  if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt, answer);
   if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
-  if (options.mode == Options::Mode::kDryRun) return print_preview(options, program);
+  if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
@@ -118,13 +134,17 @@ int run_job(Options options, ProcessTitle& title) {
 
 int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept {
   return guard_errors([&] {
-    open_missing_standard_descriptors();
+    const Answer answer(open_missing_standard_descriptors());
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
-      std::fputs(exit->text.c_str(), exit->status == 0 ? stdout : stderr);
+      if (exit->status == 0) {
+        answer.print(exit->text);
+      } else {
+        std::fputs(exit->text.c_str(), stderr);
+      }
       return exit->status;
     }
-    return run_job(std::get<Options>(std::move(parsed)), title);
+    return run_job(std::get<Options>(std::move(parsed)), title, answer);
   });
 }
 

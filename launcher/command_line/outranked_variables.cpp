@@ -11,7 +11,7 @@ namespace {
 
 // Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
 // drop one of those would be to do something that nobody asked for.
-constexpr std::array<std::pair<const char*, const char*>, 11> kRivals = {{
+constexpr std::array<std::pair<const char*, const char*>, 13> kRivals = {{
     {"prefix", "no_prefix"},
     {"module", "run_path"},
     {"module", "no_python"},
@@ -19,6 +19,8 @@ constexpr std::array<std::pair<const char*, const char*>, 11> kRivals = {{
     {"output_filename", "redirects"},
     {"output_filename", "tee"},
     {"standalone", "nnodes"},
+    {"standalone", "node_rank"},
+    {"standalone", "master_port"},
     {"master_addr", "rdzv_endpoint"},
     {"master_port", "rdzv_endpoint"},
     {"join_timeout", "rdzv_conf"},

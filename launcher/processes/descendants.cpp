@@ -9,6 +9,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -91,6 +92,16 @@ std::vector<ProcessIdentity> descendants_of(pid_t root) {
     }
   }
   return found;
+}
+
+std::optional<std::string> variable_of(pid_t pid, std::string_view name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry.starts_with(name) && entry.size() > name.size() && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return std::nullopt;
 }
 
 bool signal_process(const ProcessIdentity& process, int signal_number) {

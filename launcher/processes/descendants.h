@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,9 @@ std::optional<ProcessIdentity> identify(pid_t pid);
 
 // Children, grandchildren and so on, parents before their children; without those that only wait to be reaped.
 std::vector<ProcessIdentity> descendants_of(pid_t root);
+
+// The value of an environment variable that the process was started with; nothing where it had none or nobody may know.
+std::optional<std::string> variable_of(pid_t pid, std::string_view name);
 
 // Sends the signal if `process` is still the same one. False when it is gone or may not be signalled.
 bool signal_process(const ProcessIdentity& process, int signal_number);

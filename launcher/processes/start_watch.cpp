@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <string>
 #include <utility>
 
 #include "launcher/processes/descendants.h"
@@ -16,6 +18,16 @@ constexpr auto kInterval = 50ms;
 // Looking takes time, at all processes more of it; it must stay a small part of the launcher's.
 constexpr int kRestPerLook = 4;
 constexpr int kRestPerFamilyLook = 20;  // while no connection waits for it
+
+// A daemon, whose own parent is gone, is our child. It has its rank's variables.
+std::optional<int> rank_of_daemon(const ProcessIdentity& process) {
+  if (process.parent != ::getpid()) return std::nullopt;
+  const auto text = variable_of(process.pid, "RANK");
+  int rank = 0;
+  if (!text) return std::nullopt;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), rank);
+  return error == std::errc() && end == text->data() + text->size() ? std::optional(rank) : std::nullopt;
+}
 
 }  // namespace
 
@@ -103,9 +115,11 @@ void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const Ports
   // Parents come before their children, so a process's rank is known before its children's.
   std::map<pid_t, int> rank_of = ranks;
   for (const ProcessIdentity& process : descendants_of(::getpid())) {
+    if (rank_of.contains(process.pid)) continue;
     const auto parent = rank_of.find(process.parent);
-    if (parent == rank_of.end() || rank_of.contains(process.pid)) continue;
-    const int rank = parent->second;
+    const std::optional<int> rank_or_none = parent != rank_of.end() ? parent->second : rank_of_daemon(process);
+    if (!rank_or_none) continue;
+    const int rank = *rank_or_none;
     rank_of.emplace(process.pid, rank);
     if (!seen_.contains(rank) || !unknown_ports_.empty()) look_at(process.pid, rank, sockets);
   }

@@ -193,6 +193,9 @@ std::string KeyValueStore::remove(Call& call) {
 std::string KeyValueStore::append(Call& call) {
   const std::string& bytes = call.request.values[0];
   const auto found = values_.find(call.key());
+  if (found != values_.end() && found->second.value->bytes.size() + bytes.size() > kMaxValueBytes) {
+    return "append to a value that would be longer than the limit of " + std::to_string(kMaxValueBytes) + " bytes";
+  }
   if (found == values_.end()) {
     put(call.key(), bytes);
   } else if (ChargedValue& value = *found->second.value; found->second.value.use_count() == 1) {

@@ -186,6 +186,12 @@ TEST(CommandLine, OutranksVariablesThatSayTheContrary) {
   {
     const Variable variable("PET_NNODES", "2");
     EXPECT_EQ(parse({"--standalone", "train"}).nnodes, 1);
+    const Variable rank("PET_NODE_RANK", "1");
+    const Variable port("PET_MASTER_PORT", "29500");
+    const Options options = parse({"--standalone", "train"});
+    EXPECT_EQ(options.nnodes, 1);
+    EXPECT_EQ(options.node_rank, 0);
+    EXPECT_FALSE(options.master_port);
   }
   {
     const Variable variable("PET_RDZV_CONF", "timeout=7");

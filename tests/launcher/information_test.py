@@ -92,6 +92,26 @@ class Preview(LauncherTest):
         self.assertNotIn("command:", out)
 
 
+class LostAnswers(LauncherTest):
+    QUESTIONS = (["--help"], ["--version"], ["--check"], ["--show_env"], ["--dry_run", "true"])
+
+    def test_an_answer_that_cannot_be_written_is_an_error(self):
+        for question in self.QUESTIONS:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                status, _, err = self.run_job(*question, stdout=full, patience=60)
+            self.assertEqual(status, 125, question)
+            self.assertIn("ddprun: cannot write to standard output: No space left on device\n", err)
+
+    def test_a_closed_output_is_an_error_for_who_asks_but_not_for_a_job(self):
+        ddprun = shlex.quote(os.environ["DDPRUN"])
+        run = lambda words: self.start("-c", f"exec {ddprun} {words} >&-", program="/bin/sh").finish(60)
+        for question in self.QUESTIONS:
+            status, _, err = run(" ".join(question))
+            self.assertEqual(status, 125, question)
+            self.assertIn("ddprun: cannot write to standard output: it is closed\n", err)
+        self.assertEqual(run("-n 2 true")[0], 0)
+
+
 class Check(LauncherTest):
     def check(self, **environment):
         status, out, err = self.run_job("--check", environment=environment, patience=60)

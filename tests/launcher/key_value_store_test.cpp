@@ -101,6 +101,13 @@ TEST_F(KeyValueStoreTest, AnAppendDoesNotChangeAReplyOnItsWay) {
   EXPECT_EQ(get("k"), "before+after");
 }
 
+TEST_F(KeyValueStoreTest, AppendKeepsToTheLimitOfAValue) {
+  ask(Opcode::kAppend, {"k"}, {std::string(kMaxValueBytes - 2, 'x')});
+  ask(Opcode::kAppend, {"k"}, {"ab"});
+  EXPECT_NE(store_.handle(1, {Opcode::kAppend, {"k"}, {"c"}, 0}, replies_), "");
+  EXPECT_EQ(store_.find("k")->size(), kMaxValueBytes);
+}
+
 TEST_F(KeyValueStoreTest, ListKeysNamesEveryKey) {
   ask(Opcode::kMultiSet, {"x", "y"}, {"1", "2"});
   const std::string list = ask(Opcode::kListKeys);

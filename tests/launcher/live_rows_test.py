@@ -223,6 +223,7 @@ class LiveRows(LauncherTest):
         self.shows(self.bar(0, 80), self.bar(1, 80))
         self.write("step.1.1", "[os._exit(7)]")
         self.assertEqual(self.job.process.wait(20), 7)
+        wait_until(lambda: len(self.terminal.text()) > 2, "the report on the terminal")
         text = self.terminal.text()
         self.assertEqual(sorted(text[:2]), [self.bar(0, 80), self.bar(1, 80)])
         self.assertEqual(text[2], "ddprun: rank 1 failed first: it exited with status 7")

@@ -47,6 +47,21 @@ class StartTimeout(LauncherTest):
         wait_until(lambda: time.monotonic() - begin > 4.5, "the timeout's end")
         self.assertIsNone(job.process.poll())
 
+    def test_a_daemon_comes_for_its_rank(self):
+        daemon = """
+import os, sys
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+""" + CONNECT
+        self.write("daemon.py", daemon)
+        begin = time.monotonic()
+        job = self.start("-n", "2", "--start-timeout", "4", *shell("python3 daemon.py; exec sleep 1000"))
+        self.wait_for_files("connected.0", "connected.1")
+        wait_until(lambda: time.monotonic() - begin > 4.5, "the timeout's end")
+        self.assertIsNone(job.process.poll())
+
     # Clients that are gone before anybody looks at the kernel's tables from time to time.
     SHORT = """
 import os, socket, struct, sys, time

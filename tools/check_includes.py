@@ -4,6 +4,7 @@ The arrows are read from docs/design.md ("a, b → c → d"), so that page is th
   - only comm/ includes c10d, gloo, CUDA and NCCL headers;
   - ddp/ddp.h, the umbrella header, may include any folder's public headers.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left.
+  - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
@@ -63,9 +64,33 @@ def layer_violations(root: pathlib.Path, design: str):
                     yield f"{path.relative_to(root)}:{number}: includes {match[1]}, which is not below it in docs/design.md"
 
 
+def read_walks(design: str):
+    """(name, most files, whether it may climb, files) of each walk; its files may go on on deeper lines."""
+    text = re.sub(r",\n {8}", ", ", design)
+    for match in re.finditer(r"^    (\S.*) \(at most (\d+)(, no climb)?\): +(.+)$", text, re.MULTILINE):
+        yield match[1], int(match[2]), not match[3], [pathlib.PurePath(name) for name in match[4].split(", ")]
+
+
+def walk_violations(root: pathlib.Path, design: str):
+    layers = read_layers(design)
+    for name, most, may_climb, files in read_walks(design):
+        if len(files) > most:
+            yield f"docs/design.md: the walk of {name} has {len(files)} files"
+        lowest = None
+        for path in files:
+            if not (root / path).is_file():
+                yield f"docs/design.md: the walk of {name} names {path}, which is not there"
+            floors = layers.get(path.parts[0], {})
+            floor = floors.get(path.parts[1], len(floors))  # files beside the sub-folders are above them
+            if not may_climb and lowest is not None and floor > lowest:
+                yield f"docs/design.md: the walk of {name} climbs at {path}"
+            lowest = floor
+
+
 def violations(root: pathlib.Path):
     design = (root / "docs/design.md").read_text()
     yield from layer_violations(root, design)
+    yield from walk_violations(root, design)
     arrows = read_arrows(design)
     if not arrows:
         yield "docs/design.md: no arrows found"

@@ -66,6 +66,17 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("launcher/launch.h", "#include <ATen/Tensor.h>\n")
         self.assert_reports("check_includes.py", "ddp/core.cpp:1", "launcher/launch.h:1")
 
+    def test_a_walk_that_is_too_long_climbs_or_names_what_is_not_there(self):
+        for name in ("low/a.h", "high/b.h", "main.cpp"):
+            self.write("launcher/" + name, "")
+        floors = "\n    inside launcher: low < high\n\n    ddp → comm\n\n## Walks\n"
+        down = "    down (at most 3, no climb): launcher/main.cpp,\n        launcher/high/b.h, launcher/low/a.h\n"
+        self.write("docs/design.md", floors + down)
+        self.assertEqual(check("check_includes.py", self.root).returncode, 0)
+        self.write("docs/design.md", floors + down.replace("at most 3", "at most 2")
+                   + "    up (at most 9, no climb): launcher/low/a.h, launcher/high/b.h\n    gone (at most 9): launcher/c.h\n")
+        self.assert_reports("check_includes.py", "down has 3 files", "up climbs at launcher/high/b.h", "names launcher/c.h")
+
     def test_paths_of_one_machine_and_cuda_sources(self):
         self.write("scripts/run", "echo\ncat /" + "home/somebody/data\n")
         self.write("ddp/kernel.cu", "")

@@ -126,12 +126,11 @@ void Job::say_threads() {
 void Job::start_supervisor() {
   SupervisorOptions options{.workers = {.program = request_.program,
                                         .environment = inherited_entries(inherited_, environment_),
-                                        .start = {.mask = guarded_.signals.original_mask(),
+                                        .start = {.options = &options_,
+                                                  .mask = guarded_.signals.original_mask(),
                                                   .open_files = open_files_,
-                                                  .working_folder = options_.working_folder,
                                                   .cgroup = guarded_.cgroup}},
-                            .grace = options_.grace,
-                            .keep_daemons = options_.keep_daemons,
+                            .options = &options_,
                             .may_restart = attempt_ < options_.max_restarts};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };

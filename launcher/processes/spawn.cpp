@@ -119,7 +119,8 @@ void Spawner::run_child(const SpawnRequest& request, const KernelBinding& bindin
   while (::read(gate_.reader.get(), &byte, 1) < 0 && errno == EINTR) {
   }
 
-  const bool is_in_place = start_.working_folder.empty() || ::chdir(start_.working_folder.c_str()) == 0;
+  const std::string& folder = start_.options->working_folder;
+  const bool is_in_place = folder.empty() || ::chdir(folder.c_str()) == 0;
   if (is_in_place && binding.apply() && move_to(request.stdin_fd, STDIN_FILENO) &&
       move_to(request.stdout_fd, STDOUT_FILENO) && move_to(request.stderr_fd, STDERR_FILENO)) {
     ::setrlimit(RLIMIT_NOFILE, &start_.open_files);

@@ -6,11 +6,11 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "launcher/machine/cpu_binding.h"
+#include "launcher/plan/options.h"
 #include "launcher/processes/job_cgroup.h"
 #include "launcher/system/pipe.h"
 #include "launcher/system/unique_fd.h"
@@ -34,11 +34,11 @@ struct SpawnedProcess {
   UniqueFd pidfd;  // empty where the kernel or the container has no pidfd_open
 };
 
-// What ddprun changed for itself and workers get back.
+// What the user wants for the workers, and what ddprun changed for itself and they get back.
 struct WorkerStart {
+  const Options* options = nullptr;  // must outlive the spawner
   sigset_t mask{};
   rlimit open_files{};
-  std::string working_folder{};       // empty: ddprun's
   const JobCgroup* cgroup = nullptr;  // null: ddprun's
 };
 

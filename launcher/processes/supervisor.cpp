@@ -255,8 +255,8 @@ void Supervisor::stop_ranks(int signal_number) {
 }
 
 void Supervisor::begin_grace() {
-  kill_at_ = Clock::now() + options_.grace;
-  call_in(options_.grace, [this] { kill_everything(); });
+  kill_at_ = Clock::now() + options_.options->grace;
+  call_in(options_.options->grace, [this] { kill_everything(); });
   call_in(kSilentWait, [this] { say_what_we_wait_for(); });
 }
 
@@ -280,7 +280,7 @@ void Supervisor::kill_everything() {
 // The ranks are gone: ends what they left behind.
 void Supervisor::end_orphans() {
   if (is_done(phase_) || is_ending_orphans(phase_)) return;
-  if (!orphans_.exist() || (options_.keep_daemons && !is_killing(phase_))) {
+  if (!orphans_.exist() || (options_.options->keep_daemons && !is_killing(phase_))) {
     advance(PhaseEvent::kAllGone);
     return;
   }

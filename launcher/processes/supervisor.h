@@ -12,6 +12,7 @@
 
 #include "launcher/outcome/job_end.h"
 #include "launcher/output/rank_streams.h"
+#include "launcher/plan/options.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/orphan_sweep.h"
@@ -29,9 +30,8 @@ namespace launcher {
 
 struct SupervisorOptions {
   WorkerGroupOptions workers{};
-  std::chrono::milliseconds grace{30'000};
-  bool keep_daemons = false;
-  bool may_restart = false;  // another attempt may follow, whose rank 0 needs the terminal's input too
+  const Options* options = nullptr;  // must outlive the supervisor
+  bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
   // All three must be set. Called when this node's ranks begin to be stopped: because the first one failed, or ddprun
   // was told to stop.
   std::function<void(std::string text, int exit_status)> on_stop{};

@@ -118,7 +118,9 @@ class LiveRows(LauncherTest):
 
     def finish(self):
         self.step(END)
-        return self.job.process.wait(20)
+        status = self.job.process.wait(20)
+        self.terminal.reader.join(20)  # ends when nobody has the terminal open and everything is read
+        return status
 
     def test_each_rank_has_a_row_of_the_width_that_is_left(self):
         for columns in (40, 80, 200):

@@ -57,7 +57,9 @@ std::string name_different(const std::vector<RankState>& ranks) {
     }
     if (callers.size() < 2) continue;
     const auto most = std::ranges::max_element(callers, {}, [](const auto& entry) { return entry.second.size(); });
-    const size_t all = ranks.size();
+    // Of those that have come there: one rank that goes wrong is alone among them too.
+    size_t all = 0;
+    for (const auto& [signature, who] : callers) all += who.size();
     const bool majority = 2 * most->second.size() > all;
     std::string text = "; the ranks disagree at number " + std::to_string(number) + ": ";
     bool first = true;

@@ -17,7 +17,8 @@ void CallLog::begin(uint64_t number, std::string signature) {
 void CallLog::end(uint64_t number) {
   const std::lock_guard lock(mutex_);
   // Mostly the last one.
-  const auto found = std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return call.number == number; });
+  const auto found =
+      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return call.number == number; });
   if (found != calls_.rend()) found->ended = true;
   last_ = Clock::now();
 }

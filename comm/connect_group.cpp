@@ -5,8 +5,8 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <csignal>
 #include <future>
-#include <thread>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>

@@ -130,10 +130,13 @@ std::string find_cause(const Failure& failure) {
 
 }  // namespace
 
+std::string store_host(const RankInfo& info) {
+  return info.agent_store ? "the launcher" : "rank 0";
+}
+
 std::string about_store(const RankInfo& info, const std::string& problem) {
-  const std::string host = info.agent_store ? "the launcher" : "rank 0";
-  return "; who is missing cannot be told: the job's store, which " + host + " hosts, does not answer (" + problem +
-         ")";
+  return "; who is missing cannot be told: the job's store, which " + store_host(info) + " hosts, does not answer (" +
+         problem + ")";
 }
 
 std::string failure_cause(GroupState& state, uint64_t number) {

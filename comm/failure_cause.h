@@ -31,6 +31,9 @@ struct ConnectingGroup {
 /// The same for connecting: "; never arrived: rank 1, 3" as well.
 std::string connect_failure_cause(const ConnectingGroup& group);
 
+/// Who hosts the job's store, for messages: "rank 0" or "the launcher".
+std::string store_host(const RankInfo& info);
+
 /// "; …" for a message: the store cannot be asked because of `problem`. Says who hosts it.
 std::string about_store(const RankInfo& info, const std::string& problem);
 

@@ -56,7 +56,7 @@ void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store,
 }
 
 void await_learners(const RankInfo& info, const JobLinks& job) noexcept {
-  constexpr auto kLongestFarewell = std::chrono::milliseconds(500);
+  constexpr auto kLongestFarewell = std::chrono::milliseconds(800);
   await_others(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, kLongestFarewell);
 }
 

@@ -36,7 +36,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
   const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
   const std::string what =
       hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
-                  : "cannot reach the job's store at " + address + " (is rank 0 or the launcher running there?)";
+                  : "cannot reach the job's store at " + address + ", which " + store_host(info) + " hosts";
   throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
 }
 

@@ -24,9 +24,10 @@ RankState state(Kind kind, std::vector<CallRecord> calls = {}) {
 }
 
 TEST(Blame, a_rank_that_does_not_answer_is_named) {
-  EXPECT_EQ(blame({state(Kind::kFailed, {ended(6), waiting(7)}), state(Kind::kSilent), state(Kind::kAnswered, {waiting(7)})},
-                  7),
-            "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
+  EXPECT_EQ(
+      blame({state(Kind::kFailed, {ended(6), waiting(7)}), state(Kind::kSilent), state(Kind::kAnswered, {waiting(7)})},
+            7),
+      "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
 }
 
 TEST(Blame, a_living_rank_one_collective_behind_or_ahead_is_not_named_beside_a_dead_one) {
@@ -45,8 +46,9 @@ TEST(Blame, a_rank_that_waits_elsewhere_or_has_failed_is_a_victim) {
 
 TEST(Blame, a_rank_that_gave_up_is_named_wherever_it_was) {
   for (const uint64_t last : {5, 6, 7}) {
-    EXPECT_THAT(blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kGaveUp, {ended(last)}), state(Kind::kFailed)}, 6),
-                HasSubstr("; did not take part in it: rank 1 (it gave up before"));
+    EXPECT_THAT(
+        blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kGaveUp, {ended(last)}), state(Kind::kFailed)}, 6),
+        HasSubstr("; did not take part in it: rank 1 (it gave up before"));
   }
 }
 
@@ -63,23 +65,35 @@ TEST(Blame, the_minority_that_called_something_else_in_the_same_place_is_named) 
       blame({state(Kind::kFailed, {ended(40), bucket}), state(Kind::kAnswered, {ended(40), bucket}),
              state(Kind::kAnswered, {ended(40), buffers})},
             41);
-  EXPECT_EQ(text,
-            "; the ranks disagree at number 41: rank 2 called broadcast (root 0) of Float [8], the others all_reduce of "
-            "a gradient bucket of 332 bytes");
+  EXPECT_EQ(
+      text,
+      "; the ranks disagree at number 41: rank 2 called broadcast (root 0) of Float [8], the others all_reduce of "
+      "a gradient bucket of 332 bytes");
+}
+
+TEST(Blame, ranks_that_have_not_come_there_yet_do_not_count_for_the_majority) {
+  const CallRecord bucket = waiting(12);
+  const CallRecord statistics = waiting(12, "all_reduce (sum) of Double [2, 8]");
+  EXPECT_EQ(
+      blame({state(Kind::kAnswered, {ended(11)}), state(Kind::kFailed, {ended(11), bucket}),
+             state(Kind::kAnswered, {ended(11), statistics}), state(Kind::kAnswered, {ended(11), bucket})},
+            12),
+      "; the ranks disagree at number 12: rank 2 called all_reduce (sum) of Double [2, 8], the others all_reduce of "
+      "a gradient bucket of 332 bytes");
 }
 
 TEST(Blame, without_a_majority_all_are_listed) {
-  EXPECT_EQ(blame({state(Kind::kFailed, {waiting(3)}), state(Kind::kAnswered, {waiting(3, "barrier")})}, 3),
-            "; the ranks disagree at number 3: rank 0 called all_reduce of a gradient bucket of 332 bytes, rank 1 called "
-            "barrier");
+  EXPECT_EQ(
+      blame({state(Kind::kFailed, {waiting(3)}), state(Kind::kAnswered, {waiting(3, "barrier")})}, 3),
+      "; the ranks disagree at number 3: rank 0 called all_reduce of a gradient bucket of 332 bytes, rank 1 called "
+      "barrier");
 }
 
 TEST(Blame, the_first_difference_counts) {
-  const std::string text =
-      blame({state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
-             state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
-             state(Kind::kAnswered, {ended(3, "a"), ended(4, "a"), waiting(5, "b")})},
-            5);
+  const std::string text = blame({state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
+                                  state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
+                                  state(Kind::kAnswered, {ended(3, "a"), ended(4, "a"), waiting(5, "b")})},
+                                 5);
   EXPECT_THAT(text, AllOf(HasSubstr("at number 4: rank 2 called a, the others b"), Not(HasSubstr("rank 0"))));
 }
 

@@ -260,7 +260,7 @@ TEST(ProcessGroup, GivesUpOnAStoreThatCannotBeReached) {
       run_all({rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs})), bad_name}, kBound);
   EXPECT_THAT(error_line(outcomes[0]),
               AllOf(HasSubstr("rank 1 of 2: cannot reach the job's store at 127.0.0.1:" + std::to_string(port)),
-                    HasSubstr("is rank 0 or the launcher running there?")));
+                    HasSubstr(", which rank 0 hosts: ")));
   EXPECT_THAT(error_line(outcomes[1]), HasSubstr("cannot reach the job's store at no-such-host.invalid:"));
   for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(10)) << all_of(outcome);
 }

@@ -36,4 +36,4 @@ def names_guilty(errors, rank, case):
         return True
     if case.size == 2 and is_undecided(errors):
         return True
-    return case.fault == "frozen_store" and "which the launcher hosts, does not answer" in errors
+    return case.fault == "frozen_store" and re.search("which the launcher hosts[,:].* does not answer", errors) is not None

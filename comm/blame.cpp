@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace ddp::detail {
@@ -44,33 +45,46 @@ Ranks those_that(const std::vector<RankState>& ranks, Kind kind) {
 }
 
 // The first place in which ranks have called different things.
-std::string name_different(const std::vector<RankState>& ranks) {
+struct Difference {
+  uint64_t number = 0;
+  std::map<std::string, Ranks> callers;  // by signature
+  std::optional<std::string> majoritys;  // signature of more than half of those that have come there
+};
+
+std::optional<Difference> first_difference(const std::vector<RankState>& ranks) {
   std::set<uint64_t> numbers;
   for (const RankState& state : ranks) {
     for (const CallRecord& call : state.report.calls) numbers.insert(call.number);
   }
   for (const uint64_t number : numbers) {
-    std::map<std::string, Ranks> callers;
+    Difference difference{.number = number, .callers = {}, .majoritys = {}};
+    size_t all = 0;  // one rank that goes wrong is alone among those that have come there, too
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const CallRecord* call = find(ranks[rank].report, number);
-      if (call != nullptr) callers[call->signature].push_back(static_cast<int>(rank));
+      if (call == nullptr) continue;
+      difference.callers[call->signature].push_back(static_cast<int>(rank));
+      ++all;
     }
-    if (callers.size() < 2) continue;
-    const auto most = std::ranges::max_element(callers, {}, [](const auto& entry) { return entry.second.size(); });
-    // Of those that have come there: one rank that goes wrong is alone among them too.
-    size_t all = 0;
-    for (const auto& [signature, who] : callers) all += who.size();
-    const bool majority = 2 * most->second.size() > all;
-    std::string text = "; the ranks disagree at number " + std::to_string(number) + ": ";
-    bool first = true;
-    for (const auto& [signature, who] : callers) {
-      if (majority && signature == most->first) continue;
-      text += (first ? "" : ", ") + list(who) + " called " + signature;
-      first = false;
+    if (difference.callers.size() < 2) continue;
+    for (const auto& [signature, who] : difference.callers) {
+      if (2 * who.size() > all) difference.majoritys = signature;
     }
-    return text + (majority ? ", the others " + most->first : "");
+    return difference;
   }
-  return "";
+  return std::nullopt;
+}
+
+std::string name_different(const std::vector<RankState>& ranks) {
+  const auto difference = first_difference(ranks);
+  if (!difference) return "";
+  std::string text = "; the ranks disagree at number " + std::to_string(difference->number) + ": ";
+  bool first = true;
+  for (const auto& [signature, who] : difference->callers) {
+    if (signature == difference->majoritys) continue;
+    text += (first ? "" : ", ") + list(who) + " called " + signature;
+    first = false;
+  }
+  return text + (difference->majoritys ? ", the others " + *difference->majoritys : "");
 }
 
 std::string seconds(std::chrono::milliseconds time) {
@@ -115,6 +129,14 @@ std::string name_gone(const std::vector<RankState>& ranks) {
 }
 
 }  // namespace
+
+bool is_undecided_yet(const std::vector<RankState>& ranks) {
+  const auto difference = first_difference(ranks);
+  if (!difference || difference->majoritys) return false;
+  return std::ranges::any_of(ranks, [&](const RankState& state) {
+    return state.kind == Kind::kAnswered && !has_come_to(state.report, difference->number);
+  });
+}
 
 std::string blame_for_connecting(const std::vector<RankState>& ranks) {
   if (std::string text = name_gone(ranks); !text.empty()) return text;

@@ -20,6 +20,9 @@ constexpr auto kLongestAnswer = 900ms;
 constexpr auto kLongestVerdict = 1000ms;
 constexpr auto kLongest = 1950ms;
 constexpr auto kPollInterval = 5ms;
+constexpr auto kPause = 30ms;
+
+using Clock = std::chrono::steady_clock;
 
 std::string read(c10d::Store& store, const std::string& key) {
   const std::vector<uint8_t> value = store.get(key);
@@ -58,7 +61,8 @@ struct Failure {
   std::function<std::string(const std::vector<RankState>&)> judge;
 };
 
-std::string investigate(const Failure& failure) {
+// What all ranks of the group say, or have said, by `deadline`.
+std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) {
   c10d::Store& store = failure.store;
   std::vector<RankState> ranks(failure.members.size());
   std::vector<int> asked;
@@ -72,23 +76,35 @@ std::string investigate(const Failure& failure) {
     if (ranks[rank].kind == RankState::Kind::kSilent) asked.push_back(failure.members[rank]);
   }
   ranks[static_cast<size_t>(failure.info.rank)] = {.kind = RankState::Kind::kFailed, .report = failure.own};
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  const auto reports = failure.job.roll_call->ask(*failure.job.store, failure.path, asked, limit);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].kind != RankState::Kind::kSilent) continue;
+    const auto report = reports.find(failure.members[rank]);
+    ranks[rank] = report != reports.end() ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
+                                          : said(store, static_cast<int>(rank));  // it may have left meanwhile
+  }
+  return ranks;
+}
+
+std::string investigate(const Failure& failure) {
+  const auto deadline = Clock::now() + kLongestAnswer;
+  std::vector<RankState> ranks = hear(failure, deadline);
+  while (is_undecided_yet(ranks) && Clock::now() + kPause < deadline) {
+    std::this_thread::sleep_for(kPause);
+    ranks = hear(failure, deadline);
+  }
   c10d::Store& job_store = *failure.job.store;
-  const auto reports = failure.job.roll_call->ask(job_store, failure.path, asked, kLongestAnswer);
   std::vector<int> told;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const int in_job = failure.members[rank];
-    if (ranks[rank].kind == RankState::Kind::kSilent) {
-      const auto report = reports.find(in_job);
-      ranks[rank] = report != reports.end() ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
-                                            : said(store, static_cast<int>(rank));  // it may have left meanwhile
-    }
     const bool is_other = static_cast<int>(rank) != failure.info.rank;
     const RankState::Kind kind = ranks[rank].kind;
     if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
     if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), bytes("1"));
   }
   std::string verdict = failure.judge(ranks);
-  store.set(keys::verdict(), bytes(verdict));
+  failure.store.set(keys::verdict(), bytes(verdict));
   // The store may be gone when those fail, or need the rest.
   failure.job.roll_call->tell(job_store, failure.path, told, verdict);
   return verdict;
@@ -96,9 +112,9 @@ std::string investigate(const Failure& failure) {
 
 // The verdict of the rank that failed first; empty if none comes.
 std::string await_verdict(c10d::Store& store) {
-  const auto deadline = std::chrono::steady_clock::now() + kLongestVerdict;
+  const auto deadline = Clock::now() + kLongestVerdict;
   while (!store.check({keys::verdict()})) {
-    if (std::chrono::steady_clock::now() > deadline) return "";
+    if (Clock::now() > deadline) return "";
     std::this_thread::sleep_for(kPollInterval);
   }
   return read(store, keys::verdict());

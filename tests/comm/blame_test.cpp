@@ -82,6 +82,17 @@ TEST(Blame, ranks_that_have_not_come_there_yet_do_not_count_for_the_majority) {
       "a gradient bucket of 332 bytes");
 }
 
+TEST(Blame, is_undecided_while_a_rank_that_lives_has_not_come_to_where_the_others_disagree) {
+  const RankState bucket = state(Kind::kFailed, {ended(11), waiting(12)});
+  const RankState statistics = state(Kind::kAnswered, {ended(11), waiting(12, "all_reduce (sum) of Double [2, 8]")});
+  const RankState on_its_way = state(Kind::kAnswered, {ended(11)});
+  EXPECT_TRUE(is_undecided_yet({bucket, statistics, on_its_way}));
+  EXPECT_FALSE(is_undecided_yet({bucket, statistics, bucket}));
+  EXPECT_FALSE(is_undecided_yet({bucket, statistics}));
+  EXPECT_FALSE(is_undecided_yet({bucket, statistics, state(Kind::kSilent, {})}));
+  EXPECT_FALSE(is_undecided_yet({bucket, bucket, on_its_way}));
+}
+
 TEST(Blame, without_a_majority_all_are_listed) {
   EXPECT_EQ(
       blame({state(Kind::kFailed, {waiting(3)}), state(Kind::kAnswered, {waiting(3, "barrier")})}, 3),

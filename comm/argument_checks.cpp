@@ -35,6 +35,12 @@ void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char
     refuse(group, operation,
            "expected a contiguous tensor, got strides in a " + describe(tensor) + ": pass .contiguous()");
   }
+  // Their memory holds other numbers than they do, and memory is what backends send and write.
+  if (tensor.is_conj() || tensor.is_neg()) {
+    refuse(group, operation,
+           std::string("got a view that ") + (tensor.is_conj() ? "conjugates" : "negates") + " what is in memory, a " +
+               describe(tensor) + ": pass " + (tensor.is_conj() ? ".resolve_conj()" : ".resolve_neg()"));
+  }
   check_served(tensor, group, operation);
 }
 

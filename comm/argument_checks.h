@@ -15,7 +15,8 @@ namespace ddp::detail {
 /// "Float tensor of shape [2, 3] on cpu".
 std::string describe(const at::Tensor& tensor);
 
-/// Refuses what no backend takes: undefined, sparse, with gaps, on a device that the group does not serve.
+/// Refuses what no backend takes: undefined, sparse, with gaps, lazily conjugated or negated, on a device that the
+/// group does not serve.
 void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
 void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation);
 

@@ -121,6 +121,12 @@ void prepare_process() {
   c10d::setDebugLevelFromEnvironment();
 }
 
+void check_timeout(const RankInfo& info, const char* operation, std::chrono::milliseconds timeout) {
+  if (timeout.count() > 0) return;
+  throw std::invalid_argument(who(info) + ": " + operation + ": expected a timeout above 0, got " +
+                              std::to_string(timeout.count()) + " ms");
+}
+
 const CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose) {
   std::string why;
   const CudaPlugin* plugin = cuda_plugin(&why);

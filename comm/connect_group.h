@@ -35,6 +35,9 @@ struct GroupPlan {
 /// The key prefixes and the order of calls are torch.distributed's, so that ranks that run Python meet the same keys.
 c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan);
 
+/// Throws std::invalid_argument for a timeout that is not above 0.
+void check_timeout(const RankInfo& info, const char* operation, std::chrono::milliseconds timeout);
+
 /// What a process needs before its first group: broken connections do not end it with SIGPIPE, and
 /// TORCH_DISTRIBUTED_DEBUG is read.
 void prepare_process();

@@ -57,8 +57,9 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
     detail::refuse(group, "new_group",
                    "backend 'nccl' needs a group that has a GPU per rank, not '" + group.backend() + "'");
   }
-  const int64_t number = parent.next_subgroup();
   const auto timeout = options.timeout.value_or(parent.timeout());
+  detail::check_timeout(group.info(), "new_group", timeout);
+  const int64_t number = parent.next_subgroup();
   const Store own = agree(group, number, ranks, backends, timeout);
   const auto position = std::find(ranks.begin(), ranks.end(), group.rank());
   if (position == ranks.end()) return std::nullopt;

@@ -73,6 +73,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   const BackendMap backends = choose_backends(options, info);
   const c10::Device device = choose_device(options, backends, info);
   const auto timeout = options.timeout.value_or(default_timeout(backends));
+  detail::check_timeout(info, "init_process_group", timeout);
   detail::bind_device(device);
   if (backends.uses("nccl")) require_cuda(info, "NCCL").check_nccl_version();
 

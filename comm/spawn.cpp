@@ -113,6 +113,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
   prepare_process();
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   const auto timeout = options.timeout.value_or(std::chrono::minutes(30));
+  check_timeout({.world_size = size}, "spawn", timeout);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(timeout);
 

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,6 +19,20 @@
 #include "training/training_options.h"
 
 namespace ddp {
+
+namespace detail {
+
+// CLI11's own ranges let nan pass.
+inline CLI::Validator finite_at_least_zero() {
+  return {[](std::string& text) {
+            double value = 0;
+            const bool is_good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
+            return is_good ? std::string() : "expected a finite number of at least 0, got " + text;
+          },
+          "FLOAT >= 0", "finite_at_least_zero"};
+}
+
+}  // namespace detail
 
 // Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
 
@@ -43,7 +59,7 @@ inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
 /// --batch-size, --workers.
 inline void add_options(CLI::App& app, LoaderOptions& options) {
   app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
@@ -86,10 +102,11 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
 /// offer: leave that out with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--epochs", options.epochs, "Train up to this many epochs, resumed ones included")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
       ->capture_default_str()
       ->group("Training");
   app.add_option("--lr", options.lr, "Learning rate (resumed: default is the checkpoint's)")
+      ->check(detail::finite_at_least_zero())
       ->capture_default_str()
       ->group("Training");
   app.add_option("--seed", options.seed, "For the initial weights and the order of samples")

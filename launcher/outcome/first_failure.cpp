@@ -14,16 +14,6 @@ double seconds(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// When the rank's trouble began: when it wrote its error file, if that is believable, else when it ended. A time in
-// whole seconds means any moment of that second, so it counts as its end.
-double trouble_time(const RankEnd& rank, const JobEnd& job) {
-  const double end = seconds(rank.time);
-  if (!rank.error || !rank.error->time) return end;
-  double written = *rank.error->time;
-  if (written == std::floor(written)) written += 1;
-  return written < seconds(job.start) || written > end ? end : written;
-}
-
 // True when the failure of `a` rather than that of `b` explains the other one.
 bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
   if (is_consequence(a) != is_consequence(b)) {
@@ -49,6 +39,14 @@ bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>
 }
 
 }  // namespace
+
+double trouble_time(const RankEnd& rank, const JobEnd& job) {
+  const double end = seconds(rank.time);
+  if (!rank.error || !rank.error->time) return end;
+  double written = *rank.error->time;
+  if (written == std::floor(written)) written += 1;
+  return written < seconds(job.start) || written > end ? end : written;
+}
 
 bool is_consequence(const RankEnd& rank) {
   return says_any_of(rank, kLostPeer) || says_any_of(rank, kNoPeer);

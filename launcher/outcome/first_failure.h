@@ -8,6 +8,10 @@
 
 namespace launcher {
 
+// When the rank's trouble began, in seconds since the epoch: when it wrote its error file, if that is believable, else
+// when it ended. A time in whole seconds means any moment of that second, so it counts as its end.
+double trouble_time(const RankEnd& rank, const JobEnd& job);
+
 // The rank's error message, or without one its last lines, says that another rank went away: it did not fail by itself.
 bool is_consequence(const RankEnd& rank);
 // A consequence whose words fit a failure of its own as well: "Connection refused" comes from a peer that is gone, and

@@ -101,9 +101,15 @@ std::string report_on_other_node(const JobEnd& job) {
   return text;
 }
 
+// One that had written down its trouble, and that ddprun ended before it ended by itself.
+std::string describe_culprit(const RankEnd& culprit) {
+  if (culprit.told_to_stop && culprit.signal != 0) return "reported an error, and was stopped by ddprun";
+  return describe_end(culprit);
+}
+
 std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
   std::string text =
-      "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_end(culprit) + "\n";
+      "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n";
   text += "  when:   " + clock_time(culprit.time) +
           format(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
           (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
@@ -119,8 +125,8 @@ std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
 }
 
 // One that failed by itself as well.
-std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit) {
-  const double later = seconds(rank.time) - seconds(culprit.time);
+std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
+  const double later = trouble_time(rank, job) - trouble_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
          describe_end(rank) + format(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
          (is_consequence(rank) ? ": its peer was gone\n" : "\n");
@@ -139,7 +145,7 @@ std::string report_on_others(std::size_t first, const JobEnd& job) {
     } else if (rank.told_to_stop) {
       stopped.push_back(rank.rank);
     } else if (failed++ < kMaxFailuresListed) {
-      text += report_on_other_failure(rank, job.ranks[first]);
+      text += report_on_other_failure(rank, job.ranks[first], job);
     }
   }
   if (failed > kMaxFailuresListed) {

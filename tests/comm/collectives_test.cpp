@@ -1,6 +1,7 @@
 #include "comm/collectives.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -231,6 +232,11 @@ TEST_P(Collectives, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable
     refuses([&] { all_reduce(at::ones({2, 3}).t(), group); }, "all_reduce", "Float tensor of shape [3, 2] on cpu");
     refuses([&] { all_gather(at::ones({4}).slice(0, 0, 4, 2), group); }, "all_gather", "pass .contiguous()");
     refuses([&] { all_reduce(good.to_sparse(), group); }, "all_reduce", "expected a dense tensor");
+    const at::Tensor conjugated = at::ones({2}, at::kComplexFloat).conj();
+    refuses([&] { all_reduce(conjugated, group); }, "all_reduce", "pass .resolve_conj()");
+    refuses([&] { broadcast(conjugated, 0, group); }, "broadcast", "pass .resolve_conj()");
+    refuses([&] { all_gather(conjugated, group); }, "all_gather", "pass .resolve_conj()");
+    refuses([&] { all_reduce(at::_neg_view(good), group); }, "all_reduce", "pass .resolve_neg()");
     for (const int root : {-1, group.size(), 1000}) {
       const std::string why =
           "root " + std::to_string(root) + " is not a rank: expected 0 to " + std::to_string(group.size() - 1);

@@ -101,6 +101,12 @@ TEST(SubGroup, RefusesListsThatMakeNoSense) {
                 HasSubstr("member 2 is not a rank"));
     EXPECT_THAT(error_of<std::invalid_argument>([&] { new_group(group, {0}, {.backend = "mpi"}); }),
                 HasSubstr("LibTorch's builds have no MPI backend"));
+    for (const int milliseconds : {0, -5000}) {
+      EXPECT_THAT(error_of<std::invalid_argument>([&] {
+                    new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(milliseconds)});
+                  }),
+                  HasSubstr("new_group: expected a timeout above 0, got " + std::to_string(milliseconds) + " ms"));
+    }
     EXPECT_EQ(sum_of_ranks(group, 1), 2) << "the group stays usable";
   });
 }

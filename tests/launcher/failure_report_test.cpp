@@ -81,6 +81,17 @@ TEST(FirstFailure, ACulpritThatOurOwnSignalEndedHasStatusOne) {
   EXPECT_EQ(exit_status(job({exited(0, 50, 1000), slow})), 1);
 }
 
+TEST(FirstFailure, OfRanksThatFailAlikeTheFirstOneIsNotSaidToBeLater) {
+  RankEnd first = killed(2, SIGTERM, 505, /*told=*/true);  // by ddprun, when the other one had ended
+  first.error = ErrorRecord{"the option is wrong", at(0.4961)};
+  RankEnd second = exited(0, 1, 500);
+  second.error = ErrorRecord{"the option is wrong", at(0.4981)};
+  const std::string report = failure_report(job({second, first}));
+  EXPECT_THAT(report, HasSubstr("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
+  EXPECT_THAT(report, HasSubstr("later:  rank 0 exited with status 1, 0.002 s after it\n"));
+  EXPECT_THAT(report, Not(HasSubstr("SIGTERM")));
+}
+
 TEST(FirstFailure, AWholeSecondIsNoEvidenceWithinThatSecond) {
   RankEnd victim = exited(1, 51, 800);
   victim.error = ErrorRecord{"written at some time in second 0", at(0)};

@@ -77,10 +77,19 @@ TEST_F(CommandLine, resume_takes_a_folder_or_means_the_newest) {
 }
 
 TEST_F(CommandLine, numbers_out_of_range_and_unknown_levels_are_refused) {
-  const std::vector<std::vector<std::string>> refused = {{"--epochs", "-1"},    {"--epochs", "x"},
-                                                         {"--batch-size", "0"}, {"--workers", "-1"},
-                                                         {"--amp", "fp8"},      {"--amp", "fp16", "--opt-level", "O4"},
-                                                         {"--opt-level", "O2"}, {"--local_rank", "-1"}};
+  const std::vector<std::vector<std::string>> refused = {{"--epochs", "99999999999999999999"},
+                                                         {"--lr", "nan"},
+                                                         {"--lr", "inf"},
+                                                         {"--lr", "-1"},
+                                                         {"--batch-size", "9223372036854775807"},
+                                                         {"--epochs", "-1"},
+                                                         {"--epochs", "x"},
+                                                         {"--batch-size", "0"},
+                                                         {"--workers", "-1"},
+                                                         {"--amp", "fp8"},
+                                                         {"--amp", "fp16", "--opt-level", "O4"},
+                                                         {"--opt-level", "O2"},
+                                                         {"--local_rank", "-1"}};
   for (const auto& arguments : refused) {
     EXPECT_THROW(parse(arguments), CLI::ParseError) << arguments.front() << ' ' << arguments.back();
   }

@@ -48,7 +48,7 @@ Ranks those_that(const std::vector<RankState>& ranks, Kind kind) {
 struct Difference {
   uint64_t number = 0;
   std::map<std::string, Ranks> callers;  // by signature
-  std::optional<std::string> majoritys;  // signature of more than half of those that have come there
+  std::optional<std::string> majority;   // signature of more than half of those that have come there
 };
 
 std::optional<Difference> first_difference(const std::vector<RankState>& ranks) {
@@ -57,7 +57,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
     for (const CallRecord& call : state.report.calls) numbers.insert(call.number);
   }
   for (const uint64_t number : numbers) {
-    Difference difference{.number = number, .callers = {}, .majoritys = {}};
+    Difference difference{.number = number, .callers = {}, .majority = {}};
     size_t all = 0;  // one rank that goes wrong is alone among those that have come there, too
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const CallRecord* call = find(ranks[rank].report, number);
@@ -67,7 +67,7 @@ std::optional<Difference> first_difference(const std::vector<RankState>& ranks) 
     }
     if (difference.callers.size() < 2) continue;
     for (const auto& [signature, who] : difference.callers) {
-      if (2 * who.size() > all) difference.majoritys = signature;
+      if (2 * who.size() > all) difference.majority = signature;
     }
     return difference;
   }
@@ -80,11 +80,11 @@ std::string name_different(const std::vector<RankState>& ranks) {
   std::string text = "; the ranks disagree at number " + std::to_string(difference->number) + ": ";
   bool first = true;
   for (const auto& [signature, who] : difference->callers) {
-    if (signature == difference->majoritys) continue;
+    if (signature == difference->majority) continue;
     text += (first ? "" : ", ") + list(who) + " called " + signature;
     first = false;
   }
-  return text + (difference->majoritys ? ", the others " + *difference->majoritys : "");
+  return text + (difference->majority ? ", the others " + *difference->majority : "");
 }
 
 std::string seconds(std::chrono::milliseconds time) {
@@ -132,7 +132,7 @@ std::string name_gone(const std::vector<RankState>& ranks) {
 
 bool is_undecided_yet(const std::vector<RankState>& ranks) {
   const auto difference = first_difference(ranks);
-  if (!difference || difference->majoritys) return false;
+  if (!difference || difference->majority) return false;
   return std::ranges::any_of(ranks, [&](const RankState& state) {
     return state.kind == Kind::kAnswered && !has_come_to(state.report, difference->number);
   });

@@ -10,12 +10,14 @@
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/steps_in.h"
 #include "tests/checkpoint/temporary_folder.h"
 
 namespace ddp::storage {
 namespace {
 
 using test::FaultyFileSystem;
+using test::steps_in;
 using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -24,15 +26,6 @@ void save(FileSystem& file_system, const std::filesystem::path& directory, int64
   StagedFolder staged(file_system, directory, step);
   staged.write("model.safetensors", [](ByteSink& sink) { sink.write("weights", 7); });
   staged.commit({.sequence = sequence, .world_size = 1});
-}
-
-std::vector<int64_t> steps_in(FileSystem& file_system, const std::filesystem::path& directory) {
-  std::vector<int64_t> steps;
-  for (const auto& entry : list_checkpoints(file_system, directory)) {
-    EXPECT_EQ(entry.damage, "");
-    steps.push_back(entry.step);
-  }
-  return steps;
 }
 
 TEST(SetAside, each_run_goes_into_a_folder_of_its_own) {

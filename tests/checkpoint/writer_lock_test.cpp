@@ -14,6 +14,7 @@
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/storage/verified_files.h"
 #include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/steps_in.h"
 #include "tests/checkpoint/temporary_folder.h"
 
 namespace ddp::storage {
@@ -21,6 +22,7 @@ namespace {
 
 using test::FaultyFileSystem;
 using test::message_of;
+using test::steps_in;
 using test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -74,15 +76,6 @@ void save(FileSystem& file_system, const std::filesystem::path& directory, int64
   const auto text = std::to_string(step);
   staged.write("model", [&](ByteSink& sink) { sink.write(text.data(), text.size()); });
   staged.commit({.sequence = sequence});
-}
-
-std::vector<int64_t> steps_in(FileSystem& file_system, const std::filesystem::path& directory) {
-  std::vector<int64_t> steps;
-  for (const auto& entry : list_checkpoints(file_system, directory)) {
-    EXPECT_EQ(entry.damage, "");
-    steps.push_back(entry.step);
-  }
-  return steps;
 }
 
 TEST(WriterLock, ASecondProcessIsRefusedAndToldWhoHoldsItUntilThatOneDies) {

@@ -1,0 +1,25 @@
+// The checkpoints of a directory, as its readers see them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/storage/file_system.h"
+#include "checkpoint/storage/inventory.h"
+
+namespace ddp::test {
+
+/// Their steps, in the order of list_checkpoints(); a damaged one fails the test.
+inline std::vector<int64_t> steps_in(storage::FileSystem& file_system, const std::filesystem::path& directory) {
+  std::vector<int64_t> steps;
+  for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
+    EXPECT_EQ(entry.damage, "");
+    steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+}  // namespace ddp::test

@@ -22,7 +22,13 @@ if(DDPRUN_BUILD_TESTS)
     GIT_TAG v1.15.2
     SYSTEM
     FIND_PACKAGE_ARGS NAMES GTest)
-  FetchContent_MakeAvailable(googletest)
+  FetchContent_Declare(
+    Catch2
+    GIT_REPOSITORY https://github.com/catchorg/Catch2.git
+    GIT_TAG v3.7.1
+    SYSTEM
+    FIND_PACKAGE_ARGS 3)
+  FetchContent_MakeAvailable(googletest Catch2)
 endif()
 FetchContent_MakeAvailable(CLI11 nlohmann_json)
 

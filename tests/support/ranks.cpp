@@ -8,6 +8,7 @@
 #include "comm/group_state.h"
 #include "comm/spawn_ranks.h"
 #include "tests/support/late_backend.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp::test {
 namespace {
@@ -40,8 +41,14 @@ void run_ranks(int size, const std::function<void(const GroupHandle& group)>& bo
                         {.wrapper = options.wire == Wire::kLate ? make_late_backend : detail::BackendWrapper(),
                          .aborts_others = false});
   } catch (const SpawnError& error) {
-    std::rethrow_if_nested(error);
+    report_rank_checks();
+    try {
+      std::rethrow_if_nested(error);
+    } catch (const RequirementFailed&) {
+      FAIL("a rank ended where a requirement did not hold");
+    }
   }
+  report_rank_checks();
 }
 
 GroupHandle unconnected_rank(int rank, int size) {

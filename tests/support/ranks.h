@@ -20,6 +20,7 @@ struct RankOptions {
 };
 
 /// Runs `body` on `size` ranks at once and waits for all of them. The first exception in time is rethrown.
+/// Assertions in `body` are those of tests/support/rank_checks.h.
 void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options = {});
 
 /// A rank that knows who it is but has no connections: collectives throw.

@@ -1,22 +1,20 @@
 // A rank is taken from a group, taken as given, or refused where it is missing and matters.
 #include "ranks/rank_option.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 
 #include "ranks/job.h"
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+
+using Catch::Matchers::StartsWith;
 
 struct Group {
   int rank() const { return 1; }
@@ -39,46 +37,48 @@ struct GroupOfOne {
   int size() const { return 1; }
 };
 
-TEST(RankOption, comes_from_the_group) {
+TEST_CASE("RankOption: comes from the group") {
   const Options options = with_rank("Thing", Options{.other = 5}, Group());
-  EXPECT_EQ(options.rank, 1);
-  EXPECT_EQ(options.other, 5);
+  CHECK(options.rank == 1);
+  CHECK(options.other == 5);
 }
 
 // One that refused a wrong rank only would throw on some ranks, and the others would wait for them.
-TEST(RankOption, is_refused_beside_the_group_on_every_rank) {
+TEST_CASE("RankOption: is refused beside the group on every rank") {
   for (const int rank : {0, 1}) {
-    const auto is_refused = ThrowsMessage<std::invalid_argument>(
-        HasSubstr("Thing: `.rank = " + std::to_string(rank) + "` beside the group, which says it on every rank"));
-    EXPECT_THAT([&] { with_rank("Thing", Options{.rank = rank}, Group()); }, is_refused);
-    EXPECT_THAT([&] { with_rank("Thing", Options{.rank = rank}, GroupOfOne()); }, is_refused);
+    const auto is_refused = MessageMatches(ContainsSubstring("Thing: `.rank = " + std::to_string(rank) +
+                                                             "` beside the group, which says it on every rank"));
+    CHECK_THROWS_MATCHES(with_rank("Thing", Options{.rank = rank}, Group()), std::invalid_argument, is_refused);
+    CHECK_THROWS_MATCHES(with_rank("Thing", Options{.rank = rank}, GroupOfOne()), std::invalid_argument, is_refused);
   }
 }
 
-TEST(RankOption, may_be_missing_in_one_process_alone) {
-  EXPECT_EQ(rank_of(std::nullopt), 0);
-  EXPECT_EQ(rank_of(7), 7);
+TEST_CASE("RankOption: may be missing in one process alone") {
+  CHECK(rank_of(std::nullopt) == 0);
+  CHECK(rank_of(7) == 7);
   const ThreadJob alone({.rank = 0, .size = 1});
-  EXPECT_EQ(rank_of(std::nullopt), 0);
+  CHECK(rank_of(std::nullopt) == 0);
 }
 
-TEST(RankOption, is_refused_when_missing_under_a_launcher) {
+TEST_CASE("RankOption: is refused when missing under a launcher") {
   ::setenv("RANK", "1", 1);
   ::setenv("WORLD_SIZE", "2", 1);
-  EXPECT_THAT([] { rank_of(std::nullopt); },
-              ThrowsMessage<std::invalid_argument>(AllOf(
-                  StartsWith("rank 1 of 2: Thing: it was not told which rank this is, so all 2 ranks would write x"),
-                  HasSubstr("Give it the group, Thing(path, group), or `.rank`."))));
-  EXPECT_EQ(rank_of(0), 0) << "who says it means it";
+  CHECK_THROWS_MATCHES(
+      rank_of(std::nullopt), std::invalid_argument,
+      MessageMatches(
+          StartsWith("rank 1 of 2: Thing: it was not told which rank this is, so all 2 ranks would write x") &&
+          ContainsSubstring("Give it the group, Thing(path, group), or `.rank`.")));
+  INFO("who says it means it");
+  CHECK(rank_of(0) == 0);
   ::unsetenv("RANK");
   ::unsetenv("WORLD_SIZE");
 }
 
-TEST(RankOption, is_refused_when_missing_in_a_rank_that_is_a_thread) {
+TEST_CASE("RankOption: is refused when missing in a rank that is a thread") {
   const ThreadJob job({.rank = 0, .size = 4});
-  EXPECT_THAT([] { rank_of(std::nullopt); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("rank 0 of 4: Thing: it was not told")));
-  EXPECT_EQ(rank_of(3), 3);
+  CHECK_THROWS_MATCHES(rank_of(std::nullopt), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("rank 0 of 4: Thing: it was not told")));
+  CHECK(rank_of(3) == 3);
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 // What PyTorch 2.11 gives (sampler_expected.json), and how its long orders are compared.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace ddp::testing {
+#include "tests/support/catch.h"
+
+namespace ddp::test {
 
 inline nlohmann::json expected_orders() {
   return nlohmann::json::parse(std::ifstream(DDPRUN_SAMPLER_EXPECTED));
@@ -26,10 +26,10 @@ inline int64_t digest(const std::vector<int64_t>& values) {
 inline void expect_digest(const std::vector<int64_t>& values, const nlohmann::json& want) {
   const std::vector<int64_t> head = want.at("head");
   const std::vector<int64_t> tail = want.at("tail");
-  ASSERT_GE(values.size(), std::max(head.size(), tail.size()));
-  EXPECT_TRUE(std::equal(head.begin(), head.end(), values.begin()));
-  EXPECT_TRUE(std::equal(tail.rbegin(), tail.rend(), values.rbegin()));
-  EXPECT_EQ(digest(values), want.at("hash").get<int64_t>());
+  REQUIRE(values.size() >= std::max(head.size(), tail.size()));
+  CHECK(std::equal(head.begin(), head.end(), values.begin()));
+  CHECK(std::equal(tail.rbegin(), tail.rend(), values.rbegin()));
+  CHECK(digest(values) == want.at("hash").get<int64_t>());
 }
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

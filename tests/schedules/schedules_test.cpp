@@ -2,28 +2,27 @@
 // Python's in schedules_test.py.
 #include "schedules/schedule.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
 #include "schedules/plateau.h"
 #include "schedules/scale_lr.h"
+#include "tests/support/catch.h"
 
 namespace ddp::schedules {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 
 template <typename Action>
 void refused(Action action, const char* text) {
-  EXPECT_THAT(action, ThrowsMessage<std::invalid_argument>(testing::AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text))));
+  CHECK_THROWS_MATCHES(action(), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("rank 0 of 1") && ContainsSubstring(text)));
 }
 
-TEST(Schedule, options_out_of_range_give_pythons_message_and_the_rank) {
+TEST_CASE("Schedule: options out of range give Python's message and the rank") {
   refused([] { linear({.start_factor = 0}); },
           "Starting multiplicative factor expected to be greater than 0 and less or equal to 1.");
   refused([] { linear({.end_factor = 1.5}); }, "Ending multiplicative factor expected to be between 0 and 1.");
@@ -52,7 +51,7 @@ TEST(Schedule, options_out_of_range_give_pythons_message_and_the_rank) {
   refused([] { Plateau({.factor = 1}); }, "Factor should be < 1.0.");
 }
 
-TEST(Schedule, groups_that_do_not_fit_are_refused) {
+TEST_CASE("Schedule: groups that do not fit are refused") {
   Groups two = {{.lr = 1}, {.lr = 2}};
   refused(
       [&] {
@@ -69,17 +68,17 @@ TEST(Schedule, groups_that_do_not_fit_are_refused) {
   refused([&] { Plateau({.min_lr = {1, 2}}).step(1, two); }, "min_lr must have the same length");
 }
 
-TEST(Schedule, a_one_cycle_ends_with_its_last_step) {
+TEST_CASE("Schedule: a one cycle ends with its last step") {
   Groups groups = {{.lr = 1}};
   auto schedule = one_cycle({.max_lr = {1}, .total_steps = 3, .cycle_momentum = false});
   schedule.start(groups);
   for (int i = 0; i < 3; ++i) schedule.step(groups);
   const double last = groups[0].lr;
   refused([&] { schedule.step(groups); }, "Tried to step 4 times. The specified number of total steps is 3");
-  EXPECT_EQ(groups[0].lr, last);
+  CHECK(groups[0].lr == last);
 }
 
-TEST(Schedule, a_copy_goes_on_by_itself) {
+TEST_CASE("Schedule: a copy goes on by itself") {
   Groups groups = {{.lr = 1}};
   auto schedule = exponential({.gamma = 0.5});
   schedule.start(groups);
@@ -88,8 +87,8 @@ TEST(Schedule, a_copy_goes_on_by_itself) {
   schedule.step(groups);
   schedule.step(groups);
   copy.step(copied);
-  EXPECT_EQ(groups[0].lr, 0.25);
-  EXPECT_EQ(copied[0].lr, 0.5);
+  CHECK(groups[0].lr == 0.25);
+  CHECK(copied[0].lr == 0.5);
 }
 
 // Three sequences deep: at the beginning the inner parts are as many steps back as there are sequences around them.
@@ -103,7 +102,7 @@ Schedule nested() {
       {19, 27});
 }
 
-TEST(Schedule, sequences_within_sequences_resume_at_every_step) {
+TEST_CASE("Schedule: sequences within sequences resume at every step") {
   constexpr int kSteps = 40;
   for (int saved_at = 0; saved_at < kSteps; ++saved_at) {
     Groups groups = {{.lr = 0.1, .momentum = 0.9}, {.lr = 0.02, .momentum = 0.9}};
@@ -121,16 +120,19 @@ TEST(Schedule, sequences_within_sequences_resume_at_every_step) {
       started.step(after);
       not_started.step(after_too);
       for (size_t k = 0; k < groups.size(); ++k) {
-        ASSERT_EQ(after[k].lr, groups[k].lr) << "saved at " << saved_at << ", step " << i;
-        ASSERT_EQ(after[k].momentum, groups[k].momentum) << "saved at " << saved_at << ", step " << i;
-        ASSERT_EQ(after_too[k].lr, groups[k].lr) << "saved at " << saved_at << ", step " << i;
+        UNSCOPED_INFO("saved at " << saved_at << ", step " << i);
+        REQUIRE(after[k].lr == groups[k].lr);
+        UNSCOPED_INFO("saved at " << saved_at << ", step " << i);
+        REQUIRE(after[k].momentum == groups[k].momentum);
+        INFO("saved at " << saved_at << ", step " << i);
+        REQUIRE(after_too[k].lr == groups[k].lr);
       }
     }
-    EXPECT_EQ(started.save(), schedule.save());
+    CHECK(started.save() == schedule.save());
   }
 }
 
-TEST(Schedule, states_of_another_number_of_groups_or_further_back_than_the_sequences_are_refused) {
+TEST_CASE("Schedule: states of another number of groups or further back than the sequences are refused") {
   Groups one = {{.lr = 1}}, two = {{.lr = 1}, {.lr = 2}};
   auto schedule = exponential({.gamma = 0.5});
   auto other = schedule;
@@ -141,13 +143,13 @@ TEST(Schedule, states_of_another_number_of_groups_or_further_back_than_the_seque
   sequence.start(one);
   auto state = sequence.save();
   const auto back = state.find(R"("last_epoch":-1)");
-  ASSERT_NE(back, std::string::npos);
+  REQUIRE(back != std::string::npos);
   sequence.load(state);
   state.replace(back, 15, R"("last_epoch":-2)");
   refused([&] { sequence.load(state); }, "counts steps below 0");
 }
 
-TEST(Schedule, damaged_states_are_refused_and_change_nothing) {
+TEST_CASE("Schedule: damaged states are refused and change nothing") {
   Groups groups = {{.lr = 1}};
   auto schedule = sequential({linear({.total_iters = 2}), cosine({.t_max = 9})}, {2});
   schedule.start(groups);
@@ -163,19 +165,21 @@ TEST(Schedule, damaged_states_are_refused_and_change_nothing) {
        R"({"type":"SequentialLR","last_epoch":1,"_schedulers":[1,2]})",
        R"({"type":"SequentialLR","last_epoch":1,"_schedulers":[{"type":"LinearLR","last_epoch":1,"_step_count":1,"base_lrs":[1]},{"type":"StepLR"}]})",
        R"({"type":"ChainedScheduler","_schedulers":[]})"}) {
-    EXPECT_THROW(later.load(bad), std::invalid_argument) << bad;
+    INFO(bad);
+    CHECK_THROWS_AS(later.load(bad), std::invalid_argument);
   }
-  EXPECT_NE(later.save(), state);
+  CHECK(later.save() != state);
   later.load(state);
-  EXPECT_EQ(later.save(), state);
+  CHECK(later.save() == state);
   Plateau plateau;
   for (const auto* bad :
        {"", "3", R"({"type":"ReduceLROnPlateau","last_epoch":-1,"cooldown_counter":0,"num_bad_epochs":0})"}) {
-    EXPECT_THROW(plateau.load(bad), std::invalid_argument) << bad;
+    INFO(bad);
+    CHECK_THROWS_AS(plateau.load(bad), std::invalid_argument);
   }
 }
 
-TEST(Plateau, a_best_that_is_not_finite_comes_back) {
+TEST_CASE("Plateau: a best that is not finite comes back") {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const double best : {kInfinity, -kInfinity}) {
     Groups groups = {{.lr = 1}}, same = groups;
@@ -183,23 +187,23 @@ TEST(Plateau, a_best_that_is_not_finite_comes_back) {
     Plateau plateau(options), resumed(options);
     plateau.step(best, groups);
     resumed.load(plateau.save());
-    EXPECT_EQ(resumed.save(), plateau.save());
+    CHECK(resumed.save() == plateau.save());
     // Nothing is better than that.
     plateau.step(0.5, groups);
     resumed.step(0.5, same);
-    EXPECT_EQ(groups[0].lr, 0.1);
-    EXPECT_EQ(same[0].lr, 0.1);
+    CHECK(groups[0].lr == 0.1);
+    CHECK(same[0].lr == 0.1);
   }
   Plateau new_one, resumed;
   resumed.load(new_one.save());
-  EXPECT_EQ(resumed.save(), new_one.save());
+  CHECK(resumed.save() == new_one.save());
 }
 
-TEST(ScaleLr, grows_with_the_ranks_with_their_root_or_by_a_factor) {
-  EXPECT_EQ(scale_lr(0.1, 8), 0.8);
-  EXPECT_EQ(scale_lr(0.1, 4, LrScaling::sqrt()), 0.2);
-  EXPECT_EQ(scale_lr(0.1, 8, LrScaling::factor(3)), 0.1 * 3);
-  EXPECT_EQ(scale_lr(0.1, 1), 0.1);
+TEST_CASE("ScaleLr: grows with the ranks with their root or by a factor") {
+  CHECK(scale_lr(0.1, 8) == 0.8);
+  CHECK(scale_lr(0.1, 4, LrScaling::sqrt()) == 0.2);
+  CHECK(scale_lr(0.1, 8, LrScaling::factor(3)) == 0.1 * 3);
+  CHECK(scale_lr(0.1, 1) == 0.1);
   refused([] { scale_lr(0.1, 0); }, "the world size must be at least 1, got 0");
   refused([] { scale_lr(std::nan(""), 2); }, "Invalid learning rate: nan");
   refused([] { scale_lr(-1, 2); }, "Invalid learning rate: -1.0");

@@ -1,20 +1,22 @@
 #include "samplers/shard.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+
 namespace ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Throws;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using Catch::Matchers::Message;
+using Catch::Matchers::MessageMatches;
+using Catch::Matchers::StartsWith;
+using test::ElementsAre;
 
 std::vector<int64_t> shuffled(int64_t n, uint32_t seed) {
   std::vector<int64_t> order(static_cast<size_t>(n));
@@ -23,45 +25,45 @@ std::vector<int64_t> shuffled(int64_t n, uint32_t seed) {
   return order;
 }
 
-TEST(Shard, takes_every_world_th_sample_of_the_order) {
+TEST_CASE("Shard: takes every world-th sample of the order") {
   const std::vector<int64_t> order = {5, 3, 1, 4, 2, 0};
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 0}), ElementsAre(5, 1, 2));
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 1}), ElementsAre(3, 4, 0));
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 0}), ElementsAre(5, 1, 2));
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 1}), ElementsAre(3, 4, 0));
 }
 
-TEST(Shard, repeats_from_the_start_of_the_order_where_the_ranks_do_not_divide) {
+TEST_CASE("Shard: repeats from the start of the order where the ranks do not divide") {
   const std::vector<int64_t> order = {5, 3, 1, 4};
-  EXPECT_THAT(shard(order, {.num_replicas = 3, .rank = 0}), ElementsAre(5, 4));
-  EXPECT_THAT(shard(order, {.num_replicas = 3, .rank = 1}), ElementsAre(3, 5));
-  EXPECT_THAT(shard(order, {.num_replicas = 3, .rank = 2}), ElementsAre(1, 3));
+  CHECK_THAT(shard(order, {.num_replicas = 3, .rank = 0}), ElementsAre(5, 4));
+  CHECK_THAT(shard(order, {.num_replicas = 3, .rank = 1}), ElementsAre(3, 5));
+  CHECK_THAT(shard(order, {.num_replicas = 3, .rank = 2}), ElementsAre(1, 3));
 }
 
-TEST(Shard, repeats_as_often_as_needed_when_there_are_more_ranks_than_samples) {
+TEST_CASE("Shard: repeats as often as needed when there are more ranks than samples") {
   const std::vector<int64_t> order = {1, 0};
   for (int rank = 0; rank < 7; ++rank)
-    EXPECT_THAT(shard(order, {.num_replicas = 7, .rank = rank}), ElementsAre(rank % 2 == 0 ? 1 : 0));
+    CHECK_THAT(shard(order, {.num_replicas = 7, .rank = rank}), ElementsAre(rank % 2 == 0 ? 1 : 0));
 }
 
-TEST(Shard, leaves_the_tail_out_with_drop_last) {
+TEST_CASE("Shard: leaves the tail out with drop last") {
   const std::vector<int64_t> order = {5, 3, 1, 4, 2};
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 0, .tail = Tail::kDrop}), ElementsAre(5, 1));
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 1, .tail = Tail::kDrop}), ElementsAre(3, 4));
-  EXPECT_THAT(shard(order, {.num_replicas = 6, .rank = 5, .tail = Tail::kDrop}), IsEmpty());
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 0, .tail = Tail::kDrop}), ElementsAre(5, 1));
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 1, .tail = Tail::kDrop}), ElementsAre(3, 4));
+  CHECK_THAT(shard(order, {.num_replicas = 6, .rank = 5, .tail = Tail::kDrop}), IsEmpty());
 }
 
-TEST(Shard, an_empty_dataset_gives_every_rank_nothing) {
+TEST_CASE("Shard: an empty dataset gives every rank nothing") {
   for (const Tail tail : {Tail::kRepeat, Tail::kDrop, Tail::kUneven})
-    EXPECT_THAT(shard({}, {.num_replicas = 4, .rank = 3, .tail = tail}), IsEmpty());
+    CHECK_THAT(shard({}, {.num_replicas = 4, .rank = 3, .tail = tail}), IsEmpty());
 }
 
-TEST(Shard, gives_the_first_ranks_one_more_where_nothing_may_be_repeated) {
+TEST_CASE("Shard: gives the first ranks one more where nothing may be repeated") {
   const std::vector<int64_t> order = {5, 3, 1, 4, 2};
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 0, .tail = Tail::kUneven}), ElementsAre(5, 1, 2));
-  EXPECT_THAT(shard(order, {.num_replicas = 2, .rank = 1, .tail = Tail::kUneven}), ElementsAre(3, 4));
-  EXPECT_THAT(shard(order, {.num_replicas = 6, .rank = 5, .tail = Tail::kUneven}), IsEmpty());
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 0, .tail = Tail::kUneven}), ElementsAre(5, 1, 2));
+  CHECK_THAT(shard(order, {.num_replicas = 2, .rank = 1, .tail = Tail::kUneven}), ElementsAre(3, 4));
+  CHECK_THAT(shard(order, {.num_replicas = 6, .rank = 5, .tail = Tail::kUneven}), IsEmpty());
 }
 
-TEST(Shard, all_ranks_together_cover_every_sample_and_repeat_only_the_padding) {
+TEST_CASE("Shard: all ranks together cover every sample and repeat only the padding") {
   std::mt19937 random(1);
   for (int round = 0; round < 500; ++round) {
     const auto n = static_cast<int64_t>(random() % 200 + 1);
@@ -72,21 +74,22 @@ TEST(Shard, all_ranks_together_cover_every_sample_and_repeat_only_the_padding) {
       for (int rank = 0; rank < world; ++rank) {
         const Sharding sharding{.num_replicas = world, .rank = rank, .tail = tail};
         const std::vector<int64_t> samples = shard(order, sharding);
-        ASSERT_EQ(static_cast<int64_t>(samples.size()), shard_size(n, sharding));
+        REQUIRE(static_cast<int64_t>(samples.size()) == shard_size(n, sharding));
         for (const int64_t sample : samples) ++seen.at(static_cast<size_t>(sample));
       }
       const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
       const int64_t total = std::accumulate(seen.begin(), seen.end(), int64_t{0});
       if (tail == Tail::kUneven) {
-        ASSERT_EQ(*least, 1);
-        ASSERT_EQ(*most, 1);
+        REQUIRE(*least == 1);
+        REQUIRE(*most == 1);
       } else if (tail == Tail::kDrop) {
-        ASSERT_LE(*most, 1);
-        ASSERT_EQ(total, n / world * world);
+        REQUIRE(*most <= 1);
+        REQUIRE(total == n / world * world);
       } else {
-        ASSERT_LE(*most - *least, 1) << "n " << n << ", world " << world;
-        ASSERT_GE(*least, 1);
-        ASSERT_EQ(total, (n + world - 1) / world * world);
+        UNSCOPED_INFO("n " << n << ", world " << world);
+        REQUIRE(*most - *least <= 1);
+        REQUIRE(*least >= 1);
+        REQUIRE(total == (n + world - 1) / world * world);
       }
     }
   }
@@ -115,22 +118,23 @@ std::vector<int64_t> uses_over_restarts(const std::vector<int64_t>& order, Tail 
   }
 }
 
-TEST(Shard, an_epoch_continued_with_other_numbers_of_ranks_uses_every_sample_as_an_uninterrupted_one) {
+TEST_CASE("Shard: an epoch continued with other numbers of ranks uses every sample as an uninterrupted one") {
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {
     const std::vector<int64_t> order = shuffled(static_cast<int64_t>(random() % 150 + 1), random());
     const auto even = uses_over_restarts(order, Tail::kUneven, random);
-    ASSERT_TRUE(std::all_of(even.begin(), even.end(), [](int64_t count) { return count == 1; })) << "round " << round;
+    UNSCOPED_INFO("round " << round);
+    REQUIRE(std::all_of(even.begin(), even.end(), [](int64_t count) { return count == 1; }));
     const auto padded = uses_over_restarts(order, Tail::kRepeat, random);
-    ASSERT_GE(*std::min_element(padded.begin(), padded.end()), 1);
-    ASSERT_LE(std::accumulate(padded.begin(), padded.end(), int64_t{0}), static_cast<int64_t>(order.size()) + 8);
+    REQUIRE(*std::min_element(padded.begin(), padded.end()) >= 1);
+    REQUIRE(std::accumulate(padded.begin(), padded.end(), int64_t{0}) <= static_cast<int64_t>(order.size()) + 8);
     const auto dropped = uses_over_restarts(order, Tail::kDrop, random);
-    ASSERT_LE(*std::max_element(dropped.begin(), dropped.end()), 1);
-    ASSERT_GE(std::accumulate(dropped.begin(), dropped.end(), int64_t{0}), static_cast<int64_t>(order.size()) - 8);
+    REQUIRE(*std::max_element(dropped.begin(), dropped.end()) <= 1);
+    REQUIRE(std::accumulate(dropped.begin(), dropped.end(), int64_t{0}) >= static_cast<int64_t>(order.size()) - 8);
   }
 }
 
-TEST(Shard, continued_with_the_same_ranks_is_what_would_have_come) {
+TEST_CASE("Shard: continued with the same ranks is what would have come") {
   const std::vector<int64_t> order = shuffled(23, 5);
   for (const Tail tail : {Tail::kRepeat, Tail::kDrop, Tail::kUneven}) {
     for (int rank = 0; rank < 4; ++rank) {
@@ -138,29 +142,28 @@ TEST(Shard, continued_with_the_same_ranks_is_what_would_have_come) {
       for (size_t done = 0; done < whole.size(); ++done) {
         const auto rest =
             shard(order, {.num_replicas = 4, .rank = rank, .tail = tail, .consumed = 4 * static_cast<int64_t>(done)});
-        ASSERT_EQ(rest, std::vector<int64_t>(whole.begin() + static_cast<std::ptrdiff_t>(done), whole.end()));
+        REQUIRE(rest == std::vector<int64_t>(whole.begin() + static_cast<std::ptrdiff_t>(done), whole.end()));
       }
     }
   }
 }
 
-TEST(Shard, refuses_a_negative_number_of_consumed_samples) {
+TEST_CASE("Shard: refuses a negative number of consumed samples") {
   const std::vector<int64_t> order = {0};
-  EXPECT_THAT([&] { shard(order, {.consumed = -1}); }, ThrowsMessage<std::invalid_argument>(testing::HasSubstr("-1")));
-  EXPECT_THAT(shard(order, {.consumed = 5}), IsEmpty());
+  CHECK_THROWS_MATCHES(shard(order, {.consumed = -1}), std::invalid_argument, MessageMatches(ContainsSubstring("-1")));
+  CHECK_THAT(shard(order, {.consumed = 5}), IsEmpty());
 }
 
-TEST(Shard, refuses_a_rank_outside_the_world_and_names_both) {
+TEST_CASE("Shard: refuses a rank outside the world and names both") {
   const std::vector<int64_t> order = {0, 1, 2};
   const auto refused = [&](int world, int rank, const char* message) {
-    EXPECT_THAT([&] { shard(order, {.num_replicas = world, .rank = rank}); },
-                ThrowsMessage<std::invalid_argument>(message));
+    CHECK_THROWS_MATCHES(shard(order, {.num_replicas = world, .rank = rank}), std::invalid_argument, Message(message));
   };
   refused(2, 2, "Invalid rank 2, rank should be in the interval [0, 1]");
   refused(2, -1, "Invalid rank -1, rank should be in the interval [0, 1]");
-  EXPECT_THAT([&] { shard(order, {.num_replicas = 0, .rank = 0}); },
-              ThrowsMessage<std::invalid_argument>(testing::StartsWith("Invalid num_replicas 0")));
-  EXPECT_THAT([&] { shard(order, {.num_replicas = -3}); }, Throws<std::invalid_argument>());
+  CHECK_THROWS_MATCHES(shard(order, {.num_replicas = 0, .rank = 0}), std::invalid_argument,
+                       MessageMatches(StartsWith("Invalid num_replicas 0")));
+  CHECK_THROWS_AS(shard(order, {.num_replicas = -3}), std::invalid_argument);
 }
 
 }  // namespace

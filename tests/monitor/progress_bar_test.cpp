@@ -1,8 +1,6 @@
 // What a bar writes to a file, and to a terminal: a small terminal is emulated behind a pty.
 #include "monitor/progress_bar.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <pty.h>
 #include <termios.h>
 #include <unistd.h>
@@ -13,18 +11,19 @@
 #include <thread>
 
 #include "ranks/job.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::MatchesRegex;
-using testing::Not;
-using testing::SizeIs;
-using testing::StartsWith;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using Catch::Matchers::Matches;
+using Catch::Matchers::MessageMatches;
+using Catch::Matchers::SizeIs;
+using Catch::Matchers::StartsWith;
+using test::ElementsAre;
 
 constexpr std::chrono::milliseconds kEachStep{0};
 constexpr std::chrono::milliseconds kNever{3'600'000};
@@ -54,7 +53,7 @@ class Output {
   std::FILE* file_;
 };
 
-TEST(ProgressBarInAFile, writes_plain_lines_without_any_control_character) {
+TEST_CASE("ProgressBarInAFile: writes plain lines without any control character") {
   Output output;
   {
     ProgressBar bar(3, {.description = "train", .line_interval = kEachStep, .stream = output.stream()});
@@ -64,13 +63,13 @@ TEST(ProgressBarInAFile, writes_plain_lines_without_any_control_character) {
     }
   }
   const auto lines = output.lines();
-  ASSERT_THAT(lines, SizeIs(3));
-  EXPECT_THAT(lines[0], MatchesRegex("train:  33% 1/3 \\[00:00<.*, .*it/s, loss=0.25, phase=warm\\]"));
-  EXPECT_THAT(lines[2], MatchesRegex("train: 100% 3/3 \\[00:00<00:00, .*it/s, loss=0.75, phase=warm\\]"));
-  for (const auto& line : lines) EXPECT_THAT(line, Not(HasSubstr("\x1b")));
+  REQUIRE_THAT(lines, SizeIs(3));
+  CHECK_THAT(lines[0], Matches("train:  33% 1/3 \\[00:00<.*, .*it/s, loss=0.25, phase=warm\\]"));
+  CHECK_THAT(lines[2], Matches("train: 100% 3/3 \\[00:00<00:00, .*it/s, loss=0.75, phase=warm\\]"));
+  for (const auto& line : lines) CHECK_THAT(line, !ContainsSubstring("\x1b"));
 }
 
-TEST(ProgressBarInAFile, writes_only_the_end_when_the_loop_is_shorter_than_the_interval) {
+TEST_CASE("ProgressBarInAFile: writes only the end when the loop is shorter than the interval") {
   Output output;
   {
     ProgressBar epochs(2, {.line_interval = kNever, .stream = output.stream()});
@@ -79,10 +78,10 @@ TEST(ProgressBarInAFile, writes_only_the_end_when_the_loop_is_shorter_than_the_i
       for (int i = 0; i < 100; ++i) bar.advance();
     }
   }
-  EXPECT_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 [")));
+  CHECK_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 [")));
 }
 
-TEST(ProgressBarInAFile, tells_its_end_once_and_again_only_when_there_is_news) {
+TEST_CASE("ProgressBarInAFile: tells its end once and again only when there is news") {
   Output output;
   const ProgressOptions options{.line_interval = kEachStep, .stream = output.stream()};
   {
@@ -102,11 +101,11 @@ TEST(ProgressBarInAFile, tells_its_end_once_and_again_only_when_there_is_news) {
     late.advance();
     late.set_postfix({{"loss", 0.5}});
   }
-  EXPECT_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 ["), StartsWith("100% 1/1 ["), StartsWith("5it ["),
-                                          StartsWith("100% 1/1 ["), HasSubstr(", loss=0.5]")));
+  CHECK_THAT(output.lines(), ElementsAre(StartsWith("100% 2/2 ["), StartsWith("100% 1/1 ["), StartsWith("5it ["),
+                                         StartsWith("100% 1/1 ["), ContainsSubstring(", loss=0.5]")));
 }
 
-TEST(ProgressBarInAFile, a_last_line_before_the_end_tells_the_mean_rate_too) {
+TEST_CASE("ProgressBarInAFile: a last line before the end tells the mean rate too") {
   Output output;
   ProgressBar bar(1'000'000, {.line_interval = kEachStep, .stream = output.stream()});
   const auto start = std::chrono::steady_clock::now();
@@ -114,14 +113,16 @@ TEST(ProgressBarInAFile, a_last_line_before_the_end_tells_the_mean_rate_too) {
   bar.advance();
   bar.advance(999'999);
   const auto lines = output.lines();
-  ASSERT_THAT(lines, SizeIs(2));
+  REQUIRE_THAT(lines, SizeIs(2));
   double rate = 0;
-  ASSERT_EQ(std::sscanf(lines[1].c_str(), "100%% 1000000/1000000 [%*d:%*d<%*d:%*d, %lf", &rate), 1) << lines[1];
-  EXPECT_LT(rate, 1'000'000 / 0.06) << "the newest rate alone would be far higher";
-  EXPECT_GT(rate, 1000);
+  UNSCOPED_INFO(lines[1]);
+  REQUIRE(std::sscanf(lines[1].c_str(), "100%% 1000000/1000000 [%*d:%*d<%*d:%*d, %lf", &rate) == 1);
+  UNSCOPED_INFO("the newest rate alone would be far higher");
+  CHECK(rate < 1'000'000 / 0.06);
+  CHECK(rate > 1000);
 }
 
-TEST(ProgressBarInAFile, other_ranks_are_silent) {
+TEST_CASE("ProgressBarInAFile: other ranks are silent") {
   Output output;
   {
     ProgressBar epochs(2, {.rank = 1, .line_interval = kEachStep, .stream = output.stream()});
@@ -130,9 +131,9 @@ TEST(ProgressBarInAFile, other_ranks_are_silent) {
     bar.set_postfix({{"loss", 1.0}});
     bar.print("text");
     epochs.advance();
-    EXPECT_EQ(epochs.done(), 1);
+    CHECK(epochs.done() == 1);
   }
-  EXPECT_THAT(output.lines(), IsEmpty());
+  CHECK_THAT(output.lines(), IsEmpty());
 }
 
 struct Group {
@@ -140,23 +141,23 @@ struct Group {
   int size() const { return 2; }
 };
 
-TEST(ProgressBarInAFile, in_a_job_of_several_ranks_it_must_know_which_this_is) {
+TEST_CASE("ProgressBarInAFile: in a job of several ranks it must know which this is") {
   Output output;
   const ThreadJob job({.rank = 1, .size = 2});
-  EXPECT_THAT([&] { ProgressBar(3, {.stream = output.stream()}); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("all 2 ranks would show a bar. Give it the group")));
+  CHECK_THROWS_MATCHES(ProgressBar(3, {.stream = output.stream()}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("all 2 ranks would show a bar. Give it the group")));
   {
     ProgressBar silent(3, Group(), {.line_interval = kEachStep, .stream = output.stream()});
     ProgressBar inner(silent, 3);
     inner.advance();
     silent.advance();
   }
-  EXPECT_THAT(output.lines(), IsEmpty());
+  CHECK_THAT(output.lines(), IsEmpty());
   ProgressBar(3, {.rank = 0, .stream = output.stream()}).advance(3);
-  EXPECT_THAT(output.lines(), SizeIs(1));
+  CHECK_THAT(output.lines(), SizeIs(1));
 }
 
-TEST(ProgressBarInAFile, steps_of_an_earlier_run_count_for_the_place_but_not_for_the_rate) {
+TEST_CASE("ProgressBarInAFile: steps of an earlier run count for the place but not for the rate") {
   Output output;
   {
     ProgressBar bar(1'000'000'000, {.initial = 999'999'990, .line_interval = kNever, .stream = output.stream()});
@@ -165,10 +166,11 @@ TEST(ProgressBarInAFile, steps_of_an_earlier_run_count_for_the_place_but_not_for
     bar.advance(5);
   }
   const auto lines = output.lines();
-  ASSERT_THAT(lines, SizeIs(1));
+  REQUIRE_THAT(lines, SizeIs(1));
   double rate = 0;
-  ASSERT_EQ(std::sscanf(lines[0].c_str(), "100%% 999999995/1000000000 [%*d:%*d<%*d:%*d, %lf", &rate), 1) << lines[0];
-  EXPECT_LT(rate, 5000);
+  UNSCOPED_INFO(lines[0]);
+  REQUIRE(std::sscanf(lines[0].c_str(), "100%% 999999995/1000000000 [%*d:%*d<%*d:%*d, %lf", &rate) == 1);
+  CHECK(rate < 5000);
 }
 
 /// A terminal that understands what the bars use: printable text, CR, LF, "erase to the end of line", "cursor up".
@@ -235,53 +237,54 @@ class Screen {
   std::string escape_;
 };
 
-TEST(ProgressBarOnATerminal, is_rewritten_in_place_with_the_width_of_the_terminal) {
+TEST_CASE("ProgressBarOnATerminal: is rewritten in place with the width of the terminal") {
   Screen screen;
   {
     ProgressBar bar(4, {.redraw_interval = kEachStep, .stream = screen.stream()});
-    EXPECT_THAT(screen.lines(), ElementsAre("  0%|                                 | 0/4 [00:00<?, ?it/s]"));
+    CHECK_THAT(screen.lines(), ElementsAre("  0%|                                 | 0/4 [00:00<?, ?it/s]"));
     bar.advance(2);
-    EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 2/4 [00:00<00:00, ")));
+    CHECK_THAT(screen.lines(), ElementsAre(ContainsSubstring("| 2/4 [00:00<00:00, ")));
     bar.advance(2);
   }
-  EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 4/4 [00:00<00:00, "), ""));
+  CHECK_THAT(screen.lines(), ElementsAre(ContainsSubstring("| 4/4 [00:00<00:00, "), ""));
 }
 
-TEST(ProgressBarOnATerminal, wide_characters_do_not_make_the_line_wrap) {
+TEST_CASE("ProgressBarOnATerminal: wide characters do not make the line wrap") {
   Screen screen;
   const ProgressBar bar(4, {.description = "训练 🚀 e\u0301", .stream = screen.stream()});
   // Two columns each for three characters, none for the accent; 60 in all, one less than the terminal has.
-  EXPECT_THAT(screen.lines(), ElementsAre("训练 🚀 e\u0301:   0%|                      | 0/4 [00:00<?, ?it/s]"));
+  CHECK_THAT(screen.lines(), ElementsAre("训练 🚀 e\u0301:   0%|                      | 0/4 [00:00<?, ?it/s]"));
 }
 
-TEST(ProgressBarOnATerminal, an_inner_bar_stands_below_and_is_gone_at_its_end) {
+TEST_CASE("ProgressBarOnATerminal: an inner bar stands below and is gone at its end") {
   Screen screen;
   ProgressBar epochs(2, {.description = "epochs", .redraw_interval = kEachStep, .stream = screen.stream()});
   for (int epoch = 0; epoch < 2; ++epoch, epochs.advance()) {
     ProgressBar bar(epochs, 3, {.description = "train"});
     bar.advance();
-    EXPECT_THAT(screen.lines(),
-                ElementsAre(StartsWith("epochs: "), AllOf(StartsWith("train:  33%"), HasSubstr("1/3"))));
+    CHECK_THAT(screen.lines(),
+               ElementsAre(StartsWith("epochs: "), StartsWith("train:  33%") && ContainsSubstring("1/3")));
   }
-  EXPECT_THAT(screen.lines(), ElementsAre(AllOf(StartsWith("epochs: 100%"), HasSubstr("2/2")), ""));
+  CHECK_THAT(screen.lines(), ElementsAre(StartsWith("epochs: 100%") && ContainsSubstring("2/2"), ""));
   epochs.close();
   epochs.close();
-  EXPECT_THAT(screen.lines(), SizeIs(2)) << "closed once";
+  INFO("closed once");
+  CHECK_THAT(screen.lines(), SizeIs(2));
 }
 
-TEST(ProgressBarOnATerminal, print_puts_a_line_above_the_bars) {
+TEST_CASE("ProgressBarOnATerminal: print puts a line above the bars") {
   Screen screen;
   ProgressBar epochs(2, {.description = "epochs", .stream = screen.stream()});
   ProgressBar bar(epochs, 3, {.description = "train"});
   bar.print("saved checkpoint 1");
-  EXPECT_THAT(screen.lines(), ElementsAre("saved checkpoint 1", StartsWith("epochs: "), StartsWith("train: ")));
+  CHECK_THAT(screen.lines(), ElementsAre("saved checkpoint 1", StartsWith("epochs: "), StartsWith("train: ")));
 }
 
-TEST(ProgressBarOnATerminal, draws_no_more_often_than_the_interval) {
+TEST_CASE("ProgressBarOnATerminal: draws no more often than the interval") {
   Screen screen;
   ProgressBar bar(1000, {.redraw_interval = kNever, .stream = screen.stream()});
   for (int i = 0; i < 999; ++i) bar.advance();
-  EXPECT_THAT(screen.lines(), ElementsAre(HasSubstr("| 0/1000 [")));
+  CHECK_THAT(screen.lines(), ElementsAre(ContainsSubstring("| 0/1000 [")));
 }
 
 }  // namespace

@@ -1,48 +1,46 @@
 #include "monitor/summary_writer.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <stdexcept>
 
 #include "ranks/job.h"
-#include "tests/monitor/files.h"
+#include "tests/monitor/event_files.h"
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
-using testing::Scalar;
-using testing::scalars_in;
-using ::testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using test::Scalar;
+using test::scalars_in;
+using Catch::Matchers::MessageMatches;
 
-TEST(SummaryWriter, writes_scalars_that_can_be_read_after_a_flush) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: writes scalars that can be read after a flush") {
+  const test::TemporaryFolder folder;
   SummaryWriter writer(folder.path());
-  EXPECT_TRUE(writer.is_active());
+  CHECK(writer.is_active());
   writer.add_scalar("loss", 0.5, 1);
   writer.add_scalar("loss", 0.25, 2);
   writer.flush();
-  EXPECT_EQ(scalars_in(folder.path()), (std::vector<Scalar>{{"loss", 1, 0.5F}, {"loss", 2, 0.25F}}));
+  CHECK(scalars_in(folder.path()) == std::vector<Scalar>{{"loss", 1, 0.5F}, {"loss", 2, 0.25F}});
 }
 
-TEST(SummaryWriter, a_group_of_scalars_goes_into_runs_of_its_own_below_the_folder) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: a group of scalars goes into runs of its own below the folder") {
+  const test::TemporaryFolder folder;
   {
     SummaryWriter writer(folder.path());
     writer.add_scalars("loss/all", {{"train", 1.0}, {"../../evil", 2.0}}, 3);
     writer.add_scalars("loss/all", {{"train", 0.5}}, 4);
   }
-  EXPECT_EQ(scalars_in(folder.path() / "loss_all_train"),
-            (std::vector<Scalar>{{"loss/all", 3, 1.0F}, {"loss/all", 4, 0.5F}}));
-  EXPECT_EQ(scalars_in(folder.path() / "loss_all_.._.._evil"), (std::vector<Scalar>{{"loss/all", 3, 2.0F}}));
+  CHECK(scalars_in(folder.path() / "loss_all_train") ==
+        std::vector<Scalar>{{"loss/all", 3, 1.0F}, {"loss/all", 4, 0.5F}});
+  CHECK(scalars_in(folder.path() / "loss_all_.._.._evil") == std::vector<Scalar>{{"loss/all", 3, 2.0F}});
 }
 
-TEST(SummaryWriter, only_rank_0_writes_unless_every_rank_shall) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: only rank 0 writes unless every rank shall") {
+  const test::TemporaryFolder folder;
   SummaryWriter silent(folder.path() / "run", {.rank = 3});
-  EXPECT_FALSE(silent.is_active());
+  CHECK_FALSE(silent.is_active());
   silent.add_scalar("a", 1, 1);
   silent.add_scalars("a", {{"b", 1}}, 1);
   silent.add_text("a", "text");
@@ -51,9 +49,9 @@ TEST(SummaryWriter, only_rank_0_writes_unless_every_rank_shall) {
   silent.add_hparams({}, {});
   silent.flush();
   silent.close();
-  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+  CHECK_FALSE(fs::exists(folder.path() / "run"));
   SummaryWriter(folder.path() / "run", {.rank = 3, .every_rank = true}).add_scalar("a", 1, 1);
-  EXPECT_EQ(scalars_in(folder.path() / "run" / "rank-00003").size(), 1U);
+  CHECK(scalars_in(folder.path() / "run" / "rank-00003").size() == 1U);
 }
 
 struct Group {
@@ -61,54 +59,55 @@ struct Group {
   int size() const { return 2; }
 };
 
-TEST(SummaryWriter, takes_its_rank_from_the_group) {
-  const testing::TemporaryFolder folder;
-  EXPECT_FALSE(SummaryWriter(folder.path(), Group()).is_active());
-  EXPECT_TRUE(SummaryWriter(folder.path(), Group(), {.every_rank = true}).is_active());
-  EXPECT_TRUE(fs::exists(folder.path() / "rank-00001"));
+TEST_CASE("SummaryWriter: takes its rank from the group") {
+  const test::TemporaryFolder folder;
+  CHECK_FALSE(SummaryWriter(folder.path(), Group()).is_active());
+  CHECK(SummaryWriter(folder.path(), Group(), {.every_rank = true}).is_active());
+  CHECK(fs::exists(folder.path() / "rank-00001"));
 }
 
-TEST(SummaryWriter, refuses_in_a_job_of_several_ranks_when_nobody_said_which_this_is) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: refuses in a job of several ranks when nobody said which this is") {
+  const test::TemporaryFolder folder;
   const ThreadJob job({.rank = 1, .size = 2});
   for (const bool every_rank : {false, true}) {
-    EXPECT_THAT([&] { SummaryWriter(folder.path() / "run", {.every_rank = every_rank}); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("rank 1 of 2: SummaryWriter: it was not told")));
+    CHECK_THROWS_MATCHES(SummaryWriter(folder.path() / "run", {.every_rank = every_rank}), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("rank 1 of 2: SummaryWriter: it was not told")));
   }
-  EXPECT_FALSE(fs::exists(folder.path() / "run"));
-  EXPECT_TRUE(SummaryWriter(folder.path() / "run", {.rank = 0}).is_active());
+  CHECK_FALSE(fs::exists(folder.path() / "run"));
+  CHECK(SummaryWriter(folder.path() / "run", {.rank = 0}).is_active());
 }
 
-TEST(SummaryWriter, a_run_that_goes_on_after_a_step_keeps_that_steps_values) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: a run that goes on after a step keeps that steps values") {
+  const test::TemporaryFolder folder;
   SummaryWriter(folder.path()).add_scalar("accuracy", 1, 10);
   SummaryWriter(folder.path(), {.resume_after = 10}).add_scalar("accuracy", 2, 20);
-  const auto records = testing::records_of(testing::event_files(folder.path()).at(1));
-  EXPECT_EQ(testing::field_at(records.at(1), {2}).integer, 11U) << "the first step to drop";
-  EXPECT_THAT([&] { SummaryWriter(folder.path(), {.rank = 1, .resume_after = 10, .purge_step = 11}); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("say the same")));
+  const auto records = test::records_of(test::event_files(folder.path()).at(1));
+  UNSCOPED_INFO("the first step to drop");
+  CHECK(test::field_at(records.at(1), {2}).integer == 11U);
+  CHECK_THROWS_MATCHES(SummaryWriter(folder.path(), {.rank = 1, .resume_after = 10, .purge_step = 11}),
+                       std::invalid_argument, MessageMatches(ContainsSubstring("say the same")));
 }
 
-TEST(SummaryWriter, a_resumed_run_tells_readers_from_where_to_drop_and_keeps_the_earlier_file) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: a resumed run tells readers from where to drop and keeps the earlier file") {
+  const test::TemporaryFolder folder;
   SummaryWriter(folder.path()).add_scalar("loss", 1, 10);
   SummaryWriter(folder.path(), {.purge_step = 5}).add_scalar("loss", 2, 5);
-  const auto files = testing::event_files(folder.path());
-  ASSERT_EQ(files.size(), 2U);
-  const auto records = testing::records_of(files[1]);
-  ASSERT_EQ(records.size(), 3U);
-  EXPECT_EQ(testing::field_at(records[1], {2}).integer, 5U);
-  EXPECT_EQ(testing::field_at(records[1], {7, 1}).integer, 1U);
+  const auto files = test::event_files(folder.path());
+  REQUIRE(files.size() == 2U);
+  const auto records = test::records_of(files[1]);
+  REQUIRE(records.size() == 3U);
+  CHECK(test::field_at(records[1], {2}).integer == 5U);
+  CHECK(test::field_at(records[1], {7, 1}).integer == 1U);
 }
 
-TEST(SummaryWriter, can_be_moved) {
-  const testing::TemporaryFolder folder;
+TEST_CASE("SummaryWriter: can be moved") {
+  const test::TemporaryFolder folder;
   SummaryWriter first(folder.path());
   first.add_scalar("a", 1, 1);
   SummaryWriter second = std::move(first);
   second.add_scalar("a", 2, 2);
   second.close();
-  EXPECT_EQ(scalars_in(folder.path()).size(), 2U);
+  CHECK(scalars_in(folder.path()).size() == 2U);
 }
 
 }  // namespace

@@ -57,7 +57,10 @@ void write_all(ddp::SummaryWriter& writer) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc < 2) return 2;
+  if (argc < 2 || argv[1][0] == '-') {  // what was meant for a test program must not become a folder
+    std::fprintf(stderr, "usage: %s FOLDER [kill | PURGE_STEP]\n", argv[0]);
+    return 2;
+  }
   const bool kill = argc > 2 && std::strcmp(argv[2], "kill") == 0;
   if (argc > 2 && !kill) {  // a purge step
     ddp::SummaryWriter(argv[1], {.purge_step = std::stoll(argv[2])}).add_scalar("resumed", 7, std::stoll(argv[2]));

@@ -14,7 +14,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "tests/monitor/files.h"
+#include "tests/monitor/event_files.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
@@ -23,9 +23,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
-using testing::scalars_in;
+using test::scalars_in;
 using ::testing::SizeIs;
-using testing::TemporaryFolder;
+using test::TemporaryFolder;
 
 /// The steps and values of one curve.
 std::vector<std::pair<int64_t, float>> curve(const std::filesystem::path& folder, const std::string& tag) {
@@ -93,10 +93,10 @@ TEST_P(RunRecorderTest, means_over_all_ranks_samples_go_everywhere_and_rank_0_al
   EXPECT_EQ(curve(board(), "lr"), (Points{{2, 0.25F}, {4, 0.25F}, {5, 0.25F}}));
   EXPECT_EQ(curve(board(), "accuracy/validation"), (Points{{5, 0.75F}}));
   EXPECT_EQ(curve(board(), "loss/validation"), (Points{{5, 1.5F}}));
-  EXPECT_EQ(testing::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,3,0.75,1.5\n");
-  const auto files = testing::event_files(board());
+  EXPECT_EQ(test::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,3,0.75,1.5\n");
+  const auto files = test::event_files(board());
   ASSERT_THAT(files, SizeIs(1)) << "of rank 0";
-  const auto content = testing::read_file(files.front());
+  const auto content = test::read_file(files.front());
   for (const char* tag : {"images", "weight", "bias", "hparam/accuracy", "hparam/loss"})
     EXPECT_THAT(content, HasSubstr(tag));
 }
@@ -107,9 +107,9 @@ TEST_P(RunRecorderTest, a_resumed_run_goes_on_and_a_new_one_begins_anew) {
   std::vector<int64_t> steps;
   for (const auto& [step, value] : curve(board(), "loss/train")) steps.push_back(step);
   EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
-  EXPECT_EQ(testing::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,2.5,0.75,1.5\n1,2.5,0.75,1.5\n");
+  EXPECT_EQ(test::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,2.5,0.75,1.5\n1,2.5,0.75,1.5\n");
   run_epoch({}, 0, 2, false);
-  EXPECT_EQ(testing::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,1.5,0.75,1.5\n");
+  EXPECT_EQ(test::read_file(table()), "epoch,loss,accuracy,validation_loss\n0,1.5,0.75,1.5\n");
 }
 
 TEST_P(RunRecorderTest, a_loss_that_is_not_finite_stops_every_rank) {

@@ -1,53 +1,18 @@
-// Temporary folders, and event files taken apart again.
+// Event files taken apart again.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "monitor/wire/message_reader.h"
 #include "monitor/wire/record.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
-namespace ddp::testing {
-
-/// A new folder that is removed with everything in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ddprun-monitor-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name + " failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-inline void write_file(const std::filesystem::path& path, const std::string& content) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream << content;
-  if (!stream.flush()) throw std::runtime_error("cannot write " + path.string());
-}
+namespace ddp::test {
 
 /// Every payload of a file of records.
 inline std::vector<std::string> records_of(const std::filesystem::path& file) {
@@ -109,4 +74,4 @@ inline std::vector<Scalar> scalars_in(const std::filesystem::path& folder) {
   return scalars;
 }
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

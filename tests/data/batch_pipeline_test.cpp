@@ -1,10 +1,8 @@
 // Batches made by threads: order, bounds, exceptions, and every way to end a pass.
 #include "data/batch_pipeline.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,62 +11,72 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <regex>
 #include <set>
 #include <system_error>
+#include <thread>
+
+#include "tests/support/captured_stderr.h"
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::Message;
+using Catch::Matchers::MessageMatches;
 
-class BatchPipelineTest : public testing::TestWithParam<int> {};
+class BatchPipelineWorkers {
+ protected:
+  const int workers_ = GENERATE(0, 1, 2, 5);
+  FIXTURE_INFO("workers: " << workers_);
+};
 
-TEST_P(BatchPipelineTest, gives_every_batch_in_order_pass_after_pass) {
-  BatchPipeline<std::unique_ptr<int64_t>> pipeline(GetParam(), 3);
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: gives every batch in order pass after pass") {
+  BatchPipeline<std::unique_ptr<int64_t>> pipeline(workers_, 3);
   for (const int64_t count : {0, 1, 2, 50}) {
     pipeline.start(count, [](int64_t number) { return std::make_unique<int64_t>(10 * number); });
-    for (int64_t number = 0; number < count; ++number) EXPECT_EQ(**pipeline.next(), 10 * number);
-    for (int i = 0; i < 2; ++i) EXPECT_FALSE(pipeline.next().has_value());
+    for (int64_t number = 0; number < count; ++number) CHECK(**pipeline.next() == 10 * number);
+    for (int i = 0; i < 2; ++i) CHECK_FALSE(pipeline.next().has_value());
   }
 }
 
-TEST_P(BatchPipelineTest, makes_no_more_batches_ahead_than_it_may) {
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: makes no more batches ahead than it may") {
   constexpr int64_t kPrefetch = 4;
   std::atomic<int64_t> made = 0;
-  BatchPipeline<int64_t> pipeline(GetParam(), kPrefetch);
+  BatchPipeline<int64_t> pipeline(workers_, kPrefetch);
   pipeline.start(100, [&](int64_t number) {
     ++made;
     return number;
   });
   for (int64_t given = 0; given < 100; ++given) {
-    EXPECT_LE(made, given + kPrefetch);
-    EXPECT_EQ(pipeline.next(), given);
+    CHECK(made <= given + kPrefetch);
+    CHECK(pipeline.next() == given);
   }
 }
 
-TEST_P(BatchPipelineTest, an_exception_comes_in_the_batchs_place_and_ends_the_pass) {
-  BatchPipeline<int64_t> pipeline(GetParam(), 3);
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: an exception comes in the batchs place and ends the pass") {
+  BatchPipeline<int64_t> pipeline(workers_, 3);
   const auto fails_at_5 = [](int64_t number) {
     if (number >= 5) throw std::runtime_error("batch " + std::to_string(number) + " failed");
     return number;
   };
   for (int round = 0; round < 3; ++round) {
     pipeline.start(20, fails_at_5);
-    for (int64_t number = 0; number < 5; ++number) EXPECT_EQ(pipeline.next(), number);
-    EXPECT_THAT([&] { pipeline.next(); }, ThrowsMessage<std::runtime_error>("batch 5 failed"));
-    EXPECT_FALSE(pipeline.next().has_value());
+    for (int64_t number = 0; number < 5; ++number) CHECK(pipeline.next() == number);
+    CHECK_THROWS_MATCHES(pipeline.next(), std::runtime_error, Message("batch 5 failed"));
+    CHECK_FALSE(pipeline.next().has_value());
   }
 }
 
-TEST_P(BatchPipelineTest, a_pass_may_be_left_in_the_middle_and_another_begun) {
-  BatchPipeline<int64_t> pipeline(GetParam(), 5);
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: a pass may be left in the middle and another begun") {
+  BatchPipeline<int64_t> pipeline(workers_, 5);
   for (int64_t pass = 0; pass < 20; ++pass) {
     pipeline.start(30, [pass](int64_t number) { return 100 * pass + number; });
-    for (int64_t number = 0; number < pass; ++number) ASSERT_EQ(pipeline.next(), 100 * pass + number);
+    for (int64_t number = 0; number < pass; ++number) REQUIRE(pipeline.next() == 100 * pass + number);
   }
   pipeline.stop();
-  EXPECT_FALSE(pipeline.next().has_value());
+  CHECK_FALSE(pipeline.next().has_value());
 }
 
 /// 50 rounds unless DDPRUN_RACE_ROUNDS says otherwise.
@@ -77,10 +85,10 @@ int race_rounds() {
   return rounds == nullptr ? 50 : std::atoi(rounds);
 }
 
-TEST_P(BatchPipelineTest, shutdown_and_exceptions_race_with_the_workers) {
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: shutdown and exceptions race with the workers") {
   std::mt19937 random(9);
   for (int round = 0; round < race_rounds(); ++round) {
-    BatchPipeline<std::vector<int64_t>> pipeline(GetParam(), static_cast<int64_t>(random() % 6 + 1));
+    BatchPipeline<std::vector<int64_t>> pipeline(workers_, static_cast<int64_t>(random() % 6 + 1));
     for (uint32_t pass = random() % 3 + 1; pass > 0; --pass) {
       const auto fails_at = static_cast<int64_t>(random() % 40);
       const auto stops_at = static_cast<int64_t>(random() % 40);
@@ -93,20 +101,18 @@ TEST_P(BatchPipelineTest, shutdown_and_exceptions_race_with_the_workers) {
         for (; number < stops_at; ++number) {
           const auto batch = pipeline.next();
           if (!batch) break;
-          ASSERT_EQ(batch->at(99), number);
+          REQUIRE(batch->at(99) == number);
         }
-        ASSERT_EQ(number, std::min({stops_at, int64_t{30}}));
-        ASSERT_LE(number, fails_at);
+        REQUIRE(number == std::min({stops_at, int64_t{30}}));
+        REQUIRE(number <= fails_at);
       } catch (const std::runtime_error&) {
-        ASSERT_EQ(number, fails_at);
+        REQUIRE(number == fails_at);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(workers, BatchPipelineTest, testing::Values(0, 1, 2, 5));
-
-TEST(BatchPipeline, workers_make_batches_at_the_same_time) {
+TEST_CASE("BatchPipeline: workers make batches at the same time") {
   // Each of two batches waits until the other is being made.
   std::atomic<int> running = 0;
   BatchPipeline<int> pipeline(2, 2);
@@ -115,24 +121,25 @@ TEST(BatchPipeline, workers_make_batches_at_the_same_time) {
     while (running < 2) std::this_thread::yield();
     return 1;
   });
-  EXPECT_EQ(pipeline.next(), 1);
-  EXPECT_EQ(pipeline.next(), 1);
+  CHECK(pipeline.next() == 1);
+  CHECK(pipeline.next() == 1);
 }
 
-TEST(BatchPipeline, the_threads_stay_from_pass_to_pass) {
+TEST_CASE("BatchPipeline: the threads stay from pass to pass") {
   BatchPipeline<std::thread::id> pipeline(2, 4);
   std::set<std::thread::id> threads;
   for (int pass = 0; pass < 10; ++pass) {
     pipeline.start(20, [](int64_t) { return std::this_thread::get_id(); });
     while (const auto thread = pipeline.next()) threads.insert(*thread);
   }
-  EXPECT_LE(threads.size(), 2U);
-  EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
+  CHECK(threads.size() <= 2U);
+  CHECK_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
-TEST(BatchPipeline, numbers_that_make_no_loader_are_refused) {
-  EXPECT_THAT([] { BatchPipeline<int>(-1, 1); }, ThrowsMessage<std::invalid_argument>(HasSubstr("-1 workers")));
-  EXPECT_THROW(BatchPipeline<int>(1, 0), std::invalid_argument);
+TEST_CASE("BatchPipeline: numbers that make no loader are refused") {
+  CHECK_THROWS_MATCHES(BatchPipeline<int>(-1, 1), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("-1 workers")));
+  CHECK_THROWS_AS(BatchPipeline<int>(1, 0), std::invalid_argument);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -151,8 +158,8 @@ void leave_little_address_space() {
   if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
 }
 
-TEST(BatchPipelineDeathTest, more_workers_than_the_system_has_threads_are_refused_and_those_that_began_end) {
-  if (kIsSanitized) GTEST_SKIP() << "the sanitizer itself needs address space";
+TEST_CASE("BatchPipeline: more workers than the system has threads are refused and those that began end") {
+  if (kIsSanitized) SKIP("the sanitizer itself needs address space");
   const auto ask_for_too_many = [] {
     leave_little_address_space();
     for (int round = 0; round < 2; ++round) {
@@ -167,8 +174,15 @@ TEST(BatchPipelineDeathTest, more_workers_than_the_system_has_threads_are_refuse
     pipeline.start(1, [](int64_t) { return 7; });
     std::_Exit(pipeline.next() == 7 ? 0 : 2);
   };
-  EXPECT_EXIT(ask_for_too_many(), testing::ExitedWithCode(0),
-              "Loader: 100000 workers asked for, but the system let only [0-9]+ threads start: ask for fewer");
+  const test::CapturedStderr said;
+  const pid_t child = ::fork();
+  if (child == 0) ask_for_too_many();
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  const std::regex message(
+      "Loader: 100000 workers asked for, but the system let only [0-9]+ threads start: ask for fewer");
+  CHECK(std::regex_search(said.text(), message));
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
 #include "data/crop_flip.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <stdexcept>
 #include <vector>
 
+#include "tests/support/catch.h"
+
 namespace ddp {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using Catch::Matchers::WithinAbs;
 
 constexpr int64_t kChannels = 3;
 constexpr int64_t kHeight = 6;
@@ -23,7 +23,7 @@ std::vector<uint8_t> picture() {
   return pixels;
 }
 
-TEST(CropFlip, is_a_crop_of_the_zero_padded_picture_then_mirrored_then_normalized) {
+TEST_CASE("CropFlip: is a crop of the zero padded picture then mirrored then normalized") {
   const auto table = normalization_table({.mean = {0.5F, 0.25F, 0.125F}, .stddev = {0.5F, 0.25F, 2.0F}});
   const std::vector<uint8_t> pixels = picture();
   std::vector<float> out(pixels.size());
@@ -40,8 +40,8 @@ TEST(CropFlip, is_a_crop_of_the_zero_padded_picture_then_mirrored_then_normalize
               const int64_t from_x = (is_flipped ? kWidth - 1 - x : x) + right;
               const bool is_inside = from_y >= 0 && from_y < kHeight && from_x >= 0 && from_x < kWidth;
               const size_t from = static_cast<size_t>((c * kHeight + from_y) * kWidth + from_x);
-              ASSERT_EQ(out[at], table[static_cast<size_t>(c)][is_inside ? pixels[from] : 0])
-                  << "down " << down << ", right " << right << ", flipped " << is_flipped;
+              INFO("down " << down << ", right " << right << ", flipped " << is_flipped);
+              REQUIRE(out[at] == table[static_cast<size_t>(c)][is_inside ? pixels[from] : 0]);
             }
           }
         }
@@ -50,7 +50,7 @@ TEST(CropFlip, is_a_crop_of_the_zero_padded_picture_then_mirrored_then_normalize
   }
 }
 
-TEST(CropFlip, draws_depend_on_seed_epoch_and_index_and_on_nothing_else) {
+TEST_CASE("CropFlip: draws depend on seed epoch and index and on nothing else") {
   const CropFlipOptions options{.seed = 3};
   const auto same = [](const CropFlip& a, const CropFlip& b) {
     return a.down == b.down && a.right == b.right && a.is_flipped == b.is_flipped;
@@ -60,18 +60,18 @@ TEST(CropFlip, draws_depend_on_seed_epoch_and_index_and_on_nothing_else) {
   int equal_to_next_seed = 0;
   for (int64_t index = 0; index < 1000; ++index) {
     const CropFlip draw = draw_crop_flip(options, 5, index);
-    EXPECT_TRUE(same(draw, draw_crop_flip(options, 5, index)));
+    CHECK(same(draw, draw_crop_flip(options, 5, index)));
     equal_to_next_index += same(draw, draw_crop_flip(options, 5, index + 1)) ? 1 : 0;
     equal_to_next_epoch += same(draw, draw_crop_flip(options, 6, index)) ? 1 : 0;
     equal_to_next_seed += same(draw, draw_crop_flip({.seed = 4}, 5, index)) ? 1 : 0;
   }
   // By chance 1 in 162.
-  EXPECT_LT(equal_to_next_index, 30);
-  EXPECT_LT(equal_to_next_epoch, 30);
-  EXPECT_LT(equal_to_next_seed, 30);
+  CHECK(equal_to_next_index < 30);
+  CHECK(equal_to_next_epoch < 30);
+  CHECK(equal_to_next_seed < 30);
 }
 
-TEST(CropFlip, draws_are_uniform) {
+TEST_CASE("CropFlip: draws are uniform") {
   std::map<int64_t, int> down;
   std::map<int64_t, int> right;
   int flipped = 0;
@@ -84,26 +84,30 @@ TEST(CropFlip, draws_are_uniform) {
   }
   // 10,000 ± 94 each; 5 standard deviations.
   for (const auto& counts : {down, right}) {
-    ASSERT_EQ(counts.size(), 9U);
-    EXPECT_EQ(counts.begin()->first, -4);
-    for (const auto& [place, count] : counts) EXPECT_NEAR(count, kDraws / 9, 500) << place;
+    REQUIRE(counts.size() == 9U);
+    CHECK(counts.begin()->first == -4);
+    for (const auto& [place, count] : counts) {
+      INFO(place);
+      CHECK_THAT(count, WithinAbs(kDraws / 9, 500));
+    }
   }
-  EXPECT_NEAR(flipped, kDraws / 2, 750);
+  CHECK_THAT(flipped, WithinAbs(kDraws / 2, 750));
 }
 
-TEST(CropFlip, without_padding_and_flip_nothing_changes) {
+TEST_CASE("CropFlip: without padding and flip nothing changes") {
   const CropFlip draw = draw_crop_flip({.padding = 0, .flip = false}, 3, 4);
-  EXPECT_EQ(draw.down, 0);
-  EXPECT_EQ(draw.right, 0);
-  EXPECT_FALSE(draw.is_flipped);
+  CHECK(draw.down == 0);
+  CHECK(draw.right == 0);
+  CHECK_FALSE(draw.is_flipped);
 }
 
-TEST(CropFlip, sizes_that_do_not_fit_are_refused) {
+TEST_CASE("CropFlip: sizes that do not fit are refused") {
   std::vector<float> out(10);
   const std::vector<uint8_t> pixels = picture();
-  EXPECT_THAT([&] { crop_flip_normalize(pixels, kChannels, kHeight, kWidth, {}, {}, out); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("room for 10")));
-  EXPECT_THAT([] { draw_crop_flip({.padding = -1}, 0, 0); }, ThrowsMessage<std::invalid_argument>(HasSubstr("-1")));
+  CHECK_THROWS_MATCHES(crop_flip_normalize(pixels, kChannels, kHeight, kWidth, {}, {}, out), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("room for 10")));
+  CHECK_THROWS_MATCHES(draw_crop_flip({.padding = -1}, 0, 0), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("-1")));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "data/image_transform.h"
 #include "data/nifti_format.h"
 #include "data/resize.h"
+#include "tests/support/catch.h"
 
 namespace {
 

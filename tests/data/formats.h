@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace ddp::testing {
+namespace ddp::test {
 
 inline std::string idx(const std::vector<uint32_t>& shape, const std::string& values) {
   std::string content("\0\0\x08", 3);
@@ -51,4 +51,4 @@ struct NiftiFile {
   }
 };
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

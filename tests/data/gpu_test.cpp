@@ -2,7 +2,6 @@
 #include "data/device_loader.h"
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 
 #include <stdexcept>
 
@@ -10,6 +9,7 @@
 #include "data/synthetic_images.h"
 #include "data/tensor_dataset.h"
 #include "samplers/sequential_sampler.h"
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 const c10::Device kGpu(c10::kCUDA, 0);
 
 // Makes CUDA known to LibTorch.
-class OnGpu : public ::testing::Test {
+class OnGpu {
  protected:
   OnGpu() : group_(init_process_group({.device = kGpu})) {}
 
@@ -25,7 +25,7 @@ class OnGpu : public ::testing::Test {
   ProcessGroup group_;
 };
 
-TEST_F(OnGpu, gives_the_batches_in_order_whatever_the_computation_does_meanwhile) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: gives the batches in order whatever the computation does meanwhile") {
   const SyntheticImages images({.size = 96, .channels = 3, .height = 64, .width = 64, .classes = 7});
   for (const int workers : {0, 2}) {
     SequentialSampler sampler(images.size());
@@ -35,29 +35,29 @@ TEST_F(OnGpu, gives_the_batches_in_order_whatever_the_computation_does_meanwhile
       std::vector<at::Tensor> data;
       std::vector<at::Tensor> target;
       for (auto& batch : loader) {
-        ASSERT_TRUE(batch.data.is_cuda() && batch.target.is_cuda());
+        REQUIRE((batch.data.is_cuda() && batch.target.is_cuda()));
         busy = busy.mm(busy).clamp(0, 1);  // the copies of later batches overtake this
         data.push_back(batch.data.clone());
         target.push_back(batch.target.clone());
-        EXPECT_EQ(loader.state().consumed, std::min<int64_t>(96, 10 * static_cast<int64_t>(data.size())));
+        CHECK(loader.state().consumed == std::min<int64_t>(96, 10 * static_cast<int64_t>(data.size())));
       }
       std::vector<int64_t> all(96);
       for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
       const Batch expected = images.get_batch(all);
-      EXPECT_TRUE(at::cat(data).cpu().equal(expected.data));
-      EXPECT_TRUE(at::cat(target).cpu().equal(expected.target));
+      CHECK(at::cat(data).cpu().equal(expected.data));
+      CHECK(at::cat(target).cpu().equal(expected.target));
     }
   }
 }
 
-TEST_F(OnGpu, a_pass_may_end_early_and_the_loader_be_destroyed_then) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: a pass may end early and the loader be destroyed then") {
   const SyntheticImages images({.size = 40, .height = 32, .width = 32});
   for (int round = 0; round < 20; ++round) {
     SequentialSampler sampler(images.size());
     DeviceLoader loader(images, sampler, kGpu, {.batch_size = 4, .workers = 2});
     int seen = 0;
     for (auto& batch : loader) {
-      EXPECT_EQ(batch.data.size(0), 4);
+      CHECK(batch.data.size(0) == 4);
       if (++seen == 3) break;
     }
   }
@@ -70,20 +70,19 @@ struct Broken {
   }
 };
 
-TEST_F(OnGpu, an_error_comes_in_its_batchs_place_although_that_was_read_ahead) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: an error comes in its batchs place although that was read ahead") {
   const Broken dataset;
   SequentialSampler sampler(20);
   DeviceLoader loader(dataset, sampler, kGpu, {.batch_size = 2, .workers = 1});
   int seen = 0;
-  EXPECT_THROW(
-      {
-        for (auto& batch : loader) {
-          EXPECT_EQ(batch.data.item<float>(), 2.F * static_cast<float>(seen));
-          ++seen;
-        }
-      },
-      LoaderError);
-  EXPECT_EQ(seen, 3);
+  CHECK_THROWS_AS(([&] {
+                    for (auto& batch : loader) {
+                      CHECK(batch.data.item<float>() == 2.F * static_cast<float>(seen));
+                      ++seen;
+                    }
+                  })(),
+                  LoaderError);
+  CHECK(seen == 3);
 }
 
 }  // namespace

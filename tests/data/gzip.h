@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace ddp::testing {
+namespace ddp::test {
 
 inline std::string gzip(const std::string& content) {
   z_stream stream{};
@@ -27,4 +27,4 @@ inline std::string gzip(const std::string& content) {
   return packed;
 }
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

@@ -1,9 +1,6 @@
 // Batches of pictures from files: sizes, augmentation, damaged files thrown or replaced, through the loader.
 #include "data/image_folder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
 #include <stdexcept>
@@ -14,31 +11,33 @@
 #include "data/loader.h"
 #include "samplers/distributed_sampler.h"
 #include "samplers/sequential_sampler.h"
-#include "tests/data/files.h"
 #include "tests/data/pictures.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
-using ::testing::UnorderedElementsAre;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using test::ElementsAre;
+using test::UnorderedElementsAre;
 
 /// Two classes of three pictures, PNG and JPEG, of different sizes.
-class ImageFolderTest : public ::testing::Test {
+class ImageFolderTest {
  protected:
   ImageFolderTest() {
     for (int64_t i = 0; i < 3; ++i) {
-      write("a/" + std::to_string(i) + ".png", testing::png(testing::picture(40 + i, 60), PNG_FORMAT_RGB));
-      write("b/" + std::to_string(i) + ".jpg", testing::jpeg(testing::smooth_picture(50, 45 + i), 90));
+      write("a/" + std::to_string(i) + ".png", test::png(test::picture(40 + i, 60), PNG_FORMAT_RGB));
+      write("b/" + std::to_string(i) + ".jpg", test::jpeg(test::smooth_picture(50, 45 + i), 90));
     }
   }
   void write(const std::string& name, const std::string& content) const {
     fs::create_directories((root() / name).parent_path());
-    testing::write_file(root() / name, content);
+    test::write_file(root() / name, content);
   }
   const fs::path& root() const { return folder_.path(); }
   std::vector<int64_t> targets(const Batch& batch) const {
@@ -47,25 +46,25 @@ class ImageFolderTest : public ::testing::Test {
   }
 
  private:
-  testing::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
-TEST_F(ImageFolderTest, evaluation_gives_the_normalized_centre_in_every_epoch) {
+TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: evaluation gives the normalized centre in every epoch") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 24, .shorter_side = 32});
-  EXPECT_EQ(dataset.size(), 6);
+  CHECK(dataset.size() == 6);
   const std::vector<int64_t> indices = {5, 0};
   const Batch batch = dataset.get_batch(indices, 0);
-  EXPECT_EQ(batch.data.sizes(), at::IntArrayRef({2, 3, 24, 24}));
-  EXPECT_THAT(targets(batch), ElementsAre(1, 0));
-  EXPECT_TRUE(batch.data.equal(dataset.get_batch(indices, 1).data));
+  CHECK(batch.data.sizes() == at::IntArrayRef({2, 3, 24, 24}));
+  CHECK_THAT(targets(batch), ElementsAre(1, 0));
+  CHECK(batch.data.equal(dataset.get_batch(indices, 1).data));
   std::vector<float> expected(3 * 24 * 24);
   const auto table = normalization_table(ImageFolderOptions{}.normalization);
-  normalize_image(resize_and_crop_centre(testing::picture(40, 60), 32, 24), false, table, expected);
+  normalize_image(resize_and_crop_centre(test::picture(40, 60), 32, 24), false, table, expected);
   const float* got = batch.data.const_data_ptr<float>() + expected.size();
-  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), got));
+  CHECK(std::equal(expected.begin(), expected.end(), got));
 }
 
-TEST_F(ImageFolderTest, training_pictures_differ_from_epoch_to_epoch_and_not_by_workers) {
+TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: training pictures differ from epoch to epoch and not by workers") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 16, .augment = true, .seed = 3});
   SequentialSampler sampler(dataset.size());
   std::vector<at::Tensor> epochs;
@@ -76,27 +75,30 @@ TEST_F(ImageFolderTest, training_pictures_differ_from_epoch_to_epoch_and_not_by_
       for (auto& batch : loader) epochs.push_back(batch.data);
     }
   }
-  EXPECT_TRUE(epochs.at(0).equal(epochs.at(2)));
-  EXPECT_TRUE(epochs.at(1).equal(epochs.at(3)));
-  EXPECT_FALSE(epochs.at(0).equal(epochs.at(1)));
+  CHECK(epochs.at(0).equal(epochs.at(2)));
+  CHECK(epochs.at(1).equal(epochs.at(3)));
+  CHECK_FALSE(epochs.at(0).equal(epochs.at(1)));
 }
 
-TEST_F(ImageFolderTest, a_damaged_picture_is_named_or_another_of_the_batch_stands_in_its_place) {
+TEST_CASE_METHOD(ImageFolderTest,
+                 "ImageFolder: a damaged picture is named or another of the batch stands in its place") {
   write("a/1.png", "not a picture");
   const std::vector<int64_t> all = {3, 1, 4, 5};
   const ImageFolder strict(list_image_folder(root()), {.size = 8});
-  EXPECT_THAT([&] { strict.get_batch(all, 0); }, ThrowsMessage<DataError>(HasSubstr((root() / "a/1.png").string())));
+  CHECK_THROWS_MATCHES(strict.get_batch(all, 0), DataError,
+                       MessageMatches(ContainsSubstring((root() / "a/1.png").string())));
   const ImageFolder lenient(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
   const Batch batch = lenient.get_batch(all, 0);
-  EXPECT_EQ(batch.data.size(0), 4);
-  EXPECT_THAT(targets(batch), ElementsAre(1, 1, 1, 1));
-  EXPECT_EQ(lenient.skipped(), 1);
+  CHECK(batch.data.size(0) == 4);
+  CHECK_THAT(targets(batch), ElementsAre(1, 1, 1, 1));
+  CHECK(lenient.skipped() == 1);
   bool is_one_of_the_others = false;
   for (const int64_t other : {0, 2, 3}) is_one_of_the_others |= batch.data[1].equal(batch.data[other]);
-  EXPECT_TRUE(is_one_of_the_others);
+  CHECK(is_one_of_the_others);
 }
 
-TEST_F(ImageFolderTest, what_stands_in_a_damaged_pictures_place_depends_on_epoch_and_index_and_is_cut_anew) {
+TEST_CASE_METHOD(ImageFolderTest,
+                 "ImageFolder: what stands in a damaged pictures place depends on epoch and index and is cut anew") {
   write("a/1.png", "not a picture");
   const std::vector<int64_t> share = {0, 2, 1, 3, 4, 5};
   const std::vector<int64_t> damaged = {1};
@@ -107,30 +109,28 @@ TEST_F(ImageFolderTest, what_stands_in_a_damaged_pictures_place_depends_on_epoch
   std::set<int64_t> taken;
   for (int64_t epoch = 0; epoch < 40; ++epoch) {
     const at::Tensor picture = plain.get_batch(damaged, epoch, share).data[0];
-    EXPECT_TRUE(picture.equal(plain.get_batch(more, epoch, share).data[1]));
+    CHECK(picture.equal(plain.get_batch(more, epoch, share).data[1]));
     for (const int64_t other : {0, 2, 3, 4, 5}) {
       const std::vector<int64_t> itself = {other};
       if (!picture.equal(plain.get_batch(itself, epoch).data[0])) continue;
       taken.insert(other);
       // The same picture may stand in the batch by itself: another part of it, not the same once more.
-      EXPECT_FALSE(augmented.get_batch(damaged, epoch, share).data.equal(augmented.get_batch(itself, epoch).data));
+      CHECK_FALSE(augmented.get_batch(damaged, epoch, share).data.equal(augmented.get_batch(itself, epoch).data));
     }
   }
-  EXPECT_THAT(taken, UnorderedElementsAre(0, 2, 3, 4, 5));
+  CHECK_THAT(taken, UnorderedElementsAre(0, 2, 3, 4, 5));
 }
 
-TEST_F(ImageFolderTest, a_share_without_any_readable_picture_is_refused_instead_of_searched_forever) {
+TEST_CASE_METHOD(ImageFolderTest,
+                 "ImageFolder: a share without any readable picture is refused instead of searched forever") {
   for (const char* name : {"a/0.png", "a/1.png", "a/2.png"}) write(name, "not a picture");
   const ImageFolder dataset(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
   const std::vector<int64_t> damaged = {1, 0};
-  EXPECT_THAT(
-      [&] {
-        dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2});
-      },
-      ThrowsMessage<DataError>(AllOf(HasSubstr((root() / "a/1.png").string() + ": "), HasSubstr("of 3 pictures"),
-                                     HasSubstr("none can be read"))));
-  EXPECT_THROW(dataset.get_batch(damaged, 0), DataError);
-  EXPECT_EQ(dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2, 3}).target.size(0), 2);
+  CHECK_THROWS_MATCHES(dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2}), DataError,
+                       MessageMatches(ContainsSubstring((root() / "a/1.png").string() + ": ") &&
+                                      ContainsSubstring("of 3 pictures") && ContainsSubstring("none can be read")));
+  CHECK_THROWS_AS(dataset.get_batch(damaged, 0), DataError);
+  CHECK(dataset.get_batch(damaged, 0, std::vector<int64_t>{0, 1, 2, 3}).target.size(0) == 2);
 }
 
 /// Batches of one rank's epoch, from the state if there is one: how many were given, and their pictures.
@@ -154,25 +154,26 @@ class DamagedFolder : public ImageFolderTest {
   }
 };
 
-TEST_F(DamagedFolder, ranks_get_as_many_full_batches_as_if_nothing_were_damaged) {
+TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: ranks get as many full batches as if nothing were damaged") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 8, .augment = true, .skip_unreadable = true});
   for (const int64_t batch_size : {1, 2, 3}) {
     for (int rank = 0; rank < 2; ++rank) {
       DistributedSampler sampler(dataset.size(), {.num_replicas = 2, .rank = rank, .seed = 1});
       const auto batches = epoch_of<Loader<ImageFolder>>(dataset, sampler, batch_size, 2);
-      EXPECT_EQ(batches.size(), static_cast<size_t>((3 + batch_size - 1) / batch_size));
+      CHECK(batches.size() == static_cast<size_t>((3 + batch_size - 1) / batch_size));
       int64_t given = 0;
       for (const Batch& batch : batches) {
-        EXPECT_EQ(batch.data.size(0), batch.target.size(0));
-        EXPECT_FALSE(batch.data.isnan().any().item<bool>());
+        CHECK(batch.data.size(0) == batch.target.size(0));
+        CHECK_FALSE(batch.data.isnan().any().item<bool>());
         given += batch.target.numel();
       }
-      EXPECT_EQ(given, 3);
+      CHECK(given == 3);
     }
   }
 }
 
-TEST_F(DamagedFolder, replacements_come_from_the_ranks_own_share_whatever_loader_and_workers) {
+TEST_CASE_METHOD(DamagedFolder,
+                 "DamagedFolder: replacements come from the ranks own share whatever loader and workers") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
   for (int64_t epoch = 0; epoch < 6; ++epoch) {
     DistributedSampler sampler(dataset.size(), {.num_replicas = 2, .rank = 0, .seed = 4});
@@ -185,40 +186,40 @@ TEST_F(DamagedFolder, replacements_come_from_the_ranks_own_share_whatever_loader
     if (readable.empty()) continue;
     const auto expected = epoch_of<Loader<ImageFolder>>(dataset, sampler, 1, 0);
     const auto on_device = epoch_of<OnDevice>(dataset, sampler, 1, 2);
-    ASSERT_EQ(on_device.size(), expected.size());
+    REQUIRE(on_device.size() == expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(on_device[i].data.equal(expected[i].data));
+      CHECK(on_device[i].data.equal(expected[i].data));
       const auto is_it = [&](const at::Tensor& picture) { return picture.equal(expected[i].data[0]); };
-      EXPECT_TRUE(std::any_of(readable.begin(), readable.end(), is_it));
+      CHECK(std::any_of(readable.begin(), readable.end(), is_it));
     }
   }
 }
 
-TEST_F(DamagedFolder, a_resumed_epoch_has_the_same_replacements) {
+TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: a resumed epoch has the same replacements") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 8, .augment = true, .skip_unreadable = true});
   DistributedSampler sampler(dataset.size(), {.num_replicas = 1, .rank = 0, .seed = 2});
   sampler.set_epoch(3);
   const auto whole = epoch_of<Loader<ImageFolder>>(dataset, sampler, 1, 0);
-  ASSERT_EQ(whole.size(), 6U);
+  REQUIRE(whole.size() == 6U);
   for (int64_t stop = 1; stop < 6; ++stop) {
     DistributedSampler resumed(dataset.size(), {.num_replicas = 1, .rank = 0});
     resumed.load_state({.seed = 2, .epoch = 3, .consumed = stop, .length = dataset.size()});
     const auto rest = epoch_of<Loader<ImageFolder>>(dataset, resumed, 1, 2);
-    ASSERT_EQ(rest.size(), static_cast<size_t>(6 - stop));
+    REQUIRE(rest.size() == static_cast<size_t>(6 - stop));
     for (size_t i = 0; i < rest.size(); ++i) {
       const Batch& expected = whole[i + static_cast<size_t>(stop)];
-      EXPECT_TRUE(rest[i].data.equal(expected.data));
-      EXPECT_TRUE(rest[i].target.equal(expected.target));
+      CHECK(rest[i].data.equal(expected.data));
+      CHECK(rest[i].target.equal(expected.target));
     }
   }
 }
 
-TEST_F(ImageFolderTest, options_and_indices_that_do_not_fit_are_refused) {
-  EXPECT_THROW(ImageFolder(list_image_folder(root()), {.size = 0}), std::invalid_argument);
-  EXPECT_THROW(ImageFolder(list_image_folder(root()), {.size = 300}), std::invalid_argument);
+TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: options and indices that do not fit are refused") {
+  CHECK_THROWS_AS(ImageFolder(list_image_folder(root()), {.size = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(ImageFolder(list_image_folder(root()), {.size = 300}), std::invalid_argument);
   const ImageFolder dataset(list_image_folder(root()), {.size = 8});
-  EXPECT_THROW(dataset.get_batch(std::vector<int64_t>{6}, 0), std::out_of_range);
-  EXPECT_THROW(dataset.get_batch(std::vector<int64_t>{-1}, 0), std::out_of_range);
+  CHECK_THROWS_AS(dataset.get_batch(std::vector<int64_t>{6}, 0), std::out_of_range);
+  CHECK_THROWS_AS(dataset.get_batch(std::vector<int64_t>{-1}, 0), std::out_of_range);
 }
 
 }  // namespace

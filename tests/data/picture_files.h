@@ -14,7 +14,7 @@
 #include "data/image.h"
 #include "tests/data/pictures.h"
 
-namespace ddp::testing {
+namespace ddp::test {
 
 /// Numbers one behind the other, lowest byte first or last.
 class Bytes {
@@ -173,4 +173,4 @@ inline Image webp_picture() {
   return image;
 }
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

@@ -16,7 +16,7 @@
 
 #include "data/image.h"
 
-namespace ddp::testing {
+namespace ddp::test {
 
 /// Neighbours differ in every direction.
 inline Image picture(int64_t height, int64_t width) {
@@ -127,4 +127,4 @@ inline std::vector<jpeg_scan_info> progressive_scans(int band, int bits) {
   return scans;
 }
 
-}  // namespace ddp::testing
+}  // namespace ddp::test

@@ -3,7 +3,7 @@
 #include "tests/data/picture_files.h"
 
 std::vector<std::string> fuzz::seeds() {
-  using ddp::testing::BmpFile;
+  using ddp::test::BmpFile;
   const auto noise = [](size_t count) {
     std::string bytes;
     for (size_t i = 0; i < count; ++i) bytes.push_back(static_cast<char>(37 * i));
@@ -11,8 +11,8 @@ std::vector<std::string> fuzz::seeds() {
   };
   const std::string masks("\0\xF8\0\0\xE0\7\0\0\x1F\0\0\0", 12);
   const std::string run_lengths("\5\7\0\3\1\2\3\0\5\x9\0\0\xD\4\0\2\3\1\4\5\0\0\0\1", 24);
-  return {ddp::testing::bmp(ddp::testing::picture(5, 7)),
-          ddp::testing::bmp(ddp::testing::picture(5, 7), /*is_top_down=*/true),
+  return {ddp::test::bmp(ddp::test::picture(5, 7)),
+          ddp::test::bmp(ddp::test::picture(5, 7), /*is_top_down=*/true),
           BmpFile{.bits = 1, .palette = noise(8)}.bytes(5, 13, noise(20)),
           BmpFile{.bits = 4, .palette = noise(64)}.bytes(5, 13, noise(40)),
           BmpFile{.bits = 8, .palette = noise(1024)}.bytes(5, 13, noise(80)),

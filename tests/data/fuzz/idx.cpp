@@ -13,8 +13,8 @@ constexpr std::uint8_t kCompress = 4;
 }  // namespace
 
 std::vector<std::string> fuzz::seeds() {
-  using ddp::testing::gzip;
-  using ddp::testing::idx;
+  using ddp::test::gzip;
+  using ddp::test::idx;
   const std::string images = idx({3, 4, 5}, std::string(60, 'x'));
   return {chosen('\2', images), chosen('\2', gzip(images)), chosen('\6', images), chosen('\0', idx({7}, "abcdefg")),
           chosen('\4', idx({2}, "ab"))};
@@ -25,7 +25,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   const std::uint8_t kind = input.byte();
   const int dimensions = 1 + kind % kCompress;
   const std::string content(input.rest());
-  const MemoryFile file((kind & kCompress) != 0 ? ddp::testing::gzip(content) : content);
+  const MemoryFile file((kind & kCompress) != 0 ? ddp::test::gzip(content) : content);
   return may_refuse(file.path(), [&] {
     const ddp::IdxArray array = ddp::read_idx(file.path(), dimensions);
     require(static_cast<int>(array.shape.size()) == dimensions, "the array has the dimensions that were asked for");

@@ -33,15 +33,14 @@ std::vector<std::string> fuzz::seeds() {
   std::vector<std::string> all;
   for (const png_uint_32 format :
        std::initializer_list<png_uint_32>{PNG_FORMAT_RGB, PNG_FORMAT_RGBA, PNG_FORMAT_GRAY}) {
-    const std::string png = testing::png(testing::picture(12, 9), format);
+    const std::string png = test::png(test::picture(12, 9), format);
     for (const char kind : {'0', '1'}) all.push_back(chosen(kind, png));
-    all.push_back(chosen('1', testing::with_chunk(png, "gAMA", std::string("\0\1\x86\xA0", 4))));
+    all.push_back(chosen('1', test::with_chunk(png, "gAMA", std::string("\0\1\x86\xA0", 4))));
   }
-  for (const int quality : {20, 75, 100})
-    all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), quality)));
-  all.push_back(chosen('0', testing::jpeg(testing::smooth_picture(20, 17), 75, testing::progressive_scans(21, 1))));
+  for (const int quality : {20, 75, 100}) all.push_back(chosen('0', test::jpeg(test::smooth_picture(20, 17), quality)));
+  all.push_back(chosen('0', test::jpeg(test::smooth_picture(20, 17), 75, test::progressive_scans(21, 1))));
   for (const bool is_ycck : {false, true}) {
-    all.push_back(chosen('0', testing::jpeg_in_inks(testing::smooth_picture(20, 17), 75, is_ycck)));
+    all.push_back(chosen('0', test::jpeg_in_inks(test::smooth_picture(20, 17), 75, is_ycck)));
   }
   return all;
 }

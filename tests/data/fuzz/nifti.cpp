@@ -7,13 +7,13 @@
 #include "tests/fuzz/memory_file.h"
 
 std::vector<std::string> fuzz::seeds() {
-  using ddp::testing::NiftiFile;
+  using ddp::test::NiftiFile;
   const NiftiFile cube{.dimensions = {3, 2, 3, 4}, .slope = 0.5F, .intercept = -1};
   const NiftiFile plain{.dimensions = {4, 3, 2, 2, 1}};
   const std::string floats = cube.bytes<float>(16, std::vector<float>(24, 1.5F));
   return {chosen('0', floats),
           chosen('1', floats),
-          chosen('0', ddp::testing::gzip(floats)),
+          chosen('0', ddp::test::gzip(floats)),
           chosen('0', cube.bytes<float>(16, std::vector<float>(24, 2.5F), /*swap=*/true)),
           chosen('0', cube.bytes<double>(64, std::vector<double>(24, 1e300))),
           chosen('0', plain.bytes<int16_t>(4, std::vector<int16_t>(12, -7))),
@@ -26,7 +26,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   Input input(bytes);
   const bool is_compressed = input.byte() % 2 == 1;  // '0' is 48
   const std::string content(input.rest());
-  const MemoryFile file(is_compressed ? ddp::testing::gzip(content) : content);
+  const MemoryFile file(is_compressed ? ddp::test::gzip(content) : content);
   return may_refuse(file.path(), [&] {
     const ddp::NiftiVolume volume = ddp::read_nifti(file.path());
     require(volume.depth > 0 && volume.height > 0 && volume.width > 0, "a volume has a size");

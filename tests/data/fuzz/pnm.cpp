@@ -3,9 +3,9 @@
 #include "tests/data/picture_files.h"
 
 std::vector<std::string> fuzz::seeds() {
-  const ddp::Image picture = ddp::testing::picture(5, 7);
-  return {ddp::testing::ppm(picture, true),
-          ddp::testing::ppm(picture, false),
+  const ddp::Image picture = ddp::test::picture(5, 7);
+  return {ddp::test::ppm(picture, true),
+          ddp::test::ppm(picture, false),
           "P1\n# bits\n9 2\n 0 1 011101 0\n111000111",
           std::string("P4 9 2\n\x5A\x80\0\xFF", 11),
           "P2\n3 2\n100\n0 1 2\n50 99 # half\n 100",

@@ -3,19 +3,19 @@
 #include "tests/data/picture_files.h"
 
 std::vector<std::string> fuzz::seeds() {
-  using ddp::testing::TiffBytes;
-  const ddp::Image picture = ddp::testing::picture(6, 8);
+  using ddp::test::TiffBytes;
+  const ddp::Image picture = ddp::test::picture(6, 8);
   const auto noise = [](size_t count) {
     std::string bytes;
     for (size_t i = 0; i < count; ++i) bytes.push_back(static_cast<char>(37 * i));
     return bytes;
   };
-  const std::string jpeg = ddp::testing::jpeg(ddp::testing::smooth_picture(16, 16), 75);
+  const std::string jpeg = ddp::test::jpeg(ddp::test::smooth_picture(16, 16), 75);
   const std::vector<uint64_t> colors(12, 1000);
-  return {ddp::testing::tiff(picture),
-          ddp::testing::tiff(picture, {.is_big_endian = true}),
-          ddp::testing::tiff(picture, {.is_deflated = true, .tags = {{317, {2}}}}),
-          ddp::testing::tiff(picture, {.tags = {{274, {6}}}}),
+  return {ddp::test::tiff(picture),
+          ddp::test::tiff(picture, {.is_big_endian = true}),
+          ddp::test::tiff(picture, {.is_deflated = true, .tags = {{317, {2}}}}),
+          ddp::test::tiff(picture, {.tags = {{274, {6}}}}),
           TiffBytes{.tags = {{258, {1}}, {262, {0}}, {277, {1}}}}.bytes(6, 11, noise(12)),
           TiffBytes{.tags = {{258, {2}}, {262, {3}}, {277, {1}}, {320, colors}}}.bytes(6, 8, noise(12)),
           TiffBytes{.is_big_endian = true, .tags = {{258, {16}}, {262, {1}}, {277, {1}}}}.bytes(6, 8, noise(96)),

@@ -3,8 +3,8 @@
 #include "tests/data/picture_files.h"
 
 std::vector<std::string> fuzz::seeds() {
-  return {ddp::testing::lossless_webp(), ddp::testing::webp_with_opacity(), ddp::testing::lossy_webp(),
-          ddp::testing::animated_webp()};
+  return {ddp::test::lossless_webp(), ddp::test::webp_with_opacity(), ddp::test::lossy_webp(),
+          ddp::test::animated_webp()};
 }
 
 fuzz::Outcome fuzz::run(std::string_view bytes) {

@@ -3,7 +3,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -13,33 +12,39 @@
 #include <torch/serialize.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "horovod/gradient_buckets.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
-#include "tests/support/wires_and_sizes.h"
+#include "tests/support/tensors.h"
 
 namespace ddp::horovod {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+
+using test::ElementsAre;
 using test::error_of;
 using test::run_ranks;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using torch::nn::Linear;
 using torch::optim::SGD;
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance = 1e-6,
                   const std::string& what = "") {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  EXPECT_TRUE(at::allclose(actual, expected, tolerance, tolerance)) << what << "\n"
-                                                                    << actual << "\nexpected\n"
-                                                                    << expected;
+  RANK_INFO(what);
+  RANK_REQUIRE(actual.sizes() == expected.sizes());
+  RANK_CHECK_THAT(actual, test::IsCloseTo(expected, tolerance, tolerance));
 }
 
 // A small network with fixed values, the same on all ranks.
@@ -84,10 +89,9 @@ void expect_parameters(const torch::nn::Sequential& net, const std::vector<at::T
   for (size_t i = 0; i < expected.size(); ++i) expect_close(parameters[i].detach(), expected[i], tolerance, what);
 }
 
-class Horovod : public test::WiresAndSizes {};
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Horovod, test::all_wires_and_sizes(), test::wire_and_size);
+class Horovod : public test::EveryWireAndSize {};
 
-TEST_P(Horovod, OptimizerEqualsOneProcessThatSeesAllBatches) {
+TEST_CASE_METHOD(Horovod, "Horovod: optimizer equals one process that sees all batches") {
   struct Case {
     std::string name;
     DistributedOptimizerOptions options;
@@ -122,7 +126,7 @@ TEST_P(Horovod, OptimizerEqualsOneProcessThatSeesAllBatches) {
   }
 }
 
-TEST_P(Horovod, SeveralBackwardsAccumulateBeforeTheyTravel) {
+TEST_CASE_METHOD(Horovod, "Horovod: several backwards accumulate before they travel") {
   const auto expected = reference(size(), 3, 2, size(), 0.0);
   run([&](const GroupHandle& group) {
     auto net = make_net();
@@ -137,7 +141,7 @@ TEST_P(Horovod, SeveralBackwardsAccumulateBeforeTheyTravel) {
   });
 }
 
-TEST_P(Horovod, SynchronizeGivesReducedGradientsToClipAndSkipSynchronizeStepsOnThem) {
+TEST_CASE_METHOD(Horovod, "Horovod: synchronize gives reduced gradients to clip and skip synchronize steps on them") {
   const auto expected = reference(size(), 1, 1, 2.0 * size(), 0.0);
   run([&](const GroupHandle& group) {
     auto net = make_net();
@@ -155,7 +159,7 @@ TEST_P(Horovod, SynchronizeGivesReducedGradientsToClipAndSkipSynchronizeStepsOnT
   });
 }
 
-TEST_P(Horovod, RanksMaySkipPartsOfTheModel) {
+TEST_CASE_METHOD(Horovod, "Horovod: ranks may skip parts of the model") {
   run([&](const GroupHandle& group) {
     auto net = make_net();
     const auto before = net->parameters()[2].detach().clone();
@@ -174,7 +178,7 @@ TEST_P(Horovod, RanksMaySkipPartsOfTheModel) {
   });
 }
 
-TEST_P(Horovod, CollectivesHaveHorovodsMeanings) {
+TEST_CASE_METHOD(Horovod, "Horovod: collectives have Horovod's meanings") {
   run([&](const GroupHandle& group) {
     // The context owns a group; here it borrows the test's.
     Context hvd(ProcessGroup(std::shared_ptr<detail::GroupState>(&group.state(), [](detail::GroupState*) {})));
@@ -192,7 +196,7 @@ TEST_P(Horovod, CollectivesHaveHorovodsMeanings) {
     expect_close(in_place, at::full({2}, sum));
     auto handle = hvd.allreduce_async(mine, {.op = Op::kSum, .postscale_factor = 0.5});
     expect_close(Context::synchronize(handle), at::full({2}, sum / 2));
-    EXPECT_TRUE(Context::poll(handle));
+    RANK_CHECK(Context::poll(handle));
     const auto grouped = hvd.grouped_allreduce({mine, at::full({}, 2.0)}, {.op = Op::kSum});
     expect_close(grouped[0], at::full({2}, sum));
     expect_close(grouped[1], at::full({}, 2.0 * n));
@@ -209,13 +213,14 @@ TEST_P(Horovod, CollectivesHaveHorovodsMeanings) {
     expect_close(Context::synchronize(sending), at::ones({2}));
     expect_close(hvd.alltoall(at::full({n, 2}, rank)), at::arange(n, at::kFloat).unsqueeze(1).expand({n, 2}));
     const std::vector<int64_t> splits(static_cast<size_t>(n), 2);
-    EXPECT_EQ(hvd.alltoall(at::full({2L * n, 2}, rank), splits).sizes(), (std::vector<int64_t>{2L * n, 2}));
+    RANK_CHECK(hvd.alltoall(at::full({2L * n, 2}, rank), splits).sizes() == std::vector<int64_t>{2L * n, 2});
     expect_close(hvd.reducescatter(at::full({n, 2}, rank), Op::kSum),
                  at::full({1, 2}, static_cast<float>(n * (n - 1)) / 2));
-    EXPECT_EQ(hvd.broadcast_object(hvd.rank() == 0 ? "{\"epoch\": 3}" : ""), "{\"epoch\": 3}");
-    EXPECT_EQ(hvd.allgather_object(std::to_string(hvd.rank())).back(), std::to_string(n - 1));
+    RANK_CHECK(hvd.broadcast_object(hvd.rank() == 0 ? "{\"epoch\": 3}" : "") == "{\"epoch\": 3}");
+    RANK_CHECK(hvd.allgather_object(std::to_string(hvd.rank())).back() == std::to_string(n - 1));
     hvd.barrier();
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { hvd.reducescatter(mine, Op::kAdasum); }), HasSubstr("allreduce"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { hvd.reducescatter(mine, Op::kAdasum); }),
+                    ContainsSubstring("allreduce"));
   });
 }
 
@@ -231,7 +236,7 @@ at::Tensor adasum_of(const std::vector<at::Tensor>& values, size_t begin, size_t
   return (a * (aa > 0 ? 1 - dot / (2 * aa) : 1) + b * (bb > 0 ? 1 - dot / (2 * bb) : 1)).to(values[0].scalar_type());
 }
 
-TEST_P(Horovod, AdasumIsTheRecursionOfThePaperLayerByLayer) {
+TEST_CASE_METHOD(Horovod, "Horovod: adasum is the recursion of the paper layer by layer") {
   run([&](const GroupHandle& group) {
     const auto layer = [](int which, int rank) {
       return at::sin(at::arange(5 + which, at::kFloat) * (rank + 1.3F) + static_cast<float>(which));
@@ -239,7 +244,8 @@ TEST_P(Horovod, AdasumIsTheRecursionOfThePaperLayerByLayer) {
     std::vector<at::Tensor> mine{layer(0, group.rank()), layer(1, group.rank()),
                                  layer(2, group.rank()).to(at::kDouble)};
     if (group.size() == 3) {
-      EXPECT_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce(mine, group); }), HasSubstr("power of two"));
+      RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce(mine, group); }),
+                      ContainsSubstring("power of two"));
       return;
     }
     adasum_allreduce(mine, group);
@@ -251,13 +257,16 @@ TEST_P(Horovod, AdasumIsTheRecursionOfThePaperLayerByLayer) {
                    "layer " + std::to_string(which));
     }
     const at::Tensor everywhere = all_gather(mine[0], group);
-    for (int rank = 0; rank < group.size(); ++rank) EXPECT_TRUE(at::equal(everywhere[rank], mine[0])) << "same bits";
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({at::ones({2}, at::kLong)}, group); }),
-                HasSubstr("floating-point"));
+    for (int rank = 0; rank < group.size(); ++rank) {
+      RANK_INFO("same bits");
+      RANK_CHECK(at::equal(everywhere[rank], mine[0]));
+    }
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({at::ones({2}, at::kLong)}, group); }),
+                    ContainsSubstring("floating-point"));
   });
 }
 
-TEST(Adasum, AddsOrthogonalVectorsAndAveragesEqualOnes) {
+TEST_CASE("Adasum: adds orthogonal vectors and averages equal ones") {
   const at::Tensor a = at::tensor({3.0F, 0.0F});
   const at::Tensor b = at::tensor({0.0F, 4.0F});
   expect_close(adasum(a, b), at::tensor({3.0F, 4.0F}));
@@ -269,7 +278,7 @@ TEST(Adasum, AddsOrthogonalVectorsAndAveragesEqualOnes) {
   expect_close(adasum(a, at::ones({2})), at::tensor({2.75F, 0.25F}));
 }
 
-TEST_P(Horovod, AdasumOptimizerCombinesHowFarTheParametersMoved) {
+TEST_CASE_METHOD(Horovod, "Horovod: adasum optimizer combines how far the parameters moved") {
   if (size() == 3) return;
   run([&](const GroupHandle& group) {
     const auto moved = [](int rank) {
@@ -293,13 +302,13 @@ TEST_P(Horovod, AdasumOptimizerCombinesHowFarTheParametersMoved) {
       for (int rank = 0; rank < group.size(); ++rank) all.push_back(moved(rank)[i]);
       expect_close(net->parameters()[i].detach(), start[i].detach() + adasum_of(all, 0, all.size()), 1e-6);
     }
-    EXPECT_THAT(error_of<std::logic_error>([&] { const auto guard = optimizer.skip_synchronize(); }),
-                HasSubstr("Adasum"));
+    RANK_CHECK_THAT(error_of<std::logic_error>([&] { const auto guard = optimizer.skip_synchronize(); }),
+                    ContainsSubstring("Adasum"));
     optimizer.zero_grad();
   });
 }
 
-TEST_P(Horovod, BroadcastsParametersAndOptimizerState) {
+TEST_CASE_METHOD(Horovod, "Horovod: broadcasts parameters and optimizer state") {
   run([&](const GroupHandle& group) {
     const int root = group.size() - 1;
     auto net = make_net();
@@ -311,20 +320,20 @@ TEST_P(Horovod, BroadcastsParametersAndOptimizerState) {
     }
     broadcast_parameters(*net, root, group);
     broadcast_optimizer_state(adam, root, group);
-    EXPECT_EQ(static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).lr(), 0.5);
+    RANK_CHECK(static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).lr() == 0.5);
     // The same gradient then gives the same second step everywhere, which needs equal moments and step counts.
     adam.zero_grad();
     loss_of(net, 1, 1).backward();
     adam.step();
     for (const at::Tensor& parameter : net->parameters()) {
       const at::Tensor all = all_gather(parameter, group);
-      for (int rank = 0; rank < group.size(); ++rank) EXPECT_TRUE(at::equal(all[rank], all[0]));
+      for (int rank = 0; rank < group.size(); ++rank) RANK_CHECK(at::equal(all[rank], all[0]));
     }
-    EXPECT_EQ(adam.state().size(), 4U);
+    RANK_CHECK(adam.state().size() == 4U);
   });
 }
 
-TEST(HorovodErrors, OptimizerOptionsThatContradictEachOtherAreRefused) {
+TEST_CASE("HorovodErrors: optimizer options that contradict each other are refused") {
   run_ranks(1, [](const GroupHandle& group) {
     auto net = make_net();
     SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
@@ -332,43 +341,46 @@ TEST(HorovodErrors, OptimizerOptionsThatContradictEachOtherAreRefused) {
       return error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(sgd, group, options); });
     };
     auto named = net->named_parameters().pairs();
-    EXPECT_EQ(refusal({.named_parameters = named}), "no error");
+    RANK_CHECK(refusal({.named_parameters = named}) == "no error");
     auto twice = named;
     twice[1].first = twice[0].first;
-    EXPECT_THAT(refusal({.named_parameters = twice}), HasSubstr("must be unique, but '0.weight' is there twice"));
+    RANK_CHECK_THAT(refusal({.named_parameters = twice}),
+                    ContainsSubstring("must be unique, but '0.weight' is there twice"));
     auto incomplete = named;
     incomplete.pop_back();
-    EXPECT_THAT(refusal({.named_parameters = incomplete}), HasSubstr("lacks 1 of the optimizer's 4 parameters"));
-    EXPECT_THAT(refusal({.backward_passes_per_step = 0}), HasSubstr("backward_passes_per_step=0"));
-    EXPECT_THAT(refusal({.op = Op::kMax}), HasSubstr("op must be kAverage, kSum or kAdasum"));
-    EXPECT_THAT(refusal({.op = Op::kSum, .gradient_predivide_factor = 2}), HasSubstr("needs op kAverage"));
-    EXPECT_THAT(refusal({.gradient_predivide_factor = 0}), HasSubstr("must be positive"));
-    EXPECT_THAT(refusal({.num_groups = -1}), HasSubstr("num_groups=-1"));
-    EXPECT_THAT(refusal({.num_groups = 1, .groups = {{named[0].second}}}), HasSubstr("exclude each other"));
-    EXPECT_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}), HasSubstr("a parameter is there twice"));
-    EXPECT_THAT(refusal({.groups = {{at::ones({1})}}}), HasSubstr("is no parameter of the optimizer"));
-    EXPECT_THAT(refusal({.fusion_threshold_bytes = 0}), HasSubstr("fusion_threshold_bytes"));
+    RANK_CHECK_THAT(refusal({.named_parameters = incomplete}),
+                    ContainsSubstring("lacks 1 of the optimizer's 4 parameters"));
+    RANK_CHECK_THAT(refusal({.backward_passes_per_step = 0}), ContainsSubstring("backward_passes_per_step=0"));
+    RANK_CHECK_THAT(refusal({.op = Op::kMax}), ContainsSubstring("op must be kAverage, kSum or kAdasum"));
+    RANK_CHECK_THAT(refusal({.op = Op::kSum, .gradient_predivide_factor = 2}), ContainsSubstring("needs op kAverage"));
+    RANK_CHECK_THAT(refusal({.gradient_predivide_factor = 0}), ContainsSubstring("must be positive"));
+    RANK_CHECK_THAT(refusal({.num_groups = -1}), ContainsSubstring("num_groups=-1"));
+    RANK_CHECK_THAT(refusal({.num_groups = 1, .groups = {{named[0].second}}}), ContainsSubstring("exclude each other"));
+    RANK_CHECK_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}),
+                    ContainsSubstring("a parameter is there twice"));
+    RANK_CHECK_THAT(refusal({.groups = {{at::ones({1})}}}), ContainsSubstring("is no parameter of the optimizer"));
+    RANK_CHECK_THAT(refusal({.fusion_threshold_bytes = 0}), ContainsSubstring("fusion_threshold_bytes"));
     torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions());
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(lbfgs, group); }),
-                HasSubstr("LBFGS"));
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { broadcast_optimizer_state(lbfgs, 0, group); }),
-                HasSubstr("LBFGS"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(lbfgs, group); }),
+                    ContainsSubstring("LBFGS"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { broadcast_optimizer_state(lbfgs, 0, group); }),
+                    ContainsSubstring("LBFGS"));
   });
 }
 
-TEST(HorovodErrors, CallsInTheWrongOrderAreErrorsThatSaySo) {
+TEST_CASE("HorovodErrors: calls in the wrong order are errors that say so") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make_net();
     SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
     DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()});
     loss_of(net, group.rank(), 0).backward();
-    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }),
-                HasSubstr("zero_grad() was called after backward() but before step() or synchronize()"));
-    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.set_backward_passes_per_step(2); }),
-                HasSubstr("before step()"));
-    EXPECT_THAT(
-        error_of<std::exception>([&] { loss_of(net, group.rank(), 0).backward(); }),
-        AllOf(HasSubstr("was computed more than backward_passes_per_step=1 times before step()"), HasSubstr("'1.")));
+    RANK_CHECK_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }),
+                    ContainsSubstring("zero_grad() was called after backward() but before step() or synchronize()"));
+    RANK_CHECK_THAT(error_of<std::logic_error>([&] { optimizer.set_backward_passes_per_step(2); }),
+                    ContainsSubstring("before step()"));
+    RANK_CHECK_THAT(error_of<std::exception>([&] { loss_of(net, group.rank(), 0).backward(); }),
+                    ContainsSubstring("was computed more than backward_passes_per_step=1 times before step()") &&
+                        ContainsSubstring("'1."));
     optimizer.step();
     optimizer.zero_grad();
     optimizer.set_backward_passes_per_step(2);
@@ -377,7 +389,7 @@ TEST(HorovodErrors, CallsInTheWrongOrderAreErrorsThatSaySo) {
   });
 }
 
-TEST(HorovodErrors, LoadingIntoTheModelLeavesItsHooksInPlace) {
+TEST_CASE("HorovodErrors: loading into the model leaves its hooks in place") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make_net();
     SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
@@ -387,25 +399,26 @@ TEST(HorovodErrors, LoadingIntoTheModelLeavesItsHooksInPlace) {
     torch::load(net, file);
     optimizer.zero_grad();
     loss_of(net, group.rank(), 0).backward();
-    EXPECT_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }), HasSubstr("was called after backward()"));
+    RANK_CHECK_THAT(error_of<std::logic_error>([&] { optimizer.zero_grad(); }),
+                    ContainsSubstring("was called after backward()"));
     optimizer.step();
   });
 }
 
 // Rank 0 as well: it would go on, and then be accused by the others of having left them.
-TEST(HorovodErrors, ModelsThatDifferAreNamedOnEveryRank) {
+TEST_CASE("HorovodErrors: models that differ are named on every rank") {
   run_ranks(3, [](const GroupHandle& group) {
     Linear net(3, group.rank() == 0 ? 2 : 5);
     SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
     const std::string message = error_of<std::runtime_error>(
         [&] { DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()}); });
-    EXPECT_THAT(message,
-                AllOf(HasSubstr(": DistributedOptimizer: the ranks' parameters differ; the first difference: "),
-                      HasSubstr("rank 0 has 'weight' (Float [2, 3]), the others 'weight' (Float [5, 3])")));
+    RANK_CHECK_THAT(message,
+                    ContainsSubstring(": DistributedOptimizer: the ranks' parameters differ; the first difference: ") &&
+                        ContainsSubstring("rank 0 has 'weight' (Float [2, 3]), the others 'weight' (Float [5, 3])"));
   });
 }
 
-TEST(HorovodErrors, SparseGradientsAreRefusedUnlessTheyMayBecomeDense) {
+TEST_CASE("HorovodErrors: sparse gradients are refused unless they may become dense") {
   for (const bool dense : {false, true}) {
     run_ranks(2, [&](const GroupHandle& group) {
       torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true)._weight(at::zeros({4, 2})));
@@ -416,7 +429,7 @@ TEST(HorovodErrors, SparseGradientsAreRefusedUnlessTheyMayBecomeDense) {
         optimizer.step();
       };
       if (!dense) {
-        EXPECT_THAT(error_of<std::exception>(train), HasSubstr("set sparse_as_dense"));
+        RANK_CHECK_THAT(error_of<std::exception>(train), ContainsSubstring("set sparse_as_dense"));
         return;
       }
       train();
@@ -426,16 +439,16 @@ TEST(HorovodErrors, SparseGradientsAreRefusedUnlessTheyMayBecomeDense) {
   }
 }
 
-TEST(BucketPlan, FollowsTheOrderInWhichGradientsBecomeReady) {
+TEST_CASE("BucketPlan: follows the order in which gradients become ready") {
   const std::vector<at::Tensor> parameters{at::zeros({4}), at::zeros({4}), at::zeros({2}, at::kDouble), at::zeros({4}),
                                            at::zeros({1})};
-  EXPECT_THAT(plan_buckets(parameters, {}, 1),
-              ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
-  EXPECT_THAT(plan_buckets(parameters, {}, 20),
-              ElementsAre(ElementsAre(4, 3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
-  EXPECT_THAT(plan_buckets(parameters, {}, 1000), ElementsAre(ElementsAre(2), ElementsAre(4, 3, 1, 0)));
-  EXPECT_THAT(plan_buckets(parameters, {{0, 2, 3}}, 1000),
-              ElementsAre(ElementsAre(2), ElementsAre(4, 1), ElementsAre(0, 3)));
+  CHECK_THAT(plan_buckets(parameters, {}, 1),
+             ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
+  CHECK_THAT(plan_buckets(parameters, {}, 20),
+             ElementsAre(ElementsAre(4, 3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
+  CHECK_THAT(plan_buckets(parameters, {}, 1000), ElementsAre(ElementsAre(2), ElementsAre(4, 3, 1, 0)));
+  CHECK_THAT(plan_buckets(parameters, {{0, 2, 3}}, 1000),
+             ElementsAre(ElementsAre(2), ElementsAre(4, 1), ElementsAre(0, 3)));
 }
 
 }  // namespace

@@ -1,28 +1,32 @@
 // Metrics over several ranks with uneven and empty shares equal those over all samples at once, on gloo and on a
 // backend whose results come late.
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "metrics/accuracy.h"
 #include "metrics/average.h"
 #include "metrics/confusion_matrix.h"
 #include "metrics/throughput.h"
-#include "tests/support/ranks.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
-using testing::DoubleEq;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsNan;
-using testing::ThrowsMessage;
+using Catch::Matchers::IsNaN;
+using Catch::Matchers::WithinULP;
+using test::ElementsAre;
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 
 constexpr int kRanks = 3;
 
@@ -33,33 +37,32 @@ at::Tensor share(const at::Tensor& all, int rank) {
   return all.slice(0, begin[rank], end[rank]);
 }
 
-class MetricsTest : public testing::TestWithParam<test::Wire> {
+class Metrics : protected test::EveryWire {
  protected:
-  void on_ranks(const std::function<void(const GroupHandle&)>& body) {
-    test::run_ranks(kRanks, body, {.wire = GetParam()});
-  }
+  void on_ranks(const std::function<void(const GroupHandle&)>& body) const { run(kRanks, body); }
 };
 
-TEST_P(MetricsTest, an_average_weighs_every_sample_equally) {
+TEST_CASE_METHOD(Metrics, "Metrics: an average weighs every sample equally") {
   on_ranks([](const GroupHandle& group) {
     Average average;
-    EXPECT_THAT(average.compute(group), IsNan());
+    RANK_CHECK_THAT(average.compute(group), IsNaN());
     if (group.rank() == 0) average.update(1.0, 7);
     if (group.rank() == 1) average.update(std::nan(""), 0);
     if (group.rank() == 2) {
       average.update(at::tensor(4.0F), 3);
       average.update(at::tensor({-6.0}, at::kDouble), 1);
     }
-    for (int round = 0; round < 2; ++round) EXPECT_DOUBLE_EQ(average.compute(group), (7.0 + 12.0 - 6.0) / 11.0);
+    for (int round = 0; round < 2; ++round)
+      RANK_CHECK_THAT(average.compute(group), WithinULP((7.0 + 12.0 - 6.0) / 11.0, 4));
     average.reset();
     average.update(group.rank());
-    EXPECT_DOUBLE_EQ(average.compute(group), 1.0);
+    RANK_CHECK_THAT(average.compute(group), WithinULP(1.0, 4));
   });
-  EXPECT_THROW(Average().update(1.0, -1), std::invalid_argument);
-  EXPECT_THROW(Average().update(at::zeros({2}), 1), std::invalid_argument);
+  CHECK_THROWS_AS(Average().update(1.0, -1), std::invalid_argument);
+  CHECK_THROWS_AS(Average().update(at::zeros({2}), 1), std::invalid_argument);
 }
 
-TEST_P(MetricsTest, accuracy_counts_the_k_best_guesses) {
+TEST_CASE_METHOD(Metrics, "Metrics: accuracy counts the k best guesses") {
   // Sample i has its right class in place i % 4 of its guesses.
   const at::Tensor target = at::arange(11, at::kLong).remainder(5);
   at::Tensor scores = at::zeros({11, 5});
@@ -71,26 +74,26 @@ TEST_P(MetricsTest, accuracy_counts_the_k_best_guesses) {
   on_ranks([&](const GroupHandle& group) {
     Accuracy accuracy({1, 3});
     accuracy.update(share(scores, group.rank()), share(target, group.rank()));
-    EXPECT_THAT(accuracy.compute(group), ElementsAre(DoubleEq(3.0 / 11), DoubleEq(9.0 / 11)));
+    RANK_CHECK_THAT(accuracy.compute(group), ElementsAre(WithinULP(3.0 / 11, 4), WithinULP(9.0 / 11, 4)));
     accuracy.update(share(scores, group.rank()), share(target, group.rank()));
-    EXPECT_THAT(accuracy.compute(group), ElementsAre(DoubleEq(3.0 / 11), DoubleEq(9.0 / 11)));
-    EXPECT_THAT(accuracy.counts(group).right, ElementsAre(6, 18));
-    EXPECT_EQ(accuracy.counts(group).samples, 22);
+    RANK_CHECK_THAT(accuracy.compute(group), ElementsAre(WithinULP(3.0 / 11, 4), WithinULP(9.0 / 11, 4)));
+    RANK_CHECK_THAT(accuracy.counts(group).right, ElementsAre(6, 18));
+    RANK_CHECK(accuracy.counts(group).samples == 22);
     accuracy.reset();
-    EXPECT_THAT(accuracy.compute(group), ElementsAre(IsNan(), IsNan()));
-    EXPECT_EQ(accuracy.counts(group).samples, 0);
+    RANK_CHECK_THAT(accuracy.compute(group), ElementsAre(IsNaN(), IsNaN()));
+    RANK_CHECK(accuracy.counts(group).samples == 0);
   });
 }
 
-TEST_P(MetricsTest, of_equal_scores_the_first_is_the_guess) {
+TEST_CASE_METHOD(Metrics, "Metrics: of equal scores the first is the guess") {
   on_ranks([](const GroupHandle& group) {
     Accuracy accuracy;
     accuracy.update(at::zeros({8, 1000}), at::tensor({0, 0, 1, 2, 0, 999, 0, 500}, at::kLong));
-    EXPECT_THAT(accuracy.counts(group).right, ElementsAre(4 * kRanks));
+    RANK_CHECK_THAT(accuracy.counts(group).right, ElementsAre(4 * kRanks));
   });
 }
 
-TEST_P(MetricsTest, a_confusion_matrix_has_every_pair_once) {
+TEST_CASE_METHOD(Metrics, "Metrics: a confusion matrix has every pair once") {
   at::manual_seed(3);
   const at::Tensor guess = at::randint(4, {11, 6, 5}, at::kLong);
   const at::Tensor target = at::randint(4, {11, 6, 5}, at::kLong);
@@ -102,13 +105,13 @@ TEST_P(MetricsTest, a_confusion_matrix_has_every_pair_once) {
   on_ranks([&](const GroupHandle& group) {
     ConfusionMatrix matrix(4, {.ignore_index = 2});
     matrix.update(share(guess, group.rank()), share(target, group.rank()));
-    for (int round = 0; round < 2; ++round) EXPECT_EQ(matrix.compute(group).counts, expected);
+    for (int round = 0; round < 2; ++round) RANK_CHECK(matrix.compute(group).counts == expected);
     matrix.reset();
-    EXPECT_EQ(matrix.compute(group).counts, std::vector<int64_t>(16, 0));
+    RANK_CHECK(matrix.compute(group).counts == std::vector<int64_t>(16, 0));
   });
 }
 
-TEST_P(MetricsTest, throughput_is_all_samples_over_the_longest_time) {
+TEST_CASE_METHOD(Metrics, "Metrics: throughput is all samples over the longest time") {
   on_ranks([](const GroupHandle& group) {
     Throughput throughput;
     throughput.update(1'000'000 * (group.rank() + 1));
@@ -116,31 +119,29 @@ TEST_P(MetricsTest, throughput_is_all_samples_over_the_longest_time) {
     while (throughput.per_second() > 1e12 || std::chrono::steady_clock::now() - before < std::chrono::milliseconds(2)) {
     }
     const double rate = throughput.compute(group);
-    EXPECT_GT(rate, 0);
-    EXPECT_LE(rate, 6e6 / 2e-3);
+    RANK_CHECK(rate > 0);
+    RANK_CHECK(rate <= 6e6 / 2e-3);
     throughput.reset();
-    EXPECT_EQ(throughput.compute(group), 0.0);
+    RANK_CHECK(throughput.compute(group) == 0.0);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(wires, MetricsTest, testing::Values(test::Wire::kGloo, test::Wire::kLate));
-
-TEST(ConfusionCounts, gives_iou_and_dice_per_class_and_leaves_absent_classes_out_of_means) {
+TEST_CASE("ConfusionCounts: gives IoU and dice per class and leaves absent classes out of means") {
   // Right class 0: 3 right, 1 taken for 1. Right class 1: 2 right, 2 taken for 0. Class 2 does not occur.
   const ConfusionCounts matrix{.classes = 3, .counts = {3, 1, 0, 2, 2, 0, 0, 0, 0}};
-  EXPECT_DOUBLE_EQ(matrix.accuracy(), 5.0 / 8);
-  EXPECT_THAT(matrix.iou(), ElementsAre(DoubleEq(3.0 / 6), DoubleEq(2.0 / 5), IsNan()));
-  EXPECT_THAT(matrix.dice(), ElementsAre(DoubleEq(6.0 / 9), DoubleEq(4.0 / 7), IsNan()));
-  EXPECT_DOUBLE_EQ(matrix.mean_iou(), (0.5 + 0.4) / 2);
-  EXPECT_DOUBLE_EQ(matrix.mean_dice(), (6.0 / 9 + 4.0 / 7) / 2);
+  CHECK_THAT(matrix.accuracy(), WithinULP(5.0 / 8, 4));
+  CHECK_THAT(matrix.iou(), ElementsAre(WithinULP(3.0 / 6, 4), WithinULP(2.0 / 5, 4), IsNaN()));
+  CHECK_THAT(matrix.dice(), ElementsAre(WithinULP(6.0 / 9, 4), WithinULP(4.0 / 7, 4), IsNaN()));
+  CHECK_THAT(matrix.mean_iou(), WithinULP((0.5 + 0.4) / 2, 4));
+  CHECK_THAT(matrix.mean_dice(), WithinULP((6.0 / 9 + 4.0 / 7) / 2, 4));
   const ConfusionCounts empty{.classes = 1, .counts = {0}};
-  EXPECT_THAT(empty.accuracy(), IsNan());
-  EXPECT_THAT(empty.mean_iou(), IsNan());
+  CHECK_THAT(empty.accuracy(), IsNaN());
+  CHECK_THAT(empty.mean_iou(), IsNaN());
 }
 
-TEST(Metrics, shapes_and_classes_that_do_not_fit_are_refused) {
+TEST_CASE("Metrics: shapes and classes that do not fit are refused") {
   const auto refused = [](auto action, const char* text) {
-    EXPECT_THAT(action, ThrowsMessage<std::invalid_argument>(HasSubstr(text)));
+    CHECK_THROWS_MATCHES(action(), std::invalid_argument, MessageMatches(ContainsSubstring(text)));
   };
   Accuracy accuracy({5});
   refused([&] { accuracy.update(at::zeros({3, 4}), at::zeros({3}, at::kLong)); }, "at least 5 classes");

@@ -1,10 +1,11 @@
 // On a machine with a GPU: the fused optimizers follow those on the CPU, with found_inf and scale on the device.
-#include <gmock/gmock.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "optim/adagrad.h"
 #include "optim/adam.h"
@@ -12,6 +13,7 @@
 #include "optim/larc.h"
 #include "optim/sgd.h"
 #include "tests/optim/numbers.h"
+#include "tests/support/catch.h"
 
 namespace ddp::optim {
 namespace {
@@ -54,16 +56,17 @@ void expect_the_cpus_result(const Make& make) {
   train(make, on_cpu);
   const auto optimizer = train(make, on_gpu);
   for (size_t i = 0; i < on_cpu.size(); ++i) {
-    EXPECT_TRUE(on_gpu[i].cpu().allclose(on_cpu[i], 1e-4, 1e-5)) << "parameter " << i;
+    UNSCOPED_INFO("parameter " << i);
+    CHECK(on_gpu[i].cpu().allclose(on_cpu[i], 1e-4, 1e-5));
     const auto state = optimizer->parameter_state(on_gpu[i]);
     if (!state.contains("step")) continue;
-    EXPECT_TRUE(state.at("step").is_cuda());
-    EXPECT_EQ(state.at("step").item<float>(), kSteps - 2);
+    CHECK(state.at("step").is_cuda());
+    CHECK(state.at("step").item<float>() == kSteps - 2);
   }
 }
 
-TEST(FusedOnCuda, follows_the_cpu_and_counts_no_skipped_step) {
-  ASSERT_TRUE(torch::cuda::is_available());
+TEST_CASE("FusedOnCuda: follows the CPU and counts no skipped step") {
+  REQUIRE(torch::cuda::is_available());
   expect_the_cpus_result(
       [](auto p) { return std::make_unique<SGD>(p, SGDOptions(0.1).momentum(0.9).weight_decay(0.01)); });
   expect_the_cpus_result([](auto p) { return std::make_unique<Adam>(p, AdamOptions(0.01).amsgrad(true)); });
@@ -72,14 +75,14 @@ TEST(FusedOnCuda, follows_the_cpu_and_counts_no_skipped_step) {
   expect_the_cpus_result([](auto p) { return std::make_unique<Larc<SGD>>(p, SGDOptions(0.1).weight_decay(0.1)); });
 }
 
-TEST(FusedOnCuda, a_skipped_first_sgd_step_leaves_zero_momentum) {
-  ASSERT_TRUE(torch::cuda::is_available());
+TEST_CASE("FusedOnCuda: a skipped first SGD step leaves zero momentum") {
+  REQUIRE(torch::cuda::is_available());
   const auto parameters = parameters_on(at::kCUDA);
   SGD optimizer(parameters, SGDOptions(0.1).momentum(0.9));
   for (const auto& parameter : parameters) parameter.mutable_grad() = at::full_like(parameter.detach(), 1 / 0.0);
   optimizer.step_scaled({.found_inf = at::ones({}, at::TensorOptions().device(at::kCUDA))});
   for (const auto& parameter : parameters) {
-    EXPECT_EQ(optimizer.parameter_state(parameter).at("momentum_buffer").abs().sum().item<float>(), 0);
+    CHECK(optimizer.parameter_state(parameter).at("momentum_buffer").abs().sum().item<float>() == 0);
   }
 }
 

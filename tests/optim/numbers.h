@@ -3,9 +3,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn.h>
-#include <gtest/gtest.h>
 
 #include <vector>
+
+#include "tests/support/rank_checks.h"
 
 namespace ddp::test {
 
@@ -31,17 +32,21 @@ inline void set_gradients(const std::vector<at::Tensor>& parameters, int64_t ste
 }
 
 inline void expect_same_bits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(actual[i].equal(expected[i])) << "tensor " << i;
+  RANK_REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    RANK_INFO("tensor " << i);
+    RANK_CHECK(actual[i].equal(expected[i]));
+  }
 }
 
 /// Within 1e-6 of the norm.
 inline void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
+  RANK_REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     const double norm = expected[i].norm().item<double>();
-    EXPECT_LE((actual[i] - expected[i]).norm().item<double>(), 1e-6 * norm) << "tensor " << i;
-    EXPECT_GT(norm, 0);
+    RANK_INFO("tensor " << i);
+    RANK_CHECK((actual[i] - expected[i]).norm().item<double>() <= 1e-6 * norm);
+    RANK_CHECK(norm > 0);
   }
 }
 

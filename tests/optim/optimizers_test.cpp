@@ -1,14 +1,17 @@
 // The fused optimizers follow torch::optim's and exchange states with them; scaled steps, layouts, errors. Bits are
 // compared with Python's in steps_test.py.
 #include <ATen/record_function.h>
-#include <gmock/gmock.h>
 #include <torch/serialize.h>
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "optim/adagrad.h"
 #include "optim/adam.h"
@@ -16,18 +19,19 @@
 #include "optim/larc.h"
 #include "optim/sgd.h"
 #include "tests/optim/numbers.h"
+#include "tests/support/catch.h"
 
 namespace ddp::optim {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using Catch::Matchers::WithinAbs;
 using test::expect_near;
 using test::expect_same_bits;
 using test::new_parameters;
 using test::numbers;
 using test::set_gradients;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 at::Tensor flag(double value) {
   return at::scalar_tensor(value, at::kFloat);
@@ -52,14 +56,11 @@ struct Pair {
   using Torch = Torchs;
 };
 
-template <typename P>
-class Optimizers : public testing::Test {};
 using SgdPair = Pair<SGD, torch::optim::SGD>;
 using AdamPair = Pair<Adam, torch::optim::Adam>;
 using AdamWPair = Pair<AdamW, torch::optim::AdamW>;
 using AdagradPair = Pair<Adagrad, torch::optim::Adagrad>;
-using Pairs = testing::Types<SgdPair, AdamPair, AdamWPair, AdagradPair>;
-TYPED_TEST_SUITE(Optimizers, Pairs);
+using Pairs = std::tuple<SgdPair, AdamPair, AdamWPair, AdagradPair>;
 
 std::vector<torch::optim::SGDOptions> variants(const SgdPair&) {
   using Options = torch::optim::SGDOptions;
@@ -81,12 +82,12 @@ std::vector<torch::optim::AdagradOptions> variants(const AdagradPair&) {
   return {Options(0.1), Options(0.1).lr_decay(0.01).weight_decay(0.1).initial_accumulator_value(0.3).eps(1e-6)};
 }
 
-TYPED_TEST(Optimizers, stay_within_a_millionth_of_torchs_over_100_steps) {
-  for (const auto& options : variants(TypeParam{})) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: stay within a millionth of torch's over 100 steps", "", Pairs) {
+  for (const auto& options : variants(TestType{})) {
     const auto ours = new_parameters();
     const auto theirs = new_parameters();
-    typename TypeParam::Our our_optimizer(ours, options);
-    typename TypeParam::Torch their_optimizer(theirs, options);
+    typename TestType::Our our_optimizer(ours, options);
+    typename TestType::Torch their_optimizer(theirs, options);
     train(our_optimizer, ours, 0, 100);
     train(their_optimizer, theirs, 0, 100);
     expect_near(ours, theirs);
@@ -94,56 +95,56 @@ TYPED_TEST(Optimizers, stay_within_a_millionth_of_torchs_over_100_steps) {
 }
 
 // The state goes ours → LibTorch's → ours, with steps between.
-TYPED_TEST(Optimizers, states_move_to_torchs_and_back) {
-  for (const auto& options : variants(TypeParam{})) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: states move to torch's and back", "", Pairs) {
+  for (const auto& options : variants(TestType{})) {
     const auto straight = new_parameters();
-    typename TypeParam::Our alone(straight, options);
+    typename TestType::Our alone(straight, options);
     train(alone, straight, 0, 30);
 
     const auto parameters = new_parameters();
     std::stringstream first_archive, second_archive;
     {
-      typename TypeParam::Our optimizer(parameters, options);
+      typename TestType::Our optimizer(parameters, options);
       train(optimizer, parameters, 0, 10);
       optimizer.param_groups()[0].options().set_lr(options.lr());
       torch::save(optimizer, first_archive);
     }
     {
-      typename TypeParam::Torch optimizer(parameters, decltype(options)(123.0));
+      typename TestType::Torch optimizer(parameters, decltype(options)(123.0));
       torch::load(optimizer, first_archive);
       train(optimizer, parameters, 10, 10);
       torch::save(optimizer, second_archive);
     }
-    typename TypeParam::Our optimizer(parameters, decltype(options)(321.0));
+    typename TestType::Our optimizer(parameters, decltype(options)(321.0));
     torch::load(optimizer, second_archive);
-    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), options.lr());
+    CHECK(optimizer.param_groups()[0].options().get_lr() == options.lr());
     train(optimizer, parameters, 20, 10);
     expect_near(parameters, straight);
   }
 }
 
-TYPED_TEST(Optimizers, own_archives_keep_every_bit_and_maximize) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: own archives keep every bit and maximize", "", Pairs) {
   const auto straight = new_parameters();
   const auto parameters = new_parameters();
-  const auto options = variants(TypeParam{}).back();
-  typename TypeParam::Our alone(straight, options);
-  typename TypeParam::Our before(parameters, options);
+  const auto options = variants(TestType{}).back();
+  typename TestType::Our alone(straight, options);
+  typename TestType::Our before(parameters, options);
   dynamic_cast<MaximizeOption&>(alone.param_groups()[0].options()).maximize() = true;
   dynamic_cast<MaximizeOption&>(before.param_groups()[0].options()).maximize() = true;
   train(alone, straight, 0, 10);
   train(before, parameters, 0, 5);
   std::stringstream archive;
   torch::save(before, archive);
-  typename TypeParam::Our after(parameters, decltype(options)(9.0));
+  typename TestType::Our after(parameters, decltype(options)(9.0));
   torch::load(after, archive);
   train(after, parameters, 5, 5);
   expect_same_bits(parameters, straight);
 }
 
-TYPED_TEST(Optimizers, a_step_with_found_inf_changes_nothing) {
-  for (const auto& options : variants(TypeParam{})) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: a step with found inf changes nothing", "", Pairs) {
+  for (const auto& options : variants(TestType{})) {
     const auto parameters = new_parameters();
-    typename TypeParam::Our optimizer(parameters, options);
+    typename TestType::Our optimizer(parameters, options);
     train(optimizer, parameters, 0, 3);
     const auto values = copies(parameters);
     std::vector<StateTensors> states;
@@ -158,37 +159,40 @@ TYPED_TEST(Optimizers, a_step_with_found_inf_changes_nothing) {
     for (const double found : {1.0, 2.0}) optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(found)});
     expect_same_bits(parameters, values);
     for (size_t i = 0; i < parameters.size(); ++i) {
-      EXPECT_TRUE(parameters[i].grad().equal(gradients[i]));
+      CHECK(parameters[i].grad().equal(gradients[i]));
       const auto state = optimizer.parameter_state(parameters[i]);
-      for (const auto& [name, tensor] : states[i]) EXPECT_TRUE(state.at(name).equal(tensor)) << name;
-      EXPECT_EQ(state.contains("step") ? state.at("step").template item<float>() : 3, 3);
+      for (const auto& [name, tensor] : states[i]) {
+        UNSCOPED_INFO(name);
+        CHECK(state.at(name).equal(tensor));
+      }
+      CHECK((state.contains("step") ? state.at("step").template item<float>() : 3) == 3);
     }
   }
 }
 
-TYPED_TEST(Optimizers, scaled_gradients_are_divided_and_left_so) {
-  const auto options = variants(TypeParam{}).back();
+TEMPLATE_LIST_TEST_CASE("Optimizers: scaled gradients are divided and left so", "", Pairs) {
+  const auto options = variants(TestType{}).back();
   const auto scaled = new_parameters();
   const auto plain = new_parameters();
-  typename TypeParam::Our scaled_optimizer(scaled, options);
-  typename TypeParam::Our plain_optimizer(plain, options);
+  typename TestType::Our scaled_optimizer(scaled, options);
+  typename TestType::Our plain_optimizer(plain, options);
   for (int step = 0; step < 5; ++step) {
     set_gradients(scaled, step, 1024);
     scaled_optimizer.step_scaled({.grad_scale = flag(1024).reshape({1}), .found_inf = flag(0)});
     set_gradients(plain, step);
     plain_optimizer.step();
-    for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(scaled[i].grad().equal(plain[i].grad()));
+    for (size_t i = 0; i < plain.size(); ++i) CHECK(scaled[i].grad().equal(plain[i].grad()));
   }
   expect_same_bits(scaled, plain);
 }
 
 // The kernels walk memory in order: other layouts must not mix elements up.
-TYPED_TEST(Optimizers, memory_layouts_make_no_difference) {
-  const auto options = variants(TypeParam{}).back();
+TEMPLATE_LIST_TEST_CASE("Optimizers: memory layouts make no difference", "", Pairs) {
+  const auto options = variants(TestType{}).back();
   const auto expected = numbers({4, 3, 5, 5}, 1).requires_grad_();
   const auto channels_last = expected.detach().contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   const auto strided = at::zeros({4, 3, 5, 10}).slice(3, 0, 10, 2).copy_(expected.detach()).requires_grad_();
-  typename TypeParam::Our one({expected}, options), two({channels_last}, options), three({strided}, options);
+  typename TestType::Our one({expected}, options), two({channels_last}, options), three({strided}, options);
   for (int step = 0; step < 4; ++step) {
     const auto gradient = numbers({4, 3, 5, 5}, 50 + step);
     expected.mutable_grad() = gradient.clone();
@@ -196,41 +200,43 @@ TYPED_TEST(Optimizers, memory_layouts_make_no_difference) {
     strided.mutable_grad() =
         step % 2 ? gradient.clone() : gradient.permute({3, 2, 1, 0}).contiguous().permute({3, 2, 1, 0});
     for (auto* optimizer : {&one, &two, &three}) optimizer->step_scaled({.grad_scale = flag(2)});
-    EXPECT_TRUE(strided.grad().equal(expected.grad()));
+    CHECK(strided.grad().equal(expected.grad()));
   }
-  EXPECT_TRUE(channels_last.is_contiguous(at::MemoryFormat::ChannelsLast));
+  CHECK(channels_last.is_contiguous(at::MemoryFormat::ChannelsLast));
   expect_same_bits({channels_last.contiguous(), strided.contiguous()}, {expected, expected});
 }
 
-TYPED_TEST(Optimizers, bad_options_give_pythons_message_and_the_rank) {
-  const auto options = variants(TypeParam{}).front();
+TEMPLATE_LIST_TEST_CASE("Optimizers: bad options give Python's message and the rank", "", Pairs) {
+  const auto options = variants(TestType{}).front();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const auto& [lr, text] :
        {std::pair(-1.0, "Invalid learning rate: -1.0"), std::pair(nan, "Invalid learning rate: nan"),
         std::pair(1 / 0.0, "Invalid learning rate: inf")}) {
     auto bad = options;
     bad.lr(lr);
-    const auto refused = ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text)));
-    EXPECT_THAT([&] { typename TypeParam::Our(new_parameters(), bad); }, refused);
+    const auto names_rank = ContainsSubstring("rank 0 of 1"), says = ContainsSubstring(text);
+    CHECK_THROWS_MATCHES(typename TestType::Our(new_parameters(), bad), std::invalid_argument,
+                         MessageMatches(names_rank && says));
     // Set later, as schedules do: the step refuses, and nothing has moved.
     const auto parameters = new_parameters();
-    typename TypeParam::Our optimizer(parameters, options);
+    typename TestType::Our optimizer(parameters, options);
     optimizer.param_groups()[0].options().set_lr(lr);
     set_gradients(parameters, 0);
-    EXPECT_THAT([&] { optimizer.step(); }, refused);
+    CHECK_THROWS_MATCHES(optimizer.step(), std::invalid_argument, MessageMatches(names_rank && says));
     expect_same_bits(parameters, new_parameters());
   }
-  EXPECT_THAT([&] { typename TypeParam::Our(std::vector<at::Tensor>{}, options); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer got an empty parameter list")));
+  CHECK_THROWS_MATCHES(typename TestType::Our(std::vector<at::Tensor>{}, options), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("optimizer got an empty parameter list")));
 }
 
-TYPED_TEST(Optimizers, bad_gradients_and_scales_are_refused_and_nothing_moves) {
-  const auto options = variants(TypeParam{}).front();
+TEMPLATE_LIST_TEST_CASE("Optimizers: bad gradients and scales are refused and nothing moves", "", Pairs) {
+  const auto options = variants(TestType{}).front();
   auto parameters = new_parameters();
-  typename TypeParam::Our optimizer(parameters, options);
+  typename TestType::Our optimizer(parameters, options);
   set_gradients(parameters, 0);
   const auto refused = [&](auto action, const char* text) {
-    EXPECT_THAT(action, ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr(text))));
+    CHECK_THROWS_MATCHES(action(), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("rank 0 of 1") && ContainsSubstring(text)));
     expect_same_bits(parameters, new_parameters());
   };
   refused([&] { optimizer.step_scaled({.grad_scale = flag(1).to(at::kDouble)}); }, "grad_scale must be a float32");
@@ -238,14 +244,14 @@ TYPED_TEST(Optimizers, bad_gradients_and_scales_are_refused_and_nothing_moves) {
   parameters[4].mutable_grad() = numbers({129}, 3).to_sparse();
   refused([&] { optimizer.step(); }, "does not support sparse gradients");
   const auto complex = at::zeros({2}, at::kComplexFloat).requires_grad_();
-  typename TypeParam::Our other({complex}, options);
+  typename TestType::Our other({complex}, options);
   complex.mutable_grad() = at::ones({2}, at::kComplexFloat);
-  EXPECT_THAT([&] { other.step(); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("requires all the params to be floating point")));
+  CHECK_THROWS_MATCHES(other.step(), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("requires all the params to be floating point")));
 }
 
 // Refused because of the last group; the first ones are all right.
-TYPED_TEST(Optimizers, a_refused_step_leaves_parameters_gradients_and_state_as_they_were) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: a refused step leaves parameters gradients and state as they were", "", Pairs) {
   const auto lr_of_last_group = [](auto& optimizer) -> auto& {
     return optimizer.param_groups()[1].options();
   };
@@ -255,12 +261,12 @@ TYPED_TEST(Optimizers, a_refused_step_leaves_parameters_gradients_and_state_as_t
       std::vector<torch::optim::OptimizerParamGroup> groups;
       groups.emplace_back(std::vector(parameters.begin(), parameters.end() - 1));
       groups.emplace_back(std::vector{parameters.back()});
-      const auto options = variants(TypeParam{}).back();
-      std::unique_ptr<typename TypeParam::Our> optimizer;
+      const auto options = variants(TestType{}).back();
+      std::unique_ptr<typename TestType::Our> optimizer;
       if (larc) {
-        optimizer = std::make_unique<Larc<typename TypeParam::Our>>(groups, options);
+        optimizer = std::make_unique<Larc<typename TestType::Our>>(groups, options);
       } else {
-        optimizer = std::make_unique<typename TypeParam::Our>(groups, options);
+        optimizer = std::make_unique<typename TestType::Our>(groups, options);
       }
       const auto states = [&] {
         std::vector<at::Tensor> tensors;
@@ -281,11 +287,13 @@ TYPED_TEST(Optimizers, a_refused_step_leaves_parameters_gradients_and_state_as_t
         if (text == "dtype") last = last.to(at::kDouble);
         if (text == "shape") last = at::ones({130});
         if (text == "lr") lr_of_last_group(*optimizer).set_lr(-1);
-        EXPECT_THROW(optimizer->step(), std::invalid_argument) << cause;
+        UNSCOPED_INFO(cause);
+        CHECK_THROWS_AS(optimizer->step(), std::invalid_argument);
         expect_same_bits(parameters, values);
         expect_same_bits({parameters[0].grad(), parameters[1].grad()}, gradients);
         expect_same_bits(states(), before);
-        EXPECT_EQ(optimizer->state().size(), entries) << cause << (larc ? ", LARC" : "");
+        INFO(cause << (larc ? ", LARC" : ""));
+        CHECK(optimizer->state().size() == entries);
         lr_of_last_group(*optimizer).set_lr(options.lr());
         set_gradients(parameters, step);
         optimizer->step();
@@ -294,45 +302,47 @@ TYPED_TEST(Optimizers, a_refused_step_leaves_parameters_gradients_and_state_as_t
   }
 }
 
-TYPED_TEST(Optimizers, a_model_converted_after_its_first_step_is_refused_before_steps_are_counted) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: a model converted after its first step is refused before steps are counted", "",
+                        Pairs) {
   const auto parameters = new_parameters();
-  typename TypeParam::Our optimizer(parameters, variants(TypeParam{}).back());
+  typename TestType::Our optimizer(parameters, variants(TestType{}).back());
   train(optimizer, parameters, 0, 2);
   const auto& last = parameters.back();
   last.set_data(last.detach().to(at::kDouble));
   const auto values = copies(parameters);
   set_gradients(parameters, 2);
   last.mutable_grad() = numbers({129}, 3).to(at::kDouble);
-  EXPECT_THAT([&] { optimizer.step(); },
-              ThrowsMessage<std::invalid_argument>(AllOf(HasSubstr("rank 0 of 1"), HasSubstr("is Float of shape [129]"),
-                                                         HasSubstr("parameter is now Double"))));
+  CHECK_THROWS_MATCHES(
+      optimizer.step(), std::invalid_argument,
+      MessageMatches(ContainsSubstring("rank 0 of 1") && ContainsSubstring("is Float of shape [129]") &&
+                     ContainsSubstring("parameter is now Double")));
   expect_same_bits(parameters, values);
   const auto state = optimizer.parameter_state(parameters[0]);
-  EXPECT_EQ(state.contains("step") ? state.at("step").template item<float>() : 2, 2);
+  CHECK((state.contains("step") ? state.at("step").template item<float>() : 2) == 2);
 }
 
-TYPED_TEST(Optimizers, archives_that_do_not_fit_are_refused_and_change_nothing) {
-  const auto options = variants(TypeParam{}).back();
+TEMPLATE_LIST_TEST_CASE("Optimizers: archives that do not fit are refused and change nothing", "", Pairs) {
+  const auto options = variants(TestType{}).back();
   const auto parameters = new_parameters();
-  typename TypeParam::Our optimizer(parameters, options);
+  typename TestType::Our optimizer(parameters, options);
   train(optimizer, parameters, 0, 2);
   const auto other =
       std::vector{numbers({7, 4}, 1).requires_grad_(), parameters[1], parameters[2], parameters[3], parameters[4]};
-  typename TypeParam::Our other_shape(other, options);
-  typename TypeParam::Our fewer({parameters[0]}, options);
+  typename TestType::Our other_shape(other, options);
+  typename TestType::Our fewer({parameters[0]}, options);
   train(other_shape, other, 0, 1);
   for (auto* source : {&other_shape, &fewer}) {
     std::stringstream archive;
     torch::save(*source, archive);
     const auto state = optimizer.parameter_state(parameters[1]);
-    EXPECT_THROW(torch::load(optimizer, archive), std::invalid_argument);
-    EXPECT_TRUE(optimizer.parameter_state(parameters[1]).begin()->second.is_same(state.begin()->second));
+    CHECK_THROWS_AS(torch::load(optimizer, archive), std::invalid_argument);
+    CHECK(optimizer.parameter_state(parameters[1]).begin()->second.is_same(state.begin()->second));
   }
 }
 
-TYPED_TEST(Optimizers, clipping_and_a_scaled_step_read_no_device_tensor_on_the_host) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: clipping and a scaled step read no device tensor on the host", "", Pairs) {
   const auto parameters = new_parameters();
-  Larc<typename TypeParam::Our> optimizer(parameters, variants(TypeParam{}).back());
+  Larc<typename TestType::Our> optimizer(parameters, variants(TestType{}).back());
   std::atomic<int> reads = 0;
   static std::atomic<int>* counter;
   counter = &reads;
@@ -344,23 +354,23 @@ TYPED_TEST(Optimizers, clipping_and_a_scaled_step_read_no_device_tensor_on_the_h
                                                  }).scopes({at::RecordScope::FUNCTION}));
   set_gradients(parameters, 0, 16);
   parameters[0].sum().item();
-  EXPECT_GT(reads.exchange(0), 0);  // the counter works
+  CHECK(reads.exchange(0) > 0);  // the counter works
   clip_grad_norm_(parameters, 1.0, {.grad_scale = flag(16)});
   optimizer.step_scaled({.grad_scale = flag(16), .found_inf = flag(0)});
   optimizer.zero_grad(false);
   at::removeCallback(handle);
   // LibTorch's kernels for the CPU read the step counters, which are host memory, by aten::item and what that calls.
   const bool counts = optimizer.parameter_state(parameters[0]).contains("step");
-  EXPECT_EQ(reads, counts ? 2 * static_cast<int>(parameters.size()) : 0);
+  CHECK(reads == (counts ? 2 * static_cast<int>(parameters.size()) : 0));
 }
 
-TEST(SGD, a_skipped_first_step_leaves_zero_momentum) {
+TEST_CASE("SGD: a skipped first step leaves zero momentum") {
   const auto parameters = new_parameters();
   SGD optimizer(parameters, SGDOptions(0.1).momentum(0.9));
   set_gradients(parameters, 0, std::numeric_limits<double>::quiet_NaN());
   optimizer.step_scaled({.found_inf = flag(1)});
   for (const auto& parameter : parameters) {
-    EXPECT_TRUE(optimizer.parameter_state(parameter).at("momentum_buffer").equal(at::zeros_like(parameter)));
+    CHECK(optimizer.parameter_state(parameter).at("momentum_buffer").equal(at::zeros_like(parameter)));
   }
   // Then the next step is as a first one.
   const auto expected = new_parameters();
@@ -371,24 +381,26 @@ TEST(SGD, a_skipped_first_step_leaves_zero_momentum) {
 }
 
 // Where LibTorch's kernel, and so Python's fused SGD, is wrong.
-TEST(SGD, half_precision_is_right) {
+TEST_CASE("SGD: half precision is right") {
   for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
     const auto plain = at::zeros({97}, dtype).requires_grad_();
     SGD without_momentum({plain}, SGDOptions(0.5));
     plain.mutable_grad() = at::ones({97}, dtype);
     without_momentum.step();
-    EXPECT_TRUE(plain.equal(at::full({97}, -0.5, dtype))) << dtype;
+    UNSCOPED_INFO(dtype);
+    CHECK(plain.equal(at::full({97}, -0.5, dtype)));
     const auto parameter = at::zeros({97}, dtype).requires_grad_();
     SGD optimizer({parameter}, SGDOptions(0.5).momentum(0.5).dampening(0.25));
     for (const double expected : {-0.5, -1.125}) {  // momentum 1, then 0.5 + 0.75
       parameter.mutable_grad() = at::ones({97}, dtype);
       optimizer.step();
-      EXPECT_TRUE(parameter.equal(at::full({97}, expected, dtype))) << dtype << ": " << parameter;
+      INFO(dtype << ": " << parameter);
+      CHECK(parameter.equal(at::full({97}, expected, dtype)));
     }
   }
 }
 
-TEST(SGD, options_chain_and_groups_have_their_own) {
+TEST_CASE("SGD: options chain and groups have their own") {
   auto parameters = new_parameters();
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector{parameters[0]}, std::make_unique<torch::optim::SGDOptions>(1.0));  // LibTorch's class
@@ -400,33 +412,29 @@ TEST(SGD, options_chain_and_groups_have_their_own) {
   set_gradients(parameters, 0);
   optimizer.step();
   const auto start = new_parameters();
-  EXPECT_TRUE(parameters[0].allclose(start[0] - parameters[0].grad()));
-  EXPECT_TRUE(parameters[1].allclose(start[1] + 2 * parameters[1].grad()));
-  EXPECT_TRUE(parameters[2].equal(start[2]));
-  EXPECT_TRUE(parameters[3].allclose(start[3] - 8 * parameters[3].grad()));
-  EXPECT_TRUE(parameters[4].allclose(start[4] - 4 * parameters[4].grad()));
-  EXPECT_TRUE(optimizer.parameter_state(parameters[0]).empty());
-  EXPECT_EQ(optimizer.parameter_state(parameters[4]).size(), 1);
+  CHECK(parameters[0].allclose(start[0] - parameters[0].grad()));
+  CHECK(parameters[1].allclose(start[1] + 2 * parameters[1].grad()));
+  CHECK(parameters[2].equal(start[2]));
+  CHECK(parameters[3].allclose(start[3] - 8 * parameters[3].grad()));
+  CHECK(parameters[4].allclose(start[4] - 4 * parameters[4].grad()));
+  CHECK(optimizer.parameter_state(parameters[0]).empty());
+  CHECK(optimizer.parameter_state(parameters[4]).size() == 1);
 }
 
-TEST(SGD, contradicting_options_are_refused) {
-  EXPECT_THAT(
-      [] { SGD(new_parameters(), SGDOptions(0.1).nesterov(true)); },
-      ThrowsMessage<std::invalid_argument>(HasSubstr("Nesterov momentum requires a momentum and zero dampening")));
-  EXPECT_THAT([] { SGD(new_parameters(), SGDOptions(0.1).momentum(-0.5)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid momentum value: -0.5")));
-  EXPECT_THAT(
-      [] {
-        Adam(new_parameters(), AdamOptions(0.1).betas({0.9, 1.0}));
-      },
-      ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid beta parameter at index 1: 1.0")));
-  EXPECT_THAT([] { AdamW(new_parameters(), AdamWOptions(0.1).eps(-1e-5)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid epsilon value: -1e-05")));
-  EXPECT_THAT([] { Adagrad(new_parameters(), AdagradOptions(0.1).lr_decay(-1)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("Invalid lr_decay value: -1.0")));
+TEST_CASE("SGD: contradicting options are refused") {
+  CHECK_THROWS_MATCHES(SGD(new_parameters(), SGDOptions(0.1).nesterov(true)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Nesterov momentum requires a momentum and zero dampening")));
+  CHECK_THROWS_MATCHES(SGD(new_parameters(), SGDOptions(0.1).momentum(-0.5)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid momentum value: -0.5")));
+  CHECK_THROWS_MATCHES(Adam(new_parameters(), AdamOptions(0.1).betas({0.9, 1.0})), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid beta parameter at index 1: 1.0")));
+  CHECK_THROWS_MATCHES(AdamW(new_parameters(), AdamWOptions(0.1).eps(-1e-5)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid epsilon value: -1e-05")));
+  CHECK_THROWS_MATCHES(Adagrad(new_parameters(), AdagradOptions(0.1).lr_decay(-1)), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("Invalid lr_decay value: -1.0")));
 }
 
-TEST(ZeroGrad, both_kinds_work_on_gradients_that_are_views_of_a_bucket) {
+TEST_CASE("ZeroGrad: both kinds work on gradients that are views of a bucket") {
   const auto parameters = new_parameters();
   SGD optimizer(parameters, SGDOptions(0.1));
   auto bucket = at::ones({1000});
@@ -438,15 +446,15 @@ TEST(ZeroGrad, both_kinds_work_on_gradients_that_are_views_of_a_bucket) {
     }
   };
   use_bucket();
-  EXPECT_THROW(optimizer.torch::optim::Optimizer::zero_grad(false), c10::Error);
+  CHECK_THROWS_AS(optimizer.torch::optim::Optimizer::zero_grad(false), c10::Error);
   optimizer.zero_grad(false);
-  EXPECT_EQ(bucket.sum().item<float>(), 1000 - 7 * 5 - 3 - 1 - 96 - 129);
-  EXPECT_TRUE(parameters[0].grad().is_view());
+  CHECK(bucket.sum().item<float>() == 1000 - 7 * 5 - 3 - 1 - 96 - 129);
+  CHECK(parameters[0].grad().is_view());
   optimizer.zero_grad();
-  for (const auto& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
+  for (const auto& parameter : parameters) CHECK_FALSE(parameter.grad().defined());
 }
 
-TEST(ClipGradNorm, limits_the_norm_in_terms_of_unscaled_gradients) {
+TEST_CASE("ClipGradNorm: limits the norm in terms of unscaled gradients") {
   const auto parameters = new_parameters();
   set_gradients(parameters, 0);
   std::vector<at::Tensor> flat;
@@ -459,62 +467,65 @@ TEST(ClipGradNorm, limits_the_norm_in_terms_of_unscaled_gradients) {
         set_gradients(parameters, 0, scale);
         const auto result = clip_grad_norm_(parameters, limit,
                                             {.norm_type = type, .grad_scale = scale == 1 ? at::Tensor() : flag(scale)});
-        EXPECT_EQ(result.dim(), 0);
-        EXPECT_NEAR(result.item<double>(), norm, 1e-5 * norm);
+        CHECK(result.dim() == 0);
+        CHECK_THAT(result.item<double>(), WithinAbs(norm, 1e-5 * norm));
         const double factor = std::min(1.0, limit / norm);
-        EXPECT_TRUE(parameters[0].grad().allclose(numbers({7, 5}, 1000) * factor * scale, 1e-5));
-        EXPECT_TRUE(parameters[4].grad().allclose(numbers({129}, 1004) * factor * scale, 1e-5));
+        CHECK(parameters[0].grad().allclose(numbers({7, 5}, 1000) * factor * scale, 1e-5));
+        CHECK(parameters[4].grad().allclose(numbers({129}, 1004) * factor * scale, 1e-5));
       }
     }
   }
-  EXPECT_EQ(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>(), 0);
+  CHECK(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>() == 0);
 }
 
-TEST(ClipGradNorm, of_scaled_16_bit_gradients_is_taken_in_float32) {
+TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const double scale = 4096;
     const auto gradient = (numbers({3000}, 7) * scale).to(dtype);  // a norm of 220,000, beyond float16's range
     const auto parameter = at::zeros({3000}, dtype).requires_grad_();
     parameter.mutable_grad() = gradient.clone();
     const auto norm = clip_grad_norm_({parameter}, 1.0, {.error_if_nonfinite = true, .grad_scale = flag(scale)});
-    EXPECT_EQ(norm.scalar_type(), at::kFloat);
+    CHECK(norm.scalar_type() == at::kFloat);
     const auto exact = gradient.to(at::kDouble).norm().item<double>() / scale;
-    EXPECT_NEAR(norm.item<double>(), exact, 1e-5 * exact) << dtype;
+    INFO(dtype);
+    CHECK_THAT(norm.item<double>(), WithinAbs(exact, 1e-5 * exact));
     const auto after = parameter.grad().to(at::kDouble).norm().item<double>() / scale;
-    EXPECT_NEAR(after, 1, dtype == at::kHalf ? 1e-3 : 1e-2) << dtype;
+    CHECK_THAT(after, WithinAbs(1, dtype == at::kHalf ? 1e-3 : 1e-2));
   }
 }
 
 // Scales are powers of two: dividing by them rounds nothing.
-TEST(ClipGradNorm, with_a_scale_has_the_bits_of_unscaled_gradients) {
+TEST_CASE("ClipGradNorm: with a scale has the bits of unscaled gradients") {
   for (const double type : {2.0, 1.0, 0.0, std::numeric_limits<double>::infinity()}) {
     const auto plain = new_parameters(), scaled = new_parameters();
     for (int step = 0; step < 50; ++step) {
       set_gradients(plain, step);
       set_gradients(scaled, step, 65536);
       const auto norm = clip_grad_norm_(plain, 0.3 + 0.1 * step, {.norm_type = type});
-      EXPECT_TRUE(
-          clip_grad_norm_(scaled, 0.3 + 0.1 * step, {.norm_type = type, .grad_scale = flag(65536)}).equal(norm));
-      for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(scaled[i].grad().equal(plain[i].grad() * 65536)) << type;
+      CHECK(clip_grad_norm_(scaled, 0.3 + 0.1 * step, {.norm_type = type, .grad_scale = flag(65536)}).equal(norm));
+      for (size_t i = 0; i < plain.size(); ++i) {
+        INFO(type);
+        CHECK(scaled[i].grad().equal(plain[i].grad() * 65536));
+      }
     }
   }
 }
 
-TEST(ClipGradNorm, refuses_what_is_not_finite_only_when_asked) {
+TEST_CASE("ClipGradNorm: refuses what is not finite only when asked") {
   const auto parameters = new_parameters();
   set_gradients(parameters, 0, std::numeric_limits<double>::infinity());
-  EXPECT_THAT([&] { clip_grad_norm_(parameters, 1, {.error_if_nonfinite = true}); },
-              ThrowsMessage<std::runtime_error>(
-                  HasSubstr("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
-  EXPECT_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
-  EXPECT_THROW(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
-  EXPECT_THROW(clip_grad_norm_(parameters, 1, {.grad_scale = at::ones({3})}), std::invalid_argument);
+  CHECK_THROWS_MATCHES(
+      clip_grad_norm_(parameters, 1, {.error_if_nonfinite = true}), std::runtime_error,
+      MessageMatches(ContainsSubstring("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
+  CHECK_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
+  CHECK_THROWS_AS(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = at::ones({3})}), std::invalid_argument);
   set_gradients(parameters, 0, 10);
   clip_grad_value_(parameters, 0.5);
-  EXPECT_TRUE(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
+  CHECK(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
 }
 
-TEST(Larc, gives_each_layer_apexs_rate) {
+TEST_CASE("Larc: gives each layer apex's rate") {
   for (const bool clip : {true, false}) {
     for (const double scale : {0.0, 64.0}) {
       auto parameters = new_parameters();
@@ -537,8 +548,11 @@ TEST(Larc, gives_each_layer_apexs_rate) {
         set_gradients(parameters, 0, scale);
         optimizer.step_scaled({.grad_scale = flag(scale), .found_inf = flag(0)});
       }
-      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(parameters[i].allclose(expected[i], 1e-5, 1e-7)) << i;
-      EXPECT_EQ(static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).weight_decay(), decay);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        UNSCOPED_INFO(i);
+        CHECK(parameters[i].allclose(expected[i], 1e-5, 1e-7));
+      }
+      CHECK(static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).weight_decay() == decay);
     }
   }
 }

@@ -8,7 +8,6 @@
 // helpers may be used by both.
 #pragma once
 
-#include <catch2/catch_test_macros.hpp>
 #include <catch2/catch_tostring.hpp>
 #include <catch2/internal/catch_decomposer.hpp>
 #include <functional>
@@ -16,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
 namespace ddp::test {

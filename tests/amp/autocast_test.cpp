@@ -16,13 +16,15 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
-#include <gmock/gmock.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
@@ -31,53 +33,55 @@ at::ScalarType type_of_product() {
   return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
 }
 
-TEST(Autocast, products_are_in_16_bits_inside_and_in_32_after) {
+TEST_CASE("Autocast: products are in 16 bits inside and in 32 after") {
   for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
     {
       const Autocast autocast(c10::kCPU, {.dtype = dtype});
-      EXPECT_EQ(type_of_product(), dtype);
+      CHECK(type_of_product() == dtype);
     }
-    EXPECT_EQ(type_of_product(), c10::kFloat);
+    CHECK(type_of_product() == c10::kFloat);
   }
 }
 
-TEST(Autocast, the_cpus_default_is_bfloat16) {
+TEST_CASE("Autocast: the CPU's default is bfloat16") {
   const Autocast autocast(c10::Device(c10::kCPU));
-  EXPECT_EQ(type_of_product(), c10::kBFloat16);
+  CHECK(type_of_product() == c10::kBFloat16);
 }
 
-TEST(Autocast, scopes_nest_and_give_back_what_they_found) {
+TEST_CASE("Autocast: scopes nest and give back what they found") {
   const Autocast outer(c10::kCPU, {.dtype = c10::kHalf, .cache = false});
   {
     const Autocast off(c10::kCPU, {.enabled = false});
-    EXPECT_EQ(type_of_product(), c10::kFloat);
+    CHECK(type_of_product() == c10::kFloat);
     {
       const Autocast inner(c10::kCPU, {.dtype = c10::kBFloat16, .cache = true});
-      EXPECT_EQ(type_of_product(), c10::kBFloat16);
-      EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
+      CHECK(type_of_product() == c10::kBFloat16);
+      CHECK(at::autocast::is_autocast_cache_enabled());
     }
-    EXPECT_EQ(type_of_product(), c10::kFloat);
-    EXPECT_FALSE(at::autocast::is_autocast_cache_enabled()) << "inherited from outside";
+    CHECK(type_of_product() == c10::kFloat);
+    INFO("inherited from outside");
+    CHECK_FALSE(at::autocast::is_autocast_cache_enabled());
   }
-  EXPECT_EQ(type_of_product(), c10::kHalf);
+  CHECK(type_of_product() == c10::kHalf);
   const Autocast inherits(c10::kCPU);
-  EXPECT_EQ(type_of_product(), c10::kHalf) << "the dtype of the scope around it";
+  INFO("the dtype of the scope around it");
+  CHECK(type_of_product() == c10::kHalf);
 }
 
-TEST(Autocast, an_exception_ends_it) {
+TEST_CASE("Autocast: an exception ends it") {
   const auto fail = [] {
     const Autocast autocast(c10::kCPU);
     const Autocast inner(c10::kCPU, {.dtype = c10::kHalf, .cache = false});
     throw std::runtime_error("inside");
   };
-  EXPECT_THROW(fail(), std::runtime_error);
-  EXPECT_EQ(type_of_product(), c10::kFloat);
-  EXPECT_TRUE(at::autocast::is_autocast_cache_enabled());
-  EXPECT_EQ(at::autocast::get_autocast_dtype(c10::kCPU), c10::kBFloat16);
+  CHECK_THROWS_AS(fail(), std::runtime_error);
+  CHECK(type_of_product() == c10::kFloat);
+  CHECK(at::autocast::is_autocast_cache_enabled());
+  CHECK(at::autocast::get_autocast_dtype(c10::kCPU) == c10::kBFloat16);
 }
 
 // The cached 16-bit copy of a weight is one node of the graph, however often the weight is used.
-TEST(Autocast, weights_are_cast_once_per_outermost_scope) {
+TEST_CASE("Autocast: weights are cast once per outermost scope") {
   const at::Tensor weight = at::ones({2, 2}).requires_grad_();
   const at::Tensor x = at::ones({2, 2});
   std::vector<at::Tensor> kept;  // a freed node's address could be that of another one
@@ -90,35 +94,37 @@ TEST(Autocast, weights_are_cast_once_per_outermost_scope) {
     const auto* first = cast_of_weight();
     {
       const Autocast inner(c10::kCPU);
-      EXPECT_EQ(cast_of_weight(), first);
+      CHECK(cast_of_weight() == first);
     }
-    EXPECT_EQ(cast_of_weight(), first) << "an inner scope's end keeps the copies";
+    UNSCOPED_INFO("an inner scope's end keeps the copies");
+    CHECK(cast_of_weight() == first);
     const Autocast uncached(c10::kCPU, {.cache = false});
-    EXPECT_NE(cast_of_weight(), first);
+    CHECK(cast_of_weight() != first);
   }
   {
     const at::NoGradGuard no_grad;
     weight.fill_(3);
   }
   const Autocast again(c10::kCPU);
-  EXPECT_EQ(at::mm(x, weight)[0][0].item<double>(), 6) << "a new scope sees the stepped weight";
+  INFO("a new scope sees the stepped weight");
+  CHECK(at::mm(x, weight)[0][0].item<double>() == 6);
 }
 
-TEST(Autocast, a_kind_of_device_without_it_is_named) {
+TEST_CASE("Autocast: a kind of device without it is named") {
   try {
     const Autocast autocast(c10::kMeta);
     FAIL();
   } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "rank 0 of 1: User specified an unsupported autocast device_type 'meta'");
+    CHECK(std::string(error.what()) == "rank 0 of 1: User specified an unsupported autocast device_type 'meta'");
   }
 }
 
-TEST(Autocast, a_dtype_that_the_cpu_cannot_use_disables_it) {
+TEST_CASE("Autocast: a dtype that the CPU cannot use disables it") {
   const Autocast autocast(c10::kCPU, {.dtype = c10::kDouble});
-  EXPECT_EQ(type_of_product(), c10::kFloat);
+  CHECK(type_of_product() == c10::kFloat);
 }
 
-TEST(Autocast, threads_have_their_own_and_with_autocast_takes_it_along) {
+TEST_CASE("Autocast: threads have their own and with_autocast takes it along") {
   const Autocast autocast(c10::kCPU, {.dtype = c10::kHalf, .cache = false});
   at::ScalarType plain{}, carried{}, after{};
   bool cache = true;
@@ -133,15 +139,16 @@ TEST(Autocast, threads_have_their_own_and_with_autocast_takes_it_along) {
     result = task(41);
     after = type_of_product();
   }).join();
-  EXPECT_EQ(plain, c10::kFloat);
-  EXPECT_EQ(carried, c10::kHalf);
-  EXPECT_FALSE(cache);
-  EXPECT_EQ(after, c10::kFloat) << "the thread has its own settings again";
-  EXPECT_EQ(result, 42);
+  CHECK(plain == c10::kFloat);
+  CHECK(carried == c10::kHalf);
+  CHECK_FALSE(cache);
+  UNSCOPED_INFO("the thread has its own settings again");
+  CHECK(after == c10::kFloat);
+  CHECK(result == 42);
 }
 
 // docs/amp.md tells these lists; CUDA's is longer.
-TEST(Autocast, the_cpus_lists_leave_sums_norms_and_exponentials_in_16_bits) {
+TEST_CASE("Autocast: the CPU's lists leave sums, norms and exponentials in 16 bits") {
   const Autocast autocast(c10::kCPU);
   const at::Tensor full = at::rand({2, 4, 4, 4}), x = full.to(c10::kBFloat16), flat = x.view({32, 4});
   const std::vector<std::pair<const char*, at::Tensor>> narrow = {
@@ -157,7 +164,10 @@ TEST(Autocast, the_cpus_lists_leave_sums_norms_and_exponentials_in_16_bits) {
       {"softmax", x.softmax(-1)},
       {"layer_norm", at::layer_norm(x, {4})},
       {"batch_norm", at::batch_norm(x, {}, {}, at::zeros({4}), at::ones({4}), true, 0.1, 1e-5, false)}};
-  for (const auto& [name, result] : narrow) EXPECT_EQ(result.scalar_type(), c10::kBFloat16) << name;
+  for (const auto& [name, result] : narrow) {
+    UNSCOPED_INFO(name);
+    CHECK(result.scalar_type() == c10::kBFloat16);
+  }
   const std::vector<std::pair<const char*, at::Tensor>> wide = {
       {"mse_loss", at::mse_loss(x, x)},
       {"l1_loss", at::l1_loss(x, x)},
@@ -168,10 +178,13 @@ TEST(Autocast, the_cpus_lists_leave_sums_norms_and_exponentials_in_16_bits) {
       {"sum of float32", full.sum()},
       {"exp of float32", full.exp()},
       {"cat of both", at::cat({x, full})}};
-  for (const auto& [name, result] : wide) EXPECT_EQ(result.scalar_type(), c10::kFloat) << name;
+  for (const auto& [name, result] : wide) {
+    INFO(name);
+    CHECK(result.scalar_type() == c10::kFloat);
+  }
 }
 
-TEST(Autocast, backward_outside_gives_gradients_in_the_weights_type) {
+TEST_CASE("Autocast: backward outside gives gradients in the weights' type") {
   const at::Tensor weight = at::ones({2, 2}).requires_grad_();
   at::Tensor loss;
   {
@@ -179,7 +192,7 @@ TEST(Autocast, backward_outside_gives_gradients_in_the_weights_type) {
     loss = at::linear(at::ones({2, 2}), weight).sum();
   }
   loss.backward();
-  EXPECT_EQ(weight.grad().scalar_type(), c10::kFloat);
+  CHECK(weight.grad().scalar_type() == c10::kFloat);
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <vector>
 #include "amp/amp.h"
 #include "amp/grad_scaler.h"
 #include "amp/unscale.h"
@@ -17,6 +17,7 @@
 #include "optim/clip_grad.h"
 #include "optim/larc.h"
 #include "optim/sgd.h"
+#include "tests/support/catch.h"
 #include "tests/support/copies_to_host.h"
 
 namespace ddp {
@@ -36,23 +37,24 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-TEST(DeviceCopies, only_those_towards_a_device_may_return_early) {
-  EXPECT_FALSE(may_return_before_copied(c10::kCPU));
-  EXPECT_TRUE(may_return_before_copied(c10::Device(c10::kCUDA, 1)));
+TEST_CASE("DeviceCopies: only those towards a device may return early") {
+  CHECK_FALSE(may_return_before_copied(c10::kCPU));
+  CHECK(may_return_before_copied(c10::Device(c10::kCUDA, 1)));
   const UnawaitedCopiesToHost copies;
   const auto tensor = at::ones({3});
   const auto target = at::zeros({3});
-  EXPECT_TRUE(to_device(tensor, c10::kCPU).is_same(tensor));
-  EXPECT_FALSE(copy_on_device(tensor, c10::kCPU).is_same(tensor));
+  CHECK(to_device(tensor, c10::kCPU).is_same(tensor));
+  CHECK_FALSE(copy_on_device(tensor, c10::kCPU).is_same(tensor));
   copy_into(target, tensor);
-  EXPECT_TRUE(target.equal(tensor));
-  EXPECT_TRUE(to_device(tensor, c10::kMeta).is_meta());
-  EXPECT_EQ(copies.count(), 0);
+  CHECK(target.equal(tensor));
+  CHECK(to_device(tensor, c10::kMeta).is_meta());
+  CHECK(copies.count() == 0);
   tensor.to(at::Device(c10::kCPU), /*non_blocking=*/true);
-  EXPECT_GT(copies.count(), 0) << "the counter works";
+  INFO("the counter works");
+  CHECK(copies.count() > 0);
 }
 
-TEST(DeviceCopies, a_scaled_step_makes_no_unawaited_ones) {
+TEST_CASE("DeviceCopies: a scaled step makes no unawaited ones") {
   const UnawaitedCopiesToHost copies;
   const auto parameter = at::ones({3}).requires_grad_();
   optim::Larc<optim::SGD> larc(std::vector{parameter}, optim::SGDOptions(0.1).momentum(0.9));
@@ -63,10 +65,10 @@ TEST(DeviceCopies, a_scaled_step_makes_no_unawaited_ones) {
     optim::clip_grad_norm_({parameter}, 1, {.grad_scale = flag(4)});
     optimizer->step_scaled({.grad_scale = flag(4), .found_inf = flag(0)});
   }
-  EXPECT_EQ(copies.count(), 0);
+  CHECK(copies.count() == 0);
 }
 
-TEST(DeviceCopies, scalers_make_no_unawaited_ones) {
+TEST_CASE("DeviceCopies: scalers make no unawaited ones") {
   const UnawaitedCopiesToHost copies;
   Net net;
   optim::SGD optimizer(net->parameters(), 0.1);
@@ -79,7 +81,7 @@ TEST(DeviceCopies, scalers_make_no_unawaited_ones) {
     scaler.update();
   }
   scaler.update(flag(8));
-  EXPECT_EQ(copies.count(), 0);
+  CHECK(copies.count() == 0);
 
   auto amp = amp::initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
@@ -90,15 +92,15 @@ TEST(DeviceCopies, scalers_make_no_unawaited_ones) {
   }
   amp::detail::PerDevice(flag(1)).on(c10::kCPU);
   amp::detail::combine({flag(1), flag(0)}, c10::kCPU);
-  EXPECT_EQ(copies.count(), 0);
+  CHECK(copies.count() == 0);
 }
 
-TEST(DeviceCopies, data_parallel_makes_no_unawaited_ones) {
+TEST_CASE("DeviceCopies: DataParallel makes no unawaited ones") {
   const UnawaitedCopiesToHost copies;
   Net net;
   DataParallel<Net> model(net, {.replicas = 2});
   model(at::ones({6, 4})).sum().backward();
-  EXPECT_EQ(copies.count(), 0);
+  CHECK(copies.count() == 0);
 }
 
 }  // namespace

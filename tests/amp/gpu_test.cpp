@@ -3,7 +3,6 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
-#include <gmock/gmock.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
@@ -15,6 +14,7 @@
 #include "examples/models/lenet.h"
 #include "optim/sgd.h"
 #include "tests/amp/waits.h"
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
@@ -25,13 +25,13 @@ at::Tensor ones_on(c10::Device device) {
   return at::ones({2, 2}, at::TensorOptions(device));
 }
 
-TEST(OnGpu, autocast_is_half_by_default_and_leaves_the_cpu_alone) {
+TEST_CASE("OnGpu: autocast is half by default and leaves the CPU alone") {
   const Autocast autocast(kGpu);
-  EXPECT_EQ(at::mm(ones_on(kGpu), ones_on(kGpu)).scalar_type(), c10::kHalf);
-  EXPECT_EQ(at::mm(ones_on(c10::kCPU), ones_on(c10::kCPU)).scalar_type(), c10::kFloat);
+  CHECK(at::mm(ones_on(kGpu), ones_on(kGpu)).scalar_type() == c10::kHalf);
+  CHECK(at::mm(ones_on(c10::kCPU), ones_on(c10::kCPU)).scalar_type() == c10::kFloat);
 }
 
-TEST(OnGpu, an_overflow_is_skipped_without_a_read) {
+TEST_CASE("OnGpu: an overflow is skipped without a read") {
   for (const bool overflow : {false, true}) {
     at::Tensor weight = at::ones({2}, at::TensorOptions(kGpu)).requires_grad_();
     optim::SGD optimizer({weight}, optim::SGDOptions(0.5));
@@ -43,10 +43,10 @@ TEST(OnGpu, an_overflow_is_skipped_without_a_read) {
       const test::HostReads reads;
       scaler.step(optimizer);
       scaler.update();
-      EXPECT_EQ(reads.count(), 0);
+      CHECK(reads.count() == 0);
     }
-    EXPECT_EQ(scaler.get_scale(), overflow ? 32768 : 65536);
-    EXPECT_EQ(weight[0].item<double>(), overflow ? 1 : 0.5);
+    CHECK(scaler.get_scale() == (overflow ? 32768 : 65536));
+    CHECK(weight[0].item<double>() == (overflow ? 1 : 0.5));
   }
 }
 
@@ -72,10 +72,11 @@ void expect_learning(const char* level, c10::ScalarType dtype) {
     last = loss.item<double>();
     if (step == 0) first = last;
   }
-  EXPECT_LT(last, first) << level << " " << c10::toString(dtype);
+  INFO(level << " " << c10::toString(dtype));
+  CHECK(last < first);
 }
 
-TEST(OnGpu, every_level_learns) {
+TEST_CASE("OnGpu: every level learns") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const auto dtype : {c10::kHalf, c10::kBFloat16}) {
       expect_learning<torch::optim::SGD>(level, dtype);
@@ -85,7 +86,7 @@ TEST(OnGpu, every_level_learns) {
 }
 
 // Parameters of two devices in one optimizer: one flag each, added up where the scale is.
-TEST(OnGpu, an_overflow_on_one_device_skips_the_whole_step) {
+TEST_CASE("OnGpu: an overflow on one device skips the whole step") {
   at::Tensor here = at::ones({2}).requires_grad_();
   at::Tensor there = at::ones({2}, at::TensorOptions(kGpu)).requires_grad_();
   torch::optim::SGD optimizer({here, there}, 0.5);
@@ -95,8 +96,8 @@ TEST(OnGpu, an_overflow_on_one_device_skips_the_whole_step) {
   there.mutable_grad() = at::full({2}, 1.0, there.options());
   scaler.step(optimizer);
   scaler.update();
-  EXPECT_EQ(there[0].item<double>(), 1);
-  EXPECT_EQ(scaler.get_scale(), 32768);
+  CHECK(there[0].item<double>() == 1);
+  CHECK(scaler.get_scale() == 32768);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <gmock/gmock.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -12,24 +11,30 @@
 #include <limits>
 #include <mutex>
 #include <sstream>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "optim/sgd.h"
 #include "tests/amp/waits.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+using test::ElementsAre;
 using test::error_of;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -44,37 +49,37 @@ void begin(Scale& scaler) {
   scaler.scale(at::ones({}));
 }
 
-TEST(GradScaler, containers_are_scaled_whole) {
+TEST_CASE("GradScaler: containers are scaled whole") {
   GradScaler scaler({.init_scale = 4, .device = c10::kCPU});
   const auto [one, rest] = scaler.scale(std::tuple(at::ones({}), std::vector{at::full({}, 2.0), at::full({}, 3.0)}));
-  EXPECT_EQ(one.item<double>(), 4);
-  EXPECT_EQ(rest[0].item<double>(), 8);
-  EXPECT_EQ(rest[1].item<double>(), 12);
+  CHECK(one.item<double>() == 4);
+  CHECK(rest[0].item<double>() == 8);
+  CHECK(rest[1].item<double>() == 12);
   struct Unknown {};
-  EXPECT_THAT(error_of([&] { scaler.scale(Unknown{}); }), HasSubstr("outputs must be a Tensor or an iterable"));
+  CHECK_THROWS_WITH(scaler.scale(Unknown{}), ContainsSubstring("outputs must be a Tensor or an iterable"));
 }
 
-TEST(GradScaler, disabled_it_passes_everything_through) {
+TEST_CASE("GradScaler: disabled it passes everything through") {
   GradScaler scaler({.enabled = false, .device = c10::kCPU});
   const at::Tensor loss = at::ones({});
-  EXPECT_TRUE(scaler.scale(loss).is_same(loss));
+  CHECK(scaler.scale(loss).is_same(loss));
   const at::Tensor weight = weight_with_gradient(1);
   torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.5));
   scaler.unscale_(optimizer);
   scaler.step(optimizer);
   scaler.step(optimizer);
   scaler.update();
-  EXPECT_EQ(weight[0].item<double>(), 0);
-  EXPECT_EQ(scaler.get_scale(), 1);
-  EXPECT_FALSE(scaler.state_dict().has_value());
+  CHECK(weight[0].item<double>() == 0);
+  CHECK(scaler.get_scale() == 1);
+  CHECK_FALSE(scaler.state_dict().has_value());
 }
 
-TEST(GradScaler, without_cuda_a_scaler_for_cuda_is_disabled) {
-  if (torch::cuda::is_available()) GTEST_SKIP() << "this machine has CUDA";
-  EXPECT_FALSE(GradScaler().is_enabled());
+TEST_CASE("GradScaler: without CUDA a scaler for CUDA is disabled") {
+  if (torch::cuda::is_available()) SKIP("this machine has CUDA");
+  CHECK_FALSE(GradScaler().is_enabled());
 }
 
-TEST(GradScaler, a_step_with_a_fused_optimizer_reads_nothing_and_with_another_one_once) {
+TEST_CASE("GradScaler: a step with a fused optimizer reads nothing and with another one once") {
   for (const bool overflow : {false, true}) {
     for (const bool unscale_first : {false, true}) {
       const auto reads_of = [&](torch::optim::Optimizer& optimizer) {
@@ -91,10 +96,10 @@ TEST(GradScaler, a_step_with_a_fused_optimizer_reads_nothing_and_with_another_on
       const at::Tensor plain_weight = weight_with_gradient(gradient);
       optim::SGD fused({fused_weight}, optim::SGDOptions(0.5));
       torch::optim::SGD plain({plain_weight}, torch::optim::SGDOptions(0.5));
-      EXPECT_EQ(reads_of(fused), 0);
-      EXPECT_EQ(reads_of(plain), 1);
-      EXPECT_EQ(fused_weight[0].item<double>(), overflow ? 1 : 0.5);
-      EXPECT_EQ(plain_weight[0].item<double>(), overflow ? 1 : 0.5);
+      CHECK(reads_of(fused) == 0);
+      CHECK(reads_of(plain) == 1);
+      CHECK(fused_weight[0].item<double>() == (overflow ? 1 : 0.5));
+      CHECK(plain_weight[0].item<double>() == (overflow ? 1 : 0.5));
     }
   }
 }
@@ -135,23 +140,29 @@ void train_with_one_overflow(const GroupHandle& group) {
     scaler.step(optimizer);
     scaler.update();
     scales.push_back(scaler.get_scale());
-    EXPECT_EQ(torch::equal(net->first->weight, before), step == 3) << "rank " << group.rank() << ", step " << step;
+    {
+      RANK_INFO("rank " << group.rank() << ", step " << step);
+      RANK_CHECK(torch::equal(net->first->weight, before) == (step == 3));
+    }
     for (const at::Tensor& parameter : net->parameters()) {
       const at::Tensor all = all_gather(parameter.detach(), group);
-      for (int rank = 1; rank < group.size(); ++rank) EXPECT_TRUE(torch::equal(all[rank], all[0])) << "step " << step;
+      for (int rank = 1; rank < group.size(); ++rank) {
+        RANK_INFO("step " << step);
+        RANK_CHECK(torch::equal(all[rank], all[0]));
+      }
     }
   }
-  EXPECT_THAT(scales, ::testing::ElementsAre(1024, 2048, 2048, 1024, 1024, 2048));
+  RANK_CHECK_THAT(scales, ElementsAre(1024, 2048, 2048, 1024, 1024, 2048));
 }
 
-TEST(GradScaler, an_overflow_on_one_rank_under_ddp_makes_all_skip_the_same_step) {
+TEST_CASE("GradScaler: an overflow on one rank under DDP makes all skip the same step") {
   for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
     run_ranks(3, train_with_one_overflow<torch::optim::SGD, torch::optim::SGDOptions>, {.wire = wire});
     run_ranks(3, train_with_one_overflow<optim::SGD, optim::SGDOptions>, {.wire = wire});
   }
 }
 
-TEST(GradScaler, ranks_with_gradients_of_their_own_agree_when_told_to) {
+TEST_CASE("GradScaler: ranks with gradients of their own agree when told to") {
   for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
     run_ranks(3,
               [](const GroupHandle& group) {
@@ -163,43 +174,42 @@ TEST(GradScaler, ranks_with_gradients_of_their_own_agree_when_told_to) {
                 begin(scaler);
                 scaler.step(plain);
                 scaler.update();
-                EXPECT_EQ(scaler.get_scale(), 8);
+                RANK_CHECK(scaler.get_scale() == 8);
                 const double stepped = group.rank() == 2 ? 1 : 1 - 0.5 * (group.rank() + 1);
-                EXPECT_EQ(weight[0].item<double>(), stepped);
+                RANK_CHECK(weight[0].item<double>() == stepped);
 
                 if (group.rank() == 1) weight.mutable_grad() = at::full({2}, kInfinity);
                 scaler.unscale_(plain);
                 scaler.step(plain);
                 scaler.update();
-                EXPECT_EQ(scaler.get_scale(), 4);
-                EXPECT_EQ(weight[0].item<double>(), stepped);
+                RANK_CHECK(scaler.get_scale() == 4);
+                RANK_CHECK(weight[0].item<double>() == stepped);
 
                 optim::SGD fused({weight}, optim::SGDOptions(0.5));
                 scaler.step(fused);
                 scaler.update();
-                EXPECT_EQ(scaler.get_scale(), 2);
-                EXPECT_EQ(weight[0].item<double>(), stepped);
+                RANK_CHECK(scaler.get_scale() == 2);
+                RANK_CHECK(weight[0].item<double>() == stepped);
               },
               {.wire = wire});
   }
 }
 
-TEST(GradScaler, errors_begin_with_the_rank) {
+TEST_CASE("GradScaler: errors begin with the rank") {
   const GroupHandle group = test::unconnected_rank(1, 3);
   GradScaler scaler({.device = c10::kCPU, .group = group});
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
-  EXPECT_THAT(error_of([&] { scaler.unscale_(optimizer); }),
-              StartsWith("rank 1 of 3: Attempted unscale_ but _scale is None.  This may indicate"));
+  CHECK_THROWS_WITH(scaler.unscale_(optimizer),
+                    StartsWith("rank 1 of 3: Attempted unscale_ but _scale is None.  This may indicate"));
   begin(scaler);
   scaler.unscale_(optimizer);
-  EXPECT_EQ(error_of([&] { scaler.unscale_(optimizer); }),
-            "rank 1 of 3: unscale_() has already been called on this optimizer since the last update().");
+  CHECK(error_of([&] { scaler.unscale_(optimizer); }) ==
+        "rank 1 of 3: unscale_() has already been called on this optimizer since the last update().");
   scaler.step(optimizer);
-  EXPECT_EQ(error_of([&] { scaler.step(optimizer); }),
-            "rank 1 of 3: step() has already been called since the last update().");
-  EXPECT_EQ(error_of([&] { scaler.unscale_(optimizer); }), "rank 1 of 3: unscale_() is being called after step().");
-  EXPECT_THAT(error_of([] { GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}); }),
-              HasSubstr("needs a group"));
+  CHECK(error_of([&] { scaler.step(optimizer); }) ==
+        "rank 1 of 3: step() has already been called since the last update().");
+  CHECK(error_of([&] { scaler.unscale_(optimizer); }) == "rank 1 of 3: unscale_() is being called after step().");
+  CHECK_THROWS_WITH(GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}), ContainsSubstring("needs a group"));
 }
 
 std::string archived(const GradScaler& scaler) {
@@ -217,7 +227,7 @@ void load(GradScaler& scaler, const std::string& bytes) {
   scaler.load(archive);
 }
 
-TEST(GradScaler, archives_bring_back_the_whole_state_before_and_after_the_first_loss) {
+TEST_CASE("GradScaler: archives bring back the whole state before and after the first loss") {
   GradScaler scaler({.init_scale = 8, .growth_factor = 3, .growth_interval = 2, .device = c10::kCPU});
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
   const auto step = [&](GradScaler& one) {
@@ -226,34 +236,34 @@ TEST(GradScaler, archives_bring_back_the_whole_state_before_and_after_the_first_
     one.update();
     return one.get_scale();
   };
-  EXPECT_EQ(step(scaler), 8);
+  CHECK(step(scaler) == 8);
   const std::string bytes = archived(scaler);
   GradScaler fresh({.device = c10::kCPU});
   GradScaler used({.device = c10::kCPU});
   step(used);
   for (GradScaler* other : {&fresh, &used}) {
     load(*other, bytes);
-    EXPECT_EQ(other->get_growth_tracker(), 1);
-    EXPECT_EQ(step(*other), 24);
+    CHECK(other->get_growth_tracker() == 1);
+    CHECK(step(*other) == 24);
   }
 }
 
-TEST(GradScaler, archives_that_do_not_fit_change_nothing) {
+TEST_CASE("GradScaler: archives that do not fit change nothing") {
   GradScaler scaler({.init_scale = 8, .device = c10::kCPU});
   torch::serialize::OutputArchive empty;
   empty.write("other", c10::IValue(1));
   std::ostringstream stream;
   empty.save_to(stream);
-  EXPECT_THAT(error_of([&] { load(scaler, stream.str()); }), HasSubstr("holds no GradScaler"));
+  CHECK_THROWS_WITH(load(scaler, stream.str()), ContainsSubstring("holds no GradScaler"));
   GradScaler disabled({.enabled = false, .device = c10::kCPU});
-  EXPECT_THAT(error_of([&] { load(scaler, archived(disabled)); }), HasSubstr("saved from a disabled instance"));
+  CHECK_THROWS_WITH(load(scaler, archived(disabled)), ContainsSubstring("saved from a disabled instance"));
   load(disabled, archived(scaler));
-  EXPECT_EQ(scaler.get_scale(), 8);
+  CHECK(scaler.get_scale() == 8);
 
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
   begin(scaler);
   scaler.unscale_(optimizer);
-  EXPECT_THAT(error_of([&] { archived(scaler); }), HasSubstr("at the beginning of an iteration"));
+  CHECK_THROWS_WITH(archived(scaler), ContainsSubstring("at the beginning of an iteration"));
 }
 
 }  // namespace

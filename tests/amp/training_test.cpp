@@ -4,7 +4,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
-#include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -14,8 +13,10 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <sstream>
+#include <vector>
 
 #include "amp/amp.h"
 #include "checkpoint/checkpoint_manager.h"
@@ -23,9 +24,12 @@
 #include "ddp/distributed_data_parallel.h"
 #include "optim/sgd.h"
 #include "tests/amp/waits.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::amp {
 namespace {
@@ -33,14 +37,14 @@ namespace {
 using at::kBFloat16;
 using at::kFloat;
 using at::kHalf;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+using Catch::Matchers::WithinAbs;
+using test::ElementsAre;
 using test::error_of;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -63,7 +67,7 @@ double value_of(const at::Tensor& tensor) {
   return tensor.item<double>();
 }
 
-TEST(Masters, keep_what_16_bits_cannot_hold) {
+TEST_CASE("Masters: keep what 16 bits cannot hold") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4e-4);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
@@ -73,12 +77,13 @@ TEST(Masters, keep_what_16_bits_cannot_hold) {
     amp.scale_loss(loss_of(model(number(1))), optimizer).backward();
     amp.step(optimizer);
   }
-  EXPECT_NEAR(value_of(master_params(optimizer)[0]), 1 - 8e-4, 1e-6) << "each step is lost in half precision";
-  EXPECT_EQ(value_of(net->weight), value_of(at::full({1}, 1 - 8e-4).to(kHalf)));
-  EXPECT_EQ(net->weight.scalar_type(), kHalf);
+  UNSCOPED_INFO("each step is lost in half precision");
+  CHECK_THAT(value_of(master_params(optimizer)[0]), WithinAbs(1 - 8e-4, 1e-6));
+  CHECK(value_of(net->weight) == value_of(at::full({1}, 1 - 8e-4).to(kHalf)));
+  CHECK(net->weight.scalar_type() == kHalf);
 }
 
-TEST(Masters, take_over_the_state_that_the_optimizer_has) {
+TEST_CASE("Masters: take over the state that the optimizer has") {
   const auto train = [](const char* level) {
     Scale net;
     torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(0.1));
@@ -91,26 +96,28 @@ TEST(Masters, take_over_the_state_that_the_optimizer_has) {
       amp.scale_loss(loss_of(model(number(1))), optimizer).backward();
       amp.step(optimizer);
     }
-    EXPECT_EQ(optimizer.state().size(), 1U);
+    CHECK(optimizer.state().size() == 1U);
     return value_of(master_params(optimizer)[0]);
   };
-  EXPECT_NEAR(train("O2"), train("O0"), 1e-3) << "the first step rounded to half";
+  INFO("the first step rounded to half");
+  CHECK_THAT(train("O2"), WithinAbs(train("O0"), 1e-3));
 }
 
-TEST(Masters, gradients_are_clipped_there) {
+TEST_CASE("Masters: gradients are clipped there") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2", .loss_scale = 8.0});
   auto model = amp.model(net);
   amp.scale_loss(loss_of(model(number(4))), optimizer).backward();
-  EXPECT_EQ(value_of(net->weight.grad()), 8) << "the model's gradient stays scaled";
-  EXPECT_EQ(torch::nn::utils::clip_grad_norm_(master_params(optimizer), 0.125), 1);
+  UNSCOPED_INFO("the model's gradient stays scaled");
+  CHECK(value_of(net->weight.grad()) == 8);
+  CHECK(torch::nn::utils::clip_grad_norm_(master_params(optimizer), 0.125) == 1);
   amp.step(optimizer);
-  EXPECT_NEAR(value_of(net->weight), 0.5, 1e-3);
-  EXPECT_FALSE(master_params(optimizer)[0].grad().defined());
+  CHECK_THAT(value_of(net->weight), WithinAbs(0.5, 1e-3));
+  CHECK_FALSE(master_params(optimizer)[0].grad().defined());
 }
 
-TEST(Masters, what_is_written_to_them_reaches_the_model_at_its_next_forward) {
+TEST_CASE("Masters: what is written to them reaches the model at its next forward") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
@@ -119,10 +126,10 @@ TEST(Masters, what_is_written_to_them_reaches_the_model_at_its_next_forward) {
   amp.step(optimizer);
   const at::NoGradGuard no_grad;
   master_params(optimizer)[0].fill_(2);
-  EXPECT_EQ(value_of(model(number(3))), 6);
+  CHECK(value_of(model(number(3))) == 6);
 }
 
-TEST(LossScale, overflows_skip_the_step_and_halve_the_scale_down_to_the_floor) {
+TEST_CASE("LossScale: overflows skip the step and halve the scale down to the floor") {
   for (const char* level : {"O1", "O2"}) {
     Scale net;
     torch::optim::SGD optimizer(net->parameters(), 4.0);
@@ -134,15 +141,17 @@ TEST(LossScale, overflows_skip_the_step_and_halve_the_scale_down_to_the_floor) {
       const double before = value_of(net->weight);
       amp.scale_loss(loss_of(model(number(x))), optimizer).backward();
       amp.step(optimizer);
-      EXPECT_EQ(value_of(net->weight) == before, x == kInfinity) << level;
+      INFO(level);
+      CHECK((value_of(net->weight) == before) == (x == kInfinity));
       scales.push_back(amp.loss_scale());
     }
-    EXPECT_THAT(scales, ElementsAre(65536, 32768, 32768, 20000, 20000)) << level;
-    EXPECT_EQ(amp.state_dict().at("loss_scaler0").unskipped, 0);
+    UNSCOPED_INFO(level);
+    CHECK_THAT(scales, ElementsAre(65536, 32768, 32768, 20000, 20000));
+    CHECK(amp.state_dict().at("loss_scaler0").unskipped == 0);
   }
 }
 
-TEST(LossScale, an_overflow_is_not_forgotten_when_the_optimizer_refuses_the_step) {
+TEST_CASE("LossScale: an overflow is not forgotten when the optimizer refuses the step") {
   for (const char* level : {"O1", "O2"}) {
     Scale net;
     optim::SGD optimizer(net->parameters(), 4.0);
@@ -150,14 +159,15 @@ TEST(LossScale, an_overflow_is_not_forgotten_when_the_optimizer_refuses_the_step
     auto model = amp.model(net);
     amp.scale_loss(loss_of(model(number(kInfinity))), optimizer).backward();
     optimizer.param_groups()[0].options().set_lr(-1);
-    EXPECT_THROW(amp.step(optimizer), std::invalid_argument);
+    CHECK_THROWS_AS(amp.step(optimizer), std::invalid_argument);
     optimizer.param_groups()[0].options().set_lr(4);
     amp.step(optimizer);
-    EXPECT_EQ(value_of(net->weight), 1) << level;
+    INFO(level);
+    CHECK(value_of(net->weight) == 1);
   }
 }
 
-TEST(LossScale, doubles_after_2000_good_steps_up_to_the_ceiling) {
+TEST_CASE("LossScale: doubles after 2000 good steps up to the ceiling") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 0.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O1", .max_loss_scale = 3e5});
@@ -169,33 +179,33 @@ TEST(LossScale, doubles_after_2000_good_steps_up_to_the_ceiling) {
     return amp.loss_scale();
   };
   for (int i = 0; i < 1999; ++i) step();
-  EXPECT_EQ(amp.loss_scale(), 65536);
-  EXPECT_EQ(amp.state_dict().at("loss_scaler0").unskipped, 1999);
-  EXPECT_EQ(step(), 131072);
+  CHECK(amp.loss_scale() == 65536);
+  CHECK(amp.state_dict().at("loss_scaler0").unskipped == 1999);
+  CHECK(step() == 131072);
   amp.load_state_dict({{"loss_scaler0", {.loss_scale = 262144, .unskipped = 1999}}});
-  EXPECT_EQ(step(), 3e5);
-  EXPECT_EQ(amp.state_dict().at("loss_scaler0").unskipped, 0);
+  CHECK(step() == 3e5);
+  CHECK(amp.state_dict().at("loss_scaler0").unskipped == 0);
 }
 
-TEST(LossScale, a_static_one_neither_skips_nor_changes) {
+TEST_CASE("LossScale: a static one neither skips nor changes") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2", .loss_scale = "128.0"});
   auto model = amp.model(net);
   {
     const ScaledLoss scaled = amp.scale_loss(loss_of(model(number(2))), optimizer);
-    EXPECT_EQ(value_of(scaled), 64);
+    CHECK(value_of(scaled) == 64);
     scaled.backward();
   }
-  EXPECT_EQ(value_of(master_params(optimizer)[0].grad()), 0.5);
+  CHECK(value_of(master_params(optimizer)[0].grad()) == 0.5);
   amp.step(optimizer);
   amp.scale_loss(loss_of(model(number(kInfinity))), optimizer).backward();
   amp.step(optimizer);
-  EXPECT_FALSE(std::isfinite(value_of(net->weight)));
-  EXPECT_EQ(amp.loss_scale(), 128);
+  CHECK_FALSE(std::isfinite(value_of(net->weight)));
+  CHECK(amp.loss_scale() == 128);
 }
 
-TEST(LossScale, several_losses_have_their_own_and_an_overflow_of_one_skips_its_optimizers_only) {
+TEST_CASE("LossScale: several losses have their own and an overflow of one skips its optimizers only") {
   Scale first, second;
   torch::optim::SGD one(first->parameters(), 4.0);
   optim::SGD two(second->parameters(), optim::SGDOptions(4.0));
@@ -208,30 +218,32 @@ TEST(LossScale, several_losses_have_their_own_and_an_overflow_of_one_skips_its_o
   amp.scale_loss(loss_of(model_one(number(0.25)) + model_two(number(0.25))), {one, two}, {.loss_id = 0}).backward();
   amp.step(one);
   amp.step(two);
-  EXPECT_EQ(value_of(first->weight), 0.5);
-  EXPECT_EQ(value_of(second->weight), 1) << "one of its losses had overflowed";
-  EXPECT_EQ(amp.loss_scale(0), 65536);
-  EXPECT_EQ(amp.loss_scale(1), 65536);
-  EXPECT_EQ(amp.loss_scale(2), 32768);
+  CHECK(value_of(first->weight) == 0.5);
+  UNSCOPED_INFO("one of its losses had overflowed");
+  CHECK(value_of(second->weight) == 1);
+  CHECK(amp.loss_scale(0) == 65536);
+  CHECK(amp.loss_scale(1) == 65536);
+  CHECK(amp.loss_scale(2) == 32768);
   amp.scale_loss(loss_of(model_two(number(0.25))), two, {.loss_id = 1}).backward();
   amp.step(two);
-  EXPECT_EQ(value_of(second->weight), 0.75) << "one step is skipped, not two";
+  INFO("one step is skipped, not two");
+  CHECK(value_of(second->weight) == 0.75);
 }
 
-TEST(LossScale, a_delayed_check_counts_at_the_next_one) {
+TEST_CASE("LossScale: a delayed check counts at the next one") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
   amp.scale_loss(loss_of(model(number(kInfinity))), optimizer, {.delay_overflow_check = true}).backward();
-  EXPECT_EQ(amp.loss_scale(), 65536);
+  CHECK(amp.loss_scale() == 65536);
   amp.scale_loss(loss_of(model(number(0.25))), optimizer).backward();
-  EXPECT_EQ(amp.loss_scale(), 32768);
+  CHECK(amp.loss_scale() == 32768);
   amp.step(optimizer);
-  EXPECT_EQ(value_of(net->weight), 1);
+  CHECK(value_of(net->weight) == 1);
 }
 
-TEST(Accumulation, gradients_add_up_in_the_masters_or_scaled_in_the_model) {
+TEST_CASE("Accumulation: gradients add up in the masters or scaled in the model") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const bool delay : {false, true}) {
       Scale net;
@@ -244,17 +256,18 @@ TEST(Accumulation, gradients_add_up_in_the_masters_or_scaled_in_the_model) {
           const bool last = pass == 2;
           amp.scale_loss(loss_of(model(number(0.125))), optimizer, {.delay_unscale = delay && !last}).backward();
           if (delay && !last) {
-            EXPECT_THAT(error_of([&] { amp.step(optimizer); }), HasSubstr("are still scaled"));
+            CHECK_THROWS_WITH(amp.step(optimizer), ContainsSubstring("are still scaled"));
           }
         }
         amp.step(optimizer);
       }
-      EXPECT_EQ(value_of(net->weight), 0.25) << level << ", delayed: " << delay;
+      INFO(level << ", delayed: " << delay);
+      CHECK(value_of(net->weight) == 0.25);
     }
   }
 }
 
-TEST(Accumulation, zero_grad_forgets_scaled_gradients_and_overflows_too) {
+TEST_CASE("Accumulation: zero_grad forgets scaled gradients and overflows too") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
@@ -265,10 +278,10 @@ TEST(Accumulation, zero_grad_forgets_scaled_gradients_and_overflows_too) {
   amp.step(optimizer);
   amp.scale_loss(loss_of(model(number(0.25))), optimizer).backward();
   amp.step(optimizer);
-  EXPECT_EQ(value_of(net->weight), 0.75);
+  CHECK(value_of(net->weight) == 0.75);
 }
 
-TEST(ScaledLoss, when_backward_throws_the_earlier_gradients_come_back) {
+TEST_CASE("ScaledLoss: when backward throws the earlier gradients come back") {
   Scale net;
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O1"});
@@ -278,13 +291,13 @@ TEST(ScaledLoss, when_backward_throws_the_earlier_gradients_come_back) {
     const ScaledLoss scaled = amp.scale_loss(loss_of(model(number(1))), optimizer);
     throw std::runtime_error("in the loop");
   };
-  EXPECT_EQ(error_of(fail), "in the loop");
-  EXPECT_EQ(value_of(net->weight.grad()), 0.0625);
+  CHECK(error_of(fail) == "in the loop");
+  CHECK(value_of(net->weight.grad()) == 0.0625);
   amp.step(optimizer);
-  EXPECT_EQ(value_of(net->weight), 0.75);
+  CHECK(value_of(net->weight) == 0.75);
 }
 
-TEST(Training, with_fused_optimizers_the_host_reads_nothing) {
+TEST_CASE("Training: with fused optimizers the host reads nothing") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const bool overflow : {false, true}) {
       const auto reads_of = [&](auto make_optimizer) {
@@ -299,11 +312,13 @@ TEST(Training, with_fused_optimizers_the_host_reads_nothing) {
           amp.step(optimizer);
         }
         const int count = reads.count();
-        EXPECT_EQ(value_of(net->weight), overflow ? 1 : 0.25) << level;
+        INFO(level);
+        CHECK(value_of(net->weight) == (overflow ? 1 : 0.25));
         return count;
       };
-      EXPECT_EQ(reads_of([](auto parameters) { return optim::SGD(parameters, optim::SGDOptions(4.0)); }), 0) << level;
-      EXPECT_EQ(reads_of([](auto parameters) { return torch::optim::SGD(parameters, 4.0); }), 3) << level;
+      INFO(level);
+      CHECK(reads_of([](auto parameters) { return optim::SGD(parameters, optim::SGDOptions(4.0)); }) == 0);
+      CHECK(reads_of([](auto parameters) { return torch::optim::SGD(parameters, 4.0); }) == 3);
     }
   }
 }
@@ -346,7 +361,7 @@ at::Tensor all_values(const std::vector<at::Tensor>& tensors) {
 void expect_equal_on_all(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor all = all_gather(tensor.detach().contiguous(), group);
-    for (int rank = 1; rank < group.size(); ++rank) EXPECT_TRUE(torch::equal(all[rank], all[0]));
+    for (int rank = 1; rank < group.size(); ++rank) RANK_CHECK(torch::equal(all[rank], all[0]));
   }
 }
 
@@ -357,9 +372,9 @@ void train_on_ranks(const GroupHandle& group, const char* level, at::ScalarType 
   Optimizer optimizer(net->parameters(), Options(2.0));
   Amp amp = initialize(net, optimizer, {.opt_level = level, .dtype = dtype, .loss_scale = "dynamic", .group = group});
   DistributedDataParallel model(amp.model(net), group);
-  EXPECT_THAT(error_of([&] { initialize(net, {}, {.group = group}); }),
-              AllOf(StartsWith(who(group.info()) + ": amp.initialize: Incoming model is an instance of"),
-                    HasSubstr("convert_sync_batchnorm()")));
+  RANK_CHECK_THAT(error_of([&] { initialize(net, {}, {.group = group}); }),
+                  StartsWith(who(group.info()) + ": amp.initialize: Incoming model is an instance of") &&
+                      ContainsSubstring("convert_sync_batchnorm()"));
   std::vector<double> scales;
   for (uint64_t step = 0; step < 6; ++step) {
     optimizer.zero_grad();
@@ -375,15 +390,17 @@ void train_on_ranks(const GroupHandle& group, const char* level, at::ScalarType 
     amp.step(optimizer);
     // Step 0 also takes over what DistributedDataParallel has sent.
     const bool same = step > 0 && torch::equal(all_values(master_params(optimizer)), before);
-    EXPECT_EQ(same, step == 3) << level << " " << c10::toString(dtype) << ", step " << step;
+    RANK_INFO(level << " " << c10::toString(dtype) << ", step " << step);
+    RANK_CHECK(same == (step == 3));
     scales.push_back(amp.loss_scale());
     expect_equal_on_all(net->parameters(), group);
     expect_equal_on_all(master_params(optimizer), group);
   }
-  EXPECT_THAT(scales, ElementsAre(65536, 65536, 65536, 32768, 32768, 32768)) << level << " " << c10::toString(dtype);
+  RANK_INFO(level << " " << c10::toString(dtype));
+  RANK_CHECK_THAT(scales, ElementsAre(65536, 65536, 65536, 32768, 32768, 32768));
 }
 
-TEST(Ranks, stay_equal_and_skip_together_at_every_level) {
+TEST_CASE("Ranks: stay equal and skip together at every level") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const auto dtype : {kHalf, kBFloat16}) {
       const auto wire = dtype == kHalf ? Wire::kGloo : Wire::kLate;
@@ -397,7 +414,7 @@ TEST(Ranks, stay_equal_and_skip_together_at_every_level) {
   }
 }
 
-TEST(Ranks, accumulate_without_communication_when_unscaling_is_delayed) {
+TEST_CASE("Ranks: accumulate without communication when unscaling is delayed") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto train = [&](bool accumulate) {
       Net net = make_net(1);
@@ -426,7 +443,8 @@ TEST(Ranks, accumulate_without_communication_when_unscaling_is_delayed) {
     };
     const auto whole = train(false), parts = train(true);
     for (size_t i = 0; i < whole.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(whole[i], parts[i], 1e-2, 2e-3)) << i << "\n" << whole[i] << parts[i];
+      RANK_INFO(i << "\n" << whole[i] << parts[i]);
+      RANK_CHECK(torch::allclose(whole[i], parts[i], 1e-2, 2e-3));
     }
   });
 }
@@ -455,7 +473,7 @@ struct SavedRun {
   std::shared_ptr<torch::nn::Module> state;
 };
 
-TEST(Checkpoints, a_run_with_masters_goes_on_with_the_same_bits) {
+TEST_CASE("Checkpoints: a run with masters goes on with the same bits") {
   run_ranks(1, [](const GroupHandle& group) {
     const test::TemporaryFolder folder;
     SavedRun<torch::optim::Adam> run(group, 1, "O2");
@@ -463,38 +481,41 @@ TEST(Checkpoints, a_run_with_masters_goes_on_with_the_same_bits) {
     CheckpointManager manager(folder / "run", group);
     manager.save(5, run.training_state());
     const LossScalerState saved_scale = run.amp.state_dict().at("loss_scaler0");
-    EXPECT_GT(saved_scale.unskipped, 0);
+    RANK_CHECK(saved_scale.unskipped > 0);
     const at::Tensor saved = master_params(run.optimizer)[0].detach().clone();
     run.train(5, 5);
     SavedRun<torch::optim::Adam> resumed(group, 77, "O2");
     manager.load_latest(resumed.training_state());
-    EXPECT_EQ(resumed.amp.state_dict().at("loss_scaler0").unskipped, saved_scale.unskipped);
-    EXPECT_EQ(resumed.amp.loss_scale(), saved_scale.loss_scale);
+    RANK_CHECK(resumed.amp.state_dict().at("loss_scaler0").unskipped == saved_scale.unskipped);
+    RANK_CHECK(resumed.amp.loss_scale() == saved_scale.loss_scale);
     resumed.train(5, 5);
     const auto ours = resumed.net->named_parameters(), expected = run.net->named_parameters();
-    for (const auto& item : expected) EXPECT_TRUE(torch::equal(ours[item.key()], item.value())) << item.key();
-    EXPECT_TRUE(torch::equal(resumed.net->norm->running_mean, run.net->norm->running_mean));
+    for (const auto& item : expected) {
+      RANK_INFO(item.key());
+      RANK_CHECK(torch::equal(ours[item.key()], item.value()));
+    }
+    RANK_CHECK(torch::equal(resumed.net->norm->running_mean, run.net->norm->running_mean));
 
     // The file is an ordinary one in float32: a run at another level takes it.
     SavedRun<torch::optim::Adam> plain(group, 78, "O0");
     manager.load_latest(plain.training_state());
-    EXPECT_EQ(plain.net->first->weight.scalar_type(), kFloat);
-    EXPECT_TRUE(torch::equal(plain.net->first->weight, saved));
+    RANK_CHECK(plain.net->first->weight.scalar_type() == kFloat);
+    RANK_CHECK(torch::equal(plain.net->first->weight, saved));
     plain.train(5, 1);
   });
 }
 
-TEST(Checkpoints, fp32_state_has_the_models_names_and_no_16_bits) {
+TEST_CASE("Checkpoints: fp32 state has the model's names and no 16 bits") {
   Net net = make_net(1);
   Amp amp = initialize(net, {}, {.opt_level = "O3"});
   const auto state = amp.fp32_state(net);
   const auto names = net->named_parameters().keys();
-  EXPECT_EQ(state->named_parameters().keys(), names);
-  EXPECT_EQ(state->named_buffers().keys(), net->named_buffers().keys());
-  for (const auto& item : state->named_parameters()) EXPECT_EQ(item.value().scalar_type(), kFloat);
+  CHECK(state->named_parameters().keys() == names);
+  CHECK(state->named_buffers().keys() == net->named_buffers().keys());
+  for (const auto& item : state->named_parameters()) CHECK(item.value().scalar_type() == kFloat);
 }
 
-TEST(Checkpoints, apexs_state_comes_back_and_others_are_refused) {
+TEST_CASE("Checkpoints: apex's state comes back and others are refused") {
   torch::nn::Linear net(2, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.5);
   const Amp amp = initialize(net, optimizer, {.num_losses = 2});
@@ -510,17 +531,14 @@ TEST(Checkpoints, apexs_state_comes_back_and_others_are_refused) {
   torch::serialize::InputArchive in;
   in.load_from(stream);
   loaded.load(in);
-  EXPECT_EQ(loaded.state_dict().at("loss_scaler0").unskipped, 3);
-  EXPECT_EQ(loaded.loss_scale(1), 4);
-  EXPECT_THAT(error_of([&] {
-                loaded.load_state_dict({{"nonsense", {}}});
-              }),
-              HasSubstr("Error(s) in loading state_dict. Unexpected key(s) in state_dict: \"nonsense\". "));
-  EXPECT_THAT(error_of([&] {
-                loaded.load_state_dict({{"loss_scaler0", {.loss_scale = kInfinity}}});
-              }),
-              HasSubstr("out of range"));
-  EXPECT_EQ(loaded.loss_scale(0), 8);
+  CHECK(loaded.state_dict().at("loss_scaler0").unskipped == 3);
+  CHECK(loaded.loss_scale(1) == 4);
+  CHECK_THROWS_WITH(
+      loaded.load_state_dict({{"nonsense", {}}}),
+      ContainsSubstring("Error(s) in loading state_dict. Unexpected key(s) in state_dict: \"nonsense\". "));
+  CHECK_THROWS_WITH(loaded.load_state_dict({{"loss_scaler0", {.loss_scale = kInfinity}}}),
+                    ContainsSubstring("out of range"));
+  CHECK(loaded.loss_scale(0) == 8);
 }
 
 }  // namespace

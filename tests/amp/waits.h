@@ -4,7 +4,10 @@
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <memory>
 #include <string_view>
+
+#include "tests/support/catch.h"
 
 namespace ddp::test {
 

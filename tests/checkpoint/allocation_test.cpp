@@ -1,6 +1,4 @@
 // Readers of hostile files allocate no more than the file justifies: the peak of all allocations is measured.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <cstdlib>
@@ -14,8 +12,11 @@
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/storage/manifest.h"
 #include "tests/checkpoint/text_sink.h"
+#include "tests/support/catch.h"
 
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 size_t allocated = 0;
 size_t peak = 0;
@@ -77,7 +78,7 @@ std::string repeated(const std::string& front, const std::string& piece, size_t 
   return text + end;
 }
 
-TEST(Allocation, ParsingASafetensorsHeaderTakesAtMostSixteenTimesItsSize) {
+TEST_CASE("Allocation: parsing a safetensors header takes at most sixteen times its size") {
   const auto parse = [](const std::string& text) { safetensors::parse_header(text, 0); };
   const std::string digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::string tensors = "{", metadata = "{\"__metadata__\":{";
@@ -88,34 +89,36 @@ TEST(Allocation, ParsingASafetensorsHeaderTakesAtMostSixteenTimesItsSize) {
     tensors += comma + "\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
     metadata += comma + "\"" + name + "\":\"\"";
   }
-  EXPECT_LE(cost(tensors + "}", parse), 16);
-  EXPECT_LE(cost(metadata + "}}", parse), 16);
-  EXPECT_LE(cost(repeated("{\"a\":{\"shape\":[", "0,", 500'000, "0]}}"), parse), 16);
-  EXPECT_LE(cost(repeated("{\"a\":", "[", 1'000'000, ""), parse), 16);
-  EXPECT_LE(cost(repeated("{\"a\":", "{\"a\":", 300'000, ""), parse), 16);
-  EXPECT_LE(cost(repeated("{\"", "a", 1'000'000, "\":1}"), parse), 16);
-  EXPECT_LE(cost(repeated("{\"__metadata__\":{\"a\":\"", "\\u00e9", 200'000, "\"}}"), parse), 16);
+  CHECK(cost(tensors + "}", parse) <= 16);
+  CHECK(cost(metadata + "}}", parse) <= 16);
+  CHECK(cost(repeated("{\"a\":{\"shape\":[", "0,", 500'000, "0]}}"), parse) <= 16);
+  CHECK(cost(repeated("{\"a\":", "[", 1'000'000, ""), parse) <= 16);
+  CHECK(cost(repeated("{\"a\":", "{\"a\":", 300'000, ""), parse) <= 16);
+  CHECK(cost(repeated("{\"", "a", 1'000'000, "\":1}"), parse) <= 16);
+  CHECK(cost(repeated("{\"__metadata__\":{\"a\":\"", "\\u00e9", 200'000, "\"}}"), parse) <= 16);
 }
 
-TEST(Allocation, ParsingAManifestTakesAtMostSixteenTimesItsSize) {
+TEST_CASE("Allocation: parsing a manifest takes at most sixteen times its size") {
   storage::Manifest manifest;
   for (int i = 0; i < 9'000; ++i) {
     std::string name = "f";
     name += std::to_string(i);
     manifest.files[name] = {.size = 1, .crc32c = 2};
   }
-  EXPECT_LE(cost(storage::format_manifest(manifest), [](const std::string& text) { storage::parse_manifest(text); }),
-            16);
+  CHECK(cost(storage::format_manifest(manifest), [](const std::string& text) { storage::parse_manifest(text); }) <= 16);
 }
 
 // A pickle's opcodes are single bytes, and each may make a value: the factor is larger, but it is a factor.
-TEST(Allocation, APickleTakesMemoryInProportionToItsSize) {
+TEST_CASE("Allocation: a pickle takes memory in proportion to its size") {
   const auto read = [](const std::string& text) { pt::unpickle(text); };
   for (const char* opcode : {"N", "]", "}", ")", "(", "K\1", "X\0\0\0\0", "]q\1", "N\x85", "(t"}) {
-    EXPECT_LE(cost(repeated("\x80\2", opcode, 300'000, "."), read), 160) << opcode;
+    INFO(opcode);
+    CHECK(cost(repeated("\x80\2", opcode, 300'000, "."), read) <= 160);
   }
-  EXPECT_LE(cost(std::string("\x80\2X\xff\xff\xff\x7f", 7), read) * 7, 16'384) << "a length that is not there";
-  EXPECT_LE(cost(std::string("\x80\2Nr\xff\xff\xff\x7f", 8), read) * 8, 16'384) << "a number that is not there";
+  UNSCOPED_INFO("a length that is not there");
+  CHECK(cost(std::string("\x80\2X\xff\xff\xff\x7f", 7), read) * 7 <= 16'384);
+  INFO("a number that is not there");
+  CHECK(cost(std::string("\x80\2Nr\xff\xff\xff\x7f", 8), read) * 8 <= 16'384);
 }
 
 std::string refusal(const std::function<void()>& action) {
@@ -128,7 +131,7 @@ std::string refusal(const std::function<void()>& action) {
 }
 
 // What a pickle remembers can be used again in two bytes, so what copies it must be counted.
-TEST(Allocation, CopiesOfWhatAPickleRemembersStayInProportionToo) {
+TEST_CASE("Allocation: copies of what a pickle remembers stay in proportion too") {
   const std::string text = "X\xa0\x86\x01\0"s + std::string(100'000, 'x') + "q\0"s;
   const std::string again = "h\2h\1R";
   const std::string cases[] = {
@@ -141,19 +144,19 @@ TEST(Allocation, CopiesOfWhatAPickleRemembersStayInProportionToo) {
       repeated("\x80\2)q\0)q\1c__torch__."s + std::string(100'000, 'x') + "\nNet\nq\2"s, "h\2h\1\x81", 20'000, ".")};
   for (const auto& pickle : cases) {
     const auto read = [](const std::string& bytes) { pt::unpickle(bytes); };
-    EXPECT_THAT(refusal([&] { read(pickle); }), ::testing::HasSubstr("made of each other"));
-    EXPECT_LE(cost(pickle, read), 160);
+    CHECK_THAT(refusal([&] { read(pickle); }), ContainsSubstring("made of each other"));
+    CHECK(cost(pickle, read) <= 160);
   }
 }
 
 // Containers may hold each other, once or often: a few bytes can describe millions of tensors.
-TEST(Allocation, AStateDictThatNamesTheSameValuesTooOftenIsRefused) {
+TEST_CASE("Allocation: a state dict that names the same values too often is refused") {
   const auto refused = [](const std::string& bytes) {
     const auto pickle = pt::unpickle(bytes);
     const auto before = allocated;
     peak = allocated;
-    EXPECT_THAT(refusal([&] { pt::find_state(pickle->root); }), ::testing::HasSubstr("too often"));
-    EXPECT_LE(peak - before, size_t{1} << 30);
+    CHECK_THAT(refusal([&] { pt::find_state(pickle->root); }), ContainsSubstring("too often"));
+    CHECK(peak - before <= size_t{1} << 30);
   };
   // A tensor, then dicts of which each holds the one before twice.
   std::string doubled =
@@ -171,11 +174,11 @@ TEST(Allocation, AStateDictThatNamesTheSameValuesTooOftenIsRefused) {
 }
 
 // Nested JSON is walked on the stack.
-TEST(Allocation, AnOptimizersDescriptionThatIsNestedTooDeeplyIsRefused) {
+TEST_CASE("Allocation: an optimizer's description that is nested too deeply is refused") {
   test::TextSink sink;
   const std::string nested = repeated("{\"a\":", "[", 1'000'000, "") + std::string(1'000'000, ']') + "}";
-  EXPECT_THROW(pt::write_pt(sink, {.values = nested}), std::invalid_argument);
-  EXPECT_THROW(pt::write_pt(sink, {.optimizers = {{"", {.groups = nested}}}}), std::invalid_argument);
+  CHECK_THROWS_AS(pt::write_pt(sink, {.values = nested}), std::invalid_argument);
+  CHECK_THROWS_AS(pt::write_pt(sink, {.optimizers = {{"", {.groups = nested}}}}), std::invalid_argument);
 }
 
 }  // namespace

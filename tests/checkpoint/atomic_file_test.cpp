@@ -1,7 +1,5 @@
 #include "checkpoint/atomic_file.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -18,20 +16,17 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
 
-class AtomicFileTest : public ::testing::Test {
+class AtomicFiles {
  protected:
-  AtomicFileTest() {
-    std::string pattern = (fs::temp_directory_path() / "atomic_file_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~AtomicFileTest() override { fs::remove_all(folder_); }
-
   std::string content(const fs::path& path) const {
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
@@ -50,77 +45,78 @@ class AtomicFileTest : public ::testing::Test {
     file.commit();
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
-TEST_F(AtomicFileTest, TwoWritersOfOneTargetBothSucceedAndTheLastWins) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: two writers of one target both succeed and the last wins") {
   const auto target = folder_ / "file";
   AtomicFile first(target);
   first.write("first", 5);
   AtomicFile second(target);  // removes what killed writers left, but the first one is alive
   second.write("second", 6);
   first.commit();
-  EXPECT_EQ(content(target), "first");
+  CHECK(content(target) == "first");
   second.commit();
-  EXPECT_EQ(content(target), "second");
+  CHECK(content(target) == "second");
 }
 
-TEST_F(AtomicFileTest, AppearsOnlyAtCommit) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: appears only at commit") {
   const auto target = folder_ / "file";
   replace(target, "old");
   {
     AtomicFile file(target);
     file.write("ne", 2);
-    EXPECT_EQ(content(target), "old");
+    CHECK(content(target) == "old");
     file.write("w", 1);
     file.commit();
   }
-  EXPECT_EQ(content(target), "new");
-  EXPECT_EQ(names(), std::vector<std::string>{"file"});
+  CHECK(content(target) == "new");
+  CHECK(names() == std::vector<std::string>{"file"});
 }
 
-TEST_F(AtomicFileTest, WithoutCommitNothingChanges) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: without commit nothing changes") {
   const auto target = folder_ / "file";
   replace(target, "old");
   { AtomicFile(target).write("new", 3); }
-  EXPECT_EQ(content(target), "old");
-  EXPECT_EQ(names(), std::vector<std::string>{"file"});
+  CHECK(content(target) == "old");
+  CHECK(names() == std::vector<std::string>{"file"});
 }
 
-TEST_F(AtomicFileTest, RemovesWhatAKilledProcessLeftForTheSameTargetOnly) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: removes what a killed process left for the same target only") {
   std::ofstream(folder_ / "file.tmp-0123") << "left";
   std::ofstream(folder_ / "file2.tmp-0123") << "another's";
   replace(folder_ / "file", "new");
-  EXPECT_EQ(names(), (std::vector<std::string>{"file", "file2.tmp-0123"}));
+  CHECK(names() == std::vector<std::string>{"file", "file2.tmp-0123"});
 }
 
-TEST_F(AtomicFileTest, WorksWithABareFileName) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: works with a bare file name") {
   const auto before = fs::current_path();
   fs::current_path(folder_);
   replace("bare", "text");
   fs::current_path(before);
-  EXPECT_EQ(content(folder_ / "bare"), "text");
+  CHECK(content(folder_ / "bare") == "text");
 }
 
-TEST_F(AtomicFileTest, AMissingFolderIsNamed) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a missing folder is named") {
   try {
     AtomicFile file(folder_ / "missing" / "file");
     FAIL();
   } catch (const std::system_error& error) {
-    EXPECT_EQ(error.code(), std::errc::no_such_file_or_directory);
-    EXPECT_THAT(error.what(), HasSubstr((folder_ / "missing" / "file").string()));
-    EXPECT_THAT(error.what(), HasSubstr("No such file"));
+    CHECK(error.code() == std::errc::no_such_file_or_directory);
+    CHECK_THAT(error.what(), ContainsSubstring((folder_ / "missing" / "file").string()));
+    CHECK_THAT(error.what(), ContainsSubstring("No such file"));
   }
 }
 
-TEST_F(AtomicFileTest, ATargetThatIsAFolderIsRefusedAndKept) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a target that is a folder is refused and kept") {
   fs::create_directories(folder_ / "target" / "inside");
-  EXPECT_THROW(replace(folder_ / "target", "text"), std::system_error);
-  EXPECT_EQ(names(), std::vector<std::string>{"target"});
-  EXPECT_TRUE(fs::exists(folder_ / "target" / "inside"));
+  CHECK_THROWS_AS(replace(folder_ / "target", "text"), std::system_error);
+  CHECK(names() == std::vector<std::string>{"target"});
+  CHECK(fs::exists(folder_ / "target" / "inside"));
 }
 
-TEST_F(AtomicFileTest, AFileSizeLimitIsAnErrorNotADeadProcess) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a file size limit is an error, not a dead process") {
   const auto target = folder_ / "file";
   replace(target, "old");
   const auto child = ::fork();
@@ -136,14 +132,15 @@ TEST_F(AtomicFileTest, AFileSizeLimitIsAnErrorNotADeadProcess) {
     ::_exit(3);
   }
   int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_EQ(content(target), "old");
-  EXPECT_EQ(names(), std::vector<std::string>{"file"});
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  UNSCOPED_INFO(status);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(content(target) == "old");
+  CHECK(names() == std::vector<std::string>{"file"});
 }
 
 // A child replaces the file over and over; whenever it is killed, the file is one whole version.
-TEST_F(AtomicFileTest, KilledAtAnyMomentTheFileIsWhole) {
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: killed at any moment the file is whole") {
   constexpr size_t kBytes = 300'000;
   const auto target = folder_ / "file";
   replace(target, std::string(kBytes, 'a'));
@@ -163,17 +160,20 @@ TEST_F(AtomicFileTest, KilledAtAnyMomentTheFileIsWhole) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));  // the random instant of the kill
     ::kill(child, SIGKILL);
     int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
     const auto now = content(target);
-    ASSERT_EQ(now.size(), kBytes);
-    ASSERT_EQ(now.find_first_not_of(now.front()), std::string::npos) << "torn in round " << round;
+    REQUIRE(now.size() == kBytes);
+    INFO("torn in round " << round);
+    REQUIRE(now.find_first_not_of(now.front()) == std::string::npos);
     versions_seen += now.front() != last ? 1 : 0;
     last = now.front();
   }
-  EXPECT_GT(versions_seen, 0) << "no child got as far as one commit";
+  UNSCOPED_INFO("no child got as far as one commit");
+  CHECK(versions_seen > 0);
   replace(target, "end");
-  EXPECT_EQ(names(), std::vector<std::string>{"file"}) << "leftovers of the killed children remain";
+  INFO("leftovers of the killed children remain");
+  CHECK(names() == std::vector<std::string>{"file"});
 }
 
 }  // namespace

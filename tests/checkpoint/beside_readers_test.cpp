@@ -3,8 +3,6 @@
 // The processes are forked from this one, which does nothing with LibTorch itself.
 #include <ATen/ops/full.h>
 #include <fcntl.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
@@ -20,7 +18,8 @@
 #include "checkpoint/checkpoint_manager.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -100,13 +99,13 @@ bool succeeds(pid_t child) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST(BesideReaders, EverySaveAndEveryLoadSucceedsWhoeverIsKilled) {
+TEST_CASE("BesideReaders: every save and every load succeeds whoever is killed") {
   const char* saves_text = std::getenv("SAVES");
   const int64_t saves = saves_text != nullptr ? std::atoll(saves_text) : 150;
   const test::TemporaryFolder folder;
   const auto directory = folder / "run";
   std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  REQUIRE(::pipe2(pipe.data(), O_CLOEXEC) == 0);
   std::mt19937 random(1);
   bool async = false;
   const auto start_writer = [&] {
@@ -123,31 +122,36 @@ TEST(BesideReaders, EverySaveAndEveryLoadSucceedsWhoeverIsKilled) {
     // The instant of the kill is random: the writer goes on while it is decided.
     for (auto wait = 1 + random() % 30; wait > 0 && saved < saves; --wait) {
       const auto got = ::read(pipe[0], &saved, sizeof(saved));
-      ASSERT_EQ(got, static_cast<ssize_t>(sizeof(saved)));
+      REQUIRE(got == static_cast<ssize_t>(sizeof(saved)));
     }
     if (saved == saves) break;
     ++kills;
     const auto whom = random() % (1 + kReaders);
     if (whom < kReaders) {
-      ASSERT_TRUE(end(readers[whom])) << "a reader failed by itself";
+      INFO("a reader failed by itself");
+      REQUIRE(end(readers[whom]));
       readers[whom] = start_reader();
     } else {
-      ASSERT_TRUE(end(writer)) << "the writer failed by itself";
+      INFO("the writer failed by itself");
+      REQUIRE(end(writer));
       writer = start_writer();
     }
   }
-  EXPECT_TRUE(succeeds(writer));
-  for (const auto reader : readers) EXPECT_TRUE(succeeds(reader));
+  CHECK(succeeds(writer));
+  for (const auto reader : readers) CHECK(succeeds(reader));
 
   storage::FileSystem file_system;
   const auto left = storage::list_checkpoints(file_system, directory);
-  ASSERT_EQ(left.size(), 2);
-  EXPECT_EQ(left.front().step, saves);
+  REQUIRE(left.size() == 2);
+  CHECK(left.front().step == saves);
   for (const auto& entry : left) {
-    EXPECT_EQ(entry.damage, "");
+    CHECK(entry.damage == "");
     storage::verify_files(file_system, entry.folder, entry.manifest);
   }
-  for (const auto& name : file_system.entries(directory)) EXPECT_FALSE(storage::leftover(name)) << name;
+  for (const auto& name : file_system.entries(directory)) {
+    INFO(name);
+    CHECK_FALSE(storage::leftover(name));
+  }
   std::printf("%lld saves, %d kills\n", static_cast<long long>(saves), kills);
 }
 

@@ -1,7 +1,5 @@
 #include "checkpoint/checkpoint.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -16,20 +14,23 @@
 
 #include "checkpoint/safetensors.h"
 #include "tests/checkpoint/nets.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::copy_of;
 using test::equal;
-using test::message_of;
+using test::error_of;
 using test::Net;
 using test::run_ranks;
 using test::train;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 // As DistributedDataParallel registers it.
 struct WrapperImpl : torch::nn::Module {
@@ -57,7 +58,7 @@ GroupHandle single_process() {
   return group;
 }
 
-TEST(Checkpoint, EveryRankGetsBackWhatRankZeroSaved) {
+TEST_CASE("Checkpoint: every rank gets back what rank zero saved") {
   const test::TemporaryFolder folder;
   const auto path = folder / "new/folders/file.safetensors";
   Net net;
@@ -67,21 +68,21 @@ TEST(Checkpoint, EveryRankGetsBackWhatRankZeroSaved) {
   run_ranks(2, [&](const GroupHandle& group) {
     Net other;
     save_checkpoint(path, {.model = group.rank() == 0 ? net : other}, group, {{"epoch", "3"}});
-    EXPECT_FALSE(equal(copy_of(*other), saved));
-    EXPECT_EQ(load_checkpoint(path, {.model = other}, group).metadata, (Metadata{{"epoch", "3"}}));
-    EXPECT_TRUE(equal(copy_of(*other), saved));
-    EXPECT_TRUE(other->fc1->weight.requires_grad());
-    EXPECT_TRUE(other->fc1->weight.is_leaf());
+    RANK_CHECK_FALSE(equal(copy_of(*other), saved));
+    RANK_CHECK(load_checkpoint(path, {.model = other}, group).metadata == Metadata{{"epoch", "3"}});
+    RANK_CHECK(equal(copy_of(*other), saved));
+    RANK_CHECK(other->fc1->weight.requires_grad());
+    RANK_CHECK(other->fc1->weight.is_leaf());
   });
 }
 
-TEST(Checkpoint, NamesCarryNoWrapperPrefixAndAreReadWithAndWithoutIt) {
+TEST_CASE("Checkpoint: names carry no wrapper prefix and are read with and without it") {
   const test::TemporaryFolder folder;
   Net net;
   WrapperImpl wrapper(net);
   save_checkpoint(folder / "plain", {.model = wrapper}, single_process());
   const auto plain = load_safetensors(folder / "plain");
-  EXPECT_EQ(plain.count("fc1.weight"), 1);
+  CHECK(plain.count("fc1.weight") == 1);
 
   TensorMap prefixed, twice;
   for (const auto& [name, tensor] : plain) prefixed["module." + name] = tensor;
@@ -91,30 +92,31 @@ TEST(Checkpoint, NamesCarryNoWrapperPrefixAndAreReadWithAndWithoutIt) {
   for (const char* file : {"plain", "prefixed", "twice"}) {
     Net into;
     load_weights(folder / file, into);
-    EXPECT_TRUE(equal(copy_of(*into), plain)) << file;
+    INFO(file);
+    CHECK(equal(copy_of(*into), plain));
     Net wrapped;
     WrapperImpl around(wrapped);
     load_checkpoint(folder / file, {.model = around}, single_process());
-    EXPECT_TRUE(equal(copy_of(*wrapped), plain)) << file;
+    CHECK(equal(copy_of(*wrapped), plain));
   }
 }
 
-TEST(Checkpoint, TiedWeightsAreStoredOnceAndLoadIntoTiedAndUntiedModels) {
+TEST_CASE("Checkpoint: tied weights are stored once and load into tied and untied models") {
   const test::TemporaryFolder folder;
   TiedNetImpl net;
   save_checkpoint(folder / "file", {.model = net}, single_process());
-  EXPECT_EQ(load_safetensors(folder / "file").size(), 1);
+  CHECK(load_safetensors(folder / "file").size() == 1);
   TiedNetImpl tied;
   load_weights(folder / "file", tied);
-  EXPECT_TRUE(tied.encoder.equal(net.encoder));
-  EXPECT_TRUE(tied.encoder.is_same(tied.decoder));
+  CHECK(tied.encoder.equal(net.encoder));
+  CHECK(tied.encoder.is_same(tied.decoder));
   UntiedNetImpl untied;
   load_weights(folder / "file", untied);
-  EXPECT_TRUE(untied.encoder.equal(net.encoder));
-  EXPECT_TRUE(untied.decoder.equal(net.encoder));
+  CHECK(untied.encoder.equal(net.encoder));
+  CHECK(untied.decoder.equal(net.encoder));
 }
 
-TEST(Checkpoint, AnotherModelsCheckpointIsRefusedWithEveryDifference) {
+TEST_CASE("Checkpoint: another model's checkpoint is refused with every difference") {
   const test::TemporaryFolder folder;
   Net other(5);
   auto tensors = copy_of(*other);
@@ -124,26 +126,27 @@ TEST(Checkpoint, AnotherModelsCheckpointIsRefusedWithEveryDifference) {
   save_safetensors(folder / "file", tensors);
   Net net;
   const auto before = copy_of(*net);
-  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "file", {.model = net}, single_process()); }),
-              AllOf(HasSubstr((folder / "file").string() + " does not fit the model: "),
-                    HasSubstr("missing 'fc1.bias'"), HasSubstr("unexpected 'extra'"),
-                    HasSubstr("'fc2.weight' is Float [3, 8] in the model, but Float [5, 8] in the file"),
-                    HasSubstr("'bn.running_mean' is Float [8] in the model, but Double [8] in the file")));
-  EXPECT_TRUE(equal(copy_of(*net), before)) << "a refused file must leave the model alone";
+  CHECK_THROWS_WITH(load_checkpoint(folder / "file", {.model = net}, single_process()),
+                    ContainsSubstring((folder / "file").string() + " does not fit the model: ") &&
+                        ContainsSubstring("missing 'fc1.bias'") && ContainsSubstring("unexpected 'extra'") &&
+                        ContainsSubstring("'fc2.weight' is Float [3, 8] in the model, but Float [5, 8] in the file") &&
+                        ContainsSubstring("'bn.running_mean' is Float [8] in the model, but Double [8] in the file"));
+  INFO("a refused file must leave the model alone");
+  CHECK(equal(copy_of(*net), before));
 }
 
-TEST(Checkpoint, LongListsOfNamesAreCut) {
+TEST_CASE("Checkpoint: long lists of names are cut") {
   const test::TemporaryFolder folder;
   TensorMap tensors;
   for (int i = 0; i < 1000; ++i) tensors["layer" + std::to_string(i)] = torch::zeros({1});
   save_safetensors(folder / "file", tensors);
   Net net;
-  const auto message = message_of([&] { load_weights(folder / "file", net); });
-  EXPECT_THAT(message, HasSubstr("and 994 more"));
-  EXPECT_LT(message.size(), 1000);
+  const auto message = error_of([&] { load_weights(folder / "file", net); });
+  CHECK_THAT(message, ContainsSubstring("and 994 more"));
+  CHECK(message.size() < 1000);
 }
 
-TEST(Checkpoint, WhenOneRankCannotLoadNoneDoes) {
+TEST_CASE("Checkpoint: when one rank cannot load none does") {
   const test::TemporaryFolder folder;
   Net net;
   save_checkpoint(folder / "file", {.model = net}, single_process());
@@ -152,16 +155,17 @@ TEST(Checkpoint, WhenOneRankCannotLoadNoneDoes) {
   run_ranks(3, [&](const GroupHandle& group) {
     Net mine(group.rank() == 1 ? 4 : 3);
     const auto before = copy_of(*mine);
-    const auto message = message_of([&] { load_checkpoint(folder / "file", {.model = mine}, group); });
-    EXPECT_TRUE(equal(copy_of(*mine), before));
+    const auto message = error_of([&] { load_checkpoint(folder / "file", {.model = mine}, group); });
+    RANK_CHECK(equal(copy_of(*mine), before));
     const std::lock_guard lock(mutex);
     messages.insert(message);
   });
-  ASSERT_EQ(messages.size(), 1);
-  EXPECT_THAT(*messages.begin(), AllOf(HasSubstr("on rank 1: "), HasSubstr("does not fit"), Not(HasSubstr("rank 0"))));
+  REQUIRE(messages.size() == 1);
+  CHECK_THAT(*messages.begin(),
+             ContainsSubstring("on rank 1: ") && ContainsSubstring("does not fit") && !ContainsSubstring("rank 0"));
 }
 
-TEST(Checkpoint, PretrainedWeightsAreLoadedOnRankZeroAndAFailureIsEveryones) {
+TEST_CASE("Checkpoint: pretrained weights are loaded on rank zero and a failure is everyone's") {
   const test::TemporaryFolder folder;
   Net net;
   save_checkpoint(folder / "file", {.model = net}, single_process(), {{"from", "here"}});
@@ -171,33 +175,34 @@ TEST(Checkpoint, PretrainedWeightsAreLoadedOnRankZeroAndAFailureIsEveryones) {
     Net mine;
     const auto before = copy_of(*mine);
     const auto metadata = load_weights(folder / "file", mine, group).metadata;
-    EXPECT_EQ(metadata.size(), group.rank() == 0 ? 1 : 0);
-    EXPECT_TRUE(equal(copy_of(*mine), group.rank() == 0 ? copy_of(*net) : before));
-    const auto message = message_of([&] { load_weights(folder / "absent", mine, group); });
+    RANK_CHECK(metadata.size() == (group.rank() == 0 ? 1 : 0));
+    RANK_CHECK(equal(copy_of(*mine), group.rank() == 0 ? copy_of(*net) : before));
+    const auto message = error_of([&] { load_weights(folder / "absent", mine, group); });
     const std::lock_guard lock(mutex);
     messages.insert(message);
   });
-  ASSERT_EQ(messages.size(), 1);
-  EXPECT_THAT(*messages.begin(), HasSubstr("absent"));
+  REQUIRE(messages.size() == 1);
+  CHECK_THAT(*messages.begin(), ContainsSubstring("absent"));
 }
 
-TEST(Checkpoint, WhenRankZeroCannotSaveEveryRankSaysWhy) {
+TEST_CASE("Checkpoint: when rank zero cannot save every rank says why") {
   const test::TemporaryFolder folder;
   test::write_file(folder / "file", "not a folder");
   std::mutex mutex;
   std::set<std::string> messages;
   run_ranks(2, [&](const GroupHandle& group) {
     Net net;
-    const auto message = message_of([&] { save_checkpoint(folder / "file/inside", {.model = net}, group); });
+    const auto message = error_of([&] { save_checkpoint(folder / "file/inside", {.model = net}, group); });
     const std::lock_guard lock(mutex);
     messages.insert(message);
   });
-  ASSERT_EQ(messages.size(), 1);
-  EXPECT_THAT(*messages.begin(), AllOf(HasSubstr("cannot save the checkpoint"), HasSubstr("Not a directory")));
-  EXPECT_EQ(test::read_file(folder / "file"), "not a folder");
+  REQUIRE(messages.size() == 1);
+  CHECK_THAT(*messages.begin(),
+             ContainsSubstring("cannot save the checkpoint") && ContainsSubstring("Not a directory"));
+  CHECK(test::read_file(folder / "file") == "not a folder");
 }
 
-TEST(Checkpoint, AMissingOrCutFileLeavesModelAndOptimizerAlone) {
+TEST_CASE("Checkpoint: a missing or cut file leaves model and optimizer alone") {
   const test::TemporaryFolder folder;
   Net net;
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -208,12 +213,11 @@ TEST(Checkpoint, AMissingOrCutFileLeavesModelAndOptimizerAlone) {
   train(net, optimizer, 2, 1);
   const auto before = copy_of(*net);
   for (const char* file : {"cut", "absent"}) {
-    EXPECT_THAT(
-        message_of([&] { load_checkpoint(folder / file, {.model = net, .optimizer = optimizer}, single_process()); }),
-        AllOf(HasSubstr("cannot load the checkpoint"), HasSubstr((folder / file).string())));
-    EXPECT_TRUE(equal(copy_of(*net), before));
+    CHECK_THROWS_WITH(load_checkpoint(folder / file, {.model = net, .optimizer = optimizer}, single_process()),
+                      ContainsSubstring("cannot load the checkpoint") && ContainsSubstring((folder / file).string()));
+    CHECK(equal(copy_of(*net), before));
   }
-  EXPECT_EQ(test::read_file(folder / "cut").size(), bytes.size() - 1);
+  CHECK(test::read_file(folder / "cut").size() == bytes.size() - 1);
 }
 
 struct OptimizerCase {
@@ -222,18 +226,43 @@ struct OptimizerCase {
   std::vector<std::string> fields;
 };
 
-class OptimizerCheckpoint : public ::testing::TestWithParam<OptimizerCase> {
+class OptimizerCheckpoint {
  protected:
   // Two groups, the second with options of its own.
-  static std::unique_ptr<torch::optim::Optimizer> make(Net& net, double second_lr) {
-    auto optimizer = GetParam().make({torch::optim::OptimizerParamGroup(net->fc1->parameters()),
-                                      torch::optim::OptimizerParamGroup(net->fc2->parameters())});
+  std::unique_ptr<torch::optim::Optimizer> make(Net& net, double second_lr) const {
+    auto optimizer = kind_.make({torch::optim::OptimizerParamGroup(net->fc1->parameters()),
+                                 torch::optim::OptimizerParamGroup(net->fc2->parameters())});
     optimizer->param_groups()[1].options().set_lr(second_lr);
     return optimizer;
   }
+  const OptimizerCase kind_ = GENERATE(
+      as<OptimizerCase>(),
+      OptimizerCase{"Sgd",
+                    [](auto groups) {
+                      return std::make_unique<torch::optim::SGD>(
+                          groups, torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-3));
+                    },
+                    {"momentum_buffer"}},
+      OptimizerCase{
+          "Adam",
+          [](auto groups) { return std::make_unique<torch::optim::Adam>(groups, torch::optim::AdamOptions(0.01)); },
+          {"step", "exp_avg", "exp_avg_sq"}},
+      OptimizerCase{"AdamAmsgrad",
+                    [](auto groups) {
+                      return std::make_unique<torch::optim::Adam>(
+                          groups, torch::optim::AdamOptions(0.01).amsgrad(true).betas({0.8, 0.99}));
+                    },
+                    {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+      OptimizerCase{"AdamW",
+                    [](auto groups) {
+                      return std::make_unique<torch::optim::AdamW>(
+                          groups, torch::optim::AdamWOptions(0.01).weight_decay(0.1).eps(1e-6));
+                    },
+                    {"step", "exp_avg", "exp_avg_sq"}});
+  FIXTURE_INFO("optimizer: " << kind_.name);
 };
 
-TEST_P(OptimizerCheckpoint, AResumedRunHasTheSameBits) {
+TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a resumed run has the same bits") {
   const test::TemporaryFolder folder;
   Net net;
   auto optimizer = make(net, 0.003);
@@ -245,14 +274,14 @@ TEST_P(OptimizerCheckpoint, AResumedRunHasTheSameBits) {
   auto other = make(resumed, 0.5);  // overruled by the checkpoint
   other->param_groups()[0].options().set_lr(0.7);
   train(resumed, *other, 0, 1);
-  EXPECT_EQ(load_checkpoint(folder / "file", {.model = resumed, .optimizer = *other}, single_process()).metadata,
-            (Metadata{{"epoch", "4"}}));
-  EXPECT_EQ(other->param_groups()[1].options().get_lr(), 0.003);
+  CHECK(load_checkpoint(folder / "file", {.model = resumed, .optimizer = *other}, single_process()).metadata ==
+        Metadata{{"epoch", "4"}});
+  CHECK(other->param_groups()[1].options().get_lr() == 0.003);
   train(resumed, *other, 4, 4);
-  EXPECT_TRUE(equal(copy_of(*resumed), copy_of(*net)));
+  CHECK(equal(copy_of(*resumed), copy_of(*net)));
 }
 
-TEST_P(OptimizerCheckpoint, StateHasPythonsFlattenedNames) {
+TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: state has Python's flattened names") {
   const test::TemporaryFolder folder;
   Net net;
   auto optimizer = make(net, 0.003);
@@ -260,21 +289,21 @@ TEST_P(OptimizerCheckpoint, StateHasPythonsFlattenedNames) {
   save_checkpoint(folder / "file", {.model = net, .optimizer = *optimizer}, single_process());
   const auto tensors = load_safetensors(folder / "file");
   const size_t model_tensors = copy_of(*net).size();
-  EXPECT_EQ(tensors.size(), model_tensors + 4 * GetParam().fields.size());
-  for (const auto& field : GetParam().fields) {
+  CHECK(tensors.size() == model_tensors + 4 * kind_.fields.size());
+  for (const auto& field : kind_.fields) {
     const auto& tensor = tensors.at("state.fc2.weight." + field);
     if (field == "step") {
-      EXPECT_TRUE(tensor.equal(torch::tensor(4.0F)));
+      CHECK(tensor.equal(torch::tensor(4.0F)));
     } else {
-      EXPECT_EQ(tensor.sizes(), net->fc2->weight.sizes());
+      CHECK(tensor.sizes() == net->fc2->weight.sizes());
     }
   }
   Net weights_only;
   load_weights(folder / "file", weights_only);
-  EXPECT_TRUE(equal(copy_of(*weights_only), copy_of(*net)));
+  CHECK(equal(copy_of(*weights_only), copy_of(*net)));
 }
 
-TEST_P(OptimizerCheckpoint, AStateThatDoesNotFitLeavesEverythingAlone) {
+TEST_CASE_METHOD(OptimizerCheckpoint, "OptimizerCheckpoint: a state that does not fit leaves everything alone") {
   const test::TemporaryFolder folder;
   Net net;
   auto optimizer = make(net, 0.003);
@@ -284,88 +313,62 @@ TEST_P(OptimizerCheckpoint, AStateThatDoesNotFitLeavesEverythingAlone) {
   const auto before = copy_of(*net);
   const auto refusal = [&](torch::optim::Optimizer& into, const char* file = "file") {
     const auto message =
-        message_of([&] { load_checkpoint(folder / file, {.model = net, .optimizer = into}, single_process()); });
-    EXPECT_TRUE(equal(copy_of(*net), before)) << message;
+        error_of([&] { load_checkpoint(folder / file, {.model = net, .optimizer = into}, single_process()); });
+    INFO(message);
+    CHECK(equal(copy_of(*net), before));
     return message;
   };
 
-  auto one_group = GetParam().make({torch::optim::OptimizerParamGroup(net->parameters())});
-  EXPECT_THAT(refusal(*one_group), HasSubstr("1 parameter groups, but the file has 2"));
-  auto other_order = GetParam().make({torch::optim::OptimizerParamGroup(net->fc2->parameters()),
-                                      torch::optim::OptimizerParamGroup(net->fc1->parameters())});
-  EXPECT_THAT(refusal(*other_order), HasSubstr("parameter group 0 has other parameters"));
+  auto one_group = kind_.make({torch::optim::OptimizerParamGroup(net->parameters())});
+  CHECK_THAT(refusal(*one_group), ContainsSubstring("1 parameter groups, but the file has 2"));
+  auto other_order = kind_.make({torch::optim::OptimizerParamGroup(net->fc2->parameters()),
+                                 torch::optim::OptimizerParamGroup(net->fc1->parameters())});
+  CHECK_THAT(refusal(*other_order), ContainsSubstring("parameter group 0 has other parameters"));
   torch::optim::RMSprop unknown(net->parameters());
-  EXPECT_THAT(refusal(unknown), HasSubstr("only the states of torch::optim::SGD, Adam, AdamW and Adagrad"));
+  CHECK_THAT(refusal(unknown), ContainsSubstring("only the states of torch::optim::SGD, Adam, AdamW and Adagrad"));
   Net foreign;
   auto elsewhere = make(foreign, 0.003);
-  EXPECT_THAT(refusal(*elsewhere), HasSubstr("a parameter that the model does not have"));
+  CHECK_THAT(refusal(*elsewhere), ContainsSubstring("a parameter that the model does not have"));
 
   // Damage the state inside a file that is valid as such.
   const SafetensorsFile file(folder / "file");
   auto tensors = load_safetensors(folder / "file");
-  const auto first_field = "state.fc1.weight." + GetParam().fields.back();
+  const auto first_field = "state.fc1.weight." + kind_.fields.back();
   tensors[first_field] = torch::zeros({3});
   save_safetensors(folder / "reshaped", tensors, file.header().metadata);
-  EXPECT_THAT(refusal(*optimizer, "reshaped"), HasSubstr("'" + first_field + "' has another shape or dtype"));
+  CHECK_THAT(refusal(*optimizer, "reshaped"), ContainsSubstring("'" + first_field + "' has another shape or dtype"));
   tensors.erase(first_field);
-  if (GetParam().fields.size() > 1) {
+  if (kind_.fields.size() > 1) {
     save_safetensors(folder / "partial", tensors, file.header().metadata);
-    EXPECT_THAT(refusal(*optimizer, "partial"), HasSubstr("'" + first_field + "' is missing"));
+    CHECK_THAT(refusal(*optimizer, "partial"), ContainsSubstring("'" + first_field + "' is missing"));
     tensors["state.fc1.weight.step"] = torch::tensor(2.5F);
     save_safetensors(folder / "step", tensors, file.header().metadata);
-    EXPECT_THAT(refusal(*optimizer, "step"), HasSubstr("is no number of steps"));
+    CHECK_THAT(refusal(*optimizer, "step"), ContainsSubstring("is no number of steps"));
   }
   for (const char* json : {"", "{", "[]", R"({"type":1})", R"({"type":"SGD","param_groups":[{"params":[1]}]})"}) {
     save_safetensors(folder / "json", copy_of(*net), {{"ddprun.optimizer", json}});
-    EXPECT_THAT(refusal(*optimizer, "json"), HasSubstr("ddprun.optimizer is damaged")) << json;
+    INFO(json);
+    CHECK_THAT(refusal(*optimizer, "json"), ContainsSubstring("ddprun.optimizer is damaged"));
   }
   save_safetensors(folder / "weights", copy_of(*net));
-  EXPECT_THAT(refusal(*optimizer, "weights"), HasSubstr("holds no optimizer state"));
+  CHECK_THAT(refusal(*optimizer, "weights"), ContainsSubstring("holds no optimizer state"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Optimizers, OptimizerCheckpoint,
-    ::testing::Values(
-        OptimizerCase{"Sgd",
-                      [](auto groups) {
-                        return std::make_unique<torch::optim::SGD>(
-                            groups, torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-3));
-                      },
-                      {"momentum_buffer"}},
-        OptimizerCase{
-            "Adam",
-            [](auto groups) { return std::make_unique<torch::optim::Adam>(groups, torch::optim::AdamOptions(0.01)); },
-            {"step", "exp_avg", "exp_avg_sq"}},
-        OptimizerCase{"AdamAmsgrad",
-                      [](auto groups) {
-                        return std::make_unique<torch::optim::Adam>(
-                            groups, torch::optim::AdamOptions(0.01).amsgrad(true).betas({0.8, 0.99}));
-                      },
-                      {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
-        OptimizerCase{"AdamW",
-                      [](auto groups) {
-                        return std::make_unique<torch::optim::AdamW>(
-                            groups, torch::optim::AdamWOptions(0.01).weight_decay(0.1).eps(1e-6));
-                      },
-                      {"step", "exp_avg", "exp_avg_sq"}}),
-    [](const auto& each) { return each.param.name; });
-
-TEST(Checkpoint, TheStateOfOneOptimizerDoesNotFitAnother) {
+TEST_CASE("Checkpoint: the state of one optimizer does not fit another") {
   const test::TemporaryFolder folder;
   Net net;
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   torch::optim::Adam adam(net->parameters());
   save_checkpoint(folder / "file", {.model = net, .optimizer = sgd}, single_process());
-  EXPECT_THAT(
-      message_of([&] { load_checkpoint(folder / "file", {.model = net, .optimizer = adam}, single_process()); }),
-      HasSubstr("it holds the state of 'SGD', but the optimizer is Adam"));
+  CHECK_THROWS_WITH(load_checkpoint(folder / "file", {.model = net, .optimizer = adam}, single_process()),
+                    ContainsSubstring("it holds the state of 'SGD', but the optimizer is Adam"));
 }
 
-TEST(ModuleRef, AnEmptyHolderIsRefusedWhereItIsGiven) {
+TEST_CASE("ModuleRef: an empty holder is refused where it is given") {
   torch::nn::Linear empty(nullptr);
-  EXPECT_THROW(ModuleRef{empty}, std::invalid_argument);
+  CHECK_THROWS_AS(ModuleRef{empty}, std::invalid_argument);
   std::shared_ptr<torch::nn::LinearImpl> nothing;
-  EXPECT_THROW(ModuleRef{nothing}, std::invalid_argument);
+  CHECK_THROWS_AS(ModuleRef{nothing}, std::invalid_argument);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Random damage to a checkpoint folder and to a .pt file: every change is refused with a reason. CORRUPTIONS says how
 // many are tried of each.
-#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -8,14 +7,17 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <string>
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
-#include "tests/checkpoint/temporary_folder.h"
 #include "tests/checkpoint/text_sink.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -87,7 +89,7 @@ std::string damaged(const std::string& bytes, std::mt19937_64& random) {
   return changed;
 }
 
-TEST(Corruption, EveryChangeOfAFileInACheckpointIsRefused) {
+TEST_CASE("Corruption: every change of a file in a checkpoint is refused") {
   const test::TemporaryFolder folder;
   storage::FileSystem file_system;
   {
@@ -114,27 +116,29 @@ TEST(Corruption, EveryChangeOfAFileInACheckpointIsRefused) {
         random() % 50 == 0 ? test::read_file(checkpoint / names[random() % 3]) : damaged(original, random);
     if (changed == original) continue;
     test::write_file(checkpoint / name, changed);
-    ASSERT_THROW(verify(), storage::DamagedCheckpoint) << name << ", corruption " << tried;
+    INFO(name << ", corruption " << tried);
+    REQUIRE_THROWS_AS(verify(), storage::DamagedCheckpoint);
     test::write_file(checkpoint / name, original);
     ++tried;
   }
   verify();
 }
 
-TEST(Corruption, EveryChangeOfAPtFileIsRefused) {
+TEST_CASE("Corruption: every change of a pt file is refused") {
   const auto original = pt_bytes();
   pt::PtFile(storage::own_bytes(original), "file.pt");
   std::mt19937_64 random(2);
   for (int tried = 0; tried < corruptions();) {
     const auto changed = damaged(original, random);
     if (changed == original) continue;
-    ASSERT_THROW(pt::PtFile(storage::own_bytes(changed), "file.pt"), std::runtime_error) << "corruption " << tried;
+    INFO("corruption " << tried);
+    REQUIRE_THROWS_AS(pt::PtFile(storage::own_bytes(changed), "file.pt"), std::runtime_error);
     ++tried;
   }
 }
 
 // The format has no checksum: what is not refused must still be a file that keeps the format's promises.
-TEST(Corruption, ABareSafetensorsFileIsRefusedWhenItsLayoutIsWrong) {
+TEST_CASE("Corruption: a bare safetensors file is refused when its layout is wrong") {
   const auto original = safetensors_bytes();
   std::mt19937_64 random(3);
   int refused = 0;
@@ -149,13 +153,14 @@ TEST(Corruption, ABareSafetensorsFileIsRefusedWhenItsLayoutIsWrong) {
                .tensors) {
         covered += entry.end - entry.begin;
       }
-      EXPECT_EQ(covered, data);
-      EXPECT_EQ(changed.size(), original.size()) << "cut and extended files have the wrong size";
+      CHECK(covered == data);
+      INFO("cut and extended files have the wrong size");
+      CHECK(changed.size() == original.size());
     } catch (const safetensors::FormatError&) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, corruptions() / 3);
+  CHECK(refused > corruptions() / 3);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "checkpoint/storage/crc32c.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
 #include <string>
+
+#include "tests/support/catch.h"
 
 namespace ddp::storage {
 namespace {
@@ -16,34 +16,34 @@ std::string random_bytes(size_t size) {
 }
 
 // RFC 3720, appendix B.4, and the usual check value.
-TEST(Crc32c, HasThePublishedValues) {
+TEST_CASE("Crc32c: has the published values") {
   const auto of = [](const std::string& bytes) { return crc32c(bytes.data(), bytes.size()); };
-  EXPECT_EQ(of(""), 0U);
-  EXPECT_EQ(of("123456789"), 0xe3069283U);
-  EXPECT_EQ(of(std::string(32, '\0')), 0x8a9136aaU);
-  EXPECT_EQ(of(std::string(32, '\xff')), 0x62a8ab43U);
+  CHECK(of("") == 0U);
+  CHECK(of("123456789") == 0xe3069283U);
+  CHECK(of(std::string(32, '\0')) == 0x8a9136aaU);
+  CHECK(of(std::string(32, '\xff')) == 0x62a8ab43U);
   std::string rising;
   for (char c = 0; c < 32; ++c) rising += c;
-  EXPECT_EQ(of(rising), 0x46dd794eU);
+  CHECK(of(rising) == 0x46dd794eU);
 }
 
-TEST(Crc32c, TheInstructionAndTheTablesAgreeForEveryLengthAndAlignment) {
+TEST_CASE("Crc32c: the instruction and the tables agree for every length and alignment") {
   const auto bytes = random_bytes(100'000);
   for (const size_t size : {0, 1, 7, 8, 9, 63, 1000, 24575, 24576, 24577, 49152, 90001}) {
     for (size_t offset = 0; offset < 9; ++offset) {
-      EXPECT_EQ(crc32c(bytes.data() + offset, size), crc32c_portable(bytes.data() + offset, size))
-          << size << " bytes from " << offset;
+      INFO(size << " bytes from " << offset);
+      CHECK(crc32c(bytes.data() + offset, size) == crc32c_portable(bytes.data() + offset, size));
     }
   }
 }
 
-TEST(Crc32c, PiecesGiveTheChecksumOfTheWhole) {
+TEST_CASE("Crc32c: pieces give the checksum of the whole") {
   const auto bytes = random_bytes(60'000);
   const auto whole = crc32c(bytes.data(), bytes.size());
   for (const size_t cut : {0, 1, 100, 30'000, 59'999, 60'000}) {
     const auto first = crc32c(bytes.data(), cut);
-    EXPECT_EQ(crc32c(bytes.data() + cut, bytes.size() - cut, first), whole);
-    EXPECT_EQ(crc32c_combine(first, crc32c(bytes.data() + cut, bytes.size() - cut), bytes.size() - cut), whole);
+    CHECK(crc32c(bytes.data() + cut, bytes.size() - cut, first) == whole);
+    CHECK(crc32c_combine(first, crc32c(bytes.data() + cut, bytes.size() - cut), bytes.size() - cut) == whole);
   }
 }
 

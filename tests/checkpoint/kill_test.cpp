@@ -2,8 +2,6 @@
 // always a valid newest checkpoint, nothing is lost that was saved, and the final weights are those of a run that
 // nobody disturbed. KILLS says how often. The runs are forked from this process, which does nothing with LibTorch
 // itself.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/optim/adam.h>
 #include <unistd.h>
@@ -18,8 +16,11 @@
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
 #include "tests/checkpoint/nets.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -73,7 +74,7 @@ bool ends_within(pid_t child, int microseconds) {
   int status = 0;
   ::waitpid(child, &status, 0);
   if (WIFEXITED(status)) {
-    EXPECT_EQ(WEXITSTATUS(status), 0);
+    RANK_CHECK(WEXITSTATUS(status) == 0);
     return true;
   }
   return false;
@@ -84,23 +85,23 @@ int64_t newest_valid(const std::filesystem::path& directory) {
   storage::FileSystem file_system;
   int64_t newest = 0;
   for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
-    EXPECT_EQ(entry.damage, "") << "a kill must leave no damaged checkpoint under its final name";
+    RANK_INFO("a kill must leave no damaged checkpoint under its final name");
+    RANK_CHECK(entry.damage == "");
     storage::verify_files(file_system, entry.folder, entry.manifest);
     newest = std::max(newest, entry.step);
   }
   return newest;
 }
 
-class Kill : public ::testing::TestWithParam<bool> {};
-
-TEST_P(Kill, NoInstantLosesASavedStep) {
-  const bool async = GetParam();
+TEST_CASE("Kill: no instant loses a saved step") {
+  const bool async = GENERATE(false, true);
+  CAPTURE(async);
   const test::TemporaryFolder undisturbed;
   int status = -1;
   ::waitpid(start_training(undisturbed / ".", async), &status, 0);
-  ASSERT_EQ(status, 0);
+  REQUIRE(status == 0);
   const auto expected = test::read_file(undisturbed / "final");
-  ASSERT_FALSE(expected.empty());
+  REQUIRE_FALSE(expected.empty());
 
   const char* kills_text = std::getenv("KILLS");
   const int kills = (kills_text != nullptr ? std::atoi(kills_text) : 30) / 2;  // the other half in the other mode
@@ -119,22 +120,21 @@ TEST_P(Kill, NoInstantLosesASavedStep) {
         finished = ends_within(child, limit);
       } else {
         ::waitpid(child, &status, 0);
-        ASSERT_EQ(status, 0);
+        REQUIRE(status == 0);
         finished = true;
       }
       const auto found = newest_valid(folder / "run");
-      EXPECT_GE(found, newest) << "a saved step was lost";
+      INFO("a saved step was lost");
+      CHECK(found >= newest);
       if (!finished && found > newest) ++in_training;  // it was killed between its first save and its end
       newest = found;
     }
-    EXPECT_EQ(newest, kSteps);
-    EXPECT_EQ(test::read_file(folder / "final"), expected) << "other weights than those of the undisturbed run";
+    CHECK(newest == kSteps);
+    INFO("other weights than those of the undisturbed run");
+    CHECK(test::read_file(folder / "final") == expected);
   }
   std::printf("%d kills in training, %d runs brought to the same weights\n", in_training, runs);
 }
-
-INSTANTIATE_TEST_SUITE_P(Modes, Kill, ::testing::Values(false, true),
-                         [](const auto& each) { return each.param ? "Asynchronous" : "Synchronous"; });
 
 }  // namespace
 }  // namespace ddp

@@ -1,17 +1,17 @@
 // .pt files above 4 GiB, as sparse files: the gigabytes are zeros that take no room on the disk.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <cstring>
+#include <string>
 
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/zip_reader.h"
 #include "tests/checkpoint/sparse_file.h"
-#include "tests/checkpoint/temporary_folder.h"
 #include "tests/checkpoint/zip_forms.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::pt {
 namespace {
@@ -48,18 +48,18 @@ storage::Bytes map(const std::filesystem::path& path) {
   return storage::map_file(file_system, path);
 }
 
-TEST(LargeFile, WhatTorchSavesAboveFourGigabytesIsRead) {
+TEST_CASE("LargeFile: what torch saves above four gigabytes is read") {
   const test::TemporaryFolder folder;
   test::SparseFile sparse(folder / "large.pt");
   write_as_torch(sparse, true);
   const PtFile file(map(folder / "large.pt"), "large.pt");
-  EXPECT_TRUE(file.has_checksums());
-  EXPECT_EQ(file.bytes_of(file.root().find("large")->tensor()).size(), kZeros);
-  EXPECT_EQ(file.bytes_of(file.root().find("behind")->tensor()), "12345678");
+  CHECK(file.has_checksums());
+  CHECK(file.bytes_of(file.root().find("large")->tensor()).size() == kZeros);
+  CHECK(file.bytes_of(file.root().find("behind")->tensor()) == "12345678");
 }
 
 // Without checksums, which spares reading the zeros for every try.
-TEST(LargeFile, DamageOfItsHeadersIsNoticed) {
+TEST_CASE("LargeFile: damage of its headers is noticed") {
   const test::TemporaryFolder folder;
   test::SparseFile sparse(folder / "large.pt");
   write_as_torch(sparse, false);
@@ -76,18 +76,19 @@ TEST(LargeFile, DamageOfItsHeadersIsNoticed) {
     if (i == 4096) i = static_cast<size_t>(kZeros);
     if (is_data(i)) continue;
     sparse.flip(static_cast<off_t>(i), static_cast<char>(1 << i % 8));
-    EXPECT_THROW(ZipReader(map(folder / "large.pt").view).verify(), FormatError) << "byte " << i;
+    INFO("byte " << i);
+    CHECK_THROWS_AS(ZipReader(map(folder / "large.pt").view).verify(), FormatError);
     sparse.flip(static_cast<off_t>(i), static_cast<char>(1 << i % 8));
     ++tried;
   }
-  EXPECT_GT(tried, 800);
+  CHECK(tried > 800);
   ZipReader(map(folder / "large.pt").view).verify();
 }
 
-TEST(LargeFile, WhatIsWrittenAboveFourGigabytesIsRead) {
+TEST_CASE("LargeFile: what is written above four gigabytes is read") {
   const test::TemporaryFolder folder;
   void* zeros = ::mmap(nullptr, kZeros, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  ASSERT_NE(zeros, MAP_FAILED);
+  REQUIRE(zeros != MAP_FAILED);
   {
     test::SparseFile sparse(folder / "ours.pt");
     write_pt(sparse, {.model = {{.name = "large",
@@ -99,9 +100,9 @@ TEST(LargeFile, WhatIsWrittenAboveFourGigabytesIsRead) {
   ::munmap(zeros, kZeros);
   const auto bytes = map(folder / "ours.pt");
   const ZipReader zip(bytes.view);
-  EXPECT_EQ(zip.find("archive/data/0")->crc32, kZerosCrc32);
-  EXPECT_EQ(zip.find("archive/data/0")->size, kZeros);
-  EXPECT_EQ(zip.find("archive/data/1")->data, "12345678");
+  CHECK(zip.find("archive/data/0")->crc32 == kZerosCrc32);
+  CHECK(zip.find("archive/data/0")->size == kZeros);
+  CHECK(zip.find("archive/data/1")->data == "12345678");
 }
 
 }  // namespace

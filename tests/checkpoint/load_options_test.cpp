@@ -1,10 +1,9 @@
 // What of a file is loaded, under which names and dtypes, and models that come in several files.
 #include "checkpoint/load_options.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
+#include <string>
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_manager.h"
 #include "checkpoint/optimizer_state.h"
@@ -12,20 +11,24 @@
 #include "checkpoint/sharded_index.h"
 #include "checkpoint/tensor_files.h"
 #include "tests/checkpoint/nets.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::copy_of;
+using test::ElementsAre;
 using test::equal;
-using test::message_of;
+using test::error_of;
 using test::Net;
 using test::TemporaryFolder;
 using test::train;
 using test::write_file;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TensorMap renamed(const TensorMap& tensors, const std::string& prefix) {
   TensorMap result;
@@ -46,24 +49,24 @@ GroupHandle single_process() {
   return group;
 }
 
-TEST(LoadOptions, CastConvertsFloatingPointWeightsAndNothingElse) {
+TEST_CASE("LoadOptions: cast converts floating-point weights and nothing else") {
   const TemporaryFolder folder;
   Net source, target;
   save_safetensors(folder / "half", as(copy_of(*source), at::kHalf));
   const auto before = copy_of(*target);
-  EXPECT_THAT(message_of([&] { load_weights(folder / "half", target); }),
-              HasSubstr("'fc1.weight' is Float [8, 4] in the model, but Half [8, 4] in the file"));
-  EXPECT_TRUE(equal(copy_of(*target), before));
+  CHECK_THROWS_WITH(load_weights(folder / "half", target),
+                    ContainsSubstring("'fc1.weight' is Float [8, 4] in the model, but Half [8, 4] in the file"));
+  CHECK(equal(copy_of(*target), before));
   load_weights(folder / "half", target, {.cast = true});
-  EXPECT_TRUE(equal(copy_of(*target), as(as(copy_of(*source), at::kHalf), at::kFloat)));
+  CHECK(equal(copy_of(*target), as(as(copy_of(*source), at::kHalf), at::kFloat)));
 
   auto whole = copy_of(*source);
   whole["fc1.weight"] = whole["fc1.weight"].to(at::kInt);
   save_safetensors(folder / "int", whole);
-  EXPECT_THAT(message_of([&] { load_weights(folder / "int", target, {.cast = true}); }), HasSubstr("but Int"));
+  CHECK_THROWS_WITH(load_weights(folder / "int", target, {.cast = true}), ContainsSubstring("but Int"));
 }
 
-TEST(LoadOptions, CastServesTheOptimizersStateToo) {
+TEST_CASE("LoadOptions: cast serves the optimizer's state too") {
   const TemporaryFolder folder;
   Net source, target;
   source->to(at::kDouble);
@@ -76,10 +79,10 @@ TEST(LoadOptions, CastServesTheOptimizersStateToo) {
   TensorMap state;
   const auto model = module_state(*target);
   save_optimizer_state(other, model, state);
-  EXPECT_TRUE(state.at("state.fc1.weight.momentum_buffer").equal(torch::full({8, 4}, 1.0F / 3)));
+  CHECK(state.at("state.fc1.weight.momentum_buffer").equal(torch::full({8, 4}, 1.0F / 3)));
 }
 
-TEST(LoadOptions, RenameTakesBeginningsOrAnyFunction) {
+TEST_CASE("LoadOptions: rename takes beginnings or any function") {
   const TemporaryFolder folder;
   Net source;
   const auto plain = copy_of(*source);
@@ -89,19 +92,19 @@ TEST(LoadOptions, RenameTakesBeginningsOrAnyFunction) {
     load_weights(folder / "file", target, options);
     return equal(copy_of(*target), plain);
   };
-  EXPECT_TRUE(loads({.rename = {{"model.", ""}}}));
-  EXPECT_TRUE(loads({.rename = {{"model.", "net."}, {"net.", ""}, {"absent.", "x."}}}));
-  EXPECT_TRUE(loads({.rename = [](const std::string& name) { return name.substr(6); }}));
-  EXPECT_THAT(message_of([&] { loads({}); }), HasSubstr("unexpected 'model.bn.bias'"));
-  EXPECT_THAT(message_of([&] { loads({.rename = [](const std::string&) { return std::string("one"); }}); }),
-              HasSubstr("two names become 'one'"));
+  CHECK(loads({.rename = {{"model.", ""}}}));
+  CHECK(loads({.rename = {{"model.", "net."}, {"net.", ""}, {"absent.", "x."}}}));
+  CHECK(loads({.rename = [](const std::string& name) { return name.substr(6); }}));
+  CHECK_THROWS_WITH(loads({}), ContainsSubstring("unexpected 'model.bn.bias'"));
+  CHECK_THROWS_WITH(loads({.rename = [](const std::string&) { return std::string("one"); }}),
+                    ContainsSubstring("two names become 'one'"));
   const auto without_fc2 = [](const std::string& name) { return name.find("fc2") == 6 ? "" : name.substr(6); };
   Net target;
   const auto loaded = load_weights(folder / "file", target, {.strict = false, .rename = without_fc2});
-  EXPECT_THAT(loaded.missing, ElementsAre("fc2.bias", "fc2.weight"));
+  CHECK_THAT(loaded.missing, ElementsAre("fc2.bias", "fc2.weight"));
 }
 
-TEST(LoadOptions, WrappersAndCompiledModulesNeedNoRenaming) {
+TEST_CASE("LoadOptions: wrappers and compiled modules need no renaming") {
   const TemporaryFolder folder;
   Net source;
   const auto plain = copy_of(*source);
@@ -109,11 +112,12 @@ TEST(LoadOptions, WrappersAndCompiledModulesNeedNoRenaming) {
     save_safetensors(folder / "file", renamed(plain, prefix));
     Net target;
     load_weights(folder / "file", target);
-    EXPECT_TRUE(equal(copy_of(*target), plain)) << prefix;
+    INFO(prefix);
+    CHECK(equal(copy_of(*target), plain));
   }
 }
 
-TEST(LoadOptions, RenamedParametersFindTheirOptimizerState) {
+TEST_CASE("LoadOptions: renamed parameters find their optimizer state") {
   const TemporaryFolder folder;
   Net source, target;
   torch::optim::SGD optimizer(source->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -132,13 +136,13 @@ TEST(LoadOptions, RenamedParametersFindTheirOptimizerState) {
   save_safetensors(folder / "renamed", tensors, metadata);
   torch::optim::SGD other(target->parameters(), torch::optim::SGDOptions(0.5));
   const CheckpointState into{.model = target, .optimizer = other};
-  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "renamed", into, single_process()); }), HasSubstr("missing"));
+  CHECK_THROWS_WITH(load_checkpoint(folder / "renamed", into, single_process()), ContainsSubstring("missing"));
   load_checkpoint(folder / "renamed", into, single_process(), {.rename = {{"model.", ""}}});
   for (auto* run : {&optimizer, &other}) train(run == &optimizer ? source : target, *run, 2, 2);
-  EXPECT_TRUE(equal(copy_of(*target), copy_of(*source)));
+  CHECK(equal(copy_of(*target), copy_of(*source)));
 }
 
-TEST(LoadOptions, KeySelectsAnEntry) {
+TEST_CASE("LoadOptions: key selects an entry") {
   const TemporaryFolder folder;
   Net raw, ema;
   auto both = renamed(copy_of(*raw), "model.");
@@ -147,14 +151,14 @@ TEST(LoadOptions, KeySelectsAnEntry) {
   save_pt(folder / "file.pt", both);
   Net target;
   load_weights(folder / "file", target, {.key = "ema"});
-  EXPECT_TRUE(equal(copy_of(*target), copy_of(*ema)));
-  EXPECT_THAT(message_of([&] { load_weights(folder / "file", target, {.key = "em"}); }),
-              HasSubstr("holds nothing under the key 'em'"));
-  EXPECT_THAT(message_of([&] { load_weights(folder / "file.pt", target, {.key = "ema"}); }),
-              HasSubstr("it has no entry 'ema'"));
+  CHECK(equal(copy_of(*target), copy_of(*ema)));
+  CHECK_THROWS_WITH(load_weights(folder / "file", target, {.key = "em"}),
+                    ContainsSubstring("holds nothing under the key 'em'"));
+  CHECK_THROWS_WITH(load_weights(folder / "file.pt", target, {.key = "ema"}),
+                    ContainsSubstring("it has no entry 'ema'"));
 }
 
-TEST(LoadOptions, ManagersLoadsTakeThemAll) {
+TEST_CASE("LoadOptions: the manager's loads take them all") {
   const TemporaryFolder folder;
   Net source;
   CheckpointManager manager(folder / "run", single_process());
@@ -162,12 +166,12 @@ TEST(LoadOptions, ManagersLoadsTakeThemAll) {
   manager.save(1, {.model = source});
   Net target;
   manager.load(1, {.model = target}, {.cast = true});
-  EXPECT_TRUE(equal(copy_of(*target), as(copy_of(*source), at::kFloat)));
-  EXPECT_THAT(message_of([&] { manager.load(1, {.model = target}, {.cast = true, .key = "ema"}); }),
-              HasSubstr("holds nothing under the key 'ema'"));
+  CHECK(equal(copy_of(*target), as(copy_of(*source), at::kFloat)));
+  CHECK_THROWS_WITH(manager.load(1, {.model = target}, {.cast = true, .key = "ema"}),
+                    ContainsSubstring("holds nothing under the key 'ema'"));
 }
 
-class ShardedModel : public ::testing::Test {
+class ShardedModel {
  protected:
   void save(const std::string& second = "model-00002-of-00002.safetensors") {
     TensorMap first, rest;
@@ -188,34 +192,36 @@ class ShardedModel : public ::testing::Test {
   Net source, target;
 };
 
-TEST_F(ShardedModel, IsLoadedByItsIndexOrItsFolder) {
+TEST_CASE_METHOD(ShardedModel, "ShardedModel: is loaded by its index or its folder") {
   save();
   load_weights(index(), target);
-  EXPECT_TRUE(equal(copy_of(*target), copy_of(*source)));
+  CHECK(equal(copy_of(*target), copy_of(*source)));
   Net other;
   load_weights(index().parent_path(), other);
-  EXPECT_TRUE(equal(copy_of(*other), copy_of(*source)));
+  CHECK(equal(copy_of(*other), copy_of(*source)));
 }
 
-TEST_F(ShardedModel, AnIndexCannotReachOutOfItsFolder) {
+TEST_CASE_METHOD(ShardedModel, "ShardedModel: an index cannot reach out of its folder") {
   for (const char* name : {"../secret.safetensors", "/etc/passwd", "a/../../b.safetensors", "..", ".", "a/", ""}) {
     save(name);
-    EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("no file in the index's folder")) << name;
+    INFO(name);
+    CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("no file in the index's folder"));
   }
 }
 
-TEST_F(ShardedModel, WhatIsMissingIsNamed) {
+TEST_CASE_METHOD(ShardedModel, "ShardedModel: what is missing is named") {
   save("absent.safetensors");
-  EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("absent.safetensors"));
+  CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("absent.safetensors"));
   save("model-00001-of-00002.safetensors");
-  EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("lacks the tensor 'fc1.bias'"));
+  CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("lacks the tensor 'fc1.bias'"));
   for (const char* text :
        {"", "[]", "{}", R"({"weight_map": []})", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})"}) {
     write_file(index(), text);
-    EXPECT_THAT(message_of([&] { load_weights(index(), target); }), HasSubstr("no index of a model's files")) << text;
+    INFO(text);
+    CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("no index of a model's files"));
   }
   std::filesystem::remove(index());
-  EXPECT_THAT(message_of([&] { load_weights(index().parent_path(), target); }), HasSubstr("without model.safetensors"));
+  CHECK_THROWS_WITH(load_weights(index().parent_path(), target), ContainsSubstring("without model.safetensors"));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // A job with a loader saves in mid-epoch and goes on with any number of ranks: the samples that were left come, each
 // once, whichever loader it is and whether its sampler or itself is what the checkpoint names.
 #include <ATen/ops/tensor.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/serialize.h>
 
 #include <map>
@@ -19,11 +17,18 @@
 #include "samplers/distributed_sampler.h"
 #include "samplers/sequential_sampler.h"
 #include "tests/checkpoint/nets.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::AllMatch;
+using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 constexpr int64_t kSamples = 96;  // 2 and 3 ranks, and what they leave of it, come out even
 constexpr int64_t kEpoch = 2;
@@ -80,10 +85,12 @@ void with_loader(Way way, bool name_the_loader, EpochSampler& sampler, const Bod
   }
 }
 
-class LoaderResume : public ::testing::TestWithParam<std::tuple<Way, bool, int, int>> {};
-
-TEST_P(LoaderResume, SeesExactlyTheSamplesThatWereLeftEachOnce) {
-  const auto [way, name_the_loader, ranks_before, ranks_after] = GetParam();
+TEST_CASE("LoaderResume: sees exactly the samples that were left each once") {
+  const auto way = GENERATE(Way::kLoader, Way::kWorkers, Way::kDeviceLoader, Way::kCopies, Way::kBatches);
+  const bool name_the_loader = GENERATE(false, true);
+  const int ranks_before = GENERATE(1, 2, 3);
+  const int ranks_after = GENERATE(1, 2, 3);
+  CAPTURE(name_of(way), name_the_loader, ranks_before, ranks_after);
   const test::TemporaryFolder folder;
   std::mutex mutex;
   std::map<int64_t, int> seen;
@@ -106,35 +113,29 @@ TEST_P(LoaderResume, SeesExactlyTheSamplesThatWereLeftEachOnce) {
       manager.save(3, state);
     });
   });
-  EXPECT_EQ(seen.size(), 3 * kBatch * ranks_before);
+  CHECK(static_cast<int64_t>(seen.size()) == 3 * kBatch * ranks_before);
   test::run_ranks(ranks_after, [&](const GroupHandle& group) {
     DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 99});
     CheckpointManager manager(folder / "run", group, {.notify = [](const std::string&) {}});
     with_loader(way, name_the_loader, sampler, [&](auto& loader, const TrainingState& state) {
-      ASSERT_TRUE(manager.load_latest(state).has_value());
-      EXPECT_EQ(sampler.epoch(), kEpoch);
+      RANK_REQUIRE(manager.load_latest(state).has_value());
+      RANK_CHECK(sampler.epoch() == kEpoch);
       sampler.set_epoch(sampler.epoch());
       for (auto& batch : loader) see(batch);
       sampler.set_epoch(kEpoch + 1);
-      EXPECT_EQ(loader.size(), kSamples / kBatch / group.size()) << "the next epoch is whole again";
+      RANK_INFO("the next epoch is whole again");
+      RANK_CHECK(loader.size() == kSamples / kBatch / group.size());
     });
   });
-  EXPECT_EQ(seen.size(), kSamples);
-  for (const auto& [sample, times] : seen) EXPECT_EQ(times, 1) << "sample " << sample;
+  CHECK(seen.size() == kSamples);
+  for (const auto& [sample, times] : seen) {
+    INFO("sample " << sample);
+    CHECK(times == 1);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, LoaderResume,
-                         ::testing::Combine(::testing::Values(Way::kLoader, Way::kWorkers, Way::kDeviceLoader,
-                                                              Way::kCopies, Way::kBatches),
-                                            ::testing::Bool(), ::testing::Values(1, 2, 3), ::testing::Values(1, 2, 3)),
-                         [](const auto& each) {
-                           return name_of(std::get<0>(each.param)) + (std::get<1>(each.param) ? "Named" : "BySampler") +
-                                  std::to_string(std::get<2>(each.param)) + "To" +
-                                  std::to_string(std::get<3>(each.param));
-                         });
-
 // Rank 0 has a batch more than rank 1, whose third save is therefore one of the next pass.
-TEST(LoaderResume, SavesOfRanksThatStandInDifferentPassesAreRefusedAndThoseAtTheEndAreNot) {
+TEST_CASE("LoaderResume: saves of ranks that stand in different passes are refused and those at the end are not") {
   for (const bool sets_epochs : {true, false}) {
     const test::TemporaryFolder folder;
     std::mutex mutex;
@@ -149,23 +150,24 @@ TEST(LoaderResume, SavesOfRanksThatStandInDifferentPassesAreRefusedAndThoseAtThe
         if (sets_epochs) sampler.set_epoch(epoch);
         for ([[maybe_unused]] auto& batch : loader) {
           if (step == 4) break;
-          const auto refusal = test::message_of([&] { manager.save(step, {.sampler = loader}); });
+          const auto refusal = test::error_of([&] { manager.save(step, {.sampler = loader}); });
           ++step;
           const std::lock_guard lock(mutex);
-          if (refusal != "nothing was thrown") refusals.push_back(refusal);
+          if (refusal != "no error") refusals.push_back(refusal);
         }
       }
       const auto infos = manager.list();
-      EXPECT_EQ(infos.size(), 2U) << "of the first two batches, which both ranks have";
+      RANK_INFO("of the first two batches, which both ranks have");
+      RANK_CHECK(infos.size() == 2U);
       sampler.set_epoch(9);
       for ([[maybe_unused]] auto& batch : loader) {
       }
       manager.save(9, {.sampler = loader});
     });
-    ASSERT_EQ(refusals.size(), 4U);
-    EXPECT_THAT(refusals, ::testing::Each(::testing::HasSubstr("on rank 1: its sampler stands in epoch ")));
-    EXPECT_THAT(refusals, ::testing::Contains(::testing::AllOf(::testing::HasSubstr("after 6 of 13 samples"),
-                                                               ::testing::HasSubstr("after 14 of 13 samples"))));
+    REQUIRE(refusals.size() == 4U);
+    CHECK_THAT(refusals, AllMatch(ContainsSubstring("on rank 1: its sampler stands in epoch ")));
+    CHECK_THAT(refusals,
+               Contains(ContainsSubstring("after 6 of 13 samples") && ContainsSubstring("after 14 of 13 samples")));
   }
 }
 

@@ -1,20 +1,19 @@
 #include "checkpoint/storage/manifest.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "tests/checkpoint/forged_manifest.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 namespace ddp::storage {
 namespace {
 
-using test::message_of;
+using Catch::Matchers::ContainsSubstring;
+using test::error_of;
 using test::with_checksum;
-using ::testing::HasSubstr;
 
 Manifest example() {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -30,70 +29,73 @@ Manifest example() {
                     {"trainer.json", {.size = 0, .crc32c = 0}}}};
 }
 
-TEST(Manifest, ComesBackAsItWasWritten) {
+TEST_CASE("Manifest: comes back as it was written") {
   const auto parsed = parse_manifest(format_manifest(example()));
-  EXPECT_EQ(parsed.step, 1200);
-  EXPECT_EQ(parsed.sequence, 17);
-  EXPECT_EQ(parsed.world_size, 4);
-  EXPECT_EQ(parsed.metrics.at("best"), example().metrics.at("best"));
-  EXPECT_EQ(parsed.metrics.at("worst"), example().metrics.at("worst"));
-  EXPECT_EQ(parsed.files, example().files);
-  EXPECT_EQ(parsed.metrics.at("val/accuracy (%)"), 71.3);
-  EXPECT_TRUE(std::isnan(parsed.metrics.at("broken")));
+  CHECK(parsed.step == 1200);
+  CHECK(parsed.sequence == 17);
+  CHECK(parsed.world_size == 4);
+  CHECK(parsed.metrics.at("best") == example().metrics.at("best"));
+  CHECK(parsed.metrics.at("worst") == example().metrics.at("worst"));
+  CHECK(parsed.files == example().files);
+  CHECK(parsed.metrics.at("val/accuracy (%)") == 71.3);
+  CHECK(std::isnan(parsed.metrics.at("broken")));
   const auto empty = parse_manifest(format_manifest({}));
-  EXPECT_TRUE(empty.files.empty() && empty.metrics.empty());
+  CHECK((empty.files.empty() && empty.metrics.empty()));
 }
 
-TEST(Manifest, TheVersionWithoutASequenceIsStillReadAndWritten) {
+TEST_CASE("Manifest: the version without a sequence is still read and written") {
   auto manifest = example();
   manifest.sequence = 0;
   const auto text = format_manifest(manifest);
-  EXPECT_THAT(text, HasSubstr("\"version\": 1,\n  \"step\": 1200,\n  \"world_size\": 4,"));
-  EXPECT_THAT(text, HasSubstr("\"best\": null"));
+  CHECK_THAT(text, ContainsSubstring("\"version\": 1,\n  \"step\": 1200,\n  \"world_size\": 4,"));
+  CHECK_THAT(text, ContainsSubstring("\"best\": null"));
   const auto parsed = parse_manifest(text);
-  EXPECT_EQ(parsed.sequence, 0);
-  EXPECT_TRUE(std::isnan(parsed.metrics.at("best")));
+  CHECK(parsed.sequence == 0);
+  CHECK(std::isnan(parsed.metrics.at("best")));
 }
 
-TEST(Manifest, EverySingleChangedCutOrAddedByteIsRefused) {
+TEST_CASE("Manifest: every single changed, cut or added byte is refused") {
   const auto text = format_manifest(example());
   for (size_t i = 0; i < text.size(); ++i) {
     for (int value = 0; value < 256; ++value) {
       auto changed = text;
       changed[i] = static_cast<char>(value);
       if (changed == text) continue;
-      EXPECT_THROW(parse_manifest(changed), ManifestError) << i << " " << value;
+      INFO(i << " " << value);
+      CHECK_THROWS_AS(parse_manifest(changed), ManifestError);
     }
-    EXPECT_THROW(parse_manifest(text.substr(0, i)), ManifestError) << i;
-    EXPECT_THROW(parse_manifest(text + text.substr(0, i + 1)), ManifestError);
+    UNSCOPED_INFO(i);
+    CHECK_THROWS_AS(parse_manifest(text.substr(0, i)), ManifestError);
+    CHECK_THROWS_AS(parse_manifest(text + text.substr(0, i + 1)), ManifestError);
   }
 }
 
-TEST(Manifest, AForgedChecksumDoesNotOpenOtherFolders) {
+TEST_CASE("Manifest: a forged checksum does not open other folders") {
   const auto forged = [](const std::string& from, const std::string& to) {
     auto text = format_manifest(example());
     text.replace(text.find(from), from.size(), to);
-    return message_of([&] { parse_manifest(with_checksum(text)); });
+    return error_of([&] { parse_manifest(with_checksum(text)); });
   };
-  EXPECT_THAT(forged("model.safetensors", "../../etc/passwd"), HasSubstr("cannot be the name"));
-  EXPECT_THAT(forged("model.safetensors", ".hidden"), HasSubstr("cannot be the name"));
-  EXPECT_THAT(forged("\"step\": 1200", "\"step\": -1"), HasSubstr("must not be negative"));
-  EXPECT_THAT(forged("\"step\": 1200", "\"step\": 01200"), HasSubstr("not in the form"));
-  EXPECT_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), HasSubstr("must be positive"));
-  EXPECT_THAT(forged("\"version\": 2", "\"version\": 3"),
-              HasSubstr("version 3, but this program reads versions 1 and 2"));
-  EXPECT_THAT(forged("\"version\": 2", "\"version\": 1"), HasSubstr("not what a checkpoint's manifest looks like"));
-  EXPECT_THAT(forged("\"sequence\": 17", "\"sequence\": 0"), HasSubstr("not in the form"));
-  EXPECT_THAT(forged("\"sequence\": 17", "\"sequence\": -1"), HasSubstr("must not be negative"));
-  EXPECT_THAT(forged("{\"__float__\": \"nan\"}", "{\"__float__\": \"NaN\"}"), HasSubstr("not what"));
-  EXPECT_THAT(forged("{\"__float__\": \"nan\"}", "null"), HasSubstr("not in the form"));
+  CHECK_THAT(forged("model.safetensors", "../../etc/passwd"), ContainsSubstring("cannot be the name"));
+  CHECK_THAT(forged("model.safetensors", ".hidden"), ContainsSubstring("cannot be the name"));
+  CHECK_THAT(forged("\"step\": 1200", "\"step\": -1"), ContainsSubstring("must not be negative"));
+  CHECK_THAT(forged("\"step\": 1200", "\"step\": 01200"), ContainsSubstring("not in the form"));
+  CHECK_THAT(forged("\"world_size\": 4", "\"world_size\": 0"), ContainsSubstring("must be positive"));
+  CHECK_THAT(forged("\"version\": 2", "\"version\": 3"),
+             ContainsSubstring("version 3, but this program reads versions 1 and 2"));
+  CHECK_THAT(forged("\"version\": 2", "\"version\": 1"),
+             ContainsSubstring("not what a checkpoint's manifest looks like"));
+  CHECK_THAT(forged("\"sequence\": 17", "\"sequence\": 0"), ContainsSubstring("not in the form"));
+  CHECK_THAT(forged("\"sequence\": 17", "\"sequence\": -1"), ContainsSubstring("must not be negative"));
+  CHECK_THAT(forged("{\"__float__\": \"nan\"}", "{\"__float__\": \"NaN\"}"), ContainsSubstring("not what"));
+  CHECK_THAT(forged("{\"__float__\": \"nan\"}", "null"), ContainsSubstring("not in the form"));
 }
 
-TEST(Manifest, WhatCannotBeWrittenIsSaid) {
-  const auto refusal = [](const Manifest& manifest) { return message_of([&] { format_manifest(manifest); }); };
-  EXPECT_THAT(refusal({.step = -1}), HasSubstr("step must not be negative"));
-  EXPECT_THAT(refusal({.metrics = {{"a\"b", 1}}}), HasSubstr("the metric 'a\"b' needs a name"));
-  EXPECT_THAT(refusal({.files = {{"a/b", {}}}}), HasSubstr("'a/b' cannot be the name"));
+TEST_CASE("Manifest: what cannot be written is said") {
+  const auto refusal = [](const Manifest& manifest) { return error_of([&] { format_manifest(manifest); }); };
+  CHECK_THAT(refusal({.step = -1}), ContainsSubstring("step must not be negative"));
+  CHECK_THAT(refusal({.metrics = {{"a\"b", 1}}}), ContainsSubstring("the metric 'a\"b' needs a name"));
+  CHECK_THAT(refusal({.files = {{"a/b", {}}}}), ContainsSubstring("'a/b' cannot be the name"));
 }
 
 }  // namespace

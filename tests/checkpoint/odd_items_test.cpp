@@ -1,23 +1,25 @@
 // A model's weights beside items of a .pt file that C++ does not take: they are named, not fatal, until asked for.
 #include <ATen/ops/full.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <string>
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/pt/zip_writer.h"
 #include "checkpoint/tensor_files.h"
 #include "tests/checkpoint/sparse_file.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/captured_stderr.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
 using namespace std::string_literals;
-using test::message_of;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
+using test::error_of;
 
 const auto kMeta = "ctorch._utils\n_rebuild_meta_tensor_no_storage\n)R"s;
 
@@ -44,42 +46,43 @@ torch::nn::Linear make_net() {
   return torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false));
 }
 
-TEST(OddItems, WhatTheModelDoesNotAskForIsNamedAndPassedOver) {
+TEST_CASE("OddItems: what the model does not ask for is named and passed over") {
   const test::TemporaryFolder folder;
   write_file(folder / "run.pt", key("weight") + tensor(2) + key("mask") + kMeta);
   auto net = make_net();
-  ::testing::internal::CaptureStderr();
+  const test::CapturedStderr said;
   load_weights(folder / "run.pt", net);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("run.pt: not read: 'mask' (a tensor of the meta device"), HasSubstr("run.pt")));
-  EXPECT_EQ(net->weight.sum().item<float>(), 7);
+  CHECK_THAT(said.text(),
+             ContainsSubstring("run.pt: not read: 'mask' (a tensor of the meta device") && ContainsSubstring("run.pt"));
+  CHECK(net->weight.sum().item<float>() == 7);
 }
 
-TEST(OddItems, WhatTheModelAsksForIsAnErrorThatSaysWhatItIs) {
+TEST_CASE("OddItems: what the model asks for is an error that says what it is") {
   const test::TemporaryFolder folder;
   write_file(folder / "run.pt", key("other") + tensor(0) + key("weight") + kMeta);
   auto net = make_net();
-  EXPECT_THAT(message_of([&] { load_weights(folder / "run.pt", net); }),
-              AllOf(HasSubstr("missing 'weight' (a tensor of the meta device"), HasSubstr("does not fit the model")));
+  CHECK_THROWS_WITH(load_weights(folder / "run.pt", net),
+                    ContainsSubstring("missing 'weight' (a tensor of the meta device") &&
+                        ContainsSubstring("does not fit the model"));
 }
 
 std::string optimizer(const std::string& params, const std::string& state) {
   return key("optimizer") + "}(" + key("state") + state + key("param_groups") + "]}(" + key("params") + params + "uau";
 }
 
-TEST(OddItems, AnOddOptimizerKeepsNobodyFromTheWeights) {
+TEST_CASE("OddItems: an odd optimizer keeps nobody from the weights") {
   const test::TemporaryFolder folder;
   write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]Na", "}"));
   auto net = make_net();
   load_weights(folder / "run.pt", net);
-  EXPECT_EQ(net->weight.sum().item<float>(), 3);
+  CHECK(net->weight.sum().item<float>() == 3);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   auto group = init_process_group({.rank_info = RankInfo{}});
-  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group); }),
-              HasSubstr("'optimizer' (an optimizer's state in a form that is not known)"));
+  CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
+                    ContainsSubstring("'optimizer' (an optimizer's state in a form that is not known)"));
 }
 
-TEST(OddItems, AnOptimizersOddTensorIsAnErrorForTheOptimizerAlone) {
+TEST_CASE("OddItems: an optimizer's odd tensor is an error for the optimizer alone") {
   const test::TemporaryFolder folder;
   const auto state = "}K\0}"s + key("momentum_buffer") + kMeta + "ss";
   write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]K\0a"s, state));
@@ -87,8 +90,8 @@ TEST(OddItems, AnOptimizersOddTensorIsAnErrorForTheOptimizerAlone) {
   load_weights(folder / "run.pt", net);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   auto group = init_process_group({.rank_info = RankInfo{}});
-  EXPECT_THAT(message_of([&] { load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group); }),
-              HasSubstr("momentum_buffer' cannot be read: it is a tensor of the meta device"));
+  CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
+                    ContainsSubstring("momentum_buffer' cannot be read: it is a tensor of the meta device"));
 }
 
 }  // namespace

@@ -1,16 +1,19 @@
 // A job of two ranks is interrupted in mid-epoch and goes on with another number of ranks.
-#include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
 #include <map>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint_manager.h"
 #include "samplers/distributed_sampler.h"
 #include "tests/checkpoint/nets.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -18,9 +21,13 @@ namespace {
 constexpr int64_t kSamples = 96;
 constexpr int64_t kEpoch = 3;
 
-class ResumedWith : public ::testing::TestWithParam<int> {};
+class ResumedWith {
+ protected:
+  const int ranks_ = GENERATE(1, 2, 3, 4);
+  FIXTURE_INFO("ranks: " << ranks_);
+};
 
-TEST_P(ResumedWith, ThisManyRanksSeesEverySampleOfTheEpochOnce) {
+TEST_CASE_METHOD(ResumedWith, "ResumedWith: this many ranks sees every sample of the epoch once") {
   const test::TemporaryFolder folder;
   std::mutex mutex;
   std::map<size_t, int> seen;
@@ -37,21 +44,22 @@ TEST_P(ResumedWith, ThisManyRanksSeesEverySampleOfTheEpochOnce) {
     for (int step = 0; step < 3; ++step) see(*sampler.next(4));
     manager.save(3, {.model = net, .sampler = sampler});
   });
-  EXPECT_EQ(seen.size(), 24);
-  test::run_ranks(GetParam(), [&](const GroupHandle& group) {
+  CHECK(seen.size() == 24);
+  test::run_ranks(ranks_, [&](const GroupHandle& group) {
     test::Net net;
     DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 99});
     CheckpointManager manager(folder / "run", group, {.notify = [](const std::string&) {}});
     const auto start = manager.load_latest({.model = net, .sampler = sampler});
-    EXPECT_EQ(start->step, 3);
-    EXPECT_EQ(sampler.epoch(), kEpoch);
+    RANK_CHECK(start->step == 3);
+    RANK_CHECK(sampler.epoch() == kEpoch);
     while (const auto batch = sampler.next(4)) see(*batch);
   });
-  EXPECT_EQ(seen.size(), kSamples);
-  for (const auto& [sample, times] : seen) EXPECT_EQ(times, 1) << "sample " << sample;
+  CHECK(seen.size() == kSamples);
+  for (const auto& [sample, times] : seen) {
+    INFO("sample " << sample);
+    CHECK(times == 1);
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(Ranks, ResumedWith, ::testing::Values(1, 2, 3, 4));
 
 }  // namespace
 }  // namespace ddp

@@ -1,16 +1,18 @@
 #include "checkpoint/storage/retention.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <random>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace ddp::storage {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using Catch::Matchers::Contains;
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
 
 const std::vector<RetainedStep> kSteps = {{.step = 100, .metrics = {{"loss", 0.5}, {"accuracy", 60}}},
                                           {.step = 200, .metrics = {{"loss", 0.3}, {"accuracy", 75}}},
@@ -18,48 +20,48 @@ const std::vector<RetainedStep> kSteps = {{.step = 100, .metrics = {{"loss", 0.5
                                           {.step = 400, .metrics = {{"loss", 0.3}, {"accuracy", 70}}},
                                           {.step = 500}};
 
-TEST(Retention, WithoutARuleAllStay) {
-  EXPECT_THAT(steps_to_remove(kSteps, {}), IsEmpty());
+TEST_CASE("Retention: without a rule all stay") {
+  CHECK_THAT(steps_to_remove(kSteps, {}), IsEmpty());
 }
 
-TEST(Retention, KeepLastKeepsTheNewest) {
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 2}), ElementsAre(100, 200, 300));
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 9}), IsEmpty());
+TEST_CASE("Retention: keep last keeps the newest") {
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_last = 2}), ElementsAre(100, 200, 300));
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_last = 9}), IsEmpty());
 }
 
-TEST(Retention, KeepEveryKeepsMultiplesAndTheNewest) {
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_every = 200}), ElementsAre(100, 300));
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_every = 1000}), ElementsAre(100, 200, 300, 400));
+TEST_CASE("Retention: keep every keeps multiples and the newest") {
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_every = 200}), ElementsAre(100, 300));
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_every = 1000}), ElementsAre(100, 200, 300, 400));
 }
 
-TEST(Retention, KeepBestKeepsTheOldestOfEqualValues) {
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(100, 300, 400));
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "accuracy", .higher_is_better = true}}),
-              ElementsAre(100, 300, 400));
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss", .count = 2}}), ElementsAre(100, 300));
+TEST_CASE("Retention: keep best keeps the oldest of equal values") {
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(100, 300, 400));
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "accuracy", .higher_is_better = true}}),
+             ElementsAre(100, 300, 400));
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_best = KeepBest{.metric = "loss", .count = 2}}), ElementsAre(100, 300));
 }
 
-TEST(Retention, ACheckpointStaysWhenAnyRuleKeepsIt) {
-  EXPECT_THAT(steps_to_remove(kSteps, {.keep_last = 1, .keep_every = 300, .keep_best = KeepBest{.metric = "loss"}}),
-              ElementsAre(100, 400));
+TEST_CASE("Retention: a checkpoint stays when any rule keeps it") {
+  CHECK_THAT(steps_to_remove(kSteps, {.keep_last = 1, .keep_every = 300, .keep_best = KeepBest{.metric = "loss"}}),
+             ElementsAre(100, 400));
 }
 
-TEST(Retention, TheNewestIsTheOneThatWasSavedLastWhateverItsStep) {
+TEST_CASE("Retention: the newest is the one that was saved last whatever its step") {
   // 10, 20, 30; then back to 10, and 15.
   const std::vector<RetainedStep> back = {{.step = 30, .sequence = 3, .metrics = {{"loss", 0.1}}},
                                           {.step = 15, .sequence = 4, .metrics = {{"loss", 0.1}}},
                                           {.step = 10, .sequence = 1},
                                           {.step = 20, .sequence = 2}};
-  EXPECT_THAT(steps_to_remove(back, {.keep_last = 1}), ElementsAre(10, 20, 30));
-  EXPECT_THAT(steps_to_remove(back, {.keep_last = 2}), ElementsAre(10, 20));
-  EXPECT_THAT(steps_to_remove(back, {.keep_every = 10}), IsEmpty());
-  EXPECT_THAT(steps_to_remove(back, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(10, 20));
+  CHECK_THAT(steps_to_remove(back, {.keep_last = 1}), ElementsAre(10, 20, 30));
+  CHECK_THAT(steps_to_remove(back, {.keep_last = 2}), ElementsAre(10, 20));
+  CHECK_THAT(steps_to_remove(back, {.keep_every = 10}), IsEmpty());
+  CHECK_THAT(steps_to_remove(back, {.keep_best = KeepBest{.metric = "loss"}}), ElementsAre(10, 20));
   // Those of version 1 have no number, and are older than all that have.
-  EXPECT_THAT(steps_to_remove({{.step = 40}, {.step = 50}, {.step = 15, .sequence = 1}}, {.keep_last = 2}),
-              ElementsAre(40));
+  CHECK_THAT(steps_to_remove({{.step = 40}, {.step = 50}, {.step = 15, .sequence = 1}}, {.keep_last = 2}),
+             ElementsAre(40));
 }
 
-TEST(Retention, NoRuleEverRemovesTheNewest) {
+TEST_CASE("Retention: no rule ever removes the newest") {
   std::mt19937 random(5);
   for (int round = 0; round < 2000; ++round) {
     std::vector<RetainedStep> steps;
@@ -73,14 +75,14 @@ TEST(Retention, NoRuleEverRemovesTheNewest) {
     if (random() % 2 == 0) policy.keep_last = 1 + random() % 3;
     if (random() % 2 == 0) policy.keep_every = 1 + random() % 20;
     if (random() % 2 == 0) policy.keep_best = KeepBest{.metric = "m", .higher_is_better = random() % 2 == 0};
-    EXPECT_THAT(steps_to_remove(steps, policy), ::testing::Not(::testing::Contains(newest)));
+    CHECK_THAT(steps_to_remove(steps, policy), !Contains(newest));
   }
 }
 
-TEST(Retention, CountsBelowOneAreRefused) {
-  EXPECT_THROW(check_policy({.keep_last = 0}), std::invalid_argument);
-  EXPECT_THROW(check_policy({.keep_every = 0}), std::invalid_argument);
-  EXPECT_THROW(check_policy({.keep_best = KeepBest{.metric = "m", .count = 0}}), std::invalid_argument);
+TEST_CASE("Retention: counts below one are refused") {
+  CHECK_THROWS_AS(check_policy({.keep_last = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(check_policy({.keep_every = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(check_policy({.keep_best = KeepBest{.metric = "m", .count = 0}}), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // Every cut of a header and every value of each of its bytes: parse_header() returns a header that keeps its promises,
 // or throws FormatError. Random damage: fuzz/safetensors_header.cpp.
-#include <gtest/gtest.h>
+
+#include <string>
 
 #include "tests/checkpoint/safetensors_headers.h"
+
+#include "tests/support/catch.h"
 
 namespace ddp::safetensors {
 namespace {
@@ -13,21 +16,25 @@ std::string valid_json() {
 
 bool survives(const std::string& json) {
   try {
-    EXPECT_STREQ(test::broken_promise(parse_header(json, test::kExampleDataBytes), test::kExampleDataBytes), nullptr);
+    const auto header = parse_header(json, test::kExampleDataBytes);
+    CHECK(test::broken_promise(header, test::kExampleDataBytes) == nullptr);
     return true;
   } catch (const FormatError&) {
     return false;
   }
 }
 
-TEST(SafetensorsHeaderDamage, EveryCutIsRefused) {
+TEST_CASE("SafetensorsHeaderDamage: every cut is refused") {
   const auto json = valid_json();
   const auto text_bytes = json.find_last_of('}') + 1;  // what follows is padding
-  for (size_t length = 0; length < text_bytes; ++length) EXPECT_FALSE(survives(json.substr(0, length))) << length;
-  EXPECT_TRUE(survives(json));
+  for (size_t length = 0; length < text_bytes; ++length) {
+    UNSCOPED_INFO(length);
+    CHECK_FALSE(survives(json.substr(0, length)));
+  }
+  CHECK(survives(json));
 }
 
-TEST(SafetensorsHeaderDamage, EveryByteValueAtEveryPositionIsHandled) {
+TEST_CASE("SafetensorsHeaderDamage: every byte value at every position is handled") {
   const auto json = valid_json();
   for (size_t i = 0; i < json.size(); ++i) {
     for (int byte = 0; byte < 256; ++byte) {

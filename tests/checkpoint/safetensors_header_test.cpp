@@ -1,17 +1,18 @@
 #include "checkpoint/safetensors_header.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
 
 namespace ddp::safetensors {
 namespace {
 
-using ::testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
 
-std::string message_of(const std::function<void()>& action) {
+std::string error_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const FormatError& error) {
@@ -21,10 +22,10 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 std::string refusal(const std::string& json, uint64_t data_bytes) {
-  return message_of([&] { parse_header(json, data_bytes); });
+  return error_of([&] { parse_header(json, data_bytes); });
 }
 
-TEST(SafetensorsHeader, ReadsWhatItWrites) {
+TEST_CASE("SafetensorsHeader: reads what it writes") {
   Header header;
   header.metadata = {{"epoch", "3"}, {"quotes \" and \n", "ü\\"}};
   header.tensors = {{.name = "b", .dtype = DType::kF32, .shape = {2, 3}},
@@ -34,47 +35,47 @@ TEST(SafetensorsHeader, ReadsWhatItWrites) {
                     {.name = "steps", .dtype = DType::kI64, .shape = {1}}};
   assign_ranges(header.tensors);
   const auto bytes = format_header(header);
-  EXPECT_EQ(bytes.size() % 8, 0);
+  CHECK(bytes.size() % 8 == 0);
   const auto length = parse_header_length(bytes, bytes.size() + 41);
-  ASSERT_EQ(length, bytes.size() - kLengthBytes);
+  REQUIRE(length == bytes.size() - kLengthBytes);
   const auto read = parse_header(bytes.substr(kLengthBytes), 8 + 4 + 24 + 5);
-  EXPECT_EQ(read.metadata, header.metadata);
-  ASSERT_EQ(read.tensors.size(), 5);
+  CHECK(read.metadata == header.metadata);
+  REQUIRE(read.tensors.size() == 5);
   // Largest alignment first, then by name; the data then needs no padding.
   const std::vector<std::string> order = {"empty", "steps", "a", "b", "flags"};
   for (size_t i = 0; i < order.size(); ++i) {
-    EXPECT_EQ(read.tensors[i].name, order[i]);
-    EXPECT_EQ(read.tensors[i].shape, header.tensors[i].shape);
-    EXPECT_EQ(read.tensors[i].dtype, header.tensors[i].dtype);
-    EXPECT_EQ(read.tensors[i].begin % dtype_bytes(read.tensors[i].dtype), 0);
+    CHECK(read.tensors[i].name == order[i]);
+    CHECK(read.tensors[i].shape == header.tensors[i].shape);
+    CHECK(read.tensors[i].dtype == header.tensors[i].dtype);
+    CHECK(read.tensors[i].begin % dtype_bytes(read.tensors[i].dtype) == 0);
   }
 }
 
-TEST(SafetensorsHeader, HasTheBytesOfTheReferenceWriter) {
+TEST_CASE("SafetensorsHeader: has the bytes of the reference writer") {
   // What Python's safetensors 0.8 writes for save({"w": zeros(2, 2), "n": int64 scalar}, metadata={"epoch": "3"}).
   Header header;
   header.metadata = {{"epoch", "3"}};
   header.tensors = {{.name = "w", .dtype = DType::kF32, .shape = {2, 2}},
                     {.name = "n", .dtype = DType::kI64, .shape = {}}};
   assign_ranges(header.tensors);
-  EXPECT_EQ(format_header(header).substr(kLengthBytes),
-            R"({"__metadata__":{"epoch":"3"},"n":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
-            R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}}      )");
+  CHECK(format_header(header).substr(kLengthBytes) ==
+        R"({"__metadata__":{"epoch":"3"},"n":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+        R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}}      )");
 }
 
-TEST(SafetensorsHeader, AcceptsWhatTheReferenceReaderAccepts) {
-  EXPECT_EQ(parse_header("{}", 0).tensors.size(), 0);
-  EXPECT_EQ(parse_header("{\"__metadata__\":null}   \n", 0).metadata.size(), 0);
-  EXPECT_EQ(parse_header(R"({"__metadata__":{}})", 0).tensors.size(), 0);
+TEST_CASE("SafetensorsHeader: accepts what the reference reader accepts") {
+  CHECK(parse_header("{}", 0).tensors.size() == 0);
+  CHECK(parse_header("{\"__metadata__\":null}   \n", 0).metadata.size() == 0);
+  CHECK(parse_header(R"({"__metadata__":{}})", 0).tensors.size() == 0);
   const auto scalar = parse_header(R"({"x":{"data_offsets":[0,2],"shape":[],"dtype":"BF16"}})", 2);
-  EXPECT_TRUE(scalar.tensors.at(0).shape.empty());
+  CHECK(scalar.tensors.at(0).shape.empty());
   const auto empty = parse_header(
       R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"F64","shape":[3,0],"data_offsets":[0,0]}})",
       2);
-  EXPECT_EQ(empty.tensors.at(0).name, "a");
+  CHECK(empty.tensors.at(0).name == "a");
 }
 
-TEST(SafetensorsHeader, RefusesEveryBrokenRuleByName) {
+TEST_CASE("SafetensorsHeader: refuses every broken rule by name") {
   struct Case {
     const char* json;
     uint64_t data_bytes;
@@ -132,47 +133,49 @@ TEST(SafetensorsHeader, RefusesEveryBrokenRuleByName) {
       {R"({"a\nb":1})", 0, "'a\\x0ab'"},
   };
   for (const auto& test : cases) {
-    EXPECT_THAT(refusal(test.json, test.data_bytes), HasSubstr(test.message)) << test.json;
+    INFO(test.json);
+    CHECK_THAT(refusal(test.json, test.data_bytes), ContainsSubstring(test.message));
   }
-  EXPECT_THAT(refusal(std::string("{}\0{", 4), 0), HasSubstr("null byte"));
+  CHECK_THAT(refusal(std::string("{}\0{", 4), 0), ContainsSubstring("null byte"));
   std::string deep = R"({"a":{"dtype":"U8","data_offsets":[0,1],"shape":[1)";
   for (int i = 0; i < 64; ++i) deep += ",1";
-  EXPECT_THAT(refusal(deep + "]}}", 1), HasSubstr("more than 64 dimensions"));
-  EXPECT_THAT(refusal("{\"a\":" + std::string(1'000'000, '['), 0), HasSubstr("but is an array"));
+  CHECK_THAT(refusal(deep + "]}}", 1), ContainsSubstring("more than 64 dimensions"));
+  CHECK_THAT(refusal("{\"a\":" + std::string(1'000'000, '['), 0), ContainsSubstring("but is an array"));
 }
 
-TEST(SafetensorsHeader, ChecksTheLengthBeforeAnythingIsRead) {
+TEST_CASE("SafetensorsHeader: checks the length before anything is read") {
   const auto length_bytes = [](uint64_t length) {
     std::string bytes(8, '\0');
     std::memcpy(bytes.data(), &length, 8);
     return bytes;
   };
-  EXPECT_EQ(parse_header_length(length_bytes(10), 18), 10);
-  EXPECT_THAT(message_of([&] { parse_header_length("1234567", 7); }), HasSubstr("7 bytes, too few"));
-  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(11), 18); }), HasSubstr("only 10 follow"));
-  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(100'000'001), uint64_t{1} << 40); }),
-              HasSubstr("more than the allowed 100000000"));
-  EXPECT_THAT(message_of([&] { parse_header_length(length_bytes(~uint64_t{0}), 18); }), HasSubstr("more than"));
+  CHECK(parse_header_length(length_bytes(10), 18) == 10);
+  CHECK_THROWS_WITH(parse_header_length("1234567", 7), ContainsSubstring("7 bytes, too few"));
+  CHECK_THROWS_WITH(parse_header_length(length_bytes(11), 18), ContainsSubstring("only 10 follow"));
+  CHECK_THROWS_WITH(parse_header_length(length_bytes(100'000'001), uint64_t{1} << 40),
+                    ContainsSubstring("more than the allowed 100000000"));
+  CHECK_THROWS_WITH(parse_header_length(length_bytes(~uint64_t{0}), 18), ContainsSubstring("more than"));
 }
 
-TEST(SafetensorsHeader, RefusesToWriteWhatNoReaderTakes) {
+TEST_CASE("SafetensorsHeader: refuses to write what no reader takes") {
   const auto refuses = [](TensorEntry tensor, Metadata metadata = {}) {
     Header header{.tensors = {std::move(tensor)}, .metadata = std::move(metadata)};
-    return message_of([&] {
+    return error_of([&] {
       assign_ranges(header.tensors);
       format_header(header);
     });
   };
-  EXPECT_THAT(refuses({.name = "__metadata__"}), HasSubstr("cannot be named __metadata__"));
-  EXPECT_THAT(refuses({.name = "\xff"}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(refuses({.name = "a"}, {{"k", "\xc3"}}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(refuses({.name = "a", .shape = {int64_t{1} << 62}}), HasSubstr("too large"));
-  EXPECT_THAT(refuses({.name = "a"}, {{"k", std::string(100'000'000, 'x')}}), HasSubstr("more than the format's"));
+  CHECK_THAT(refuses({.name = "__metadata__"}), ContainsSubstring("cannot be named __metadata__"));
+  CHECK_THAT(refuses({.name = "\xff"}), ContainsSubstring("not valid UTF-8"));
+  CHECK_THAT(refuses({.name = "a"}, {{"k", "\xc3"}}), ContainsSubstring("not valid UTF-8"));
+  CHECK_THAT(refuses({.name = "a", .shape = {int64_t{1} << 62}}), ContainsSubstring("too large"));
+  CHECK_THAT(refuses({.name = "a"}, {{"k", std::string(100'000'000, 'x')}}),
+             ContainsSubstring("more than the format's"));
 }
 
-TEST(SafetensorsHeader, NamesInMessagesAreHarmless) {
-  EXPECT_EQ(quote_name("a\x1b[2J\x7f"), "'a\\x1b[2J\\x7f'");
-  EXPECT_LT(quote_name(std::string(1'000'000, 'x')).size(), 200);
+TEST_CASE("SafetensorsHeader: names in messages are harmless") {
+  CHECK(quote_name("a\x1b[2J\x7f") == "'a\\x1b[2J\\x7f'");
+  CHECK(quote_name(std::string(1'000'000, 'x')).size() < 200);
 }
 
 }  // namespace

@@ -2,27 +2,30 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
 
-using test::message_of;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::UnorderedRangeEquals;
+using test::error_of;
 using test::read_file;
 using test::write_file;
-using ::testing::HasSubstr;
 
 constexpr at::ScalarType kAllTypes[] = {
     at::kBool,   at::kByte,   at::kChar,  at::kFloat8_e5m2,     at::kFloat8_e4m3fn,   at::kFloat8_e8m0fnu,
@@ -47,9 +50,10 @@ std::string bytes_of(const at::Tensor& tensor) {
 }
 
 void expect_same(const at::Tensor& actual, const at::Tensor& expected, const std::string& name) {
-  EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << name;
-  EXPECT_EQ(actual.sizes(), expected.sizes()) << name;
-  EXPECT_EQ(bytes_of(actual), bytes_of(expected.resolve_conj().resolve_neg())) << name;
+  INFO(name);
+  CHECK(actual.scalar_type() == expected.scalar_type());
+  CHECK(actual.sizes() == expected.sizes());
+  CHECK(bytes_of(actual) == bytes_of(expected.resolve_conj().resolve_neg()));
 }
 
 TensorMap every_dtype_and_shape() {
@@ -65,17 +69,17 @@ TensorMap every_dtype_and_shape() {
   return tensors;
 }
 
-TEST(Safetensors, EveryDtypeAndShapeComesBackWithTheSameBits) {
+TEST_CASE("Safetensors: every dtype and shape comes back with the same bits") {
   const test::TemporaryFolder folder;
   const auto tensors = every_dtype_and_shape();
   save_safetensors(folder / "file", tensors, {{"epoch", "3"}});
   const auto loaded = load_safetensors(folder / "file");
-  ASSERT_EQ(loaded.size(), tensors.size());
+  REQUIRE(loaded.size() == tensors.size());
   for (const auto& [name, tensor] : tensors) expect_same(loaded.at(name), tensor, name);
-  EXPECT_EQ(SafetensorsFile(folder / "file").header().metadata, (Metadata{{"epoch", "3"}}));
+  CHECK(SafetensorsFile(folder / "file").header().metadata == Metadata{{"epoch", "3"}});
 }
 
-TEST(Safetensors, ViewsAreStoredAsTheyLook) {
+TEST_CASE("Safetensors: views are stored as they look") {
   const test::TemporaryFolder folder;
   const auto base = at::arange(120, at::kFloat).view({2, 3, 4, 5});
   const TensorMap tensors = {
@@ -89,15 +93,15 @@ TEST(Safetensors, ViewsAreStoredAsTheyLook) {
       {"negated", at::imag(at::complex(base, base + 1).conj())},
       {"needs_grad", at::ones({3}).requires_grad_()},
   };
-  ASSERT_TRUE(tensors.at("conjugated").is_conj());
-  ASSERT_TRUE(tensors.at("negated").is_neg());
+  REQUIRE(tensors.at("conjugated").is_conj());
+  REQUIRE(tensors.at("negated").is_neg());
   save_safetensors(folder / "file", tensors);
   const auto loaded = load_safetensors(folder / "file");
-  ASSERT_EQ(loaded.size(), tensors.size());
+  REQUIRE(loaded.size() == tensors.size());
   for (const auto& [name, tensor] : tensors) expect_same(loaded.at(name), tensor.detach(), name);
 }
 
-TEST(Safetensors, TiedWeightsAreWrittenOnce) {
+TEST_CASE("Safetensors: tied weights are written once") {
   const test::TemporaryFolder folder;
   const auto weight = at::arange(1000, at::kFloat);
   save_safetensors(folder / "file", {{"decoder", weight},
@@ -107,39 +111,38 @@ TEST(Safetensors, TiedWeightsAreWrittenOnce) {
                                      {"empty1", at::empty({0})},
                                      {"empty2", at::empty({0})}});
   const SafetensorsFile file(folder / "file");
-  EXPECT_EQ(file.header().metadata, (Metadata{{"encoder", "decoder"}}));
-  EXPECT_EQ(file.header().tensors.size(), 5) << "only the same memory seen the same way is one tensor";
-  EXPECT_THAT(message_of([&] {
-                save_safetensors(folder / "file", {{"a", weight}, {"b", weight}}, {{"b", "mine"}});
-              }),
-              HasSubstr("metadata 'b' has the name of a tensor that shares memory with 'a'"));
+  CHECK(file.header().metadata == Metadata{{"encoder", "decoder"}});
+  UNSCOPED_INFO("only the same memory seen the same way is one tensor");
+  CHECK(file.header().tensors.size() == 5);
+  CHECK_THROWS_WITH(save_safetensors(folder / "file", {{"a", weight}, {"b", weight}}, {{"b", "mine"}}),
+                    ContainsSubstring("metadata 'b' has the name of a tensor that shares memory with 'a'"));
 }
 
-TEST(Safetensors, WhatTheFormatCannotHoldIsRefusedBeforeAFileExists) {
+TEST_CASE("Safetensors: what the format cannot hold is refused before a file exists") {
   const test::TemporaryFolder folder;
   const auto refusal = [&](const at::Tensor& tensor, const std::string& name = "layer.weight") {
-    return message_of([&] { save_safetensors(folder / "file", {{name, tensor}}); });
+    return error_of([&] { save_safetensors(folder / "file", {{name, tensor}}); });
   };
-  EXPECT_THAT(refusal(at::Tensor()),
-              HasSubstr("'layer.weight' cannot be stored in a safetensors file: it is undefined"));
-  EXPECT_THAT(refusal(at::zeros({2, 2}).to_sparse()), HasSubstr("to_dense()"));
-  EXPECT_THAT(refusal(at::zeros({2}, at::kComplexDouble)), HasSubstr("no dtype for ComplexDouble"));
-  EXPECT_THAT(refusal(at::empty({2}, at::TensorOptions(at::kMeta))), HasSubstr("meta device"));
-  EXPECT_THAT(refusal(at::quantize_per_tensor(at::zeros({2}), 0.1, 0, at::kQInt8)), HasSubstr("quantized"));
-  EXPECT_THAT(refusal(at::zeros({2}), "bad\xff"), HasSubstr("UTF-8"));
-  EXPECT_TRUE(folder.is_empty());
+  CHECK_THAT(refusal(at::Tensor()),
+             ContainsSubstring("'layer.weight' cannot be stored in a safetensors file: it is undefined"));
+  CHECK_THAT(refusal(at::zeros({2, 2}).to_sparse()), ContainsSubstring("to_dense()"));
+  CHECK_THAT(refusal(at::zeros({2}, at::kComplexDouble)), ContainsSubstring("no dtype for ComplexDouble"));
+  CHECK_THAT(refusal(at::empty({2}, at::TensorOptions(at::kMeta))), ContainsSubstring("meta device"));
+  CHECK_THAT(refusal(at::quantize_per_tensor(at::zeros({2}), 0.1, 0, at::kQInt8)), ContainsSubstring("quantized"));
+  CHECK_THAT(refusal(at::zeros({2}), "bad\xff"), ContainsSubstring("UTF-8"));
+  CHECK(folder.is_empty());
 }
 
-TEST(Safetensors, WhatIsNoFileIsRefusedByName) {
+TEST_CASE("Safetensors: what is no file is refused by name") {
   const test::TemporaryFolder folder;
-  EXPECT_THAT(message_of([&] { SafetensorsFile file(folder / "absent"); }),
-              AllOf(HasSubstr((folder / "absent").string()), HasSubstr("No such file")));
-  EXPECT_THAT(message_of([&] { SafetensorsFile file(folder / ""); }), HasSubstr("no regular file"));
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(message_of([&] { SafetensorsFile file(folder / "pipe"); }), HasSubstr("no regular file"));
+  CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "absent"); }(),
+                    ContainsSubstring((folder / "absent").string()) && ContainsSubstring("No such file"));
+  CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / ""); }(), ContainsSubstring("no regular file"));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "pipe"); }(), ContainsSubstring("no regular file"));
   write_file(folder / "text", "hello, this is no checkpoint");
-  EXPECT_THAT(message_of([&] { SafetensorsFile file(folder / "text"); }),
-              AllOf(HasSubstr((folder / "text").string()), HasSubstr("not a valid safetensors file")));
+  CHECK_THROWS_WITH([&] { SafetensorsFile file(folder / "text"); }(),
+                    ContainsSubstring((folder / "text").string()) && ContainsSubstring("not a valid safetensors file"));
 }
 
 TensorMap small_model() {
@@ -149,36 +152,37 @@ TensorMap small_model() {
           {"mask", random_tensor(at::kBool, {7}, 4)}};
 }
 
-TEST(Safetensors, AFileCutShortAnywhereIsRefused) {
+TEST_CASE("Safetensors: a file cut short anywhere is refused") {
   const test::TemporaryFolder folder;
   save_safetensors(folder / "whole", small_model(), {{"epoch", "1"}});
   const auto bytes = read_file(folder / "whole");
   for (size_t size = 0; size < bytes.size(); ++size) {
     write_file(folder / "cut", bytes.substr(0, size));
-    ASSERT_THAT(message_of([&] { load_safetensors(folder / "cut"); }), HasSubstr((folder / "cut").string())) << size;
+    INFO(size);
+    REQUIRE_THROWS_WITH(load_safetensors(folder / "cut"), ContainsSubstring((folder / "cut").string()));
   }
   write_file(folder / "longer", bytes + "x");
-  EXPECT_THAT(message_of([&] { load_safetensors(folder / "longer"); }), HasSubstr("but the file has"));
+  CHECK_THROWS_WITH(load_safetensors(folder / "longer"), ContainsSubstring("but the file has"));
 }
 
-TEST(Safetensors, AFileThatShrinksWhileItIsReadIsAnError) {
+TEST_CASE("Safetensors: a file that shrinks while it is read is an error") {
   const test::TemporaryFolder folder;
   save_safetensors(folder / "file", small_model());
   const SafetensorsFile file(folder / "file");
   std::filesystem::resize_file(folder / "file", 100);
-  EXPECT_THAT(message_of([&] { file.read(file.header().tensors.back()); }), HasSubstr("became shorter"));
+  CHECK_THROWS_WITH(file.read(file.header().tensors.back()), ContainsSubstring("became shorter"));
 }
 
-TEST(Safetensors, ABoolOtherThanZeroAndOneIsRefused) {
+TEST_CASE("Safetensors: a bool other than zero and one is refused") {
   const test::TemporaryFolder folder;
   save_safetensors(folder / "file", small_model());
   auto bytes = read_file(folder / "file");
   bytes.back() = 2;  // the writer puts BOOL last
   write_file(folder / "file", bytes);
-  EXPECT_THAT(message_of([&] { load_safetensors(folder / "file"); }), HasSubstr("BOOL tensor 'mask'"));
+  CHECK_THROWS_WITH(load_safetensors(folder / "file"), ContainsSubstring("BOOL tensor 'mask'"));
 }
 
-TEST(Safetensors, DamagedFilesNeverCrashOrChangeSize) {
+TEST_CASE("Safetensors: damaged files never crash or change size") {
   const test::TemporaryFolder folder;
   save_safetensors(folder / "whole", small_model(), {{"epoch", "1"}});
   const auto whole = read_file(folder / "whole");
@@ -207,13 +211,13 @@ TEST(Safetensors, DamagedFilesNeverCrashOrChangeSize) {
     try {
       size_t read = 0;
       for (const auto& [name, tensor] : load_safetensors(folder / "damaged")) read += tensor.nbytes();
-      ASSERT_LE(read, bytes.size());
+      REQUIRE(read <= bytes.size());
     } catch (const std::runtime_error& error) {
       ++refused;
-      ASSERT_THAT(error.what(), HasSubstr("damaged"));
+      REQUIRE_THAT(error.what(), ContainsSubstring("damaged"));
     }
   }
-  EXPECT_GT(refused, 1000);
+  CHECK(refused > 1000);
 }
 
 // Runs safetensors_python.py and returns what it prints.
@@ -229,7 +233,7 @@ std::string python(const std::string& mode, const std::filesystem::path& file) {
   return status == 0 ? output : command + " failed: " + output;
 }
 
-TEST(Safetensors, PythonReadsWhatWeWrite) {
+TEST_CASE("Safetensors: Python reads what we write") {
   const test::TemporaryFolder folder;
   const auto tensors = every_dtype_and_shape();
   save_safetensors(folder / "file", tensors, {{"epoch", "3"}});
@@ -257,18 +261,18 @@ TEST(Safetensors, PythonReadsWhatWeWrite) {
   std::istringstream our_lines(strip(expected.str())), their_lines(strip(python("read", folder / "file")));
   for (std::string line; std::getline(our_lines, line);) ours.push_back(line);
   for (std::string line; std::getline(their_lines, line);) theirs.push_back(line);
-  EXPECT_THAT(theirs, ::testing::UnorderedElementsAreArray(ours));
+  CHECK_THAT(theirs, UnorderedRangeEquals(ours));
 }
 
-TEST(Safetensors, WeReadWhatPythonWrites) {
+TEST_CASE("Safetensors: we read what Python writes") {
   const test::TemporaryFolder folder;
-  ASSERT_EQ(python("write", folder / "file"), "");
+  REQUIRE(python("write", folder / "file") == "");
   const auto tensors = load_safetensors(folder / "file");
-  ASSERT_EQ(tensors.size(), 4);
-  EXPECT_TRUE(tensors.at("short").equal(at::tensor({-1, 515}, at::kShort).view({2, 1})));
-  EXPECT_TRUE(tensors.at("float").equal(at::tensor({1.5F, -2.0F, 0.25F})));
-  EXPECT_TRUE(tensors.at("scalar").equal(at::scalar_tensor(int64_t{1} << 40, at::kLong)));
-  EXPECT_EQ(tensors.at("empty").sizes(), (std::vector<int64_t>{0, 3}));
+  REQUIRE(tensors.size() == 4);
+  CHECK(tensors.at("short").equal(at::tensor({-1, 515}, at::kShort).view({2, 1})));
+  CHECK(tensors.at("float").equal(at::tensor({1.5F, -2.0F, 0.25F})));
+  CHECK(tensors.at("scalar").equal(at::scalar_tensor(int64_t{1} << 40, at::kLong)));
+  CHECK(tensors.at("empty").sizes() == std::vector<int64_t>{0, 3});
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
 #include "checkpoint/saved_optimizer.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace ddp {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
 
 // A group as Python's Adam and AdamW of 2.11 write it.
 std::string adam(const char* weight_decay, const char* decoupled) {
@@ -20,54 +22,56 @@ std::string objection(const std::string& text, std::string_view type) {
   return objection_to(parse_saved_optimizer(text), type);
 }
 
-TEST(SavedOptimizer, DecoupledWeightDecayIsForAdamWAloneUnlessItIsZero) {
+TEST_CASE("SavedOptimizer: decoupled weight decay is for Adam w alone unless it is zero") {
   const auto adamw = adam("0.01", R"(,"decoupled_weight_decay":true)");
-  EXPECT_THAT(objection(adamw, "AdamW"), IsEmpty());
-  EXPECT_THAT(objection(adamw, "Adam"), HasSubstr("load it into AdamW"));
+  CHECK_THAT(objection(adamw, "AdamW"), IsEmpty());
+  CHECK_THAT(objection(adamw, "Adam"), ContainsSubstring("load it into AdamW"));
   const auto plain = adam("0.01", R"(,"decoupled_weight_decay":false)");
-  EXPECT_THAT(objection(plain, "Adam"), IsEmpty());
-  EXPECT_THAT(objection(plain, "AdamW"), HasSubstr("load it into Adam"));
+  CHECK_THAT(objection(plain, "Adam"), IsEmpty());
+  CHECK_THAT(objection(plain, "AdamW"), ContainsSubstring("load it into Adam"));
   for (const auto* type : {"Adam", "AdamW"}) {
-    EXPECT_THAT(objection(adam("0", R"(,"decoupled_weight_decay":true)"), type), IsEmpty());
-    EXPECT_THAT(objection(adam("0.0", R"(,"decoupled_weight_decay":false)"), type), IsEmpty());
-    EXPECT_THAT(objection(adam("0.01", ""), type), IsEmpty()) << "older files do not tell";
-    EXPECT_THAT(objection(adam("0.01", R"(,"decoupled_weight_decay":1)"), type), HasSubstr("damaged"));
+    CHECK_THAT(objection(adam("0", R"(,"decoupled_weight_decay":true)"), type), IsEmpty());
+    CHECK_THAT(objection(adam("0.0", R"(,"decoupled_weight_decay":false)"), type), IsEmpty());
+    UNSCOPED_INFO("older files do not tell");
+    CHECK_THAT(objection(adam("0.01", ""), type), IsEmpty());
+    CHECK_THAT(objection(adam("0.01", R"(,"decoupled_weight_decay":1)"), type), ContainsSubstring("damaged"));
   }
 }
 
-TEST(SavedOptimizer, RelativesThatHaveOtherHyperParametersAreRefused) {
+TEST_CASE("SavedOptimizer: relatives that have other hyper parameters are refused") {
   const std::string radam =
       R"({"type":"","param_groups":[{"params":["#0"],"lr":0.1,"betas":[0.9,0.999],"eps":1e-8,"weight_decay":0}]})";
-  EXPECT_THAT(objection(radam, "Adam"), HasSubstr("its hyper-parameters lack amsgrad"));
+  CHECK_THAT(objection(radam, "Adam"), ContainsSubstring("its hyper-parameters lack amsgrad"));
   const std::string sgd =
       R"({"type":"","param_groups":[{"params":["#0"],"lr":0.1,"momentum":0,"dampening":0,"nesterov":false}]})";
-  EXPECT_THAT(objection(sgd, "SGD"), IsEmpty());
-  EXPECT_THAT(objection(sgd, "Adam"), HasSubstr("lack betas, eps, amsgrad"));
-  EXPECT_THAT(objection(sgd, "Adagrad"), HasSubstr("lack lr_decay, eps"));
+  CHECK_THAT(objection(sgd, "SGD"), IsEmpty());
+  CHECK_THAT(objection(sgd, "Adam"), ContainsSubstring("lack betas, eps, amsgrad"));
+  CHECK_THAT(objection(sgd, "Adagrad"), ContainsSubstring("lack lr_decay, eps"));
   const std::string rmsprop =
       R"({"type":"","param_groups":[{"params":["#0"],"lr":0.1,"momentum":0.9,"alpha":0.99,"eps":1e-8}]})";
-  EXPECT_THAT(objection(rmsprop, "SGD"), HasSubstr("lack dampening, nesterov"));
+  CHECK_THAT(objection(rmsprop, "SGD"), ContainsSubstring("lack dampening, nesterov"));
 }
 
-TEST(SavedOptimizer, ATypeThatTheFileNamesCounts) {
+TEST_CASE("SavedOptimizer: a type that the file names counts") {
   const std::string text = R"({"type":"AdamW","param_groups":[]})";
-  EXPECT_THAT(objection(text, "AdamW"), IsEmpty());
-  EXPECT_EQ(objection(text, "Adam"), "it holds the state of 'AdamW', but the optimizer is Adam");
+  CHECK_THAT(objection(text, "AdamW"), IsEmpty());
+  CHECK(objection(text, "Adam") == "it holds the state of 'AdamW', but the optimizer is Adam");
 }
 
-TEST(SavedOptimizer, TensorsOfAModuleCalledStateAreNotTheOptimizers) {
+TEST_CASE("SavedOptimizer: tensors of a module called state are not the optimizers") {
   const auto saved = parse_saved_optimizer(R"({"type":"SGD","param_groups":[{"params":["a","state.a.weight"]}]})");
   const std::set<std::string> names = {"a", "state.a.bias", "state.a.momentum_buffer", "state.a.weight",
                                        "state.state.a.weight.momentum_buffer"};
-  EXPECT_THAT(optimizer_tensors(saved, names),
-              ElementsAre("state.a.momentum_buffer", "state.state.a.weight.momentum_buffer"));
+  CHECK_THAT(optimizer_tensors(saved, names),
+             ElementsAre("state.a.momentum_buffer", "state.state.a.weight.momentum_buffer"));
 }
 
-TEST(SavedOptimizer, OtherTextIsRefused) {
+TEST_CASE("SavedOptimizer: other text is refused") {
   for (const auto* text :
        {"", "{", "[]", R"({"type":1,"param_groups":[]})", R"({"type":"SGD"})", R"({"type":"SGD","param_groups":[{}]})",
         R"({"type":"SGD","param_groups":[{"params":[1]}]})"}) {
-    EXPECT_THROW(parse_saved_optimizer(text), std::invalid_argument) << text;
+    INFO(text);
+    CHECK_THROWS_AS(parse_saved_optimizer(text), std::invalid_argument);
   }
 }
 

@@ -1,26 +1,29 @@
 // An earlier run's checkpoints make room for a new one's, and none is lost, wherever the move is interrupted.
 #include "checkpoint/storage/set_aside.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/steps_in.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::storage {
 namespace {
 
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
 using test::FaultyFileSystem;
 using test::steps_in;
+using test::steps_in;
 using test::TemporaryFolder;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using test::UnorderedElementsAre;
 
 void save(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int64_t sequence) {
   StagedFolder staged(file_system, directory, step);
@@ -28,26 +31,29 @@ void save(FileSystem& file_system, const std::filesystem::path& directory, int64
   staged.commit({.sequence = sequence, .world_size = 1});
 }
 
-TEST(SetAside, each_run_goes_into_a_folder_of_its_own) {
+TEST_CASE("SetAside: each run goes into a folder of its own") {
   TemporaryFolder folder;
   const auto run = folder / "run";
   FileSystem files;
-  EXPECT_EQ(set_aside_checkpoints(files, run), std::nullopt) << "there is no such directory";
+  UNSCOPED_INFO("there is no such directory");
+  CHECK(set_aside_checkpoints(files, run) == std::nullopt);
   for (int64_t step : {1, 2}) save(files, run, step, step);
   test::write_file(run / "notes.txt", "mine");
-  EXPECT_EQ(set_aside_checkpoints(files, run), run / "previous-1");
-  EXPECT_THAT(steps_in(files, run), IsEmpty());
-  EXPECT_THAT(files.entries(run), ElementsAre("notes.txt", "previous-1"));
-  EXPECT_THAT(steps_in(files, run / "previous-1"), ElementsAre(2, 1));
-  EXPECT_EQ(set_aside_checkpoints(files, run), std::nullopt) << "there is nothing left";
+  CHECK(set_aside_checkpoints(files, run) == run / "previous-1");
+  CHECK_THAT(steps_in(files, run), IsEmpty());
+  CHECK_THAT(files.entries(run), ElementsAre("notes.txt", "previous-1"));
+  CHECK_THAT(steps_in(files, run / "previous-1"), ElementsAre(2, 1));
+  UNSCOPED_INFO("there is nothing left");
+  CHECK(set_aside_checkpoints(files, run) == std::nullopt);
 
   save(files, run, 1, 1);
-  EXPECT_EQ(set_aside_checkpoints(files, run), run / "previous-2");
-  EXPECT_THAT(steps_in(files, run / "previous-1"), ElementsAre(2, 1)) << "those stay";
-  EXPECT_THAT(files.entries(run / "previous-2"), ElementsAre("latest", "step-00000001"));
+  CHECK(set_aside_checkpoints(files, run) == run / "previous-2");
+  UNSCOPED_INFO("those stay");
+  CHECK_THAT(steps_in(files, run / "previous-1"), ElementsAre(2, 1));
+  CHECK_THAT(files.entries(run / "previous-2"), ElementsAre("latest", "step-00000001"));
 }
 
-TEST(SetAside, a_failure_anywhere_loses_none_and_moves_the_newest_last) {
+TEST_CASE("SetAside: a failure anywhere loses none and moves the newest last") {
   int faults = 0;
   for (bool failed = true; failed; ++faults) {
     TemporaryFolder folder;
@@ -67,12 +73,15 @@ TEST(SetAside, a_failure_anywhere_loses_none_and_moves_the_newest_last) {
     }
     auto kept = steps_in(files, run);
     if (!kept.empty()) {
-      EXPECT_EQ(kept.front(), 1) << "fault " << faults;
+      INFO("fault " << faults);
+      CHECK(kept.front() == 1);
     }
     for (const auto step : steps_in(files, run / "previous-1")) kept.push_back(step);
-    EXPECT_THAT(kept, ::testing::UnorderedElementsAre(1, 2, 3)) << "fault " << faults;
+    INFO("fault " << faults);
+    CHECK_THAT(kept, UnorderedElementsAre(1, 2, 3));
   }
-  EXPECT_GT(faults, 5) << "the faults were met";
+  INFO("the faults were met");
+  CHECK(faults > 5);
 }
 
 }  // namespace

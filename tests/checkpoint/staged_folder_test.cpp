@@ -2,30 +2,33 @@
 // system fails once, and the process is killed once at each of them.
 #include "checkpoint/storage/staged_folder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "tests/checkpoint/faulty_file_system.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::storage {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
+using test::error_of;
 using test::FaultyFileSystem;
-using test::message_of;
 using test::TemporaryFolder;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string content(int64_t step, int version) {
   return std::string(3000, static_cast<char>('a' + step % 20)) + "version " + std::to_string(version);
@@ -79,7 +82,7 @@ int kill_at_every_operation(const std::function<void(FileSystem&, const std::fil
     ::waitpid(child, &status, 0);
     check(directory, at);
     if (WIFEXITED(status)) {
-      EXPECT_EQ(WEXITSTATUS(status), 0);
+      CHECK(WEXITSTATUS(status) == 0);
       return at;
     }
   }
@@ -90,74 +93,77 @@ void prepare_step_one(const std::filesystem::path& directory) {
   save(file_system, directory, 1);
 }
 
-TEST(StagedFolder, ACommittedCheckpointIsListedWithItsManifest) {
+TEST_CASE("StagedFolder: a committed checkpoint is listed with its manifest") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  EXPECT_THAT(list_checkpoints(file_system, folder / "run"), IsEmpty());
-  EXPECT_EQ(save(file_system, folder / "run", 7), "");
-  EXPECT_EQ(save(file_system, folder / "run", 123456789012), "");
+  CHECK_THAT(list_checkpoints(file_system, folder / "run"), IsEmpty());
+  CHECK(save(file_system, folder / "run", 7) == "");
+  CHECK(save(file_system, folder / "run", 123456789012) == "");
   const auto found = list_checkpoints(file_system, folder / "run");
-  ASSERT_EQ(found.size(), 2);
-  EXPECT_EQ(found[0].folder.filename(), "step-123456789012");
-  EXPECT_EQ(found[1].folder.filename(), "step-00000007");
-  EXPECT_EQ(found[1].manifest.world_size, 2);
-  EXPECT_EQ(found[1].manifest.files.size(), 2);
-  EXPECT_EQ(test::read_file(folder / "run" / "latest"), "step-123456789012\n");
-  EXPECT_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000007", "step-123456789012"));
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].folder.filename() == "step-123456789012");
+  CHECK(found[1].folder.filename() == "step-00000007");
+  CHECK(found[1].manifest.world_size == 2);
+  CHECK(found[1].manifest.files.size() == 2);
+  CHECK(test::read_file(folder / "run" / "latest") == "step-123456789012\n");
+  CHECK_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000007", "step-123456789012"));
 }
 
-TEST(StagedFolder, BytesReachTheDiskBeforeTheirNames) {
+TEST_CASE("StagedFolder: bytes reach the disk before their names") {
   const TemporaryFolder folder;
   FaultyFileSystem file_system;
   save(file_system, folder / "run", 7);
   const auto& operations = file_system.operations();
   const auto at = [&](const std::string& what) {
     const auto found = std::find(operations.begin(), operations.end(), what);
-    EXPECT_NE(found, operations.end()) << what;
+    INFO(what);
+    CHECK(found != operations.end());
     return found - operations.begin();
   };
-  EXPECT_LT(at("sync model.safetensors"), at("create MANIFEST.json"));
-  EXPECT_LT(at("sync trainer.json"), at("create MANIFEST.json"));
-  EXPECT_LT(at("sync MANIFEST.json"), at("rename to step-00000007"));
+  CHECK(at("sync model.safetensors") < at("create MANIFEST.json"));
+  CHECK(at("sync trainer.json") < at("create MANIFEST.json"));
+  CHECK(at("sync MANIFEST.json") < at("rename to step-00000007"));
   const auto renamed = operations.begin() + at("rename to step-00000007");
-  EXPECT_THAT(*(renamed - 1), HasSubstr("sync folder step-00000007.tmp-"));
-  EXPECT_EQ(*(renamed + 1), "sync folder run");
-  EXPECT_LT(at("sync folder run"), at("rename to latest"));
+  CHECK_THAT(*(renamed - 1), ContainsSubstring("sync folder step-00000007.tmp-"));
+  CHECK(*(renamed + 1) == "sync folder run");
+  CHECK(at("sync folder run") < at("rename to latest"));
 }
 
-TEST(StagedFolder, AKillAtAnyOperationLeavesTheOldCheckpointOrTheNewOne) {
+TEST_CASE("StagedFolder: a kill at any operation leaves the old checkpoint or the new one") {
   const auto operations = kill_at_every_operation(
       [](FileSystem& file_system, const auto& directory) { save(file_system, directory, 2); }, prepare_step_one,
       [](const auto& directory, int at) {
         const auto steps = valid_steps(directory);
-        ASSERT_TRUE(steps == std::vector<int64_t>{1} || steps == (std::vector<int64_t>{2, 1})) << "killed at " << at;
+        UNSCOPED_INFO("killed at " << at);
+        REQUIRE((steps == std::vector<int64_t>{1} || steps == (std::vector<int64_t>{2, 1})));
         FileSystem file_system;
         remove_leftovers(file_system, directory);
         save(file_system, directory, 2, 1);
-        EXPECT_THAT(valid_steps(directory), ElementsAre(2, 1));
-        EXPECT_EQ(model_of(directory, 2), content(2, 1));
-        EXPECT_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001", "step-00000002"));
+        CHECK_THAT(valid_steps(directory), ElementsAre(2, 1));
+        CHECK(model_of(directory, 2) == content(2, 1));
+        CHECK_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001", "step-00000002"));
       });
-  EXPECT_GT(operations, 20);
+  CHECK(operations > 20);
 }
 
-TEST(StagedFolder, AKillWhileReplacingLeavesTheOldVersionOrTheNewOne) {
+TEST_CASE("StagedFolder: a kill while replacing leaves the old version or the new one") {
   for (const bool can_exchange : {true, false}) {
     kill_at_every_operation([](FileSystem& file_system, const auto& directory) { save(file_system, directory, 1, 5); },
                             prepare_step_one,
                             [&](const auto& directory, int at) {
                               FileSystem file_system;
                               remove_leftovers(file_system, directory);
-                              EXPECT_THAT(valid_steps(directory), ElementsAre(1)) << "killed at " << at;
+                              INFO("killed at " << at);
+                              CHECK_THAT(valid_steps(directory), ElementsAre(1));
                               const auto model = model_of(directory, 1);
-                              EXPECT_TRUE(model == content(1, 0) || model == content(1, 5)) << "killed at " << at;
-                              EXPECT_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001"));
+                              CHECK((model == content(1, 0) || model == content(1, 5)));
+                              CHECK_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001"));
                             },
                             can_exchange);
   }
 }
 
-TEST(StagedFolder, AKillWhileRemovingLeavesAWholeCheckpointOrNone) {
+TEST_CASE("StagedFolder: a kill while removing leaves a whole checkpoint or none") {
   kill_at_every_operation(
       [](FileSystem& file_system, const auto& directory) { remove_checkpoint(file_system, directory, 1); },
       [](const auto& directory) {
@@ -167,13 +173,16 @@ TEST(StagedFolder, AKillWhileRemovingLeavesAWholeCheckpointOrNone) {
       },
       [](const auto& directory, int at) {
         FileSystem file_system;
-        for (const auto& entry : list_checkpoints(file_system, directory)) EXPECT_EQ(entry.damage, "") << at;
+        for (const auto& entry : list_checkpoints(file_system, directory)) {
+          UNSCOPED_INFO(at);
+          CHECK(entry.damage == "");
+        }
         remove_leftovers(file_system, directory);
-        EXPECT_EQ(valid_steps(directory).front(), 2);
+        CHECK(valid_steps(directory).front() == 2);
       });
 }
 
-TEST(StagedFolder, AFailureOfAnyOperationIsReportedAndTheOldCheckpointStays) {
+TEST_CASE("StagedFolder: a failure of any operation is reported and the old checkpoint stays") {
   const int errors[] = {EIO, ENOSPC, EACCES, EDQUOT, ESTALE};
   for (int at = 0;; ++at) {
     const TemporaryFolder folder;
@@ -181,30 +190,30 @@ TEST(StagedFolder, AFailureOfAnyOperationIsReportedAndTheOldCheckpointStays) {
     prepare_step_one(directory);
     FaultyFileSystem file_system(FaultyFileSystem::fail_from(at, errors[at % std::size(errors)]));
     std::string warning;
-    const auto message = message_of([&] { warning = save(file_system, directory, 2); });
+    const auto message = error_of([&] { warning = save(file_system, directory, 2); });
     const auto steps = valid_steps(directory);
-    EXPECT_EQ(steps.back(), 1);
-    if (message == "nothing was thrown" && warning.empty()) break;
-    EXPECT_THAT(message + warning, HasSubstr("injected: "));
+    CHECK(steps.back() == 1);
+    if (message == "no error" && warning.empty()) break;
+    CHECK_THAT(message + warning, ContainsSubstring("injected: "));
     // A warning concerns the hint alone.
     if (!warning.empty()) {
-      EXPECT_THAT(steps, ElementsAre(2, 1));
+      CHECK_THAT(steps, ElementsAre(2, 1));
     }
     FileSystem whole;
     remove_leftovers(whole, directory);
     save(whole, directory, 3);
-    EXPECT_EQ(valid_steps(directory).front(), 3);
+    CHECK(valid_steps(directory).front() == 3);
   }
 }
 
-TEST(StagedFolder, WhatOnePassingFailureLeavesIsRemovedAtOnce) {
+TEST_CASE("StagedFolder: what one passing failure leaves is removed at once") {
   const TemporaryFolder folder;
   FaultyFileSystem file_system(FaultyFileSystem::fail_at(4, ENOSPC));
-  EXPECT_THAT(message_of([&] { save(file_system, folder / "run", 2); }), HasSubstr("No space left"));
-  EXPECT_THAT(file_system.entries(folder / "run"), IsEmpty());
+  CHECK_THROWS_WITH(save(file_system, folder / "run", 2), ContainsSubstring("No space left"));
+  CHECK_THAT(file_system.entries(folder / "run"), IsEmpty());
 }
 
-TEST(StagedFolder, AFileSizeLimitIsAnErrorNotASignal) {
+TEST_CASE("StagedFolder: a file size limit is an error not a signal") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1);
@@ -212,33 +221,33 @@ TEST(StagedFolder, AFileSizeLimitIsAnErrorNotASignal) {
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const auto message = message_of([&] { save(file_system, folder / "run", 2); });
+  const auto message = error_of([&] { save(file_system, folder / "run", 2); });
   ::setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_THAT(message, AllOf(HasSubstr("cannot write to"), HasSubstr("File too large")));
-  EXPECT_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000001"));
+  CHECK_THAT(message, ContainsSubstring("cannot write to") && ContainsSubstring("File too large"));
+  CHECK_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000001"));
   save(file_system, folder / "run", 2);
-  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(2, 1));
+  CHECK_THAT(valid_steps(folder / "run"), ElementsAre(2, 1));
 }
 
-TEST(StagedFolder, AnUnusableDirectoryIsNamed) {
+TEST_CASE("StagedFolder: an unusable directory is named") {
   const TemporaryFolder folder;
   test::write_file(folder / "file", "not a folder");
   FileSystem file_system;
-  EXPECT_THAT(message_of([&] { save(file_system, folder / "file", 1); }),
-              AllOf(HasSubstr("cannot create the folder"), HasSubstr("Not a directory")));
-  EXPECT_EQ(test::read_file(folder / "file"), "not a folder");
+  CHECK_THROWS_WITH(save(file_system, folder / "file", 1),
+                    ContainsSubstring("cannot create the folder") && ContainsSubstring("Not a directory"));
+  CHECK(test::read_file(folder / "file") == "not a folder");
 }
 
-TEST(StagedFolder, ADirectoryThatWasRemovedIsMadeAgain) {
+TEST_CASE("StagedFolder: a directory that was removed is made again") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1);
   std::filesystem::remove_all(folder / "run");
   save(file_system, folder / "run", 2);
-  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(2));
+  CHECK_THAT(valid_steps(folder / "run"), ElementsAre(2));
 }
 
-TEST(StagedFolder, OtherFilesInTheDirectoryAreLeftAlone) {
+TEST_CASE("StagedFolder: other files in the directory are left alone") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1);
@@ -246,9 +255,9 @@ TEST(StagedFolder, OtherFilesInTheDirectoryAreLeftAlone) {
     test::write_file(folder / "run" / name, "x");
   }
   remove_leftovers(file_system, folder / "run");
-  EXPECT_THAT(valid_steps(folder / "run"), ElementsAre(1));
-  EXPECT_THAT(file_system.entries(folder / "run"),
-              ElementsAre("best.tmp-1", "latest", "notes.txt", "step-00000001", "step-00000001x", "step-1"));
+  CHECK_THAT(valid_steps(folder / "run"), ElementsAre(1));
+  CHECK_THAT(file_system.entries(folder / "run"),
+             ElementsAre("best.tmp-1", "latest", "notes.txt", "step-00000001", "step-00000001x", "step-1"));
 }
 
 struct Damage {
@@ -257,50 +266,50 @@ struct Damage {
   const char* reason;
 };
 
-class DamagedFolder : public ::testing::TestWithParam<Damage> {};
+class DamagedFolder {
+ protected:
+  const Damage kind_ = GENERATE(
+      as<Damage>(),
+      Damage{"NoManifest", [](const auto& path) { std::filesystem::remove(path / kManifestName); }, "No such file"},
+      Damage{"MissingFile", [](const auto& path) { std::filesystem::remove(path / "trainer.json"); },
+             "trainer.json: No such file"},
+      Damage{"CutFile", [](const auto& path) { std::filesystem::resize_file(path / "model.safetensors", 100); },
+             "model.safetensors has 100 bytes, but 3009 were written"},
+      Damage{"FlippedBit",
+             [](const auto& path) {
+               auto bytes = test::read_file(path / "model.safetensors");
+               bytes[1234] = static_cast<char>(bytes[1234] ^ 16);
+               test::write_file(path / "model.safetensors", bytes);
+             },
+             "the bytes of model.safetensors are not those that were written"},
+      Damage{"FolderForFile",
+             [](const auto& path) {
+               std::filesystem::remove(path / "trainer.json");
+               std::filesystem::create_directory(path / "trainer.json");
+             },
+             "Is a directory"},
+      Damage{"HugeManifest",
+             [](const auto& path) { std::filesystem::resize_file(path / kManifestName, 3'000'000'000); },
+             "it has 3000000000 bytes"},
+      Damage{"OtherStep", [](const auto& path) { std::filesystem::rename(path, path.parent_path() / "step-00000009"); },
+             "its manifest belongs to step 1"});
+  FIXTURE_INFO("kind: " << kind_.name);
+};
 
-TEST_P(DamagedFolder, IsRefusedWithItsReason) {
+TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: is refused with its reason") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1);
   const auto checkpoint = folder / "run" / "step-00000001";
-  GetParam().make(checkpoint);
-  EXPECT_THAT(message_of([&] {
-                const auto entry = list_checkpoints(file_system, folder / "run").at(0);
-                if (!entry.damage.empty()) throw DamagedCheckpoint(entry.damage);
-                verify_files(file_system, entry.folder, entry.manifest);
-              }),
-              AllOf(HasSubstr("step-0000000"), HasSubstr("is damaged"), HasSubstr(GetParam().reason)));
+  kind_.make(checkpoint);
+  CHECK_THROWS_WITH(
+      [&] {
+        const auto entry = list_checkpoints(file_system, folder / "run").at(0);
+        if (!entry.damage.empty()) throw DamagedCheckpoint(entry.damage);
+        verify_files(file_system, entry.folder, entry.manifest);
+      }(),
+      ContainsSubstring("step-0000000") && ContainsSubstring("is damaged") && ContainsSubstring(kind_.reason));
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, DamagedFolder,
-    ::testing::Values(
-        Damage{"NoManifest", [](const auto& path) { std::filesystem::remove(path / kManifestName); }, "No such file"},
-        Damage{"MissingFile", [](const auto& path) { std::filesystem::remove(path / "trainer.json"); },
-               "trainer.json: No such file"},
-        Damage{"CutFile", [](const auto& path) { std::filesystem::resize_file(path / "model.safetensors", 100); },
-               "model.safetensors has 100 bytes, but 3009 were written"},
-        Damage{"FlippedBit",
-               [](const auto& path) {
-                 auto bytes = test::read_file(path / "model.safetensors");
-                 bytes[1234] = static_cast<char>(bytes[1234] ^ 16);
-                 test::write_file(path / "model.safetensors", bytes);
-               },
-               "the bytes of model.safetensors are not those that were written"},
-        Damage{"FolderForFile",
-               [](const auto& path) {
-                 std::filesystem::remove(path / "trainer.json");
-                 std::filesystem::create_directory(path / "trainer.json");
-               },
-               "Is a directory"},
-        Damage{"HugeManifest",
-               [](const auto& path) { std::filesystem::resize_file(path / kManifestName, 3'000'000'000); },
-               "it has 3000000000 bytes"},
-        Damage{"OtherStep",
-               [](const auto& path) { std::filesystem::rename(path, path.parent_path() / "step-00000009"); },
-               "its manifest belongs to step 1"}),
-    [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace ddp::storage

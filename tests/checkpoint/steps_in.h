@@ -1,7 +1,7 @@
 // The checkpoints of a directory, as its readers see them.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <catch2/catch_test_macros.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace ddp::test {
 inline std::vector<int64_t> steps_in(storage::FileSystem& file_system, const std::filesystem::path& directory) {
   std::vector<int64_t> steps;
   for (const auto& entry : storage::list_checkpoints(file_system, directory)) {
-    EXPECT_EQ(entry.damage, "");
+    CHECK(entry.damage == "");
     steps.push_back(entry.step);
   }
   return steps;

@@ -1,49 +1,51 @@
 // One process at a time saves into a directory, whoever dies and however; readers change nothing there.
 #include "checkpoint/storage/writer_lock.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/storage/verified_files.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/steps_in.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::storage {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
+using test::error_of;
 using test::FaultyFileSystem;
-using test::message_of;
 using test::steps_in;
 using test::TemporaryFolder;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 // A child that runs `body` and then stays until it is ended; constructed when the body has returned.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) {
     int ready[2];
-    EXPECT_EQ(::pipe(ready), 0);
+    CHECK(::pipe(ready) == 0);
     pid_ = ::fork();
     if (pid_ == 0) {
       body();
-      EXPECT_EQ(::write(ready[1], "x", 1), 1);
+      CHECK(::write(ready[1], "x", 1) == 1);
       while (true) ::pause();
     }
     ::close(ready[1]);
     char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    CHECK(::read(ready[0], &byte, 1) == 1);
     ::close(ready[0]);
   }
   ~Child() { kill(); }
@@ -78,7 +80,7 @@ void save(FileSystem& file_system, const std::filesystem::path& directory, int64
   staged.commit({.sequence = sequence});
 }
 
-TEST(WriterLock, ASecondProcessIsRefusedAndToldWhoHoldsItUntilThatOneDies) {
+TEST_CASE("WriterLock: a second process is refused and told who holds it until that one dies") {
   const TemporaryFolder folder;
   FileSystem file_system;
   WriterLock lock(file_system, folder / "run", 0);
@@ -87,94 +89,98 @@ TEST(WriterLock, ASecondProcessIsRefusedAndToldWhoHoldsItUntilThatOneDies) {
     of_child = std::make_unique<WriterLock>(file_system, folder / "run", 0);
     of_child->hold();
   });
-  EXPECT_THAT(message_of([&] { lock.hold(); }),
-              AllOf(HasSubstr((folder / "run").string()), HasSubstr("process " + std::to_string(child.pid()) + " on "),
-                    HasSubstr("rank 0, since 20"), HasSubstr("end that one")));
+  CHECK_THROWS_WITH(lock.hold(), ContainsSubstring((folder / "run").string()) &&
+                                     ContainsSubstring("process " + std::to_string(child.pid()) + " on ") &&
+                                     ContainsSubstring("rank 0, since 20") && ContainsSubstring("end that one"));
   child.kill();
-  EXPECT_TRUE(lock.hold());
-  EXPECT_FALSE(lock.hold()) << "it is held already";
-  EXPECT_THAT(test::read_file(folder / "run" / kLockName), HasSubstr("process " + std::to_string(::getpid()) + " on "));
+  CHECK(lock.hold());
+  UNSCOPED_INFO("it is held already");
+  CHECK_FALSE(lock.hold());
+  CHECK_THAT(test::read_file(folder / "run" / kLockName),
+             ContainsSubstring("process " + std::to_string(::getpid()) + " on "));
 }
 
-TEST(WriterLock, ASecondOneInTheSameProcessIsRefusedUntilTheFirstIsGone) {
+TEST_CASE("WriterLock: a second one in the same process is refused until the first is gone") {
   const TemporaryFolder folder;
   FileSystem file_system;
   auto first = std::make_unique<WriterLock>(file_system, folder / "run", 0);
   WriterLock second(file_system, folder / "run", 0);
   first->hold();
-  EXPECT_THAT(message_of([&] { second.hold(); }), HasSubstr("another CheckpointManager of this very process"));
-  EXPECT_FALSE(first->hold());
+  CHECK_THROWS_WITH(second.hold(), ContainsSubstring("another CheckpointManager of this very process"));
+  CHECK_FALSE(first->hold());
   first.reset();
-  EXPECT_TRUE(second.hold());
+  CHECK(second.hold());
 }
 
-TEST(WriterLock, AForkedChildNeitherSavesNorGivesTheLockAwayNorKeepsIt) {
+TEST_CASE("WriterLock: a forked child neither saves nor gives the lock away nor keeps it") {
   const TemporaryFolder folder;
   FileSystem file_system;
   auto lock = std::make_unique<WriterLock>(file_system, folder / "run", 0);
   lock->hold();
   const auto status = status_of([&] {
-    const auto message = message_of([&] { lock->hold(); });
+    const auto message = error_of([&] { lock->hold(); });
     lock.reset();
     return message.find("from which this one was forked") != std::string::npos ? 0 : 1;
   });
-  EXPECT_EQ(status, 0);
+  CHECK(status == 0);
   WriterLock other(file_system, folder / "run", 0);
-  EXPECT_THROW(other.hold(), DirectoryIsTaken) << "the child's end must not end the parent's lock";
+  UNSCOPED_INFO("the child's end must not end the parent's lock");
+  CHECK_THROWS_AS(other.hold(), DirectoryIsTaken);
   Child child([] {});
   lock.reset();
-  EXPECT_TRUE(other.hold()) << "a child that lives on must not keep what its parent has given back";
+  INFO("a child that lives on must not keep what its parent has given back");
+  CHECK(other.hold());
 }
 
-TEST(WriterLock, ADirectoryThatWasRemovedIsTakenAnew) {
+TEST_CASE("WriterLock: a directory that was removed is taken anew") {
   const TemporaryFolder folder;
   FileSystem file_system;
   WriterLock lock(file_system, folder / "run", 0);
   lock.hold();
   std::filesystem::remove_all(folder / "run");
-  EXPECT_TRUE(lock.hold());
+  CHECK(lock.hold());
   WriterLock other(file_system, folder / "run", 0);
-  EXPECT_THROW(other.hold(), DirectoryIsTaken);
+  CHECK_THROWS_AS(other.hold(), DirectoryIsTaken);
 }
 
-TEST(WriterLock, WithoutLocksOneGoesOnAndSaysSo) {
+TEST_CASE("WriterLock: without locks one goes on and says so") {
   const TemporaryFolder folder;
   FaultyFileSystem file_system;
   file_system.can_lock(false);
   WriterLock lock(file_system, folder / "run", 0);
-  EXPECT_TRUE(lock.hold());
-  EXPECT_FALSE(lock.excludes_others());
-  EXPECT_FALSE(lock.hold());
+  CHECK(lock.hold());
+  CHECK_FALSE(lock.excludes_others());
+  CHECK_FALSE(lock.hold());
 }
 
-TEST(WriterLock, AFullDiskOrAHostileEntryDoNotMatter) {
+TEST_CASE("WriterLock: a full disk or a hostile entry do not matter") {
   const TemporaryFolder folder;
   FaultyFileSystem full([](int, const std::string& operation) {
     if (operation.starts_with("sign")) throw std::system_error(ENOSPC, std::generic_category(), operation);
   });
   WriterLock lock(full, folder / "run", 0);
-  EXPECT_TRUE(lock.hold());
+  CHECK(lock.hold());
   FileSystem file_system;
   WriterLock other(file_system, folder / "run", 0);
-  EXPECT_THAT(message_of([&] { other.hold(); }), HasSubstr("saved into by another process"));
+  CHECK_THROWS_WITH(other.hold(), ContainsSubstring("saved into by another process"));
   test::write_file(folder / "run" / kLockName, "\x1b[2J" + std::string(100'000, 'x'));
-  const auto message = message_of([&] { other.hold(); });
-  EXPECT_THAT(message, HasSubstr("by ?[2Jxxx"));
-  EXPECT_LT(message.size(), 1000);
+  const auto message = error_of([&] { other.hold(); });
+  CHECK_THAT(message, ContainsSubstring("by ?[2Jxxx"));
+  CHECK(message.size() < 1000);
 }
 
-TEST(WriterLock, ALinkInPlaceOfTheLockIsRefused) {
+TEST_CASE("WriterLock: a link in place of the lock is refused") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "run");
   test::write_file(folder / "precious", "text");
   std::filesystem::create_symlink(folder / "precious", folder / "run" / kLockName);
   FileSystem file_system;
   WriterLock lock(file_system, folder / "run", 0);
-  EXPECT_THROW(lock.hold(), std::system_error);
-  EXPECT_EQ(test::read_file(folder / "precious"), "text");
+  CHECK_THROWS_AS(lock.hold(), std::system_error);
+  CHECK(test::read_file(folder / "precious") == "text");
 }
 
-TEST(Reading, ChangesNothing) {
+TEST_CASE("Reading: changes nothing") {
   const TemporaryFolder folder;
   FaultyFileSystem faulty;
   faulty.can_exchange(false);
@@ -187,26 +193,27 @@ TEST(Reading, ChangesNothing) {
     }
     throw std::system_error(EROFS, std::generic_category(), operation);
   });
-  EXPECT_THAT(steps_in(read_only, folder / "run"), ElementsAre(2, 1));
-  EXPECT_EQ(open_checkpoint(read_only, folder / "run" / "step-00000002").files.at("model").view, "2");
-  EXPECT_TRUE(std::filesystem::exists(folder / "run" / "step-00000003.tmp-1"));
+  CHECK_THAT(steps_in(read_only, folder / "run"), ElementsAre(2, 1));
+  CHECK(open_checkpoint(read_only, folder / "run" / "step-00000002").files.at("model").view == "2");
+  CHECK(std::filesystem::exists(folder / "run" / "step-00000003.tmp-1"));
 }
 
-TEST(Reading, FindsACheckpointWhoseReplacementWasInterrupted) {
+TEST_CASE("Reading: finds a checkpoint whose replacement was interrupted") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 7, 1);
   std::filesystem::rename(folder / "run/step-00000007", folder / "run/step-00000007.old-1");
-  EXPECT_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
+  CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
   const auto found = find_checkpoint(file_system, folder / "run", 7);
-  EXPECT_EQ(open_checkpoint(file_system, found).files.at("model").view, "7");
-  EXPECT_EQ(last_sequence(file_system, folder / "run"), 1);
-  EXPECT_TRUE(std::filesystem::exists(folder / "run/step-00000007.old-1"));
+  CHECK(open_checkpoint(file_system, found).files.at("model").view == "7");
+  CHECK(last_sequence(file_system, folder / "run") == 1);
+  CHECK(std::filesystem::exists(folder / "run/step-00000007.old-1"));
   save(file_system, folder / "run", 7, 2);
-  EXPECT_THAT(steps_in(file_system, folder / "run"), ElementsAre(7)) << "the one that took the place alone counts";
+  INFO("the one that took the place alone counts");
+  CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
 }
 
-TEST(Reading, ACheckpointThatIsRemovedMeanwhileIsNoDamage) {
+TEST_CASE("Reading: a checkpoint that is removed meanwhile is no damage") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1, 1);
@@ -217,11 +224,11 @@ TEST(Reading, ACheckpointThatIsRemovedMeanwhileIsNoDamage) {
       std::filesystem::rename(folder / "run/step-00000002", folder / "run/step-00000002.tmp-1");
     }
   });
-  EXPECT_THAT(steps_in(racing, folder / "run").back(), 1);
-  EXPECT_THAT(steps_in(file_system, folder / "run"), ElementsAre(1));
+  CHECK(steps_in(racing, folder / "run").back() == 1);
+  CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(1));
 }
 
-TEST(Reading, ACheckpointThatIsReplacedMeanwhileIsReadAnew) {
+TEST_CASE("Reading: a checkpoint that is replaced meanwhile is read anew") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1, 1);
@@ -230,11 +237,11 @@ TEST(Reading, ACheckpointThatIsReplacedMeanwhileIsReadAnew) {
     if (operation == "open model" && times++ == 0) save(file_system, folder / "run", 1, 2);
   });
   const auto opened = open_checkpoint(racing, folder / "run" / "step-00000001");
-  EXPECT_EQ(opened.manifest.sequence, times == 1 ? 1 : 2);
-  EXPECT_EQ(opened.files.at("model").view, "1");
+  CHECK(opened.manifest.sequence == (times == 1 ? 1 : 2));
+  CHECK(opened.files.at("model").view == "1");
 }
 
-TEST(Reading, WhatIsOpenStaysReadableWhenTheCheckpointIsRemoved) {
+TEST_CASE("Reading: what is open stays readable when the checkpoint is removed") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 1, 1);
@@ -244,11 +251,11 @@ TEST(Reading, WhatIsOpenStaysReadableWhenTheCheckpointIsRemoved) {
       remove_checkpoint(file_system, folder / "run", 1);
     }
   });
-  EXPECT_EQ(open_checkpoint(racing, folder / "run" / "step-00000001").files.at("model").view, "1");
-  EXPECT_TRUE(is_removed);
+  CHECK(open_checkpoint(racing, folder / "run" / "step-00000001").files.at("model").view == "1");
+  CHECK(is_removed);
 }
 
-TEST(Committing, WhatIsNotWhatWasWrittenIsNoSave) {
+TEST_CASE("Committing: what is not what was written is no save") {
   for (const bool can_exchange : {true, false}) {
     for (const bool replaces : {true, false}) {
       const TemporaryFolder folder;
@@ -262,29 +269,31 @@ TEST(Committing, WhatIsNotWhatWasWrittenIsNoSave) {
         }
       });
       disturbed.can_exchange(can_exchange);
-      EXPECT_THAT(message_of([&] { save(disturbed, folder / "run", 2, 2); }),
-                  AllOf(HasSubstr("something else changes this directory"), HasSubstr("model")));
+      CHECK_THROWS_WITH(save(disturbed, folder / "run", 2, 2),
+                        ContainsSubstring("something else changes this directory") && ContainsSubstring("model"));
       const auto steps = steps_in(file_system, folder / "run");
       if (replaces) {
-        EXPECT_THAT(steps, ElementsAre(2)) << "the earlier one is back";
-        EXPECT_EQ(list_checkpoints(file_system, folder / "run").at(0).manifest.sequence, 1);
+        UNSCOPED_INFO("the earlier one is back");
+        CHECK_THAT(steps, ElementsAre(2));
+        CHECK(list_checkpoints(file_system, folder / "run").at(0).manifest.sequence == 1);
       } else {
-        EXPECT_THAT(steps, IsEmpty()) << "nothing torn stays under a final name";
+        INFO("nothing torn stays under a final name");
+        CHECK_THAT(steps, IsEmpty());
       }
     }
   }
 }
 
-TEST(Order, TheNewestIsTheOneThatWasSavedLast) {
+TEST_CASE("Order: the newest is the one that was saved last") {
   const TemporaryFolder folder;
   FileSystem file_system;
   save(file_system, folder / "run", 40);  // by an older version, without numbers
   save(file_system, folder / "run", 50);
   int64_t sequence = last_sequence(file_system, folder / "run");
-  EXPECT_EQ(sequence, 0);
+  CHECK(sequence == 0);
   for (const int64_t step : {10, 30, 15}) save(file_system, folder / "run", step, ++sequence);
-  EXPECT_THAT(steps_in(file_system, folder / "run"), ElementsAre(15, 30, 10, 50, 40));
-  EXPECT_EQ(last_sequence(file_system, folder / "run"), 3);
+  CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(15, 30, 10, 50, 40));
+  CHECK(last_sequence(file_system, folder / "run") == 3);
 }
 
 }  // namespace

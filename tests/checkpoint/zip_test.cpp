@@ -1,24 +1,25 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/zip_reader.h"
 #include "checkpoint/pt/zip_records.h"
 #include "checkpoint/pt/zip_writer.h"
-#include "tests/checkpoint/temporary_folder.h"
 #include "tests/checkpoint/text_sink.h"
 #include "tests/checkpoint/zip_forms.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 namespace ddp::pt {
 namespace {
 
-using test::message_of;
+using Catch::Matchers::ContainsSubstring;
+using test::error_of;
 using test::TextSink;
-using ::testing::HasSubstr;
 
 std::string example() {
   TextSink sink;
@@ -35,51 +36,57 @@ void read_all(const std::string& file) {
   ZipReader(file).verify();
 }
 
-TEST(Zip, EntriesComeBackAlignedToSixtyFourBytes) {
+TEST_CASE("Zip: entries come back aligned to sixty four bytes") {
   const auto file = example();
   const ZipReader reader(file);
   reader.verify();
-  ASSERT_EQ(reader.entries().size(), 4);
-  EXPECT_EQ(reader.find("archive/data.pkl")->data, "a pickle");
-  EXPECT_EQ(reader.find("archive/data/0")->data, std::string(200, 'x'));
-  EXPECT_EQ(reader.find("archive/data/1")->data, "");
-  EXPECT_EQ(reader.find("archive/data/2"), nullptr);
-  for (const auto& entry : reader.entries()) EXPECT_EQ((entry.data.data() - file.data()) % 64, 0) << entry.name;
+  REQUIRE(reader.entries().size() == 4);
+  CHECK(reader.find("archive/data.pkl")->data == "a pickle");
+  CHECK(reader.find("archive/data/0")->data == std::string(200, 'x'));
+  CHECK(reader.find("archive/data/1")->data == "");
+  CHECK(reader.find("archive/data/2") == nullptr);
+  for (const auto& entry : reader.entries()) {
+    INFO(entry.name);
+    CHECK((entry.data.data() - file.data()) % 64 == 0);
+  }
 }
 
-TEST(Zip, TheChecksumIsTheUsualOne) {
-  EXPECT_EQ(crc32("123456789", 9), 0xcbf43926U);
+TEST_CASE("Zip: the checksum is the usual one") {
+  CHECK(crc32("123456789", 9) == 0xcbf43926U);
   std::mt19937_64 random(7);
   std::string bytes(1000, '\0');
   for (auto& byte : bytes) byte = static_cast<char>(random());
   for (size_t size = 0; size < 700; ++size) {
     const auto before = static_cast<uint32_t>(random());
     const auto* data = bytes.data() + random() % 300;
-    ASSERT_EQ(crc32(data, size, before), crc32_portable(data, size, before)) << size;
+    INFO(size);
+    REQUIRE(crc32(data, size, before) == crc32_portable(data, size, before));
   }
 }
 
-TEST(Zip, EveryChangedByteOfAFileIsNoticed) {
+TEST_CASE("Zip: every changed byte of a file is noticed") {
   const auto file = example();
   for (size_t i = 0; i < file.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       auto changed = file;
       changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
-      EXPECT_THROW(read_all(changed), FormatError) << "bit " << bit << " of byte " << i;
+      INFO("bit " << bit << " of byte " << i);
+      CHECK_THROWS_AS(read_all(changed), FormatError);
     }
   }
 }
 
-TEST(Zip, EveryCutAndEveryExtensionIsNoticed) {
+TEST_CASE("Zip: every cut and every extension is noticed") {
   const auto file = example();
   for (size_t size = 0; size < file.size(); ++size) {
-    EXPECT_THROW(read_all(file.substr(0, size)), FormatError) << size;
-    EXPECT_THROW(read_all(file + file.substr(0, size + 1)), FormatError) << size;
-    EXPECT_THROW(read_all(file.substr(0, size) + "x" + file.substr(size)), FormatError) << size;
+    INFO(size);
+    CHECK_THROWS_AS(read_all(file.substr(0, size)), FormatError);
+    CHECK_THROWS_AS(read_all(file + file.substr(0, size + 1)), FormatError);
+    CHECK_THROWS_AS(read_all(file.substr(0, size) + "x" + file.substr(size)), FormatError);
   }
 }
 
-TEST(Zip, RandomDamageIsHandled) {
+TEST_CASE("Zip: random damage is handled") {
   const auto file = example();
   std::mt19937_64 random(3);
   for (int round = 0; round < 20'000; ++round) {
@@ -99,24 +106,24 @@ TEST(Zip, RandomDamageIsHandled) {
       if (changed.empty()) changed.assign(1, 'P');
     }
     if (changed == file) continue;
-    EXPECT_THROW(read_all(changed), FormatError);
+    CHECK_THROWS_AS(read_all(changed), FormatError);
   }
 }
 
-TEST(Zip, CompressedEncryptedAndRepeatedEntriesAreRefusedByName) {
+TEST_CASE("Zip: compressed encrypted and repeated entries are refused by name") {
   auto file = example();
   const auto set = [&](size_t offset, char value) {
     auto changed = file;
     changed[offset] = value;
     const auto directory = changed.find("PK\1\2");
     changed[directory + 2 + offset] = value;
-    return message_of([&] { read_all(changed); });
+    return error_of([&] { read_all(changed); });
   };
-  EXPECT_THAT(set(8, 12), HasSubstr("compressed in a way that torch.load does not read"));
-  EXPECT_THAT(set(8, 8), HasSubstr("compressed entry of the zip file is damaged"));
-  EXPECT_THAT(set(6, 1), HasSubstr("encrypted"));
+  CHECK_THAT(set(8, 12), ContainsSubstring("compressed in a way that torch.load does not read"));
+  CHECK_THAT(set(8, 8), ContainsSubstring("compressed entry of the zip file is damaged"));
+  CHECK_THAT(set(6, 1), ContainsSubstring("encrypted"));
   for (auto at = file.find("data/1"); at != std::string::npos; at = file.find("data/1", at + 1)) file[at + 5] = '0';
-  EXPECT_THAT(message_of([&] { read_all(file); }), HasSubstr("two entries named 'archive/data/0'"));
+  CHECK_THROWS_WITH(read_all(file), ContainsSubstring("two entries named 'archive/data/0'"));
 }
 
 std::string torch_example(bool has_checksums) {
@@ -129,24 +136,25 @@ std::string torch_example(bool has_checksums) {
   return sink.text;
 }
 
-TEST(Zip, EveryChangedBitOfTorchsOwnLayoutIsNoticed) {
+TEST_CASE("Zip: every changed bit of torch's own layout is noticed") {
   const auto file = torch_example(true);
-  EXPECT_TRUE(ZipReader(file).has_checksums());
+  CHECK(ZipReader(file).has_checksums());
   read_all(file);
   for (size_t i = 0; i < file.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       auto changed = file;
       changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
-      EXPECT_THROW(read_all(changed), FormatError) << "bit " << bit << " of byte " << i;
+      INFO("bit " << bit << " of byte " << i);
+      CHECK_THROWS_AS(read_all(changed), FormatError);
     }
   }
 }
 
-TEST(Zip, AFileWithoutChecksumsIsReadAndOnlyItsDataIsUnguarded) {
+TEST_CASE("Zip: a file without checksums is read and only its data is unguarded") {
   const auto file = torch_example(false);
   read_all(file);
   const ZipReader reader(file);
-  EXPECT_FALSE(reader.has_checksums());
+  CHECK_FALSE(reader.has_checksums());
   const auto is_data = [&](size_t i) {
     return std::any_of(reader.entries().begin(), reader.entries().end(), [&](const auto& entry) {
       const auto begin = static_cast<size_t>(entry.data.data() - file.data());
@@ -157,7 +165,8 @@ TEST(Zip, AFileWithoutChecksumsIsReadAndOnlyItsDataIsUnguarded) {
     if (is_data(i)) continue;
     auto changed = file;
     changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
-    EXPECT_THROW(read_all(changed), FormatError) << "byte " << i;
+    INFO("byte " << i);
+    CHECK_THROWS_AS(read_all(changed), FormatError);
   }
 }
 
@@ -174,21 +183,21 @@ std::vector<test::ArchiveEntry> archived() {
       {.name = "run/version", .data = "3\n", .extra = std::string("\x34\x12\3\0abc", 7)}};
 }
 
-TEST(Zip, WhatArchiversPackAnewIsRead) {
+TEST_CASE("Zip: what archivers pack anew is read") {
   for (const bool is_reversed : {false, true}) {
     for (const auto* comment : {"", "packed\nby hand"}) {
       const auto file = test::archive(archived(), is_reversed, comment);
       const ZipReader reader(file);
       reader.verify();
-      EXPECT_TRUE(reader.has_checksums());
-      EXPECT_EQ(unpack(*reader.find("run/data.pkl")), "a pickle");
-      EXPECT_EQ(unpack(*reader.find("run/data/0")), std::string(1000, 'a'));
-      EXPECT_EQ(reader.find("run/data/1")->data, "stored");
+      CHECK(reader.has_checksums());
+      CHECK(unpack(*reader.find("run/data.pkl")) == "a pickle");
+      CHECK(unpack(*reader.find("run/data/0")) == std::string(1000, 'a'));
+      CHECK(reader.find("run/data/1")->data == "stored");
     }
   }
 }
 
-TEST(Zip, DamageOfAnArchivedEntrysDataOrSizesIsNoticed) {
+TEST_CASE("Zip: damage of an archived entrys data or sizes is noticed") {
   const auto file = test::archive(archived());
   const ZipReader original(file);
   for (size_t i = 0; i < file.size(); ++i) {
@@ -197,32 +206,33 @@ TEST(Zip, DamageOfAnArchivedEntrysDataOrSizesIsNoticed) {
     try {
       const ZipReader reader(changed);
       reader.verify();
-      ASSERT_EQ(reader.entries().size(), original.entries().size());
+      REQUIRE(reader.entries().size() == original.entries().size());
       for (size_t each = 0; each < reader.entries().size(); ++each) {
         const auto contents = [](const ZipEntry& entry) {
           return entry.is_deflated ? unpack(entry) : std::string(entry.data);
         };
-        EXPECT_EQ(reader.entries()[each].name, original.entries()[each].name) << "byte " << i;
-        EXPECT_EQ(contents(reader.entries()[each]), contents(original.entries()[each])) << "byte " << i;
+        INFO("byte " << i);
+        CHECK(reader.entries()[each].name == original.entries()[each].name);
+        CHECK(contents(reader.entries()[each]) == contents(original.entries()[each]));
       }
     } catch (const FormatError&) {
     }
   }
 }
 
-TEST(Zip, AnEntryThatWouldUnpackToMoreThanItSaysIsRefused) {
+TEST_CASE("Zip: an entry that would unpack to more than it says is refused") {
   auto entries = archived();
   entries[2].data.pop_back();
-  EXPECT_THAT(message_of([&] { read_all(test::archive(entries)); }), HasSubstr("damaged"));
+  CHECK_THROWS_WITH(read_all(test::archive(entries)), ContainsSubstring("damaged"));
   entries[2].data.assign(2000, 'a');
-  EXPECT_THAT(message_of([&] { read_all(test::archive(entries)); }), HasSubstr("damaged"));
+  CHECK_THROWS_WITH(read_all(test::archive(entries)), ContainsSubstring("damaged"));
   entries[2].data.assign(20'000, 'a');  // more than eleven bytes can stand for
-  EXPECT_THAT(message_of([&] { ZipReader reader(test::archive(entries)); }), HasSubstr("directory is damaged"));
+  CHECK_THROWS_WITH([&] { ZipReader reader(test::archive(entries)); }(), ContainsSubstring("directory is damaged"));
 }
 
-TEST(Zip, BytesBetweenEntriesBelongToOne) {
+TEST_CASE("Zip: bytes between entries belong to one") {
   auto file = test::archive({{.name = "a/data.pkl", .data = "x"}, {.name = "a/data/0", .data = "y"}});
-  EXPECT_THAT(message_of([&] { read_all(file.insert(file.find("PK\1\2"), "gap")); }), HasSubstr("end is damaged"));
+  CHECK_THROWS_WITH(read_all(file.insert(file.find("PK\1\2"), "gap")), ContainsSubstring("end is damaged"));
 }
 
 // Accepts bytes without keeping them, but for the last ones.
@@ -236,7 +246,7 @@ class CountingSink : public storage::ByteSink {
   std::string last;
 };
 
-TEST(Zip, SizesBeyondFourGigabytesAreWrittenAsZip64) {
+TEST_CASE("Zip: sizes beyond four gigabytes are written as ZIP64") {
   CountingSink sink;
   ZipWriter writer(sink);
   const std::string piece(size_t{1} << 20, 'x');
@@ -247,11 +257,11 @@ TEST(Zip, SizesBeyondFourGigabytesAreWrittenAsZip64) {
   writer.add("archive/version", "3\n");
   writer.finish();
   const auto end = sink.last.substr(sink.last.size() - zip::kEndBytes - zip::kLocator64Bytes - zip::kEnd64Bytes);
-  EXPECT_TRUE(end.starts_with("PK\6\6"));
+  CHECK(end.starts_with("PK\6\6"));
   uint64_t directory = 0;
   std::memcpy(&directory, end.data() + 48, 8);
-  EXPECT_GT(directory, size);
-  EXPECT_LT(directory, sink.total);
+  CHECK(directory > size);
+  CHECK(directory < sink.total);
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -8,9 +7,12 @@
 
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
+#include "tests/support/catch.h"
 
 namespace models {
 namespace {
+
+using Catch::Matchers::WithinAbs;
 
 using Shape = std::vector<int64_t>;
 using Shapes = std::map<std::string, Shape>;
@@ -69,45 +71,45 @@ Shapes expected_resnet(const std::vector<int>& blocks, bool bottleneck, int64_t 
   return shapes;
 }
 
-TEST(Models, LeNetHasTheTutorialsNamesAndShapes) {
+TEST_CASE("Models: LeNet has the tutorial's names and shapes") {
   const Shapes expected = {
       {"conv1.weight", {6, 3, 5, 5}}, {"conv1.bias", {6}}, {"conv2.weight", {16, 6, 5, 5}}, {"conv2.bias", {16}},
       {"fc1.weight", {120, 400}},     {"fc1.bias", {120}}, {"fc2.weight", {84, 120}},       {"fc2.bias", {84}},
       {"fc3.weight", {10, 84}},       {"fc3.bias", {10}}};
   LeNet net;
-  EXPECT_EQ(shapes_of(*net), expected);
-  EXPECT_EQ(net(torch::zeros({2, 3, 32, 32})).sizes(), (Shape{2, 10}));
+  CHECK(shapes_of(*net) == expected);
+  CHECK(net(torch::zeros({2, 3, 32, 32})).sizes() == Shape{2, 10});
 }
 
-TEST(Models, ResNetsHaveTorchvisionsNamesAndShapes) {
-  EXPECT_EQ(shapes_of(*ResNet18()), expected_resnet({2, 2, 2, 2}, false, 1000));
-  EXPECT_EQ(shapes_of(*ResNet34()), expected_resnet({3, 4, 6, 3}, false, 1000));
-  EXPECT_EQ(shapes_of(*ResNet50(ResNetOptions{.num_classes = 7})), expected_resnet({3, 4, 6, 3}, true, 7));
+TEST_CASE("Models: ResNets have torchvision's names and shapes") {
+  CHECK(shapes_of(*ResNet18()) == expected_resnet({2, 2, 2, 2}, false, 1000));
+  CHECK(shapes_of(*ResNet34()) == expected_resnet({3, 4, 6, 3}, false, 1000));
+  CHECK(shapes_of(*ResNet50(ResNetOptions{.num_classes = 7})) == expected_resnet({3, 4, 6, 3}, true, 7));
 }
 
-TEST(Models, ResNetsHaveThePublishedNumberOfParameters) {
-  EXPECT_EQ(parameter_count(*ResNet18()), 11'689'512);
-  EXPECT_EQ(parameter_count(*ResNet34()), 21'797'672);
-  EXPECT_EQ(parameter_count(*ResNet50()), 25'557'032);
+TEST_CASE("Models: ResNets have the published number of parameters") {
+  CHECK(parameter_count(*ResNet18()) == 11'689'512);
+  CHECK(parameter_count(*ResNet34()) == 21'797'672);
+  CHECK(parameter_count(*ResNet50()) == 25'557'032);
 }
 
-TEST(Models, ResNetsMapImagesToLogits) {
+TEST_CASE("Models: ResNets map images to logits") {
   const torch::NoGradGuard no_grad;
   const auto image = torch::rand({2, 3, 64, 64});
-  EXPECT_EQ(ResNet18()->forward(image).sizes(), (Shape{2, 1000}));
-  EXPECT_EQ(ResNet50(ResNetOptions{.num_classes = 10})->forward(image).sizes(), (Shape{2, 10}));
+  CHECK(ResNet18()->forward(image).sizes() == Shape{2, 1000});
+  CHECK(ResNet50(ResNetOptions{.num_classes = 10})->forward(image).sizes() == Shape{2, 10});
 }
 
-TEST(Models, ResNetConvolutionsStartWithKaimingNormalOverFanOut) {
+TEST_CASE("Models: ResNet convolutions start with Kaiming's normal over fan out") {
   torch::manual_seed(0);
   ResNet18 net;
   const auto& weight = net->layer4->named_parameters()["1.conv2.weight"];
-  EXPECT_NEAR(weight.std().item<double>(), std::sqrt(2.0 / (512 * 3 * 3)), 1e-4);
-  EXPECT_NEAR(weight.mean().item<double>(), 0.0, 1e-4);
-  EXPECT_EQ(net->bn1->weight.min().item<double>(), 1.0);
+  CHECK_THAT(weight.std().item<double>(), WithinAbs(std::sqrt(2.0 / (512 * 3 * 3)), 1e-4));
+  CHECK_THAT(weight.mean().item<double>(), WithinAbs(0.0, 1e-4));
+  CHECK(net->bn1->weight.min().item<double>() == 1.0);
 }
 
-TEST(Models, ZeroInitResidualMakesEveryBlockAShortcut) {
+TEST_CASE("Models: zero init residual makes every block a shortcut") {
   ResNet50 net(ResNetOptions{.zero_init_residual = true});
   int zeroed = 0;
   for (const auto& item : net->named_parameters()) {
@@ -115,7 +117,7 @@ TEST(Models, ZeroInitResidualMakesEveryBlockAShortcut) {
     const bool is_last_norm = item.key().find("bn3.weight") != std::string::npos;
     zeroed += is_last_norm && is_zero ? 1 : 0;
   }
-  EXPECT_EQ(zeroed, 16);
+  CHECK(zeroed == 16);
 }
 
 }  // namespace

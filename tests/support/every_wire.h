@@ -2,16 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <ostream>
 
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
 namespace ddp::test {
-
-inline std::ostream& operator<<(std::ostream& stream, Wire wire) {
-  return stream << (wire == Wire::kGloo ? "gloo" : "late");
-}
 
 /// A test runs once with each wire.
 class EveryWire {

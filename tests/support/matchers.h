@@ -115,4 +115,22 @@ auto UnorderedElementsAre(Expected... expected) {
   return UnorderedElementsAreMatcher<Expected...>(std::move(expected)...);
 }
 
+class ContainsAllMatcher final : public Catch::Matchers::MatcherGenericBase {
+ public:
+  explicit ContainsAllMatcher(std::vector<std::string> parts) : parts_(std::move(parts)) {}
+
+  bool match(const std::string& text) const {
+    return std::ranges::all_of(parts_, [&](const auto& part) { return text.find(part) != std::string::npos; });
+  }
+  std::string describe() const override { return "contains all of: " + Catch::Detail::stringify(parts_); }
+
+ private:
+  std::vector<std::string> parts_;
+};
+
+/// Matches a text that has all of these parts. It may be kept, which Catch2's matchers joined by && may not.
+inline ContainsAllMatcher ContainsAll(std::vector<std::string> parts) {
+  return ContainsAllMatcher(std::move(parts));
+}
+
 }  // namespace ddp::test

@@ -71,6 +71,7 @@ bool is_main_thread() {
 }
 
 bool report_rank_checks() {
+  if (!is_main_thread()) return true;
   bool all_held = true;
   for (Finding& finding : findings().take()) {
     all_held = all_held && finding.held;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <ostream>
 
 #include "comm/process_group.h"
 
@@ -13,6 +14,10 @@ enum class Wire {
   kGloo,  ///< LibTorch's gloo backend on loopback
   kLate,  ///< results arrive late and are NaN until then; synchronous calls return no Work, as with NCCL
 };
+
+inline std::ostream& operator<<(std::ostream& stream, Wire wire) {
+  return stream << (wire == Wire::kGloo ? "gloo" : "late");
+}
 
 struct RankOptions {
   Wire wire = Wire::kGloo;

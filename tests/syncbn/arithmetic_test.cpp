@@ -1,12 +1,12 @@
 // The arithmetic of one rank: instruction sets, threads, and the GPU's merge beside the CPU's.
 #include <ATen/Parallel.h>
-#include <gtest/gtest.h>
 
 #include <ctime>
 #include <vector>
 
 #include "syncbn/cpu_arithmetic.h"
 #include "syncbn/device_arithmetic.h"
+#include "tests/support/catch.h"
 #include "tests/syncbn/numbers.h"
 
 namespace ddp {
@@ -16,7 +16,7 @@ using test::error;
 using test::numbers;
 using torch::Tensor;
 
-TEST(CpuArithmetic, every_instruction_set_and_thread_count_gives_the_same_result) {
+TEST_CASE("CpuArithmetic: every instruction set and thread count gives the same result") {
   const detail::SimdLevel* levels[2];
   const int count = detail::supported_simd_levels(levels);
   const int threads = at::get_num_threads();
@@ -37,27 +37,28 @@ TEST(CpuArithmetic, every_instruction_set_and_thread_count_gives_the_same_result
                              arithmetic.input_gradient(dy, x, statistics, {}, gradients.sums)});
           at::set_num_threads(threads);
           if (used == 3) {
-            for (size_t k = 0; k < 4; ++k)
-              EXPECT_TRUE(torch::equal(results.back()[k], results[results.size() - 2][k]))
-                  << levels[i]->name << " " << k;
+            for (size_t k = 0; k < 4; ++k) {
+              INFO(levels[i]->name << " " << k);
+              CHECK(torch::equal(results.back()[k], results[results.size() - 2][k]));
+            }
           }
         }
       }
       const double rounding = type == torch::kDouble ? 1e-13 : type == torch::kFloat ? 1e-6 : 1e-2;
       for (const auto& result : results) {
-        EXPECT_LT(error(result[0], results[0][0]), 1e-13);
-        EXPECT_LT(error(result[1], results[0][1]), rounding);
-        EXPECT_LT(error(result[2], results[0][2]), 1e-11);
-        EXPECT_LT(error(result[3], results[0][3]), rounding);
+        CHECK(error(result[0], results[0][0]) < 1e-13);
+        CHECK(error(result[1], results[0][1]) < rounding);
+        CHECK(error(result[2], results[0][2]) < 1e-11);
+        CHECK(error(result[3], results[0][3]) < rounding);
       }
     }
   }
 }
 
 // at::parallel_for is inline: in a source without OpenMP it would run on one thread, whatever LibTorch is set to.
-TEST(CpuArithmetic, uses_all_of_libtorchs_threads) {
+TEST_CASE("CpuArithmetic: uses all of LibTorch's threads") {
 #if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "OpenMP's runtime is not instrumented";
+  SKIP("OpenMP's runtime is not instrumented");
 #endif
   const int threads = at::get_num_threads();
   at::set_num_threads(2);
@@ -75,11 +76,12 @@ TEST(CpuArithmetic, uses_all_of_libtorchs_threads) {
   const auto seconds = [](const timespec& a, const timespec& b) {
     return static_cast<double>(b.tv_sec - a.tv_sec) + static_cast<double>(b.tv_nsec - a.tv_nsec) * 1e-9;
   };
-  EXPECT_LT(seconds(before, after), 0.8 * seconds(process_before, process_after)) << "other threads did nothing";
+  INFO("other threads did nothing");
+  CHECK(seconds(before, after) < 0.8 * seconds(process_before, process_after));
 }
 
 // The GPU's merge is made of tensor operations, so it can be checked here.
-TEST(DeviceArithmetic, its_merge_equals_the_cpus) {
+TEST_CASE("DeviceArithmetic: its merge equals the CPU's") {
   const Tensor shares[3] = {numbers({0, 5}, 1), numbers({40, 5}, 2) * 3 + 7, numbers({9, 5}, 3) - 2};
   std::vector<Tensor> device_rows, cpu_rows;
   for (const Tensor& share : shares) {
@@ -96,20 +98,24 @@ TEST(DeviceArithmetic, its_merge_equals_the_cpus) {
   };
   const auto expected = run(detail::CpuArithmetic(), cpu_rows);
   const auto actual = run(detail::DeviceArithmetic(), device_rows);
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_LT(error(actual[i], expected[i]), i < 3 ? 1e-13 : 1e-6) << i;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    UNSCOPED_INFO(i);
+    CHECK(error(actual[i], expected[i]) < (i < 3 ? 1e-13 : 1e-6));
+  }
 
   const std::vector<Tensor> none{device_rows[0], device_rows[0]};
   const auto empty = run(detail::DeviceArithmetic(), none);
-  EXPECT_TRUE(torch::equal(empty[3], torch::ones({5}))) << "an empty batch changes nothing";
-  EXPECT_TRUE(empty[1].isfinite().all().item<bool>());
+  UNSCOPED_INFO("an empty batch changes nothing");
+  CHECK(torch::equal(empty[3], torch::ones({5})));
+  CHECK(empty[1].isfinite().all().item<bool>());
 }
 
-TEST(DeviceArithmetic, counts_beyond_single_precision_are_exact) {
+TEST_CASE("DeviceArithmetic: counts beyond single precision are exact") {
   const int64_t values = (int64_t{1} << 30) + 3;
   const Tensor row = detail::device_row(torch::ones({2}), torch::ones({2}), values);
-  EXPECT_EQ(row.scalar_type(), torch::kFloat);
+  CHECK(row.scalar_type() == torch::kFloat);
   const auto statistics = detail::DeviceArithmetic().merge(row.unsqueeze(0), 2, 0, {});
-  EXPECT_EQ(statistics.count.item<int>(), values);
+  CHECK(statistics.count.item<int>() == values);
 }
 
 }  // namespace

@@ -1,19 +1,21 @@
 // On a machine with a GPU, which two ranks share over gloo (started by ddprun): the same results as on the CPU.
 #include <ATen/autocast_mode.h>
-#include <gmock/gmock.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <vector>
 #include "comm/collectives.h"
 #include "syncbn/conversion.h"
 #include "syncbn/sync_batch_norm.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
 using torch::Tensor;
 
-class OnGpu : public testing::Test {
+class OnGpu {
  protected:
   static ProcessGroup make_group() {
     return init_process_group({.backend = "gloo", .device = c10::Device(c10::kCUDA)});
@@ -63,22 +65,22 @@ void expect_equals_whole_batch(const GroupHandle& group, const std::vector<int64
 
     Tensor x = all.narrow(0, start, own).to(group.device()).contiguous(format.format).requires_grad_();
     const Tensor y = norm(x);
-    EXPECT_EQ(y.scalar_type(), type);
-    EXPECT_TRUE(x.numel() == 0 || y.is_contiguous(format.format));
+    RANK_CHECK(y.scalar_type() == type);
+    RANK_CHECK((x.numel() == 0 || y.is_contiguous(format.format)));
     y.backward(dy.narrow(0, start, own).to(group.device()));
-    EXPECT_LT(error(y, expected.narrow(0, start, own)), tolerance);
-    EXPECT_LT(error(x.grad(), whole.grad().narrow(0, start, own)), tolerance);
+    RANK_CHECK(error(y, expected.narrow(0, start, own)) < tolerance);
+    RANK_CHECK(error(x.grad(), whole.grad().narrow(0, start, own)) < tolerance);
   }
   const double statistics = std::min(tolerance, 1e-5);
-  EXPECT_LT(error(norm->running_mean, mean), statistics);
-  EXPECT_LT(error(norm->running_var, var), statistics);
+  RANK_CHECK(error(norm->running_mean, mean) < statistics);
+  RANK_CHECK(error(norm->running_var, var) < statistics);
   const Tensor running = all_gather(norm->running_var, group);
-  EXPECT_TRUE(torch::equal(running[0], running[group.size() - 1]));
+  RANK_CHECK(torch::equal(running[0], running[group.size() - 1]));
 }
 
-TEST_F(OnGpu, equals_batch_norm_of_the_whole_batch) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: equals batch norm of the whole batch") {
   auto group = make_group();
-  ASSERT_EQ(group.size(), 2);
+  REQUIRE(group.size() == 2);
   const std::vector<Format> formats{{{}, at::MemoryFormat::Contiguous},
                                     {{9}, at::MemoryFormat::Contiguous},
                                     {{9, 7}, at::MemoryFormat::Contiguous},
@@ -94,36 +96,36 @@ TEST_F(OnGpu, equals_batch_norm_of_the_whole_batch) {
   }
 }
 
-TEST_F(OnGpu, converted_layers_are_intercepted_there_too) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: converted layers are intercepted there too") {
   auto group = make_group();
   torch::nn::BatchNorm2d norm(4);
   norm->to(group.device());
-  EXPECT_EQ(convert_sync_batchnorm(norm, group), 1U);
+  CHECK(convert_sync_batchnorm(norm, group) == 1U);
   const Tensor all = numbers({6, 4, 5, 5}, 1).to(torch::kFloat);
   const Tensor expected = torch::batch_norm(all, {}, {}, {}, {}, true, 0.1, 1e-5, false);
   const Tensor x = all.narrow(0, 3 * group.rank(), 3).to(group.device()).requires_grad_();
   const Tensor y = norm(x);
-  EXPECT_LT(error(y, expected.narrow(0, 3 * group.rank(), 3).to(torch::kDouble)), 1e-5);
+  CHECK(error(y, expected.narrow(0, 3 * group.rank(), 3).to(torch::kDouble)) < 1e-5);
   y.sum().backward();
 }
 
-TEST_F(OnGpu, autocast_gives_half_precision_with_single_precision_statistics) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: autocast gives half precision with single precision statistics") {
   auto group = make_group();
   SyncBatchNorm norm(4, group);
   norm->to(group.device());
   at::autocast::set_autocast_enabled(at::kCUDA, true);
   const Tensor y = norm(torch::randn({3, 4, 5, 5}, at::TensorOptions().device(group.device()).dtype(at::kHalf)));
   at::autocast::set_autocast_enabled(at::kCUDA, false);
-  EXPECT_EQ(y.scalar_type(), torch::kHalf);
-  EXPECT_EQ(norm->running_mean.scalar_type(), torch::kFloat);
+  CHECK(y.scalar_type() == torch::kHalf);
+  CHECK(norm->running_mean.scalar_type() == torch::kFloat);
 }
 
-TEST_F(OnGpu, ranks_that_disagree_on_channels_are_found) {
+TEST_CASE_METHOD(OnGpu, "OnGpu: ranks that disagree on channels are found") {
   auto group = make_group();
   const int64_t channels = group.rank() == 0 ? 4 : 8;
   SyncBatchNorm norm(channels, group);
   norm->to(group.device());
-  EXPECT_THROW(norm(torch::ones({2, channels, 3}, at::TensorOptions().device(group.device()))), std::runtime_error);
+  CHECK_THROWS_AS(norm(torch::ones({2, channels, 3}, at::TensorOptions().device(group.device()))), std::runtime_error);
 }
 
 }  // namespace

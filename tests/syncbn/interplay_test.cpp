@@ -1,25 +1,30 @@
 // SyncBatchNorm together with the rest: DistributedDataParallel, optimizers, checkpoints, a real network.
-#include <gmock/gmock.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
 #include <future>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "examples/models/resnet.h"
 #include "syncbn/conversion.h"
 #include "syncbn/join.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::WithinAbs;
 
 using test::numbers;
 using test::run_ranks;
@@ -58,7 +63,8 @@ void expect_close(const torch::nn::Module& actual, const torch::nn::Module& expe
       const Tensor value = a[item.key()];
       const double scale = std::max(1e-3, item.value().detach().abs().max().template item<double>());
       const double difference = (value - item.value()).abs().max().template item<double>();
-      EXPECT_LE(difference, relative * scale) << item.key();
+      RANK_INFO(item.key());
+      RANK_CHECK(difference <= relative * scale);
     }
   };
   compare(actual.named_parameters(), expected.named_parameters());
@@ -68,7 +74,10 @@ void expect_close(const torch::nn::Module& actual, const torch::nn::Module& expe
 void expect_equal_buffers(const torch::nn::Module& model, const GroupHandle& group) {
   for (const auto& item : model.named_buffers()) {
     const Tensor all = all_gather(item.value().contiguous(), group);
-    for (int rank = 1; rank < group.size(); ++rank) EXPECT_TRUE(torch::equal(all[rank], all[0])) << item.key();
+    for (int rank = 1; rank < group.size(); ++rank) {
+      RANK_INFO(item.key());
+      RANK_CHECK(torch::equal(all[rank], all[0]));
+    }
   }
 }
 
@@ -76,7 +85,7 @@ torch::optim::SGD optimizer_for(torch::nn::Module& model, double rate) {
   return torch::optim::SGD(model.parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
 }
 
-TEST(Interplay, a_wrapped_converted_model_follows_one_process_with_the_whole_batch) {
+TEST_CASE("Interplay: a wrapped converted model follows one process with the whole batch") {
   constexpr int kSteps = 10;
   auto whole = make<Net>();
   auto whole_optimizer = optimizer_for(*whole, 0.05);
@@ -104,7 +113,7 @@ TEST(Interplay, a_wrapped_converted_model_follows_one_process_with_the_whole_bat
   }
 }
 
-TEST(Interplay, no_sync_accumulates_and_still_shares_statistics) {
+TEST_CASE("Interplay: no_sync accumulates and still shares statistics") {
   run_ranks(2, [](const GroupHandle& group) {
     auto whole = make<Net>();
     auto net = make<Net>();
@@ -119,22 +128,23 @@ TEST(Interplay, no_sync_accumulates_and_still_shares_statistics) {
     for (uint64_t seed : {0U, 1U}) whole(numbers({8, 6}, seed)).square().mean().backward();
     for (const auto& item : net->named_parameters()) {
       const Tensor& expected = whole->named_parameters()[item.key()].grad();
-      EXPECT_TRUE(torch::allclose(item.value().grad(), expected, 1e-10, 1e-12)) << item.key();
+      RANK_INFO(item.key());
+      RANK_CHECK(torch::allclose(item.value().grad(), expected, 1e-10, 1e-12));
     }
     expect_close(*net->norm, *whole->norm, 1e-12);
     expect_equal_buffers(*net, group);
   });
 }
 
-TEST(Interplay, the_wrapper_refuses_no_order_but_its_own) {
+TEST_CASE("Interplay: the wrapper refuses no order but its own") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>();
     {
       const DistributedDataParallel<Net> model(net, group);
-      EXPECT_THROW(convert_sync_batchnorm(net, group), std::logic_error);
-      EXPECT_THROW(convert_sync_batchnorm(*model.ptr(), group), std::logic_error);
+      RANK_CHECK_THROWS_AS(convert_sync_batchnorm(net, group), std::logic_error);
+      RANK_CHECK_THROWS_AS(convert_sync_batchnorm(*model.ptr(), group), std::logic_error);
     }
-    EXPECT_EQ(convert_sync_batchnorm(net, group), 1U);
+    RANK_CHECK(convert_sync_batchnorm(net, group) == 1U);
   });
 }
 
@@ -154,13 +164,13 @@ void with_two_groups(int size, const std::function<void(const GroupHandle& group
       body(group, others[static_cast<size_t>(group.rank())].get_future().get());
     });
   } catch (const std::exception& error) {
-    ADD_FAILURE() << error.what();
+    RANK_FAIL_CHECK(error.what());
   }
   over.set_value();
   second.join();
 }
 
-TEST(Interplay, join_with_uneven_data_equals_one_process_with_what_data_there_is) {
+TEST_CASE("Interplay: join with uneven data equals one process with what data there is") {
   constexpr uint64_t kLong = 6;
   constexpr uint64_t kShort = 2;
   auto whole = make<Net>();
@@ -190,7 +200,7 @@ TEST(Interplay, join_with_uneven_data_equals_one_process_with_what_data_there_is
   });
 }
 
-TEST(Interplay, join_stops_all_ranks_when_asked_to) {
+TEST_CASE("Interplay: join stops all ranks when asked to") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>();
     convert_sync_batchnorm(net, group);
@@ -198,20 +208,23 @@ TEST(Interplay, join_stops_all_ranks_when_asked_to) {
     const auto train = [&] {
       for (int step = 0; step < (group.rank() == 0 ? 2 : 5); ++step) model(numbers({4, 6}, 1)).sum().backward();
     };
-    EXPECT_THROW(model->join(train, {.throw_on_early_termination = true}), std::runtime_error);
+    RANK_CHECK_THROWS_AS(model->join(train, {.throw_on_early_termination = true}), std::runtime_error);
   });
 }
 
-TEST(Interplay, joinable_layers_need_a_group_of_their_own) {
+TEST_CASE("Interplay: joinable layers need a group of their own") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>();
-    EXPECT_THROW(SyncBatchNormJoinable(*net, group), std::invalid_argument) << "nothing is converted";
+    {
+      RANK_INFO("nothing is converted");
+      RANK_CHECK_THROWS_AS(SyncBatchNormJoinable(*net, group), std::invalid_argument);
+    }
     convert_sync_batchnorm(net, group);
-    EXPECT_THROW(SyncBatchNormJoinable(*net, group), std::invalid_argument);
+    RANK_CHECK_THROWS_AS(SyncBatchNormJoinable(*net, group), std::invalid_argument);
   });
 }
 
-TEST(Interplay, ranks_without_data_may_pass_empty_batches) {
+TEST_CASE("Interplay: ranks without data may pass empty batches") {
   auto whole = make<Net>();
   whole(numbers({4, 6}, 1)).square().sum().backward();
   run_ranks(2, [&](const GroupHandle& group) {
@@ -219,7 +232,7 @@ TEST(Interplay, ranks_without_data_may_pass_empty_batches) {
     convert_sync_batchnorm(net, group);
     DistributedDataParallel<Net> model(net, group);
     model(group.rank() == 0 ? torch::empty({0, 6}, torch::kDouble) : numbers({4, 6}, 1)).square().sum().backward();
-    EXPECT_TRUE(torch::allclose(net->first->weight.grad() * 2, whole->first->weight.grad(), 1e-10, 1e-12));
+    RANK_CHECK(torch::allclose(net->first->weight.grad() * 2, whole->first->weight.grad(), 1e-10, 1e-12));
   });
 }
 
@@ -236,7 +249,7 @@ struct BranchesImpl : NetImpl {
 };
 TORCH_MODULE(Branches);
 
-TEST(Interplay, unused_layers_are_found_by_the_wrapper) {
+TEST_CASE("Interplay: unused layers are found by the wrapper") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Branches>();
     convert_sync_batchnorm(net, group);
@@ -245,10 +258,10 @@ TEST(Interplay, unused_layers_are_found_by_the_wrapper) {
       model->zero_grad();
       model(numbers({4, 6}, static_cast<uint64_t>(group.rank())), branch).square().mean().backward();
     }
-    EXPECT_EQ(net->other->num_batches_tracked.item<int64_t>(), 2);
+    RANK_CHECK(net->other->num_batches_tracked.item<int64_t>() == 2);
     expect_equal_buffers(*net, group);
     const Tensor all = all_gather(net->norm->weight.grad().contiguous(), group);
-    EXPECT_TRUE(torch::equal(all[0], all[1]));
+    RANK_CHECK(torch::equal(all[0], all[1]));
   });
 }
 
@@ -269,7 +282,7 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
   }
 };
 
-TEST(Interplay, activation_checkpointing_runs_forward_twice_on_all_ranks) {
+TEST_CASE("Interplay: activation checkpointing runs forward twice on all ranks") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>();
     auto plain = make<Net>();
@@ -280,14 +293,15 @@ TEST(Interplay, activation_checkpointing_runs_forward_twice_on_all_ranks) {
     Checkpointed::apply(x, net.get()).square().sum().backward();
     Tensor y = input.clone().requires_grad_();
     plain(y).square().sum().backward();
-    EXPECT_TRUE(torch::allclose(x.grad(), y.grad(), 1e-12, 1e-13));
-    EXPECT_TRUE(torch::allclose(net->first->weight.grad(), plain->first->weight.grad(), 1e-12, 1e-13));
-    EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), 2) << "as with torch::nn::BatchNorm";
+    RANK_CHECK(torch::allclose(x.grad(), y.grad(), 1e-12, 1e-13));
+    RANK_CHECK(torch::allclose(net->first->weight.grad(), plain->first->weight.grad(), 1e-12, 1e-13));
+    RANK_INFO("as with torch::nn::BatchNorm");
+    RANK_CHECK(net->norm->num_batches_tracked.item<int64_t>() == 2);
     expect_equal_buffers(*net, group);
   });
 }
 
-TEST(Interplay, resnet18_with_2_ranks_of_8_follows_1_process_of_16_over_20_steps) {
+TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20 steps") {
   constexpr int kSteps = 20;
   const auto images = [](uint64_t step) { return numbers({16, 3, 32, 32}, step); };
   const auto labels = [](uint64_t step) {
@@ -324,14 +338,15 @@ TEST(Interplay, resnet18_with_2_ranks_of_8_follows_1_process_of_16_over_20_steps
   const auto expected = train(whole, *whole, 0, 1);
   run_ranks(2, [&](const GroupHandle& group) {
     auto net = make_resnet();
-    EXPECT_EQ(convert_sync_batchnorm(net, group), 20U);
+    RANK_CHECK(convert_sync_batchnorm(net, group) == 20U);
     DistributedDataParallel<models::ResNet18> model(net, group);
     const auto own = train(model, *net, group.rank(), group.size());
     Tensor losses = torch::tensor(own, torch::kDouble);
     all_reduce(losses, group, ReduceOp::kAvg);
     for (int64_t step = 0; step < kSteps; ++step) {
       const double whole_loss = expected[static_cast<size_t>(step)];
-      EXPECT_NEAR(losses[step].item<double>(), whole_loss, 1e-7 * whole_loss) << "step " << step;
+      RANK_INFO("step " << step);
+      RANK_CHECK_THAT(losses[step].item<double>(), WithinAbs(whole_loss, 1e-7 * whole_loss));
     }
     expect_close(*net, *whole, 1e-6);
     expect_equal_buffers(*net, group);

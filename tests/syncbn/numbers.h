@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "tests/support/catch.h"
+
 namespace ddp::test {
 
 /// Normally distributed, without the generator that all threads of the process share.

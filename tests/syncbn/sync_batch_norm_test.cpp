@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <gmock/gmock.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -10,20 +9,27 @@
 
 #include <numeric>
 #include <random>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "comm/collectives.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinAbs;
 using test::error;
 using test::numbers;
 using test::run_ranks;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
 using torch::Tensor;
 
 struct Case {
@@ -134,9 +140,9 @@ Result actual_result(const Case& c, torch::ScalarType type, const GroupHandle& g
     const Tensor all = (numbers(c.shape(), c.seed + 3 + salt) * c.deviation + c.mean).to(type);
     Tensor x = in_format(all.narrow(0, start, c.batch[rank]).clone(), c).requires_grad_();
     result.output = norm(x);
-    EXPECT_EQ(result.output.sizes(), x.sizes());
-    EXPECT_EQ(result.output.scalar_type(), type);
-    EXPECT_TRUE(x.numel() == 0 || result.output.strides() == x.strides());
+    RANK_CHECK(result.output.sizes() == x.sizes());
+    RANK_CHECK(result.output.scalar_type() == type);
+    RANK_CHECK((x.numel() == 0 || result.output.strides() == x.strides()));
     result.output.backward(numbers(c.shape(), c.seed + 4 + salt).to(type).narrow(0, start, c.batch[rank]));
     result.input_gradient = x.grad();
   }
@@ -147,13 +153,15 @@ Result actual_result(const Case& c, torch::ScalarType type, const GroupHandle& g
     all_reduce(result.bias_gradient, group);
   }
   if (c.track) {
-    EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), kSteps);
+    RANK_CHECK(norm->num_batches_tracked.item<int64_t>() == kSteps);
     result.running_mean = norm->running_mean;
     result.running_var = norm->running_var;
     for (const Tensor& running : {result.running_mean, result.running_var}) {
       const Tensor of_all = all_gather(running, group);
-      for (int r = 1; r < group.size(); ++r)
-        EXPECT_TRUE(torch::equal(of_all[r], of_all[0])) << "running statistics differ";
+      for (int r = 1; r < group.size(); ++r) {
+        RANK_INFO("running statistics differ");
+        RANK_CHECK(torch::equal(of_all[r], of_all[0]));
+      }
     }
   }
   return result;
@@ -173,7 +181,8 @@ void expect_equal_to_whole_batch(const Case& c, torch::ScalarType type, const Gr
     if (e.numel() == 0) return;
     const double largest = std::max(scale.abs().max().item<double>(), normalised);
     const double difference = (a.to(torch::kDouble) - e).abs().max().item<double>();
-    EXPECT_LE(difference, tolerance * largest) << name << ", rank " << group.rank() << ": " << c.describe();
+    RANK_INFO(name << ", rank " << group.rank() << ": " << c.describe());
+    RANK_CHECK(difference <= tolerance * largest);
   };
   compare(actual.output, part(expected.output), expected.output, "output");
   compare(actual.input_gradient, part(expected.input_gradient), expected.input_gradient, "gradient of the input");
@@ -187,25 +196,19 @@ void expect_equal_to_whole_batch(const Case& c, torch::ScalarType type, const Gr
   }
 }
 
-class Property : public testing::TestWithParam<std::tuple<Wire, int>> {};
+class Property : protected test::EveryWireAndSize {};
 
-INSTANTIATE_TEST_SUITE_P(Wires, Property,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Values(1, 2, 3, 4)));
-
-TEST_P(Property, random_shapes_equal_batch_norm_of_the_concatenated_batch) {
-  const auto [wire, size] = GetParam();
-  run_ranks(size,
-            [&, ranks = size](const GroupHandle& group) {
-              for (uint64_t seed = 0; seed < 15; ++seed) {
-                const Case c = random_case(ranks, 1000 * seed + static_cast<uint64_t>(ranks));
-                expect_equal_to_whole_batch(c, torch::kDouble, group, 1e-12);
-                expect_equal_to_whole_batch(c, torch::kFloat, group, 1e-5);
-              }
-            },
-            {.wire = wire});
+TEST_CASE_METHOD(Property, "Property: random shapes equal batch norm of the concatenated batch") {
+  run([ranks = size()](const GroupHandle& group) {
+    for (uint64_t seed = 0; seed < 15; ++seed) {
+      const Case c = random_case(ranks, 1000 * seed + static_cast<uint64_t>(ranks));
+      expect_equal_to_whole_batch(c, torch::kDouble, group, 1e-12);
+      expect_equal_to_whole_batch(c, torch::kFloat, group, 1e-5);
+    }
+  });
 }
 
-TEST(SyncBatchNormTest, an_empty_rank_is_safe_wherever_it_is) {
+TEST_CASE("SyncBatchNorm: an empty rank is safe wherever it is") {
   for (const std::vector<int64_t>& batch :
        {std::vector<int64_t>{0, 4, 3}, std::vector<int64_t>{4, 0, 3}, std::vector<int64_t>{0, 0, 3}}) {
     run_ranks(3, [&](const GroupHandle& group) {
@@ -214,27 +217,27 @@ TEST(SyncBatchNormTest, an_empty_rank_is_safe_wherever_it_is) {
   }
 }
 
-TEST(SyncBatchNormTest, a_batch_that_is_empty_everywhere_changes_nothing) {
+TEST_CASE("SyncBatchNorm: a batch that is empty everywhere changes nothing") {
   run_ranks(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(3, group);
     auto x = torch::empty({0, 3, 4, 4}).requires_grad_();
     const auto y = norm(x);
-    EXPECT_EQ(y.sizes(), x.sizes());
+    RANK_CHECK(y.sizes() == x.sizes());
     y.sum().backward();
-    EXPECT_TRUE(torch::equal(norm->running_mean, torch::zeros({3})));
-    EXPECT_TRUE(torch::equal(norm->running_var, torch::ones({3})));
-    EXPECT_TRUE(torch::equal(norm->weight.grad(), torch::zeros({3})));
+    RANK_CHECK(torch::equal(norm->running_mean, torch::zeros({3})));
+    RANK_CHECK(torch::equal(norm->running_var, torch::ones({3})));
+    RANK_CHECK(torch::equal(norm->weight.grad(), torch::zeros({3})));
   });
 }
 
-TEST(SyncBatchNormTest, one_value_per_channel_on_each_rank_is_enough) {
+TEST_CASE("SyncBatchNorm: one value per channel on each rank is enough") {
   run_ranks(2, [](const GroupHandle& group) {
     expect_equal_to_whole_batch({.batch = {1, 1}, .channels = 5}, torch::kDouble, group, 1e-12);
     expect_equal_to_whole_batch({.batch = {0, 2}, .channels = 5}, torch::kDouble, group, 1e-12);
   });
 }
 
-TEST(SyncBatchNormTest, other_dimensions_may_differ_between_ranks) {
+TEST_CASE("SyncBatchNorm: other dimensions may differ between ranks") {
   run_ranks(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(3, group);
     norm->to(torch::kDouble);
@@ -244,11 +247,11 @@ TEST(SyncBatchNormTest, other_dimensions_may_differ_between_ranks) {
     const auto rows = [](const Tensor& t) { return t.transpose(1, 2).reshape({-1, 3}); };
     const auto all = torch::cat({rows(numbers({4, 3, 7}, 0)), rows(numbers({4, 3, 2}, 1))});
     const auto expected = torch::batch_norm(all, {}, {}, {}, {}, true, 0.1, 1e-5, false);
-    EXPECT_LT(error(rows(y), group.rank() == 0 ? expected.narrow(0, 0, 28) : expected.narrow(0, 28, 8)), 1e-12);
+    RANK_CHECK(error(rows(y), group.rank() == 0 ? expected.narrow(0, 0, 28) : expected.narrow(0, 28, 8)) < 1e-12);
   });
 }
 
-TEST(SyncBatchNormTest, large_means_are_no_worse_than_in_plain_batch_norm) {
+TEST_CASE("SyncBatchNorm: large means are no worse than in plain batch norm") {
   run_ranks(2, [](const GroupHandle& group) {
     for (const bool channels_last : {false, true}) {
       const Case c{.batch = {8, 8}, .spatial = {16, 16}, .channels = 6, .channels_last = channels_last, .mean = 1e4};
@@ -256,18 +259,19 @@ TEST(SyncBatchNormTest, large_means_are_no_worse_than_in_plain_batch_norm) {
       const Result plain = expected_result(c, torch::kFloat, torch::kFloat);
       const Result ours = actual_result(c, torch::kFloat, group);
       const auto part = [&](const Tensor& whole) { return whole.narrow(0, 8 * group.rank(), 8); };
-      EXPECT_LE(error(ours.output, part(exact.output)), 2 * error(plain.output, exact.output));
-      EXPECT_LE(error(ours.input_gradient, part(exact.input_gradient)),
-                2 * error(plain.input_gradient, exact.input_gradient));
-      EXPECT_LE(error(ours.weight_gradient, exact.weight_gradient),
-                2 * error(plain.weight_gradient, exact.weight_gradient));
-      EXPECT_LT(error(ours.running_var, exact.running_var), 1e-6);
-      EXPECT_LT(error(ours.output, part(exact.output)), 1e-6) << "the mean is subtracted before it can hide the rest";
+      RANK_CHECK(error(ours.output, part(exact.output)) <= 2 * error(plain.output, exact.output));
+      RANK_CHECK(error(ours.input_gradient, part(exact.input_gradient)) <=
+                 2 * error(plain.input_gradient, exact.input_gradient));
+      RANK_CHECK(error(ours.weight_gradient, exact.weight_gradient) <=
+                 2 * error(plain.weight_gradient, exact.weight_gradient));
+      RANK_CHECK(error(ours.running_var, exact.running_var) < 1e-6);
+      RANK_INFO("the mean is subtracted before it can hide the rest");
+      RANK_CHECK(error(ours.output, part(exact.output)) < 1e-6);
     }
   });
 }
 
-TEST(SyncBatchNormTest, tiny_variances_keep_their_digits) {
+TEST_CASE("SyncBatchNorm: tiny variances keep their digits") {
   run_ranks(2, [](const GroupHandle& group) {
     expect_equal_to_whole_batch({.batch = {5, 3},
                                  .spatial = {9, 9},
@@ -280,11 +284,11 @@ TEST(SyncBatchNormTest, tiny_variances_keep_their_digits) {
     SyncBatchNorm norm(SyncBatchNormOptions(2, group).momentum(1));
     const auto x = (numbers({50, 2}, 7) * 1e-12).to(torch::kFloat);
     norm(x.narrow(0, 25 * group.rank(), 25));
-    EXPECT_LT(error(norm->running_var, x.to(torch::kDouble).var(0)), 1e-6);
+    RANK_CHECK(error(norm->running_var, x.to(torch::kDouble).var(0)) < 1e-6);
   });
 }
 
-TEST(SyncBatchNormTest, gradients_equal_finite_differences_through_two_ranks) {
+TEST_CASE("SyncBatchNorm: gradients equal finite differences through two ranks") {
   run_ranks(2, [](const GroupHandle& group) {
     // A loss whose gradient by this rank's input runs through the other rank's output.
     SyncBatchNorm norm(SyncBatchNormOptions(3, group).track_running_stats(false));
@@ -311,7 +315,7 @@ TEST(SyncBatchNormTest, gradients_equal_finite_differences_through_two_ranks) {
         };
         const double difference = (loss_of_all(moved(kStep)) - loss_of_all(moved(-kStep))) / (2 * kStep);
         if (owner == group.rank()) {
-          EXPECT_NEAR(leaf.grad().view({-1})[i].item<double>(), difference, 1e-7);
+          RANK_CHECK_THAT(leaf.grad().view({-1})[i].item<double>(), WithinAbs(difference, 1e-7));
         }
       }
     }
@@ -326,13 +330,13 @@ TEST(SyncBatchNormTest, gradients_equal_finite_differences_through_two_ranks) {
           return loss;
         };
         const double difference = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
-        EXPECT_NEAR(parameter->grad()[i].item<double>(), difference, 1e-7);
+        RANK_CHECK_THAT(parameter->grad()[i].item<double>(), WithinAbs(difference, 1e-7));
       }
     }
   });
 }
 
-TEST(SyncBatchNormTest, sixteen_bit_inputs_have_statistics_in_single_precision) {
+TEST_CASE("SyncBatchNorm: sixteen bit inputs have statistics in single precision") {
   run_ranks(2, [](const GroupHandle& group) {
     for (const auto type : {torch::kBFloat16, torch::kHalf}) {
       for (const bool channels_last : {false, true}) {
@@ -341,8 +345,8 @@ TEST(SyncBatchNormTest, sixteen_bit_inputs_have_statistics_in_single_precision) 
         const Tensor all = (numbers({6, 4, 9, 5}, 3) * 2 + 1).to(type);
         Tensor x = in_format(all.narrow(0, 3 * group.rank(), 3).clone(), c).requires_grad_();
         const Tensor y = norm(x);
-        EXPECT_EQ(y.scalar_type(), type);
-        EXPECT_EQ(norm->running_mean.scalar_type(), torch::kFloat);
+        RANK_CHECK(y.scalar_type() == type);
+        RANK_CHECK(norm->running_mean.scalar_type() == torch::kFloat);
         const Tensor dy = numbers(all.sizes(), 4).to(type);
         y.backward(dy.narrow(0, 3 * group.rank(), 3));
 
@@ -352,17 +356,17 @@ TEST(SyncBatchNormTest, sixteen_bit_inputs_have_statistics_in_single_precision) 
         const Tensor expected = torch::batch_norm(whole, {}, {}, mean, var, true, 0.1, 1e-5, false);
         expected.backward(dy.to(torch::kDouble));
         const double rounding = type == torch::kHalf ? 1e-3 : 8e-3;
-        EXPECT_LT(error(y, expected.narrow(0, 3 * group.rank(), 3)), rounding);
-        EXPECT_LT(error(x.grad(), whole.grad().narrow(0, 3 * group.rank(), 3)), rounding);
-        EXPECT_LT(error(norm->running_mean, mean), 1e-5);
-        EXPECT_LT(error(norm->running_var, var), 1e-5);
-        EXPECT_EQ(norm->weight.grad().scalar_type(), torch::kFloat);
+        RANK_CHECK(error(y, expected.narrow(0, 3 * group.rank(), 3)) < rounding);
+        RANK_CHECK(error(x.grad(), whole.grad().narrow(0, 3 * group.rank(), 3)) < rounding);
+        RANK_CHECK(error(norm->running_mean, mean) < 1e-5);
+        RANK_CHECK(error(norm->running_var, var) < 1e-5);
+        RANK_CHECK(norm->weight.grad().scalar_type() == torch::kFloat);
       }
     }
   });
 }
 
-TEST(SyncBatchNormTest, works_under_autocast) {
+TEST_CASE("SyncBatchNorm: works under autocast") {
   run_ranks(2, [](const GroupHandle& group) {
     torch::nn::Conv2d convolution(3, 4, 3);
     SyncBatchNorm norm(4, group);
@@ -371,14 +375,14 @@ TEST(SyncBatchNormTest, works_under_autocast) {
     const auto y = norm(convolution(numbers({2, 3, 8, 8}, 1, torch::kFloat)));
     at::autocast::set_autocast_enabled(at::kCPU, before);
     at::autocast::clear_cache();
-    EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+    RANK_CHECK(y.scalar_type() == torch::kBFloat16);
     y.sum().backward();
-    EXPECT_TRUE(convolution->weight.grad().isfinite().all().item<bool>());
-    EXPECT_EQ(norm->running_var.scalar_type(), torch::kFloat);
+    RANK_CHECK(convolution->weight.grad().isfinite().all().item<bool>());
+    RANK_CHECK(norm->running_var.scalar_type() == torch::kFloat);
   });
 }
 
-TEST(SyncBatchNormTest, eval_mode_equals_batch_norm_and_communicates_nothing) {
+TEST_CASE("SyncBatchNorm: eval mode equals batch norm and communicates nothing") {
   // A rank without connections: a collective would throw.
   SyncBatchNorm norm(3, test::unconnected_rank(0, 2));
   torch::nn::BatchNorm2d plain(3);
@@ -386,29 +390,30 @@ TEST(SyncBatchNormTest, eval_mode_equals_batch_norm_and_communicates_nothing) {
   plain->eval();
   for (auto* mean : {&norm->running_mean, &plain->running_mean}) mean->copy_(numbers({3}, 1));
   Tensor x = numbers({2, 3, 4, 4}, 2, torch::kFloat).requires_grad_();
-  EXPECT_TRUE(torch::equal(norm(x), plain(x)));
+  CHECK(torch::equal(norm(x), plain(x)));
   norm(x).sum().backward();
   norm->train();
-  EXPECT_ANY_THROW(norm(x));
+  CHECK_THROWS(norm(x));
 
   SyncBatchNorm untracked(SyncBatchNormOptions(3, test::unconnected_rank(0, 2)).track_running_stats(false));
   untracked->eval();
   torch::nn::BatchNorm2d plain_untracked(torch::nn::BatchNorm2dOptions(3).track_running_stats(false));
-  EXPECT_TRUE(torch::equal(untracked(x), plain_untracked(x)));
+  CHECK(torch::equal(untracked(x), plain_untracked(x)));
 }
 
-TEST(SyncBatchNormTest, a_group_of_one_is_batch_norm) {
+TEST_CASE("SyncBatchNorm: a group of one is batch norm") {
   run_ranks(1, [](const GroupHandle& group) {
     SyncBatchNorm norm(3, group);
     torch::nn::BatchNorm1d plain(3);
     const Tensor x = numbers({5, 3}, 1, torch::kFloat);
-    EXPECT_TRUE(torch::equal(norm(x), plain(x)));
-    EXPECT_TRUE(torch::equal(norm->running_var, plain->running_var));
-    EXPECT_THROW(norm(numbers({1, 3}, 1, torch::kFloat)), std::exception) << "one value per channel";
+    RANK_CHECK(torch::equal(norm(x), plain(x)));
+    RANK_CHECK(torch::equal(norm->running_var, plain->running_var));
+    RANK_INFO("one value per channel");
+    RANK_CHECK_THROWS_AS(norm(numbers({1, 3}, 1, torch::kFloat)), std::exception);
   });
 }
 
-TEST(SyncBatchNormTest, has_the_names_the_printing_and_the_clones_of_a_module) {
+TEST_CASE("SyncBatchNorm: has the names the printing and the clones of a module") {
   const auto group = test::unconnected_rank(0, 2);
   SyncBatchNorm norm(SyncBatchNormOptions(torch::nn::BatchNormOptions(3).eps(1e-3).momentum(std::nullopt), group));
   torch::nn::BatchNorm2d plain(3);
@@ -417,21 +422,21 @@ TEST(SyncBatchNormTest, has_the_names_the_printing_and_the_clones_of_a_module) {
     for (const auto& item : named) names.push_back(item.key());
     return names;
   };
-  EXPECT_EQ(keys(norm->named_parameters()), keys(plain->named_parameters()));
-  EXPECT_EQ(keys(norm->named_buffers()), keys(plain->named_buffers()));
+  CHECK(keys(norm->named_parameters()) == keys(plain->named_parameters()));
+  CHECK(keys(norm->named_buffers()) == keys(plain->named_buffers()));
   std::ostringstream text;
   text << *norm;
-  EXPECT_EQ(text.str(), "ddp::SyncBatchNorm(3, eps=0.001, momentum=None, affine=true, track_running_stats=true)");
+  CHECK(text.str() == "ddp::SyncBatchNorm(3, eps=0.001, momentum=None, affine=true, track_running_stats=true)");
 
   norm->running_mean.fill_(5);
   const auto copy = std::dynamic_pointer_cast<SyncBatchNormImpl>(norm->clone());
-  ASSERT_TRUE(copy);
-  EXPECT_TRUE(torch::equal(copy->running_mean, norm->running_mean));
+  REQUIRE(copy);
+  CHECK(torch::equal(copy->running_mean, norm->running_mean));
   std::stringstream stream;
   torch::save(norm, stream);
   torch::nn::BatchNorm2d loaded(3);
   torch::load(loaded, stream);
-  EXPECT_TRUE(torch::equal(loaded->running_mean, norm->running_mean));
+  CHECK(torch::equal(loaded->running_mean, norm->running_mean));
 }
 
 // Each rank's message. A rank's error must not leave the others waiting: the timeout of run_ranks would show.
@@ -451,7 +456,7 @@ std::vector<std::string> messages(int size, Body body, Wire wire = Wire::kGloo) 
   return texts;
 }
 
-TEST(SyncBatchNormErrors, ranks_that_disagree_on_channels_are_found_on_all_ranks) {
+TEST_CASE("SyncBatchNormErrors: ranks that disagree on channels are found on all ranks") {
   for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
     const auto texts = messages(
         3,
@@ -462,15 +467,15 @@ TEST(SyncBatchNormErrors, ranks_that_disagree_on_channels_are_found_on_all_ranks
         },
         wire);
     for (size_t rank = 0; rank < 3; ++rank) {
-      EXPECT_THAT(texts[rank], AllOf(HasSubstr("rank " + std::to_string(rank) + " of 3: SyncBatchNorm"),
-                                     HasSubstr("disagree on the number of channels"),
-                                     HasSubstr("rank 0 has an input of shape [2, 4, 3]"),
-                                     HasSubstr("rank 1 has an input of shape [2, 8, 3]")));
+      CHECK_THAT(texts[rank], ContainsSubstring("rank " + std::to_string(rank) + " of 3: SyncBatchNorm") &&
+                                  ContainsSubstring("disagree on the number of channels") &&
+                                  ContainsSubstring("rank 0 has an input of shape [2, 4, 3]") &&
+                                  ContainsSubstring("rank 1 has an input of shape [2, 8, 3]"));
     }
   }
 }
 
-TEST(SyncBatchNormErrors, a_wrong_channel_count_says_rank_and_shapes_and_frees_the_other_ranks) {
+TEST_CASE("SyncBatchNormErrors: a wrong channel count says rank and shapes and frees the other ranks") {
   for (const bool first_forward : {true, false}) {
     int64_t tracked[2] = {};
     const auto texts = messages(2, [&](const GroupHandle& group) {
@@ -483,31 +488,38 @@ TEST(SyncBatchNormErrors, a_wrong_channel_count_says_rank_and_shapes_and_frees_t
         throw;
       }
     });
-    EXPECT_THAT(texts[0], HasSubstr("rank 1")) << first_forward;
-    EXPECT_THAT(texts[1], AllOf(HasSubstr("rank 1 of 2: SyncBatchNorm: expected 4 channels"), HasSubstr("[2, 5, 3]")));
-    EXPECT_EQ(tracked[1], first_forward ? 0 : 1) << "a refused batch is not counted";
+    UNSCOPED_INFO(first_forward);
+    CHECK_THAT(texts[0], ContainsSubstring("rank 1"));
+    CHECK_THAT(texts[1],
+               ContainsSubstring("rank 1 of 2: SyncBatchNorm: expected 4 channels") && ContainsSubstring("[2, 5, 3]"));
+    INFO("a refused batch is not counted");
+    CHECK(tracked[1] == (first_forward ? 0 : 1));
   }
 }
 
-TEST(SyncBatchNormErrors, other_inputs_that_do_not_fit) {
+TEST_CASE("SyncBatchNormErrors: other inputs that do not fit") {
   const auto refused = [](const Tensor& input) {
     return messages(2, [&](const GroupHandle& group) { SyncBatchNorm(4, group)->forward(input); })[1];
   };
-  EXPECT_THAT(refused(torch::ones({4})), AllOf(HasSubstr("rank 1"), HasSubstr("2 to 5 dimensions"), HasSubstr("[4]")));
-  EXPECT_THAT(refused(torch::ones({1, 4, 1, 1, 1, 1})), HasSubstr("2 to 5 dimensions"));
-  EXPECT_THAT(refused(torch::ones({3, 4}, torch::kLong)), AllOf(HasSubstr("floating-point"), HasSubstr("Long")));
+  CHECK_THAT(refused(torch::ones({4})),
+             ContainsSubstring("rank 1") && ContainsSubstring("2 to 5 dimensions") && ContainsSubstring("[4]"));
+  CHECK_THAT(refused(torch::ones({1, 4, 1, 1, 1, 1})), ContainsSubstring("2 to 5 dimensions"));
+  CHECK_THAT(refused(torch::ones({3, 4}, torch::kLong)),
+             ContainsSubstring("floating-point") && ContainsSubstring("Long"));
 }
 
-TEST(SyncBatchNormErrors, one_value_per_channel_in_all_is_refused_on_all_ranks) {
+TEST_CASE("SyncBatchNormErrors: one value per channel in all is refused on all ranks") {
   const auto texts = messages(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     norm(numbers({group.rank(), 4, 1}, 0, torch::kFloat));
   });
-  EXPECT_THAT(texts[0], AllOf(HasSubstr("rank 0"), HasSubstr("more than 1 value per channel"), HasSubstr("[0, 4, 1]")));
-  EXPECT_THAT(texts[1], AllOf(HasSubstr("rank 1"), HasSubstr("more than 1 value per channel"), HasSubstr("[1, 4, 1]")));
+  CHECK_THAT(texts[0], ContainsSubstring("rank 0") && ContainsSubstring("more than 1 value per channel") &&
+                           ContainsSubstring("[0, 4, 1]"));
+  CHECK_THAT(texts[1], ContainsSubstring("rank 1") && ContainsSubstring("more than 1 value per channel") &&
+                           ContainsSubstring("[1, 4, 1]"));
 }
 
-TEST(SyncBatchNormErrors, a_rank_without_gradients_is_found_before_the_others_wait_for_it) {
+TEST_CASE("SyncBatchNormErrors: a rank without gradients is found before the others wait for it") {
   const auto texts = messages(3, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     Tensor x = numbers({2, 4}, 0, torch::kFloat).requires_grad_();
@@ -519,34 +531,35 @@ TEST(SyncBatchNormErrors, a_rank_without_gradients_is_found_before_the_others_wa
     }
   });
   for (const std::string& text : texts)
-    EXPECT_THAT(text, AllOf(HasSubstr("ranks 0, 2 will need the gradient"), HasSubstr("rank 1 will not")));
+    CHECK_THAT(text, ContainsSubstring("ranks 0, 2 will need the gradient") && ContainsSubstring("rank 1 will not"));
 }
 
-TEST(SyncBatchNormErrors, double_backward_is_refused) {
+TEST_CASE("SyncBatchNormErrors: double backward is refused") {
   const auto texts = messages(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     Tensor x = numbers({3, 4}, 0, torch::kFloat).requires_grad_();
     const auto first = torch::autograd::grad({norm(x).square().sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
-    EXPECT_TRUE(first.isfinite().all().item<bool>()) << "the first derivative itself is fine";
+    RANK_INFO("the first derivative itself is fine");
+    RANK_CHECK(first.isfinite().all().item<bool>());
     first.square().sum().backward();
   });
   for (size_t rank = 0; rank < 2; ++rank)
-    EXPECT_THAT(texts[rank],
-                AllOf(HasSubstr("rank " + std::to_string(rank)), HasSubstr("double backward is not supported")));
+    CHECK_THAT(texts[rank], ContainsSubstring("rank " + std::to_string(rank)) &&
+                                ContainsSubstring("double backward is not supported"));
 }
 
-TEST(SyncBatchNormTest, an_input_that_needs_no_gradient_costs_no_collective_in_backward) {
+TEST_CASE("SyncBatchNorm: an input that needs no gradient costs no collective in backward") {
   run_ranks(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     norm(numbers({3, 4}, 0, torch::kFloat)).sum().backward();
-    EXPECT_TRUE(norm->bias.grad().defined());
+    RANK_CHECK(norm->bias.grad().defined());
     const Tensor x = numbers({3, 4}, 0, torch::kFloat);
     const Tensor y = norm(x);
     if (group.rank() == 0) y.sum().backward();  // alone: it would wait for the other rank
   });
 }
 
-TEST(SyncBatchNormTest, a_graph_can_be_used_twice_and_in_part) {
+TEST_CASE("SyncBatchNorm: a graph can be used twice and in part") {
   run_ranks(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     norm->to(torch::kDouble);
@@ -554,20 +567,20 @@ TEST(SyncBatchNormTest, a_graph_can_be_used_twice_and_in_part) {
     const Tensor loss = norm(x).square().sum();
     const auto once = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
     const auto again = torch::autograd::grad({loss}, {x, norm->weight});
-    EXPECT_TRUE(torch::equal(once, again[0]));
+    RANK_CHECK(torch::equal(once, again[0]));
     const auto weight_only = torch::autograd::grad({norm(x).square().sum()}, {norm->weight});
-    EXPECT_TRUE(torch::equal(weight_only[0], again[1]));
+    RANK_CHECK(torch::equal(weight_only[0], again[1]));
   });
 }
 
-TEST(SyncBatchNormTest, expanded_and_strided_gradients_are_taken) {
+TEST_CASE("SyncBatchNorm: expanded and strided gradients are taken") {
   run_ranks(2, [](const GroupHandle& group) {
     SyncBatchNorm norm(4, group);
     norm->to(torch::kDouble);
     Tensor leaf = numbers({5, 3, 4}, static_cast<uint64_t>(group.rank())).requires_grad_();
-    const Tensor view = leaf.permute({1, 2, 0});               // (3, 4, 5), not contiguous
-    norm(view).sum().backward();                               // an expanded gradient
-    EXPECT_LT(leaf.grad().abs().max().item<double>(), 1e-12);  // of a sum of normalised values
+    const Tensor view = leaf.permute({1, 2, 0});                 // (3, 4, 5), not contiguous
+    norm(view).sum().backward();                                 // an expanded gradient
+    RANK_CHECK(leaf.grad().abs().max().item<double>() < 1e-12);  // of a sum of normalised values
   });
 }
 

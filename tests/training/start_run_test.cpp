@@ -11,8 +11,9 @@
 #include <system_error>
 
 #include "tests/checkpoint/faulty_file_system.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -124,7 +125,7 @@ TEST_F(StartRunTest, the_directory_belongs_to_the_run_from_then_on) {
     job([&](CheckpointManager& checkpoints, torch::nn::Linear&, const TrainingState& state, const GroupHandle& group) {
       start_run(checkpoints, state, group, resume);
       CheckpointManager second(checkpoints.directory(), group, {.notify = [](const std::string&) {}});
-      EXPECT_THAT(test::message_of([&] { start_run(second, state, group, std::nullopt); }),
+      EXPECT_THAT(test::error_of([&] { start_run(second, state, group, std::nullopt); }),
                   AllOf(StartsWith("cannot save in"), HasSubstr("one at a time can")));
     });
   }
@@ -138,7 +139,7 @@ TEST_F(StartRunTest, what_rank_0_cannot_do_fails_on_every_rank) {
   });
   const auto begin = [](CheckpointManager& checkpoints, torch::nn::Linear&, const TrainingState& state,
                         const GroupHandle& group) {
-    EXPECT_THAT(test::message_of([&] { start_run(checkpoints, state, group, std::nullopt); }),
+    EXPECT_THAT(test::error_of([&] { start_run(checkpoints, state, group, std::nullopt); }),
                 AllOf(StartsWith("cannot set an earlier run's checkpoints aside in"), HasSubstr("injected")));
   };
   job(begin, "run", {.file_system = faults});

@@ -55,7 +55,7 @@ TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: makes no more batches ahe
   }
 }
 
-TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: an exception comes in the batchs place and ends the pass") {
+TEST_CASE_METHOD(BatchPipelineWorkers, "BatchPipeline: an exception comes in the batch's place and ends the pass") {
   BatchPipeline<int64_t> pipeline(workers_, 3);
   const auto fails_at_5 = [](int64_t number) {
     if (number >= 5) throw std::runtime_error("batch " + std::to_string(number) + " failed");

@@ -81,7 +81,7 @@ TEST_CASE_METHOD(ByteSourceTest, "ByteSource: damaged gzip data is refused") {
       DataError, MessageMatches(ContainsSubstring("damaged")));
 }
 
-TEST_CASE_METHOD(ByteSourceTest, "ByteSource: folders pipes and missing files are refused at once") {
+TEST_CASE_METHOD(ByteSourceTest, "ByteSource: folders, pipes and missing files are refused at once") {
   CHECK_THROWS_MATCHES([&] { ByteSource source(folder()); }(), DataError,
                        MessageMatches(ContainsSubstring("got a folder")));
   REQUIRE(::mkfifo((folder() / "pipe").c_str(), 0600) == 0);

@@ -71,7 +71,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: gathers a batch in the given order with 
   CHECK(empty.target.numel() == 0);
 }
 
-TEST_CASE_METHOD(Cifar10Test, "Cifar10: normalizes to the same bits as to tensor and normalize") {
+TEST_CASE_METHOD(Cifar10Test, "Cifar10: normalizes to the same bits as ToTensor and Normalize") {
   const Normalization usual{.mean = {0.4914, 0.4822, 0.4465}, .stddev = {0.247, 0.2435, 0.2616}};
   for (const Normalization& normalization : {Normalization{}, kHalf, usual}) {
     const Cifar10 train(dir(), Cifar10::Split::kTrain, normalization);
@@ -148,7 +148,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: batches of nothing and of any size") {
                        MessageMatches(ContainsSubstring("batch size 0")));
 }
 
-TEST_CASE_METHOD(Cifar10Test, "Cifar10: plugs into the data loader of LibTorch with the sampler") {
+TEST_CASE_METHOD(Cifar10Test, "Cifar10: plugs into the DataLoader of LibTorch with the sampler") {
   const Cifar10 train(dir(), Cifar10::Split::kTrain, kHalf);
   for (const size_t workers : {size_t{0}, size_t{2}}) {
     DistributedSampler sampler(train.size(), {.num_replicas = 2, .rank = 0});

@@ -23,7 +23,7 @@ std::vector<uint8_t> picture() {
   return pixels;
 }
 
-TEST_CASE("CropFlip: is a crop of the zero padded picture then mirrored then normalized") {
+TEST_CASE("CropFlip: is a crop of the zero-padded picture then mirrored then normalized") {
   const auto table = normalization_table({.mean = {0.5F, 0.25F, 0.125F}, .stddev = {0.5F, 0.25F, 2.0F}});
   const std::vector<uint8_t> pixels = picture();
   std::vector<float> out(pixels.size());
@@ -50,7 +50,7 @@ TEST_CASE("CropFlip: is a crop of the zero padded picture then mirrored then nor
   }
 }
 
-TEST_CASE("CropFlip: draws depend on seed epoch and index and on nothing else") {
+TEST_CASE("CropFlip: draws depend on seed, epoch and index and on nothing else") {
   const CropFlipOptions options{.seed = 3};
   const auto same = [](const CropFlip& a, const CropFlip& b) {
     return a.down == b.down && a.right == b.right && a.is_flipped == b.is_flipped;

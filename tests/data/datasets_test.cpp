@@ -193,7 +193,7 @@ TEST_CASE_METHOD(VolumesTest, "Volumes: errors name the file") {
   CHECK_THROWS_AS(Volumes({}, {.size = {0, 4, 4}}), std::invalid_argument);
 }
 
-TEST_CASE("DeviceLoader: on the CPU it gives the loaders batches and states") {
+TEST_CASE("DeviceLoader: on the CPU it gives the loader's batches and states") {
   const TensorDataset dataset(at::arange(20, at::kFloat), at::arange(20));
   for (const int workers : {0, 2}) {
     DistributedSampler sampler(20, {.num_replicas = 2, .rank = 1, .seed = 1});
@@ -220,7 +220,7 @@ struct Broken {
   }
 };
 
-TEST_CASE("DeviceLoader: what a dataset throws comes in the batchs place") {
+TEST_CASE("DeviceLoader: what a dataset throws comes in the batch's place") {
   const Broken dataset;
   SequentialSampler sampler(20);
   DeviceLoader loader(dataset, sampler, at::kCPU, {.batch_size = 4, .workers = 1});

@@ -85,7 +85,7 @@ TEST_CASE_METHOD(FormatsTest, "Formats: label names are as many as asked for and
   refused([&] { read_label_names(file("a\n\x1b[2Jb\n"), 2); }, "control character");
 }
 
-TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI gives depth height width with x fastest") {
+TEST_CASE_METHOD(FormatsTest, "Formats: NIfTI gives depth, height, width with x fastest") {
   test::NiftiFile nifti{.dimensions = {3, 2, 3, 4}, .spacing = {0, 1.0F, 2.0F, -3.0F}};
   std::vector<int16_t> values(24);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int16_t>(i * 1000 - 12000);

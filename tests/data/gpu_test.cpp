@@ -70,7 +70,7 @@ struct Broken {
   }
 };
 
-TEST_CASE_METHOD(OnGpu, "OnGpu: an error comes in its batchs place although that was read ahead") {
+TEST_CASE_METHOD(OnGpu, "OnGpu: an error comes in its batch's place although that was read ahead") {
   const Broken dataset;
   SequentialSampler sampler(20);
   DeviceLoader loader(dataset, sampler, kGpu, {.batch_size = 2, .workers = 1});

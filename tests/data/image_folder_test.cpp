@@ -173,7 +173,7 @@ TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: ranks get as many full batches a
 }
 
 TEST_CASE_METHOD(DamagedFolder,
-                 "DamagedFolder: replacements come from the ranks own share whatever loader and workers") {
+                 "DamagedFolder: replacements come from the rank's own share whatever loader and workers") {
   const ImageFolder dataset(list_image_folder(root()), {.size = 8, .skip_unreadable = true});
   for (int64_t epoch = 0; epoch < 6; ++epoch) {
     DistributedSampler sampler(dataset.size(), {.num_replicas = 2, .rank = 0, .seed = 4});

@@ -54,7 +54,7 @@ class LoaderTest {
   FIXTURE_INFO("workers: " << workers_);
 };
 
-TEST_CASE_METHOD(LoaderTest, "Loader: gives the samplers order in batches epoch after epoch") {
+TEST_CASE_METHOD(LoaderTest, "Loader: gives the sampler's order in batches epoch after epoch") {
   const Indices dataset;
   DistributedSampler sampler(23, {.num_replicas = 2, .rank = 1, .seed = 3});
   Loader loader(dataset, sampler, {.batch_size = 5, .workers = workers_});
@@ -76,7 +76,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: tells the dataset the epoch and leaves out
   CHECK_THAT(all(loader), ElementsAre(ElementsAre(7000, 7001), ElementsAre(7002, 7003)));
 }
 
-TEST_CASE_METHOD(LoaderTest, "Loader: goes on in mid epoch although it has read ahead") {
+TEST_CASE_METHOD(LoaderTest, "Loader: goes on in mid-epoch although it has read ahead") {
   const Indices dataset;
   for (int64_t stop = 1; stop <= 4; ++stop) {
     DistributedSampler sampler(40, {.num_replicas = 2, .rank = 0, .seed = 1});
@@ -116,7 +116,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: the sampler counts what was given out and 
   }
 }
 
-TEST_CASE_METHOD(LoaderTest, "Loader: the pass behind a resumed one is whole even if nobody calls set epoch") {
+TEST_CASE_METHOD(LoaderTest, "Loader: the pass behind a resumed one is whole even if nobody calls set_epoch") {
   const Indices dataset;
   SequentialSampler sampler(10);
   sampler.load_state({.consumed = 6, .length = 10});

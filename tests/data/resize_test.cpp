@@ -19,7 +19,7 @@ Image picture(int64_t height, int64_t width) {
   return image;
 }
 
-TEST_CASE("Resize: gives pillows pixels") {
+TEST_CASE("Resize: gives Pillow's pixels") {
   const Image image = picture(5, 7);
   CHECK_THAT(resize(image, {.height = 5, .width = 7}, 2, 3).pixels,
              RangeEquals(std::vector<int>{104, 86, 123, 146, 123, 100, 123, 160, 142, 105, 104, 141, 145, 122, 118, 141,

@@ -141,7 +141,7 @@ TEST_CASE_METHOD(Horovod, "Horovod: several backwards accumulate before they tra
   });
 }
 
-TEST_CASE_METHOD(Horovod, "Horovod: synchronize gives reduced gradients to clip and skip synchronize steps on them") {
+TEST_CASE_METHOD(Horovod, "Horovod: synchronize gives reduced gradients to clip and skip_synchronize steps on them") {
   const auto expected = reference(size(), 1, 1, 2.0 * size(), 0.0);
   run([&](const GroupHandle& group) {
     auto net = make_net();
@@ -236,7 +236,7 @@ at::Tensor adasum_of(const std::vector<at::Tensor>& values, size_t begin, size_t
   return (a * (aa > 0 ? 1 - dot / (2 * aa) : 1) + b * (bb > 0 ? 1 - dot / (2 * bb) : 1)).to(values[0].scalar_type());
 }
 
-TEST_CASE_METHOD(Horovod, "Horovod: adasum is the recursion of the paper layer by layer") {
+TEST_CASE_METHOD(Horovod, "Horovod: Adasum is the recursion of the paper layer by layer") {
   run([&](const GroupHandle& group) {
     const auto layer = [](int which, int rank) {
       return at::sin(at::arange(5 + which, at::kFloat) * (rank + 1.3F) + static_cast<float>(which));
@@ -278,7 +278,7 @@ TEST_CASE("Adasum: adds orthogonal vectors and averages equal ones") {
   expect_close(adasum(a, at::ones({2})), at::tensor({2.75F, 0.25F}));
 }
 
-TEST_CASE_METHOD(Horovod, "Horovod: adasum optimizer combines how far the parameters moved") {
+TEST_CASE_METHOD(Horovod, "Horovod: Adasum optimizer combines how far the parameters moved") {
   if (size() == 3) return;
   run([&](const GroupHandle& group) {
     const auto moved = [](int rank) {

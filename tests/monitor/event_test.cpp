@@ -59,7 +59,7 @@ TEST_CASE("Event: an image has its shape and a PNG file") {
   CHECK(test::field_at(event, {5, 1, 4, 4}).bytes == encode_png(bitmap));
 }
 
-TEST_CASE("Event: hyper parameters list names types values and metrics") {
+TEST_CASE("Event: hyper parameters list names types, values and metrics") {
   const std::string event =
       encode_hparams(1.5, {{"f", true}, {"lr", 0.5}, {"n", int64_t{3}}, {"o", std::string("sgd")}}, {{"acc", 1.0}});
   wire::MessageReader values(test::field_at(event, {5}).bytes);

@@ -141,7 +141,7 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: own archives keep every bit and maximize", 
   expect_same_bits(parameters, straight);
 }
 
-TEMPLATE_LIST_TEST_CASE("Optimizers: a step with found inf changes nothing", "", Pairs) {
+TEMPLATE_LIST_TEST_CASE("Optimizers: a step with found_inf changes nothing", "", Pairs) {
   for (const auto& options : variants(TestType{})) {
     const auto parameters = new_parameters();
     typename TestType::Our optimizer(parameters, options);

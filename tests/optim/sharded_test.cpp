@@ -110,7 +110,7 @@ class Zero {
   FIXTURE_INFO(case_.size << " ranks, wire: " << case_.wire << (case_.views ? ", views of buckets" : ""));
 };
 
-TEST_CASE_METHOD(Zero, "Zero: has the unsharded optimizers bits and its state once") {
+TEST_CASE_METHOD(Zero, "Zero: has the unsharded optimizer's bits and its state once") {
   expect_unsharded_bits<optim::SGD>(SGDOptions(0.1).momentum(0.9));
   expect_unsharded_bits<optim::AdamW>(AdamWOptions(0.02).amsgrad(true));
   expect_unsharded_bits<optim::Adagrad>(AdagradOptions(0.1).lr_decay(0.1));
@@ -197,7 +197,7 @@ TEST_CASE("ZeroGroups: a group that is added later is dealt out as well") {
   }
 }
 
-TEST_CASE("ZeroScaled: every rank skips what found inf says") {
+TEST_CASE("ZeroScaled: every rank skips what found_inf says") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto parameters = new_parameters();
     ZeroRedundancyOptimizer<optim::Adam> optimizer(parameters, optim::AdamOptions(0.1), group);

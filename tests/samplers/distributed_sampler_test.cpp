@@ -52,7 +52,7 @@ TEST_CASE("DistributedSampler: gives the order of Python in every case") {
   }
 }
 
-TEST_CASE("DistributedSampler: shuffles as randperm of Python does for any seed") {
+TEST_CASE("DistributedSampler: shuffles as Python's randperm does for any seed") {
   REQUIRE(expected().at("randperm").size() == 36U);
   for (const json& c : expected().at("randperm")) {
     const DistributedSampler sampler(c.at("n"), {.seed = c.at("seed")});

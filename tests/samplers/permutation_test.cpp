@@ -17,7 +17,7 @@ using Catch::Matchers::MessageMatches;
 using nlohmann::json;
 using test::ElementsAre;
 
-TEST_CASE("Permutation: is randperm of Python for any seed") {
+TEST_CASE("Permutation: is Python's randperm for any seed") {
   const json expected = test::expected_orders();
   REQUIRE(expected.at("randperm").size() == 36U);
   for (const json& c : expected.at("randperm")) {
@@ -33,7 +33,7 @@ TEST_CASE("Permutation: is randperm of Python for any seed") {
   }
 }
 
-TEST_CASE("Permutation: sharded is distributed sampler of Python in every case") {
+TEST_CASE("Permutation: sharded is Python's DistributedSampler in every case") {
   const json expected = test::expected_orders();
   REQUIRE(expected.at("cases").size() == 560U);
   for (const json& c : expected.at("cases")) {
@@ -56,14 +56,14 @@ TEST_CASE("Permutation: sharded is distributed sampler of Python in every case")
 }
 
 // list(torch.utils.data.RandomSampler(range(n), replacement, count, generator=g)) after g.manual_seed(3)
-TEST_CASE("RandomOrder: is random sampler of Python") {
+TEST_CASE("RandomOrder: is Python's RandomSampler") {
   CHECK_THAT(random_order(5, 12, 3), ElementsAre(1, 0, 3, 4, 2, 0, 1, 2, 4, 3, 1, 4));
   CHECK_THAT(random_order(5, 3, 3), ElementsAre(1, 0, 3));
   CHECK(random_order(100, 100, 7) == permutation(100, 7));
   CHECK_THAT(random_order(5, 0, 3), IsEmpty());
 }
 
-TEST_CASE("RandomDraws: are random sampler of Python with replacement") {
+TEST_CASE("RandomDraws: are Python's RandomSampler with replacement") {
   CHECK_THAT(random_draws(10, 12, 3), ElementsAre(6, 8, 7, 7, 0, 0, 0, 5, 1, 9, 4, 1));
   CHECK_THAT(random_draws(10'000'000'000, 4, 3), ElementsAre(8662282904, 5730866819, 5481424840, 3066854165));
 }

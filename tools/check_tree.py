@@ -5,6 +5,7 @@
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
   - copies between devices go through comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
   - every C++ source is built: the CMake files of its folder, or of one above, name it (a test by what it tests);
+  - a test's source is named <unit>_test, never test_<unit>, and the programs that tests start <name>_program;
   - nothing lies about that nobody meant to commit: no binary files but the examples' data, and no folder at the root that
     docs/design.md does not list. Of a checkout only what git tracks counts: users have folders of their own.
 Prints one line per violation; the exit status is 1 if there is any.
@@ -74,6 +75,8 @@ def violations(root: pathlib.Path):
         name = path.relative_to(root)
         if path.suffix == ".cu":
             yield f"{name}: CUDA sources need nvcc; use LibTorch's kernels"
+        if name.parts[0] == "tests" and name.name.startswith("test_"):
+            yield f"{name}: a test is named <unit>_test, a program that tests start <name>_program"
         if path.suffix == ".cpp" and not is_built(path, root):
             yield f"{name}: no CMake file of its folders names it"
         try:

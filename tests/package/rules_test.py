@@ -96,6 +96,10 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("tests/forgotten_test.cpp", "")
         self.assert_reports("check_tree.py", "tests/forgotten_test.cpp")
 
+    def test_a_test_with_a_name_of_another_form_is_reported(self):
+        self.write("tests/test_names.py", "")
+        self.assert_reports("check_tree.py", "tests/test_names.py")
+
     def test_strays_but_not_a_users_own_folders(self):
         self.write("--list/events.out", "")
         self.write("ddp/core.o", "\x7fELF\0")

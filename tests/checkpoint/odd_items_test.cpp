@@ -8,7 +8,7 @@
 #include "checkpoint/pt/zip_writer.h"
 #include "checkpoint/tensor_files.h"
 #include "tests/checkpoint/sparse_file.h"
-#include "tests/support/captured_stderr.h"
+#include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

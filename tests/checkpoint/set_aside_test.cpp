@@ -21,7 +21,6 @@ using Catch::Matchers::IsEmpty;
 using test::ElementsAre;
 using test::FaultyFileSystem;
 using test::steps_in;
-using test::steps_in;
 using test::TemporaryFolder;
 using test::UnorderedElementsAre;
 

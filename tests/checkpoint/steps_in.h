@@ -1,14 +1,13 @@
 // The checkpoints of a directory, as its readers see them.
 #pragma once
 
-#include <catch2/catch_test_macros.hpp>
-
 #include <cstdint>
 #include <filesystem>
 #include <vector>
 
 #include "checkpoint/storage/file_system.h"
 #include "checkpoint/storage/inventory.h"
+#include "tests/support/catch.h"
 
 namespace ddp::test {
 

@@ -1,15 +1,15 @@
 #include "comm/backend_map.h"
 
-#include <gmock/gmock.h>
-
 #include <stdexcept>
+#include <string>
 #include <vector>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
 
 struct Case {
   const char* text;
@@ -17,7 +17,7 @@ struct Case {
   const char* canonical;
 };
 
-TEST(BackendMap, ReadsTorchDistributedsSyntax) {
+TEST_CASE("BackendMap: reads torch distributeds syntax") {
   const std::vector<Case> cases = {
       {"gloo", {.cpu = "gloo", .cuda = "gloo"}, "gloo"},
       {"local", {.cpu = "local", .cuda = "local"}, "local"},
@@ -31,20 +31,22 @@ TEST(BackendMap, ReadsTorchDistributedsSyntax) {
   };
   for (const Case& c : cases) {
     const BackendMap map = parse_backend_map(c.text);
-    EXPECT_EQ(map, c.expected) << c.text;
-    EXPECT_EQ(map.text(), c.canonical);
-    EXPECT_EQ(parse_backend_map(map.text()), map) << "text() is what the parser reads";
+    UNSCOPED_INFO(c.text);
+    CHECK(map == c.expected);
+    CHECK(map.text() == c.canonical);
+    INFO("text() is what the parser reads");
+    CHECK(parse_backend_map(map.text()) == map);
   }
 }
 
-TEST(BackendMap, KnowsWhichBackendsItUses) {
+TEST_CASE("BackendMap: knows which backends it uses") {
   const BackendMap map = parse_backend_map("cpu:gloo,cuda:nccl");
-  EXPECT_TRUE(map.uses("gloo"));
-  EXPECT_TRUE(map.uses("nccl"));
-  EXPECT_FALSE(map.uses("local"));
+  CHECK(map.uses("gloo"));
+  CHECK(map.uses("nccl"));
+  CHECK_FALSE(map.uses("local"));
 }
 
-TEST(BackendMap, RefusesWithTheBadPartAndTheChoices) {
+TEST_CASE("BackendMap: refuses with the bad part and the choices") {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"", "nothing is named"},
       {"mpi", "no ProcessGroupMPI inside"},
@@ -65,8 +67,8 @@ TEST(BackendMap, RefusesWithTheBadPartAndTheChoices) {
     } catch (const std::invalid_argument& error) {
       message = error.what();
     }
-    EXPECT_THAT(message, AllOf(HasSubstr(std::string("backend '").append(text).append("': ")), HasSubstr(why),
-                               HasSubstr("cpu:gloo,cuda:nccl")));
+    CHECK_THAT(message, ContainsSubstring(std::string("backend '").append(text).append("': ")) &&
+                            ContainsSubstring(why) && ContainsSubstring("cpu:gloo,cuda:nccl"));
   }
 }
 

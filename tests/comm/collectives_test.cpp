@@ -9,34 +9,41 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <gmock/gmock.h>
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "comm/manual_seed.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
-#include "tests/support/wires_and_sizes.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 using test::error_of;
 using test::RankOptions;
 using test::run_ranks;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
-  EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << what;
-  EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
-  EXPECT_TRUE(at::equal(actual, expected)) << what << "\n" << actual << "\nexpected\n" << expected;
+  RANK_INFO(what);
+  RANK_CHECK(actual.scalar_type() == expected.scalar_type());
+  RANK_CHECK(actual.sizes() == expected.sizes());
+  RANK_CHECK_THAT(actual, test::EqualsTensor(expected));
 }
 
 // Small whole numbers, different on every rank, whose sums and products every dtype holds.
@@ -83,10 +90,9 @@ constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct,
 constexpr at::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
 constexpr at::ScalarType kIntegers[] = {at::kChar, at::kByte, at::kInt, at::kLong};
 
-class Collectives : public test::WiresAndSizes {};
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Collectives, test::all_wires_and_sizes(), test::wire_and_size);
+class Collectives : public test::EveryWireAndSize {};
 
-TEST_P(Collectives, AllReduceCombinesEveryDtypeWithEveryOperation) {
+TEST_CASE_METHOD(Collectives, "Collectives: all reduce combines every dtype with every operation") {
   run([](const GroupHandle& group) {
     const auto check = [&](ReduceOp op, at::ScalarType dtype) {
       at::Tensor tensor = values(group.rank(), dtype);
@@ -103,7 +109,7 @@ TEST_P(Collectives, AllReduceCombinesEveryDtypeWithEveryOperation) {
   });
 }
 
-TEST_P(Collectives, ReduceGivesTheRootTheResult) {
+TEST_CASE_METHOD(Collectives, "Collectives: reduce gives the root the result") {
   run([](const GroupHandle& group) {
     for (int root = 0; root < group.size(); ++root) {
       for (const ReduceOp op : kOps) {
@@ -115,7 +121,7 @@ TEST_P(Collectives, ReduceGivesTheRootTheResult) {
   });
 }
 
-TEST_P(Collectives, BroadcastOverwritesWithTheRootsValues) {
+TEST_CASE_METHOD(Collectives, "Collectives: broadcast overwrites with the root's values") {
   run([](const GroupHandle& group) {
     for (int root = 0; root < group.size(); ++root) {
       for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kLong, at::kByte, at::kBool, at::kComplexFloat}) {
@@ -127,7 +133,7 @@ TEST_P(Collectives, BroadcastOverwritesWithTheRootsValues) {
   });
 }
 
-TEST_P(Collectives, AllGatherStacksInRankOrderWhateverTheShape) {
+TEST_CASE_METHOD(Collectives, "Collectives: all gather stacks in rank order whatever the shape") {
   run([](const GroupHandle& group) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {3}, {2, 3}, {2, 1, 4}, {0}, {3, 0, 2}}) {
       const at::Tensor mine = at::full(shape, group.rank() + 1.5F);
@@ -142,50 +148,50 @@ TEST_P(Collectives, AllGatherStacksInRankOrderWhateverTheShape) {
   });
 }
 
-TEST_P(Collectives, AllGatherTakesLeavesThatRequireGradients) {
+TEST_CASE_METHOD(Collectives, "Collectives: all gather takes leaves that require gradients") {
   run([](const GroupHandle& group) {
     const at::Tensor parameter = at::ones({2}).requires_grad_(true);
     const at::Tensor all = all_gather(parameter, group);
-    EXPECT_FALSE(all.requires_grad());
+    RANK_CHECK_FALSE(all.requires_grad());
     at::Tensor also = at::ones({2}).requires_grad_(true);
     all_reduce(also, group);
     expect_equal(also, at::full({2}, static_cast<float>(group.size())));
   });
 }
 
-TEST_P(Collectives, StringsArriveWithEveryByte) {
+TEST_CASE_METHOD(Collectives, "Collectives: strings arrive with every byte") {
   run([](const GroupHandle& group) {
     const std::vector<std::string> texts = {"", std::string("nul\0inside\0", 11), std::string(300'000, 'x') + "end",
                                             "\xff\xfe grüße"};
     for (int root = 0; root < group.size(); ++root) {
       for (const std::string& text : texts) {
-        EXPECT_EQ(broadcast_string(group.rank() == root ? text : "ignored", root, group), text);
+        RANK_CHECK(broadcast_string(group.rank() == root ? text : "ignored", root, group) == text);
       }
     }
     for (size_t shift = 0; shift < texts.size(); ++shift) {
       const auto text_of = [&](int rank) { return texts[(static_cast<size_t>(rank) + shift) % texts.size()]; };
       const auto all = all_gather_strings(text_of(group.rank()), group);
-      ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
-      for (int rank = 0; rank < group.size(); ++rank) EXPECT_EQ(all[static_cast<size_t>(rank)], text_of(rank));
+      RANK_REQUIRE(all.size() == static_cast<size_t>(group.size()));
+      for (int rank = 0; rank < group.size(); ++rank) RANK_CHECK(all[static_cast<size_t>(rank)] == text_of(rank));
     }
-    EXPECT_EQ(all_gather_strings("", group), std::vector<std::string>(static_cast<size_t>(group.size())));
+    RANK_CHECK(all_gather_strings("", group) == std::vector<std::string>(static_cast<size_t>(group.size())));
   });
 }
 
-TEST_P(Collectives, NoRankLeavesTheBarrierBeforeTheLastHasReachedIt) {
+TEST_CASE_METHOD(Collectives, "Collectives: no rank leaves the barrier before the last has reached it") {
   std::atomic<int> arrived{0};
   constexpr int kRounds = 20;
   run([&](const GroupHandle& group) {
     for (int round = 1; round <= kRounds; ++round) {
       ++arrived;
       barrier(group);
-      EXPECT_GE(arrived.load(), round * group.size());
+      RANK_CHECK(arrived.load() >= round * group.size());
       barrier(group);
     }
   });
 }
 
-TEST_P(Collectives, BroadcastCoalescedTakesMixedDtypesAndStrides) {
+TEST_CASE_METHOD(Collectives, "Collectives: broadcast coalesced takes mixed dtypes and strides") {
   for (const int64_t buffer_bytes : {int64_t{1}, int64_t{64}, int64_t{250} << 20}) {
     run([&](const GroupHandle& group) {
       const auto make = [](int rank) {
@@ -207,21 +213,22 @@ TEST_P(Collectives, BroadcastCoalescedTakesMixedDtypesAndStrides) {
       const std::vector<at::Tensor> expected = make(root);
       for (size_t i = 0; i < tensors.size(); ++i) {
         expect_equal(tensors[i], expected[i], "tensor " + std::to_string(i));
-        EXPECT_EQ(tensors[i].strides(), expected[i].strides());
+        RANK_CHECK(tensors[i].strides() == expected[i].strides());
       }
     });
   }
 }
 
-TEST_P(Collectives, AListOfNoTensorsIsNothingToBroadcast) {
+TEST_CASE_METHOD(Collectives, "Collectives: a list of no tensors is nothing to broadcast") {
   run([](const GroupHandle& group) { broadcast_coalesced({}, 0, group); });
 }
 
-TEST_P(Collectives, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable) {
+TEST_CASE_METHOD(Collectives, "Collectives: wrong arguments are refused on the rank alone and the group stays usable") {
   run([](const GroupHandle& group) {
     const std::string who = "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": ";
     const auto refuses = [&](const auto& body, const std::string& operation, const std::string& why) {
-      EXPECT_THAT(error_of<std::invalid_argument>(body), AllOf(HasSubstr(who + operation + ": "), HasSubstr(why)));
+      RANK_CHECK_THAT(error_of<std::invalid_argument>(body),
+                      ContainsSubstring(who + operation + ": ") && ContainsSubstring(why));
     };
     const at::Tensor good = at::ones({2, 2});
     refuses([&] { all_reduce(at::Tensor(), group); }, "all_reduce", "the tensor is undefined");
@@ -247,46 +254,43 @@ TEST_P(Collectives, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable
     }
     at::Tensor one = at::ones({1});
     all_reduce(one, group);
-    EXPECT_EQ(one.item<float>(), static_cast<float>(group.size()));
+    RANK_CHECK(one.item<float>() == static_cast<float>(group.size()));
   });
 }
 
-class LateRank : public testing::TestWithParam<Wire> {};
-INSTANTIATE_TEST_SUITE_P(Wires, LateRank, testing::Values(Wire::kGloo, Wire::kLate),
-                         [](const auto& parameters) { return parameters.param == Wire::kGloo ? "gloo" : "late"; });
-
-TEST_P(LateRank, IsNamedWithOperationAndNumberWithinTheTimeout) {
+class LateRank : protected test::EveryWire {};
+TEST_CASE_METHOD(LateRank, "LateRank: is named with operation and number within the timeout") {
   constexpr int kSize = 3;
   constexpr int kLate = 1;
   constexpr auto kTimeout = std::chrono::milliseconds(500);
   std::atomic<int> failed{0};
   std::atomic<bool> give_up{false};
-  run_ranks(
-      kSize,
-      [&](const GroupHandle& group) {
-        at::Tensor tensor = at::ones({4});
-        all_reduce(tensor, group);
-        if (group.rank() == kLate) {
-          while (failed < kSize - 1 && !give_up) std::this_thread::yield();
-          return;
-        }
-        const auto start = std::chrono::steady_clock::now();
-        const std::string message =
-            error_of<std::runtime_error>([&] { all_reduce(tensor, group, ReduceOp::kSum, {.timeout = kTimeout}); });
-        const auto waited = std::chrono::steady_clock::now() - start;
-        EXPECT_THAT(message,
-                    AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of 3: all_reduce (number 1)"),
-                          HasSubstr("Float tensor of shape [4] on cpu"), HasSubstr("did not take part in it: rank 1"),
-                          Not(HasSubstr("rank 1,")), Not(HasSubstr("\n"))));
-        EXPECT_LT(waited, kTimeout + std::chrono::seconds(3));
-        ++failed;
-      },
-      {.wire = GetParam()});
+  run_ranks(kSize,
+            [&](const GroupHandle& group) {
+              at::Tensor tensor = at::ones({4});
+              all_reduce(tensor, group);
+              if (group.rank() == kLate) {
+                while (failed < kSize - 1 && !give_up) std::this_thread::yield();
+                return;
+              }
+              const auto start = std::chrono::steady_clock::now();
+              const std::string message = error_of<std::runtime_error>(
+                  [&] { all_reduce(tensor, group, ReduceOp::kSum, {.timeout = kTimeout}); });
+              const auto waited = std::chrono::steady_clock::now() - start;
+              RANK_CHECK_THAT(
+                  message, ContainsSubstring("rank " + std::to_string(group.rank()) + " of 3: all_reduce (number 1)") &&
+                               ContainsSubstring("Float tensor of shape [4] on cpu") &&
+                               ContainsSubstring("did not take part in it: rank 1") && !ContainsSubstring("rank 1,") &&
+                               !ContainsSubstring("\n"));
+              RANK_CHECK(waited < kTimeout + std::chrono::seconds(3));
+              ++failed;
+            },
+            {.wire = wire_});
   give_up = true;
-  EXPECT_EQ(failed, kSize - 1);
+  CHECK(failed == kSize - 1);
 }
 
-TEST_P(LateRank, IsNamedByTheBarrier) {
+TEST_CASE_METHOD(LateRank, "LateRank: is named by the barrier") {
   std::atomic<bool> failed{false};
   run_ranks(2,
             [&](const GroupHandle& group) {
@@ -294,40 +298,44 @@ TEST_P(LateRank, IsNamedByTheBarrier) {
                 while (!failed) std::this_thread::yield();
                 return;
               }
-              EXPECT_THAT(
+              RANK_CHECK_THAT(
                   error_of<std::runtime_error>([&] { barrier(group, {.timeout = std::chrono::milliseconds(300)}); }),
-                  AllOf(HasSubstr("rank 1 of 2: barrier (number 0)"), HasSubstr("did not take part in it: rank 0")));
+                  ContainsSubstring("rank 1 of 2: barrier (number 0)") &&
+                      ContainsSubstring("did not take part in it: rank 0"));
               failed = true;
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
 }
 
-TEST(ClosedGroup, WaitsForRanksThatAreStillConnecting) {
+TEST_CASE("ClosedGroup: waits for ranks that are still connecting") {
   for (int round = 0; round < 10; ++round) run_ranks(4, [](const GroupHandle&) {});
 }
 
-TEST(ClosedGroup, RefusesEveryOperationAndSaysSo) {
+TEST_CASE("ClosedGroup: refuses every operation and says so") {
   run_ranks(2, [](const GroupHandle& group) {
     // run_ranks owns the group; an owner of our own is made from its handle's state.
     barrier(group);
     ProcessGroup owner(std::shared_ptr<detail::GroupState>(&group.state(), [](detail::GroupState*) {}));
     const GroupHandle handle = owner;
-    EXPECT_TRUE(handle.is_open());
+    RANK_CHECK(handle.is_open());
     owner.close();
     owner.close();
-    EXPECT_FALSE(handle.is_open());
-    EXPECT_EQ(handle.size(), 2) << "what needs no connection still answers";
+    RANK_CHECK_FALSE(handle.is_open());
+    {
+      RANK_INFO("what needs no connection still answers");
+      RANK_CHECK(handle.size() == 2);
+    }
     const at::Tensor tensor = at::ones({2});
-    const auto closed = AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of 2: "),
-                              HasSubstr("on a process group that was closed"));
-    EXPECT_THAT(error_of<std::runtime_error>([&] { all_reduce(tensor, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { reduce(tensor, 0, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast(tensor, 0, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast_coalesced({tensor}, 0, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { all_gather(tensor, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { barrier(handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { broadcast_string("", 0, handle); }), closed);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { all_gather_strings("", handle); }), closed);
+    const auto closed =
+        test::ContainsAll({"rank " + std::to_string(group.rank()) + " of 2: ", "on a process group that was closed"});
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_reduce(tensor, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { reduce(tensor, 0, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { broadcast(tensor, 0, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { broadcast_coalesced({tensor}, 0, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_gather(tensor, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { barrier(handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { broadcast_string("", 0, handle); }), closed);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_gather_strings("", handle); }), closed);
     owner.abort();
   });
 }
@@ -347,12 +355,12 @@ ProcessGroup alone() {
   return init_process_group({.rank_info = RankInfo{}});
 }
 
-TEST(SingleProcess, NeedsNoNetwork) {
+TEST_CASE("SingleProcess: needs no network") {
   const int before = open_sockets();
   const ProcessGroup group = alone();
-  EXPECT_EQ(group.rank(), 0);
-  EXPECT_EQ(group.size(), 1);
-  EXPECT_EQ(group.backend(), "local");
+  CHECK(group.rank() == 0);
+  CHECK(group.size() == 1);
+  CHECK(group.backend() == "local");
   at::Tensor tensor = at::arange(5, at::kFloat);
   for (const ReduceOp op : kOps) {
     all_reduce(tensor, group, op);
@@ -364,69 +372,69 @@ TEST(SingleProcess, NeedsNoNetwork) {
   expect_equal(all_gather(tensor, group), tensor.unsqueeze(0));
   expect_equal(all_gather(tensor[0], group), at::zeros({1}));
   barrier(group);
-  EXPECT_EQ(broadcast_string("text", 0, group), "text");
-  EXPECT_EQ(all_gather_strings("text", group), std::vector<std::string>{"text"});
-  EXPECT_EQ(open_sockets(), before);
+  CHECK(broadcast_string("text", 0, group) == "text");
+  CHECK(all_gather_strings("text", group) == std::vector<std::string>{"text"});
+  CHECK(open_sockets() == before);
 }
 
-TEST(SingleProcess, MayNameGloo) {
+TEST_CASE("SingleProcess: may name gloo") {
   const ProcessGroup group = init_process_group({.backend = "gloo", .rank_info = RankInfo{}});
-  EXPECT_EQ(group.backend(), "gloo");
+  CHECK(group.backend() == "gloo");
   at::Tensor tensor = at::ones({2});
   all_reduce(tensor, group);
   expect_equal(tensor, at::ones({2}));
 }
 
-TEST(SingleProcess, BackendLocalIsRefusedForMoreThanOne) {
-  EXPECT_THAT(error_of<std::invalid_argument>(
-                  [] { init_process_group({.backend = "local", .rank_info = RankInfo{.rank = 0, .world_size = 2}}); }),
-              HasSubstr("rank 0 of 2: backend 'local' is for a single process"));
+TEST_CASE("SingleProcess: backend local is refused for more than one") {
+  CHECK_THROWS_MATCHES(init_process_group({.backend = "local", .rank_info = RankInfo{.rank = 0, .world_size = 2}}),
+                       std::invalid_argument,
+                       MessageMatches(ContainsSubstring("rank 0 of 2: backend 'local' is for a single process")));
 }
 
-TEST(SingleProcess, SaysWhyThereIsNoCuda) {
-  EXPECT_THAT(error_of<std::invalid_argument>([] {
-                init_process_group({.backend = "nccl", .device = c10::Device(c10::kCPU), .rank_info = RankInfo{}});
-              }),
-              HasSubstr("backend 'nccl' needs a CUDA device, not 'cpu'"));
+TEST_CASE("SingleProcess: says why there is no CUDA") {
+  CHECK_THROWS_MATCHES(
+      init_process_group({.backend = "nccl", .device = c10::Device(c10::kCPU), .rank_info = RankInfo{}}),
+      std::invalid_argument, MessageMatches(ContainsSubstring("backend 'nccl' needs a CUDA device, not 'cpu'")));
 }
 
-TEST(OwnerOfAGroup, MovesWithItsGroupAndClosesItOnce) {
+TEST_CASE("OwnerOfAGroup: moves with its group and closes it once") {
   ProcessGroup first = alone();
   const GroupHandle handle = first;
   ProcessGroup second = std::move(first);
-  EXPECT_TRUE(second.is_open());
+  CHECK(second.is_open());
   {
     const ProcessGroup third = std::move(second);
-    EXPECT_TRUE(third.is_open());
+    CHECK(third.is_open());
   }
-  EXPECT_FALSE(handle.is_open()) << "the last owner closed it";
+  UNSCOPED_INFO("the last owner closed it");
+  CHECK_FALSE(handle.is_open());
 
   ProcessGroup replaced = alone();
   const GroupHandle old = replaced;
   replaced = alone();
-  EXPECT_FALSE(old.is_open()) << "assignment closes what was held before";
-  EXPECT_TRUE(replaced.is_open());
+  UNSCOPED_INFO("assignment closes what was held before");
+  CHECK_FALSE(old.is_open());
+  CHECK(replaced.is_open());
 }
 
-TEST(OwnerOfAGroup, AMovedFromOwnerClosesNothing) {
+TEST_CASE("OwnerOfAGroup: a moved from owner closes nothing") {
   ProcessGroup keeper = alone();
   {
     ProcessGroup temporary = alone();
     keeper = std::move(temporary);
   }
-  EXPECT_TRUE(keeper.is_open());
+  CHECK(keeper.is_open());
 }
 
-TEST(OwnerOfAGroup, AbortsWhenAnExceptionUnwindsIt) {
+TEST_CASE("OwnerOfAGroup: aborts when an exception unwinds it") {
   std::optional<GroupHandle> handle;
-  EXPECT_THROW(
-      {
-        const ProcessGroup group = alone();
-        handle = group.handle();
-        throw std::runtime_error("training failed");
-      },
-      std::runtime_error);
-  EXPECT_FALSE(handle->is_open());
+  CHECK_THROWS_AS(([&] {
+                    const ProcessGroup group = alone();
+                    handle = group.handle();
+                    throw std::runtime_error("training failed");
+                  })(),
+                  std::runtime_error);
+  CHECK_FALSE(handle->is_open());
 }
 
 // ---- Seeds ----
@@ -441,7 +449,7 @@ std::vector<at::Tensor> draws(int size, const std::function<void(const GroupHand
   return result;
 }
 
-TEST(ManualSeed, GivesAllRanksEqualNumbersUntilEachTakesAStreamOfItsOwn) {
+TEST_CASE("ManualSeed: gives all ranks equal numbers until each takes a stream of its own") {
   const auto equal = draws(4, [](const GroupHandle& group) { manual_seed(17, group); });
   for (const at::Tensor& numbers : equal) expect_equal(numbers, equal[0]);
 
@@ -450,34 +458,37 @@ TEST(ManualSeed, GivesAllRanksEqualNumbersUntilEachTakesAStreamOfItsOwn) {
     take_rank_stream(group);
   });
   for (size_t a = 0; a < own.size(); ++a) {
-    EXPECT_FALSE(at::equal(own[a], equal[0]));
-    for (size_t b = 0; b < a; ++b) EXPECT_FALSE(at::equal(own[a], own[b])) << a << " and " << b;
+    CHECK_FALSE(at::equal(own[a], equal[0]));
+    for (size_t b = 0; b < a; ++b) {
+      INFO(a << " and " << b);
+      CHECK_FALSE(at::equal(own[a], own[b]));
+    }
   }
   const auto again = draws(4, [](const GroupHandle& group) { seed_per_rank(17, group); });
   for (size_t rank = 0; rank < own.size(); ++rank) expect_equal(again[rank], own[rank], "same seed and rank");
 }
 
-TEST(ManualSeed, OfNeighbouringSeedsGivesNoRankTheStreamOfAnother) {
+TEST_CASE("ManualSeed: of neighbouring seeds gives no rank the stream of another") {
   const auto first = draws(4, [](const GroupHandle& group) { seed_per_rank(0, group); });
   const auto second = draws(4, [](const GroupHandle& group) { seed_per_rank(1, group); });
   for (const at::Tensor& a : first) {
-    for (const at::Tensor& b : second) EXPECT_FALSE(at::equal(a, b));
+    for (const at::Tensor& b : second) CHECK_FALSE(at::equal(a, b));
   }
 }
 
-TEST(ManualSeed, StreamsDoNotDependOnTheWorldSize) {
+TEST_CASE("ManualSeed: streams do not depend on the world size") {
   const auto of_two = draws(2, [](const GroupHandle& group) { seed_per_rank(5, group); });
   const auto of_four = draws(4, [](const GroupHandle& group) { seed_per_rank(5, group); });
   for (size_t rank = 0; rank < of_two.size(); ++rank) expect_equal(of_two[rank], of_four[rank]);
 }
 
-TEST(ManualSeed, IsUsedUpByTheFirstTaker) {
+TEST_CASE("ManualSeed: is used up by the first taker") {
   const GroupHandle group = test::unconnected_rank(1, 2);
   manual_seed(3, group);
   take_rank_stream(group);
   const at::Tensor first = at::rand({8});
   take_rank_stream(group);
-  EXPECT_FALSE(at::equal(at::rand({8}), first));
+  CHECK_FALSE(at::equal(at::rand({8}), first));
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 #include "comm/device_choice.h"
 
-#include <gmock/gmock.h>
-
 #include <stdexcept>
+#include <string>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
 
 constexpr bool kOnePerRank = true;
 constexpr bool kShared = false;
@@ -22,45 +22,46 @@ std::string error_of(int local_rank, int local_world_size, int device_count, boo
   return "no error";
 }
 
-TEST(DeviceChoice, GivesEachLocalRankADeviceOfItsOwn) {
+TEST_CASE("DeviceChoice: gives each local rank a device of its own") {
   for (const bool one_per_rank : {kOnePerRank, kShared}) {
     for (int rank = 0; rank < 4; ++rank) {
       const DeviceChoice choice = choose_cuda_device(rank, 4, 8, one_per_rank, "unset");
-      EXPECT_EQ(choice.index, rank);
-      EXPECT_EQ(choice.notice, "");
+      CHECK(choice.index == rank);
+      CHECK(choice.notice == "");
     }
-    EXPECT_EQ(choose_cuda_device(3, 4, 4, one_per_rank, "unset").index, 3);
+    CHECK(choose_cuda_device(3, 4, 4, one_per_rank, "unset").index == 3);
   }
 }
 
-TEST(DeviceChoice, TakesTheOnlyVisibleDeviceWhateverTheLocalRank) {
+TEST_CASE("DeviceChoice: takes the only visible device whatever the local rank") {
   const DeviceChoice choice = choose_cuda_device(3, 4, 1, kOnePerRank, "'3'");
-  EXPECT_EQ(choice.index, 0);
-  EXPECT_EQ(choice.notice, "");
+  CHECK(choice.index == 0);
+  CHECK(choice.notice == "");
 }
 
-TEST(DeviceChoice, RefusesMoreRanksThanDevicesWhereEachNeedsItsOwn) {
+TEST_CASE("DeviceChoice: refuses more ranks than devices where each needs its own") {
   // Every rank refuses, also those that would have a device: otherwise they would wait for the ones that cannot start.
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_THAT(error_of(rank, 4, 2, kOnePerRank),
-                AllOf(HasSubstr("LOCAL_RANK=" + std::to_string(rank)), HasSubstr("LOCAL_WORLD_SIZE=4"),
-                      HasSubstr("visible CUDA devices: 2"), HasSubstr("CUDA_VISIBLE_DEVICES='0,1'"),
-                      HasSubstr("Start at most 2 ranks here, or use backend 'gloo'")));
+    CHECK_THAT(error_of(rank, 4, 2, kOnePerRank),
+               ContainsSubstring("LOCAL_RANK=" + std::to_string(rank)) && ContainsSubstring("LOCAL_WORLD_SIZE=4") &&
+                   ContainsSubstring("visible CUDA devices: 2") && ContainsSubstring("CUDA_VISIBLE_DEVICES='0,1'") &&
+                   ContainsSubstring("Start at most 2 ranks here, or use backend 'gloo'"));
   }
 }
 
-TEST(DeviceChoice, WrapsAroundWithANoticeWhereDevicesMayBeShared) {
+TEST_CASE("DeviceChoice: wraps around with a notice where devices may be shared") {
   for (int rank = 0; rank < 5; ++rank) {
     const DeviceChoice choice = choose_cuda_device(rank, 5, 2, kShared, "unset");
-    EXPECT_EQ(choice.index, rank % 2);
-    EXPECT_THAT(choice.notice, AllOf(HasSubstr("sharing GPU " + std::to_string(rank % 2)),
-                                     HasSubstr("LOCAL_RANK=" + std::to_string(rank))));
+    CHECK(choice.index == rank % 2);
+    CHECK_THAT(choice.notice, ContainsSubstring("sharing GPU " + std::to_string(rank % 2)) &&
+                                  ContainsSubstring("LOCAL_RANK=" + std::to_string(rank)));
   }
 }
 
-TEST(DeviceChoice, RefusesToDoWithoutADevice) {
+TEST_CASE("DeviceChoice: refuses to do without a device") {
   for (const bool one_per_rank : {kOnePerRank, kShared}) {
-    EXPECT_THAT(error_of(0, 1, 0, one_per_rank), AllOf(HasSubstr("no CUDA device is visible"), HasSubstr("'gloo'")));
+    CHECK_THAT(error_of(0, 1, 0, one_per_rank),
+               ContainsSubstring("no CUDA device is visible") && ContainsSubstring("'gloo'"));
   }
 }
 

@@ -12,46 +12,49 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <gmock/gmock.h>
 
 #include <atomic>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "comm/collectives.h"
+#include "tests/support/captured_output.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
-#include "tests/support/wires_and_sizes.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::error_of;
 using test::run_ranks;
 using test::Wire;
-using testing::AllOf;
-using testing::AnyOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
-  ASSERT_TRUE(actual.defined()) << what;
-  EXPECT_EQ(actual.scalar_type(), expected.scalar_type()) << what;
-  EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
-  EXPECT_TRUE(at::equal(actual, expected)) << what << "\n" << actual << "\nexpected\n" << expected;
+  RANK_INFO(what);
+  RANK_REQUIRE(actual.defined());
+  RANK_CHECK(actual.scalar_type() == expected.scalar_type());
+  RANK_CHECK(actual.sizes() == expected.sizes());
+  RANK_CHECK_THAT(actual, test::EqualsTensor(expected));
 }
 
 at::Tensor matrix(int rank, int64_t rows, at::ScalarType dtype = at::kFloat) {
   return (at::arange(rows * 3, at::kLong) + 100 * rank).view({rows, 3}).to(dtype);
 }
 
-class Exchange : public test::WiresAndSizes {};
-INSTANTIATE_TEST_SUITE_P(WiresAndSizes, Exchange, test::all_wires_and_sizes(), test::wire_and_size);
+class Exchange : public test::EveryWireAndSize {};
 
-TEST_P(Exchange, ReduceScatterGivesEachRankItsRows) {
+TEST_CASE_METHOD(Exchange, "Exchange: reduce scatter gives each rank its rows") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong}) {
@@ -71,7 +74,7 @@ TEST_P(Exchange, ReduceScatterGivesEachRankItsRows) {
   });
 }
 
-TEST_P(Exchange, ReductionsOfBoolsAreAnyAndAll) {
+TEST_CASE_METHOD(Exchange, "Exchange: reductions of bools are any and all") {
   run([](const GroupHandle& group) {
     const auto flags = [&](int rank) {
       return at::arange(4, at::kLong).eq(rank).logical_or(at::arange(4, at::kLong).eq(3));
@@ -90,12 +93,12 @@ TEST_P(Exchange, ReductionsOfBoolsAreAnyAndAll) {
   });
 }
 
-TEST_P(Exchange, AllGatherTakesFirstDimensionsThatDiffer) {
+TEST_CASE_METHOD(Exchange, "Exchange: all gather takes first dimensions that differ") {
   run([](const GroupHandle& group) {
     for (const int shift : {0, 1, 3}) {
       const auto rows = [&](int rank) { return static_cast<int64_t>((rank + shift) % 3); };  // 0 among them
       const auto all = all_gather_uneven(matrix(group.rank(), rows(group.rank())), group);
-      ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
+      RANK_REQUIRE(all.size() == static_cast<size_t>(group.size()));
       for (int rank = 0; rank < group.size(); ++rank) {
         expect_equal(all[static_cast<size_t>(rank)], matrix(rank, rows(rank)));
       }
@@ -103,30 +106,29 @@ TEST_P(Exchange, AllGatherTakesFirstDimensionsThatDiffer) {
   });
 }
 
-TEST_P(Exchange, UnevenShapesThatCannotFitAreAnErrorOnEveryRankThatNamesBoth) {
+TEST_CASE_METHOD(Exchange, "Exchange: uneven shapes that cannot fit are an error on every rank that names both") {
   run([](const GroupHandle& group) {
     if (group.size() == 1) return;
     const bool last = group.rank() == group.size() - 1;
     const at::Tensor tensor = last ? at::zeros({2, 4}, at::kDouble) : at::zeros({1, 3});
     const auto names_both =
-        AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of "),
-              HasSubstr("rank 0 has a Float tensor of shape [1, 3]"),
-              HasSubstr("rank " + std::to_string(group.size() - 1) + " a Double tensor of shape [2, 4]"));
-    EXPECT_THAT(error_of<std::runtime_error>([&] { all_gather_uneven(tensor, group); }), names_both);
+        test::ContainsAll({"rank " + std::to_string(group.rank()) + " of ", "rank 0 has a Float tensor of shape [1, 3]",
+                           "rank " + std::to_string(group.size() - 1) + " a Double tensor of shape [2, 4]"});
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_gather_uneven(tensor, group); }), names_both);
     std::vector<int64_t> counts(static_cast<size_t>(group.size()));
     counts[0] = tensor.size(0);
-    EXPECT_THAT(error_of<std::runtime_error>([&] { all_to_all_uneven(tensor, counts, group); }), names_both);
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_to_all_uneven(tensor, counts, group); }), names_both);
     barrier(group);  // nothing is left over in the connections
   });
 }
 
-TEST_P(Exchange, GatherFillsTheRootAndScatterReversesIt) {
+TEST_CASE_METHOD(Exchange, "Exchange: gather fills the root and scatter reverses it") {
   run([](const GroupHandle& group) {
     for (int root = 0; root < group.size(); ++root) {
       for (const bool async : {false, true}) {
         const at::Tensor mine = matrix(group.rank(), 2);
         const at::Tensor all = async ? gather_async(mine, root, group).wait() : gather(mine, root, group);
-        EXPECT_EQ(all.defined(), group.rank() == root);
+        RANK_CHECK(all.defined() == (group.rank() == root));
         std::vector<at::Tensor> parts;
         if (group.rank() == root) {
           for (int rank = 0; rank < group.size(); ++rank) {
@@ -142,7 +144,7 @@ TEST_P(Exchange, GatherFillsTheRootAndScatterReversesIt) {
   });
 }
 
-TEST_P(Exchange, AllToAllTransposesTheRanks) {
+TEST_CASE_METHOD(Exchange, "Exchange: all to all transposes the ranks") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     // Row r of rank s says "from s to r".
@@ -153,7 +155,7 @@ TEST_P(Exchange, AllToAllTransposesTheRanks) {
   });
 }
 
-TEST_P(Exchange, AllToAllTakesPartsOfAnyLength) {
+TEST_CASE_METHOD(Exchange, "Exchange: all to all takes parts of any length") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     const auto count = [](int from, int to) { return static_cast<int64_t>((from + 2 * to) % 3); };
@@ -169,7 +171,8 @@ TEST_P(Exchange, AllToAllTakesPartsOfAnyLength) {
     }
     const UnevenParts result = all_to_all_uneven(at::cat(parts), counts, group);
     expect_equal(result.tensor, at::cat(expected));
-    for (int rank = 0; rank < n; ++rank) EXPECT_EQ(result.counts[static_cast<size_t>(rank)], count(rank, group.rank()));
+    for (int rank = 0; rank < n; ++rank)
+      RANK_CHECK(result.counts[static_cast<size_t>(rank)] == count(rank, group.rank()));
 
     all_to_all(received, parts, group);
     for (int rank = 0; rank < n; ++rank) {
@@ -178,7 +181,7 @@ TEST_P(Exchange, AllToAllTakesPartsOfAnyLength) {
   });
 }
 
-TEST_P(Exchange, AsyncOperationsOverlapAndEndInAnyOrderOfWaits) {
+TEST_CASE_METHOD(Exchange, "Exchange: async operations overlap and end in any order of waits") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     at::Tensor sum = at::full({1000}, group.rank() + 1.0F);
@@ -196,12 +199,12 @@ TEST_P(Exchange, AsyncOperationsOverlapAndEndInAnyOrderOfWaits) {
     expect_equal(sum, at::full({1000}, n * (n + 1) / 2.0F));
     second.wait();
     expect_equal(copy, at::full({3}, n - 1, at::kLong));
-    EXPECT_TRUE(first.is_done() && second.is_done() && third.is_done() && fourth.is_done());
+    RANK_CHECK((first.is_done() && second.is_done() && third.is_done() && fourth.is_done()));
     expect_equal(third.wait(), all, "waiting twice");
   });
 }
 
-TEST_P(Exchange, IsDoneBecomesTrueWithoutAWait) {
+TEST_CASE_METHOD(Exchange, "Exchange: is done becomes true without a wait") {
   run([](const GroupHandle& group) {
     at::Tensor tensor = at::ones({4});
     auto pending = all_reduce_async(tensor, group);
@@ -211,7 +214,7 @@ TEST_P(Exchange, IsDoneBecomesTrueWithoutAWait) {
   });
 }
 
-TEST_P(Exchange, CoalescedListsTakeMixedDtypesAndStrides) {
+TEST_CASE_METHOD(Exchange, "Exchange: coalesced lists take mixed dtypes and strides") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     const auto make = [](int rank) {
@@ -234,11 +237,11 @@ TEST_P(Exchange, CoalescedListsTakeMixedDtypesAndStrides) {
       for (int rank = 0; rank < n; ++rank) expect_equal(all[i][rank], make(rank)[i].contiguous());
     }
     all_reduce_coalesced({}, group);
-    EXPECT_TRUE(all_gather_coalesced({}, group).empty());
+    RANK_CHECK(all_gather_coalesced({}, group).empty());
   });
 }
 
-TEST_P(Exchange, TagsKeepMessagesOfAPairApart) {
+TEST_CASE_METHOD(Exchange, "Exchange: tags keep messages of a pair apart") {
   run([](const GroupHandle& group) {
     if (group.size() == 1 || group.rank() > 1) return;
     if (group.rank() == 0) {
@@ -261,7 +264,7 @@ TEST_P(Exchange, TagsKeepMessagesOfAPairApart) {
   });
 }
 
-TEST_P(Exchange, BatchedMessagesGoRoundARingWithoutBlocking) {
+TEST_CASE_METHOD(Exchange, "Exchange: batched messages go round a ring without blocking") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     if (n == 1) {
@@ -277,7 +280,7 @@ TEST_P(Exchange, BatchedMessagesGoRoundARingWithoutBlocking) {
   });
 }
 
-TEST_P(Exchange, RecvAnySaysWhoSent) {
+TEST_CASE_METHOD(Exchange, "Exchange: recv any says who sent") {
   run([](const GroupHandle& group) {
     if (group.rank() != 0) {
       send(at::full({2}, group.rank(), at::kLong), 0, group, 3);
@@ -290,33 +293,33 @@ TEST_P(Exchange, RecvAnySaysWhoSent) {
       expect_equal(tensor, at::full({2}, from, at::kLong));
       seen.at(static_cast<size_t>(from)) = true;
     }
-    EXPECT_EQ(std::count(seen.begin(), seen.end(), true), group.size() - 1);
+    RANK_CHECK(std::count(seen.begin(), seen.end(), true) == group.size() - 1);
   });
 }
 
-TEST_P(Exchange, JsonAndStringsArriveAtTheRootOrEverywhere) {
+TEST_CASE_METHOD(Exchange, "Exchange: JSON and strings arrive at the root or everywhere") {
   run([](const GroupHandle& group) {
     const auto value = [](int rank) {
       return nlohmann::json{{"rank", rank}, {"list", {1, "zwei", nullptr}}, {"text", std::string(1000, 'x')}};
     };
     const int root = group.size() - 1;
-    EXPECT_EQ(broadcast_json(group.rank() == root ? value(root) : nlohmann::json(), root, group), value(root));
+    RANK_CHECK(broadcast_json(group.rank() == root ? value(root) : nlohmann::json(), root, group) == value(root));
     const auto everywhere = all_gather_json(value(group.rank()), group);
     const auto at_root = gather_json(value(group.rank()), root, group);
     const auto texts = gather_strings(std::string(static_cast<size_t>(group.rank()), 'r'), root, group);
-    EXPECT_EQ(at_root.size(), group.rank() == root ? static_cast<size_t>(group.size()) : 0U);
-    EXPECT_EQ(texts.size(), at_root.size());
+    RANK_CHECK(at_root.size() == (group.rank() == root ? static_cast<size_t>(group.size()) : 0U));
+    RANK_CHECK(texts.size() == at_root.size());
     for (int rank = 0; rank < group.size(); ++rank) {
       const auto i = static_cast<size_t>(rank);
-      EXPECT_EQ(everywhere.at(i), value(rank));
+      RANK_CHECK(everywhere.at(i) == value(rank));
       if (group.rank() != root) continue;
-      EXPECT_EQ(at_root.at(i), value(rank));
-      EXPECT_EQ(texts.at(i), std::string(i, 'r'));
+      RANK_CHECK(at_root.at(i) == value(rank));
+      RANK_CHECK(texts.at(i) == std::string(i, 'r'));
     }
   });
 }
 
-TEST_P(Exchange, ReduceValueWorksInPlaceAndReduceTensorOnACopy) {
+TEST_CASE_METHOD(Exchange, "Exchange: reduce value works in place and reduce tensor on a copy") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     at::Tensor loss = at::full({}, group.rank() + 1.0F);
@@ -325,22 +328,22 @@ TEST_P(Exchange, ReduceValueWorksInPlaceAndReduceTensorOnACopy) {
     expect_equal(reduce_tensor(loss, group, /*average=*/false), at::full({}, n * (n + 1) / 2.0F), "sum as a copy");
     expect_equal(loss, before, "left alone");
     const at::Tensor same = reduce_value(loss, group);
-    EXPECT_TRUE(same.is_same(loss));
+    RANK_CHECK(same.is_same(loss));
     expect_equal(loss, at::full({}, (n + 1) / 2.0F));
     expect_equal(reduce_tensor(matrix(group.rank(), 2).t(), group, false),
                  (matrix(0, 2).t() * n + 50.0F * static_cast<float>(n * (n - 1))).contiguous(), "not contiguous");
-    EXPECT_EQ(is_main_process(group), group.rank() == 0);
+    RANK_CHECK(is_main_process(group) == (group.rank() == 0));
   });
 }
 
-TEST_P(Exchange, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable) {
+TEST_CASE_METHOD(Exchange, "Exchange: wrong arguments are refused on the rank alone and the group stays usable") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     const auto refuses = [&](const auto& body, const std::string& operation, const std::string& why) {
-      EXPECT_THAT(error_of<std::invalid_argument>(body),
-                  AllOf(HasSubstr("rank " + std::to_string(group.rank()) + " of " + std::to_string(n) + ": " +
-                                  operation + ": "),
-                        HasSubstr(why)));
+      RANK_CHECK_THAT(error_of<std::invalid_argument>(body),
+                      ContainsSubstring("rank " + std::to_string(group.rank()) + " of " + std::to_string(n) + ": " +
+                                        operation + ": ") &&
+                          ContainsSubstring(why));
     };
     const at::Tensor one = at::ones({1});
     const int other = (group.rank() + 1) % n;
@@ -366,15 +369,12 @@ TEST_P(Exchange, WrongArgumentsAreRefusedOnTheRankAloneAndTheGroupStaysUsable) {
     refuses([&] { all_reduce_coalesced({one, at::Tensor()}, group); }, "all_reduce_coalesced", "a tensor is undefined");
     at::Tensor sum = at::ones({1});
     all_reduce(sum, group);
-    EXPECT_EQ(sum.item<float>(), static_cast<float>(n));
+    RANK_CHECK(sum.item<float>() == static_cast<float>(n));
   });
 }
 
-class Disagreement : public testing::TestWithParam<Wire> {};
-INSTANTIATE_TEST_SUITE_P(Wires, Disagreement, testing::Values(Wire::kGloo, Wire::kLate),
-                         [](const auto& parameters) { return parameters.param == Wire::kGloo ? "gloo" : "late"; });
-
-TEST_P(Disagreement, OfOperationsIsNamedWithBothSides) {
+class Disagreement : protected test::EveryWire {};
+TEST_CASE_METHOD(Disagreement, "Disagreement: of operations is named with both sides") {
   std::vector<std::string> messages(2);
   run_ranks(2,
             [&](const GroupHandle& group) {
@@ -385,19 +385,18 @@ TEST_P(Disagreement, OfOperationsIsNamedWithBothSides) {
                 if (group.rank() == 1) broadcast(tensor, 0, group, options);
               });
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
   for (const std::string& message : messages) {
-    EXPECT_THAT(message, HasSubstr("rank 0 called all_reduce (sum) of Float [4], rank 1 called broadcast (root 0) of "
-                                   "Float [4]"));
+    CHECK_THAT(message,
+               ContainsSubstring("rank 0 called all_reduce (sum) of Float [4], rank 1 called broadcast (root 0) of "
+                                 "Float [4]"));
   }
 }
 
-TEST_P(Exchange, ComplexNumbersTravelAsTheyAre) {
+TEST_CASE_METHOD(Exchange, "Exchange: complex numbers travel as they are") {
   run([](const GroupHandle& group) {
     const int n = group.size();
-    const auto numbers = [](int rank) {
-      return at::complex(matrix(rank, 2), matrix(rank + 7, 2));
-    };
+    const auto numbers = [](int rank) { return at::complex(matrix(rank, 2), matrix(rank + 7, 2)); };
     std::vector<at::Tensor> all;
     for (int rank = 0; rank < n; ++rank) all.push_back(numbers(rank));
     const at::Tensor own = numbers(group.rank());
@@ -415,7 +414,7 @@ TEST_P(Exchange, ComplexNumbersTravelAsTheyAre) {
   });
 }
 
-TEST(PointToPoint, AMessageThatNobodySendsEndsAtTheTimeoutAndNamesThePeer) {
+TEST_CASE("PointToPoint: a message that nobody sends ends at the timeout and names the peer") {
   std::atomic<bool> failed{false};
   run_ranks(2, [&](const GroupHandle& group) {
     if (group.rank() == 0) {
@@ -423,17 +422,21 @@ TEST(PointToPoint, AMessageThatNobodySendsEndsAtTheTimeoutAndNamesThePeer) {
       return;
     }
     at::Tensor tensor = at::ones({4});
-    EXPECT_THAT(
+    RANK_CHECK_THAT(
         error_of<std::runtime_error>([&] { recv(tensor, 0, group, 5, {.timeout = std::chrono::milliseconds(300)}); }),
-        AllOf(HasSubstr("rank 1 of 2: recv from rank 0, tag 5 of a Float tensor of shape [4] on cpu failed")));
+        ContainsSubstring("rank 1 of 2: recv from rank 0, tag 5 of a Float tensor of shape [4] on cpu failed"));
     failed = true;
   });
 }
 
-TEST(PrintOnMain, PrintsOneLineOnRankZeroOnly) {
-  testing::internal::CaptureStdout();
-  for (int rank = 0; rank < 3; ++rank) print_on_main(test::unconnected_rank(rank, 3), "epoch ", 3, ", loss ", 0.5);
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "epoch 3, loss 0.5\n");
+TEST_CASE("PrintOnMain: prints one line on rank zero only") {
+  std::string said;
+  {
+    const test::CapturedStdout captured;
+    for (int rank = 0; rank < 3; ++rank) print_on_main(test::unconnected_rank(rank, 3), "epoch ", 3, ", loss ", 0.5);
+    said = captured.text();
+  }
+  CHECK(said == "epoch 3, loss 0.5\n");
 }
 
 }  // namespace

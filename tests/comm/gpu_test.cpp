@@ -2,10 +2,13 @@
 // GPU. Ranks are threads.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <gtest/gtest.h>
 
+#include <vector>
 #include "comm/collectives.h"
 #include "comm/spawn.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
@@ -17,12 +20,13 @@ at::Tensor filled(float value, int64_t rows = 4) {
 }
 
 void expect_filled(const at::Tensor& tensor, float value, const char* what) {
-  ASSERT_TRUE(tensor.is_cuda()) << what;
-  EXPECT_TRUE(tensor.eq(value).all().item<bool>()) << what << "\n" << tensor;
+  RANK_INFO(what);
+  RANK_REQUIRE(tensor.is_cuda());
+  RANK_CHECK_THAT(tensor, test::EqualsTensor(at::full_like(tensor, value)));
 }
 
 void expect_every_operation_works(const GroupHandle& group) {
-  ASSERT_TRUE(group.device().is_cuda());
+  RANK_REQUIRE(group.device().is_cuda());
   const int n = group.size();
   const auto size = static_cast<float>(n);
   const auto rank = static_cast<float>(group.rank());
@@ -64,7 +68,7 @@ void expect_every_operation_works(const GroupHandle& group) {
   expect_filled(value, rank + 1, "scatter");
   const at::Tensor exchanged = all_to_all(mine, group);
   for (int r = 0; r < n; ++r) expect_filled(exchanged.narrow(0, 4 * r, 4), static_cast<float>(r + 1), "all_to_all");
-  EXPECT_EQ(all_gather_strings(std::to_string(group.rank()), group).back(), std::to_string(n - 1));
+  RANK_CHECK(all_gather_strings(std::to_string(group.rank()), group).back() == std::to_string(n - 1));
   expect_filled(reduce_tensor(mine, group), sum / size, "reduce_tensor");
   const auto all = new_group(group, [&] {
     std::vector<int> ranks;
@@ -77,11 +81,11 @@ void expect_every_operation_works(const GroupHandle& group) {
   barrier(group);
 }
 
-TEST(OneRank, NcclHasEveryOperation) {
+TEST_CASE("OneRank: NCCL has every operation") {
   spawn(1, expect_every_operation_works, {.backend = "cpu:gloo,cuda:nccl", .devices = {kGpu}});
 }
 
-TEST(TwoRanksOnOneGpu, GlooHasEveryOperation) {
+TEST_CASE("TwoRanksOnOneGpu: gloo has every operation") {
   spawn(2, expect_every_operation_works, {.backend = "gloo", .devices = {kGpu, kGpu}});
 }
 

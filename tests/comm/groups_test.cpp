@@ -3,28 +3,32 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <gmock/gmock.h>
 
 #include <atomic>
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "comm/spawn.h"
 #include "ranks/job.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 using test::error_of;
 using test::run_ranks;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
 
 float sum_of_ranks(const GroupHandle& group, int value) {
   at::Tensor tensor = at::full({3}, static_cast<float>(value));
@@ -32,48 +36,48 @@ float sum_of_ranks(const GroupHandle& group, int value) {
   return tensor[0].item<float>();
 }
 
-class SubGroups : public testing::TestWithParam<Wire> {};
-INSTANTIATE_TEST_SUITE_P(Wires, SubGroups, testing::Values(Wire::kGloo, Wire::kLate),
-                         [](const auto& parameters) { return parameters.param == Wire::kGloo ? "gloo" : "late"; });
-
-TEST_P(SubGroups, ReduceAmongTheirMembersOnly) {
+class SubGroups : protected test::EveryWire {};
+TEST_CASE_METHOD(SubGroups, "SubGroups: reduce among their members only") {
   run_ranks(4,
             [](const GroupHandle& group) {
               const auto even = new_group(group, {2, 0});
               const auto odd = new_group(group, {1, 3});
-              ASSERT_EQ(even.has_value(), group.rank() % 2 == 0);
-              ASSERT_EQ(odd.has_value(), group.rank() % 2 == 1);
+              RANK_REQUIRE(even.has_value() == (group.rank() % 2 == 0));
+              RANK_REQUIRE(odd.has_value() == (group.rank() % 2 == 1));
               const GroupHandle& mine = even ? *even : *odd;
-              EXPECT_EQ(mine.size(), 2);
-              EXPECT_EQ(mine.rank(), group.rank() / 2) << "in the order of the job's ranks";
-              EXPECT_EQ(sum_of_ranks(mine, group.rank()), group.rank() % 2 == 0 ? 2 : 4);
-              EXPECT_EQ(sum_of_ranks(group, group.rank()), 6);
+              RANK_CHECK(mine.size() == 2);
+              {
+                RANK_INFO("in the order of the job's ranks");
+                RANK_CHECK(mine.rank() == group.rank() / 2);
+              }
+              RANK_CHECK(sum_of_ranks(mine, group.rank()) == (group.rank() % 2 == 0 ? 2 : 4));
+              RANK_CHECK(sum_of_ranks(group, group.rank()) == 6);
               barrier(mine);
               if (group.rank() != 1) return;
-              EXPECT_EQ(who(mine.info()), "rank 0 of 2 in a sub-group (rank 1 of 4)");
+              RANK_CHECK(who(mine.info()) == "rank 0 of 2 in a sub-group (rank 1 of 4)");
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
 }
 
-TEST_P(SubGroups, NestAndMayHaveOneMember) {
+TEST_CASE_METHOD(SubGroups, "SubGroups: nest and may have one member") {
   run_ranks(3,
             [](const GroupHandle& group) {
               const auto pair = new_group(group, {1, 2});
               const auto alone = new_group(group, {0});
-              EXPECT_EQ(alone.has_value(), group.rank() == 0);
+              RANK_CHECK(alone.has_value() == (group.rank() == 0));
               if (alone) {
-                EXPECT_EQ(sum_of_ranks(*alone, 5), 5);
+                RANK_CHECK(sum_of_ranks(*alone, 5) == 5);
                 return;
               }
               const auto last = new_group(*pair, {1});
               const auto both = new_group(*pair, {0, 1});
-              EXPECT_EQ(last.has_value(), group.rank() == 2);
-              EXPECT_EQ(sum_of_ranks(*both, group.rank()), 3);
+              RANK_CHECK(last.has_value() == (group.rank() == 2));
+              RANK_CHECK(sum_of_ranks(*both, group.rank()) == 3);
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
 }
 
-TEST(SubGroup, ListsThatDifferAreNamedWithBothSides) {
+TEST_CASE("SubGroup: lists that differ are named with both sides") {
   std::mutex mutex;
   std::string messages;
   run_ranks(2, [&](const GroupHandle& group) {
@@ -82,72 +86,78 @@ TEST(SubGroup, ListsThatDifferAreNamedWithBothSides) {
     const std::lock_guard lock(mutex);
     messages += message;
   });
-  EXPECT_THAT(messages, AllOf(HasSubstr("rank 0 of 2: the groups of new_group (number 1) differ"),
-                              HasSubstr("rank 1 of 2: the groups of new_group (number 1) differ"),
-                              HasSubstr("ranks (0)"), HasSubstr("ranks (1)")));
+  CHECK_THAT(messages, ContainsSubstring("rank 0 of 2: the groups of new_group (number 1) differ") &&
+                           ContainsSubstring("rank 1 of 2: the groups of new_group (number 1) differ") &&
+                           ContainsSubstring("ranks (0)") && ContainsSubstring("ranks (1)"));
 }
 
-TEST(SubGroup, RefusesListsThatMakeNoSense) {
+TEST_CASE("SubGroup: refuses lists that make no sense") {
   run_ranks(2, [](const GroupHandle& group) {
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { new_group(group, {}); }),
-                HasSubstr("the list of ranks is empty"));
-    EXPECT_THAT(error_of<std::invalid_argument>([&] {
-                  new_group(group, {0, 0});
-                }),
-                HasSubstr("rank 0 is listed twice"));
-    EXPECT_THAT(error_of<std::invalid_argument>([&] {
-                  new_group(group, {0, 2});
-                }),
-                HasSubstr("member 2 is not a rank"));
-    EXPECT_THAT(error_of<std::invalid_argument>([&] { new_group(group, {0}, {.backend = "mpi"}); }),
-                HasSubstr("LibTorch's builds have no MPI backend"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { new_group(group, {}); }),
+                    ContainsSubstring("the list of ranks is empty"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      new_group(group, {0, 0});
+                    }),
+                    ContainsSubstring("rank 0 is listed twice"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      new_group(group, {0, 2});
+                    }),
+                    ContainsSubstring("member 2 is not a rank"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { new_group(group, {0}, {.backend = "mpi"}); }),
+                    ContainsSubstring("LibTorch's builds have no MPI backend"));
     for (const int milliseconds : {0, -5000}) {
-      EXPECT_THAT(error_of<std::invalid_argument>([&] {
-                    new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(milliseconds)});
-                  }),
-                  HasSubstr("new_group: expected a timeout above 0, got " + std::to_string(milliseconds) + " ms"));
+      RANK_CHECK_THAT(
+          error_of<std::invalid_argument>([&] {
+            new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(milliseconds)});
+          }),
+          ContainsSubstring("new_group: expected a timeout above 0, got " + std::to_string(milliseconds) + " ms"));
     }
-    EXPECT_EQ(sum_of_ranks(group, 1), 2) << "the group stays usable";
+    RANK_INFO("the group stays usable");
+    RANK_CHECK(sum_of_ranks(group, 1) == 2);
   });
 }
 
-TEST(SubGroup, AMemberThatDoesNotComeIsNamedAtTheTimeout) {
+TEST_CASE("SubGroup: a member that does not come is named at the timeout") {
   std::atomic<bool> failed{false};
   run_ranks(2, [&](const GroupHandle& group) {
     if (group.rank() == 1) {
       while (!failed) std::this_thread::yield();
       return;
     }
-    EXPECT_THAT(error_of<std::runtime_error>([&] {
-                  new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(300)});
-                }),
-                HasSubstr("rank 0 of 2: waited for rank 1, which did not come to the same point"));
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] {
+                      new_group(group, {0, 1}, {.timeout = std::chrono::milliseconds(300)});
+                    }),
+                    ContainsSubstring("rank 0 of 2: waited for rank 1, which did not come to the same point"));
     failed = true;
   });
 }
 
-TEST(Spawn, RunsEachRankInAThreadOfItsOwn) {
+TEST_CASE("Spawn: runs each rank in a thread of its own") {
   for (const int size : {1, 2, 4}) {
     std::mutex mutex;
     std::set<std::thread::id> threads;
     std::set<int> ranks;
     spawn(size, [&](const GroupHandle& group) {
-      EXPECT_EQ(group.size(), size);
-      EXPECT_EQ(group.local_rank(), group.rank());
-      EXPECT_EQ(job_of_this_thread().rank, group.rank()) << "what samplers and writers without a group refuse by";
-      EXPECT_EQ(job_of_this_thread().size, size);
-      EXPECT_EQ(sum_of_ranks(group, 1), static_cast<float>(size));
+      RANK_CHECK(group.size() == size);
+      RANK_CHECK(group.local_rank() == group.rank());
+      {
+        RANK_INFO("what samplers and writers without a group refuse by");
+        RANK_CHECK(job_of_this_thread().rank == group.rank());
+      }
+      RANK_CHECK(job_of_this_thread().size == size);
+      RANK_CHECK(sum_of_ranks(group, 1) == static_cast<float>(size));
       const std::lock_guard lock(mutex);
       threads.insert(std::this_thread::get_id());
       ranks.insert(group.rank());
     });
-    EXPECT_EQ(threads.size(), static_cast<size_t>(size));
-    EXPECT_EQ(ranks.size(), static_cast<size_t>(size));
-    EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
+    test::report_rank_checks();
+    CHECK(threads.size() == static_cast<size_t>(size));
+    CHECK(ranks.size() == static_cast<size_t>(size));
+    CHECK_FALSE(threads.contains(std::this_thread::get_id()));
   }
 }
 
-TEST(Spawn, NamesTheRankThatFailedFirstAndEndsTheOthers) {
+TEST_CASE("Spawn: names the rank that failed first and ends the others") {
   for (const int failing : {0, 1, 2}) {
     try {
       spawn(3,
@@ -155,49 +165,54 @@ TEST(Spawn, NamesTheRankThatFailedFirstAndEndsTheOthers) {
               barrier(group);
               if (group.rank() == failing) throw std::out_of_range("no such sample");
               sum_of_ranks(group, 1);  // waits for the one that fails
-              ADD_FAILURE() << "rank " << group.rank() << " got a sum";
+              RANK_FAIL_CHECK("rank " << group.rank() << " got a sum");
             },
             {.timeout = std::chrono::seconds(60)});
-      ADD_FAILURE() << "no error";
+      FAIL_CHECK("no error");
     } catch (const SpawnError& error) {
-      EXPECT_EQ(error.rank(), failing);
-      EXPECT_EQ(std::string(error.what()), "rank " + std::to_string(failing) + " of 3: no such sample");
-      EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
+      CHECK(error.rank() == failing);
+      CHECK(std::string(error.what()) == "rank " + std::to_string(failing) + " of 3: no such sample");
+      CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
     }
+    test::report_rank_checks();
   }
 }
 
-TEST(Spawn, EndsRanksThatStartCollectivesAfterTheFailure) {
+TEST_CASE("Spawn: ends ranks that start collectives after the failure") {
   std::atomic<int> ended{0};
-  EXPECT_THROW(spawn(3,
-                     [&](const GroupHandle& group) {
-                       if (group.rank() == 2) throw std::runtime_error("failed");
-                       try {
-                         for (;;) sum_of_ranks(group, 1);
-                       } catch (const std::runtime_error&) {
-                         ++ended;
-                         throw;
-                       }
-                     },
-                     {.timeout = std::chrono::seconds(60)}),
-               SpawnError);
-  EXPECT_EQ(ended, 2);
+  CHECK_THROWS_AS(spawn(3,
+                        [&](const GroupHandle& group) {
+                          if (group.rank() == 2) throw std::runtime_error("failed");
+                          try {
+                            for (;;) sum_of_ranks(group, 1);
+                          } catch (const std::runtime_error&) {
+                            ++ended;
+                            throw;
+                          }
+                        },
+                        {.timeout = std::chrono::seconds(60)}),
+                  SpawnError);
+  CHECK(ended == 2);
 }
 
-TEST(Spawn, RefusesSettingsThatContradictEachOther) {
+TEST_CASE("Spawn: refuses settings that contradict each other") {
   const auto nothing = [](const GroupHandle&) { FAIL(); };
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { spawn(0, nothing); }), HasSubstr("at least 1 rank, got 0"));
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { spawn(2, nothing, {.devices = {c10::Device(c10::kCPU)}}); }),
-              HasSubstr("one device per rank, 2, got 1"));
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { spawn(2, nothing, {.backend = "local"}); }),
-              HasSubstr("for one rank"));
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { spawn(2, nothing, {.backend = "mpi"}); }), HasSubstr("MPI"));
+  CHECK_THROWS_MATCHES(spawn(0, nothing), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("at least 1 rank, got 0")));
+  CHECK_THROWS_MATCHES(spawn(2, nothing, {.devices = {c10::Device(c10::kCPU)}}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("one device per rank, 2, got 1")));
+  CHECK_THROWS_MATCHES(spawn(2, nothing, {.backend = "local"}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("for one rank")));
+  CHECK_THROWS_MATCHES(spawn(2, nothing, {.backend = "mpi"}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("MPI")));
 }
 
-TEST(Spawn, MayBeCalledAgainAndAgain) {
+TEST_CASE("Spawn: may be called again and again") {
   for (int round = 0; round < 20; ++round) {
-    spawn(2,
-          [&](const GroupHandle& group) { EXPECT_EQ(sum_of_ranks(group, round), 2.0F * static_cast<float>(round)); });
+    spawn(2, [&](const GroupHandle& group) {
+      RANK_CHECK(sum_of_ranks(group, round) == 2.0F * static_cast<float>(round));
+    });
+    test::report_rank_checks();
   }
 }
 

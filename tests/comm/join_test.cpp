@@ -2,20 +2,23 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <gmock/gmock.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "comm/collectives.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::run_ranks;
 using test::Wire;
-using testing::HasSubstr;
 
 // Sums one number over the ranks per iteration; a rank that has joined adds zeros.
 class Summing final : public Joinable {
@@ -54,10 +57,8 @@ class Summing final : public Joinable {
   GroupHandle group_;
 };
 
-class JoinTest : public testing::TestWithParam<Wire> {};
-INSTANTIATE_TEST_SUITE_P(Wires, JoinTest, testing::Values(Wire::kGloo, Wire::kLate));
-
-TEST_P(JoinTest, ranks_without_input_shadow_the_others_until_all_have_joined) {
+class JoinTest : protected test::EveryWire {};
+TEST_CASE_METHOD(JoinTest, "Join: ranks without input shadow the others until all have joined") {
   run_ranks(3,
             [](const GroupHandle& group) {
               Summing first(group);
@@ -66,19 +67,20 @@ TEST_P(JoinTest, ranks_without_input_shadow_the_others_until_all_have_joined) {
               join({&first, &second}, [&] {
                 for (int i = 0; i < inputs; ++i) {
                   const float active = i < 2 ? 3.F : i < 3 ? 2.F : 1.F;
-                  EXPECT_EQ(first.step(1), active);
-                  EXPECT_EQ(second.step(2), 2 * active);
+                  RANK_CHECK(first.step(1) == active);
+                  RANK_CHECK(second.step(2) == 2 * active);
                 }
               });
-              EXPECT_EQ(first.shadowed, 4 - inputs);
-              EXPECT_EQ(second.shadowed, 4 - inputs);
-              EXPECT_EQ(second.last, group.rank() == 2 ? 1 : 0);
-              EXPECT_EQ(first.step(1), 3) << "outside of join nothing more than its own collective";
+              RANK_CHECK(first.shadowed == 4 - inputs);
+              RANK_CHECK(second.shadowed == 4 - inputs);
+              RANK_CHECK(second.last == (group.rank() == 2 ? 1 : 0));
+              RANK_INFO("outside of join nothing more than its own collective");
+              RANK_CHECK(first.step(1) == 3);
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
 }
 
-TEST_P(JoinTest, early_termination_throws_on_every_rank) {
+TEST_CASE_METHOD(JoinTest, "Join: early termination throws on every rank") {
   run_ranks(2,
             [](const GroupHandle& group) {
               Summing joinable(group);
@@ -92,26 +94,27 @@ TEST_P(JoinTest, early_termination_throws_on_every_rank) {
               } catch (const std::runtime_error& error) {
                 message = error.what();
               }
-              EXPECT_THAT(message, HasSubstr(group.rank() == 0 ? "rank 0 of 2: join: Rank 0 exhausted all inputs."
-                                                               : "rank 1 of 2: join: Detected at least one rank"));
+              RANK_CHECK_THAT(message,
+                              ContainsSubstring(group.rank() == 0 ? "rank 0 of 2: join: Rank 0 exhausted all inputs."
+                                                                  : "rank 1 of 2: join: Detected at least one rank"));
             },
-            {.wire = GetParam()});
+            {.wire = wire_});
 }
 
-TEST(Join, an_exception_of_the_body_passes_at_once_and_disabled_does_nothing) {
+TEST_CASE("Join: an exception of the body passes at once and disabled does nothing") {
   run_ranks(2, [](const GroupHandle& group) {
     Summing joinable(group);
-    EXPECT_THROW(join({&joinable}, [] { throw std::domain_error("mine"); }), std::domain_error);
-    join({&joinable}, [&] { EXPECT_EQ(joinable.step(1), 2); }, {.enable = false});
-    EXPECT_EQ(joinable.last, -1);
+    RANK_CHECK_THROWS_AS(join({&joinable}, [] { throw std::domain_error("mine"); }), std::domain_error);
+    join({&joinable}, [&] { RANK_CHECK(joinable.step(1) == 2); }, {.enable = false});
+    RANK_CHECK(joinable.last == -1);
   });
 }
 
-TEST(Join, refuses_no_joinables_and_joinables_of_different_groups) {
-  EXPECT_THROW(join({}, [] {}), std::invalid_argument);
+TEST_CASE("Join: refuses no joinables and joinables of different groups") {
+  CHECK_THROWS_AS(join({}, [] {}), std::invalid_argument);
   Summing one(test::unconnected_rank(0, 2));
   Summing two(test::unconnected_rank(0, 2));
-  EXPECT_THROW(join({&one, &two}, [] {}), std::invalid_argument);
+  CHECK_THROWS_AS(join({&one, &two}, [] {}), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,18 +1,22 @@
 // init_process_group() in real processes, started as each launcher would, and what goes wrong there. Every job has to
 // end by itself within its bound.
 #include <arpa/inet.h>
-#include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
+#include "tests/support/catch.h"
 #include "tests/support/child_process.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::ChildProcess;
@@ -20,10 +24,6 @@ using test::Command;
 using test::free_port;
 using test::Outcome;
 using test::run_all;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 constexpr auto kBound = seconds(20);
 constexpr const char* kShortTimeoutMs = "1500";
@@ -58,15 +58,18 @@ std::string all_of(const Outcome& outcome) {
 }
 
 void expect_success(const Outcome& outcome) {
-  EXPECT_FALSE(outcome.timed_out) << all_of(outcome);
-  EXPECT_EQ(outcome.status, 0) << all_of(outcome);
-  EXPECT_THAT(outcome.errors, IsEmpty()) << "nothing to complain about";
+  INFO(all_of(outcome));
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(outcome.status == 0);
+  INFO("nothing to complain about");
+  CHECK_THAT(outcome.errors, IsEmpty());
 }
 
 // The error that the program reported; the test fails unless it is exactly one line and the exit status 1.
 std::string error_line(const Outcome& outcome) {
-  EXPECT_FALSE(outcome.timed_out) << all_of(outcome);
-  EXPECT_EQ(outcome.status, 1) << all_of(outcome);
+  INFO(all_of(outcome));
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(outcome.status == 1);
   std::istringstream lines(outcome.errors);
   std::string found;
   int count = 0;
@@ -75,8 +78,9 @@ std::string error_line(const Outcome& outcome) {
     found = line;
     ++count;
   }
-  EXPECT_EQ(count, 1) << all_of(outcome);
-  EXPECT_THAT(outcome.errors, Not(HasSubstr("Sanitizer"))) << "in a sanitizer build";
+  CHECK(count == 1);
+  INFO("in a sanitizer build");
+  CHECK_THAT(outcome.errors, !ContainsSubstring("Sanitizer"));
   return found;
 }
 
@@ -88,9 +92,9 @@ class OccupiedPort {
     address.sin6_family = AF_INET6;
     address.sin6_addr = in6addr_any;
     socklen_t size = sizeof address;
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(socket_, 1), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    CHECK(bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    CHECK(listen(socket_, 1) == 0);
+    CHECK(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
     port_ = ntohs(address.sin6_port);
   }
   ~OccupiedPort() { close(socket_); }
@@ -103,56 +107,59 @@ class OccupiedPort {
   uint16_t port_ = 0;
 };
 
-TEST(ProcessGroup, FormsWithoutALauncherWithRank0HostingTheStore) {
+TEST_CASE("ProcessGroup: forms without a launcher with rank 0 hosting the store") {
   const auto outcomes = run_all(job(3, program("join")), kBound);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     expect_success(outcomes[i]);
-    EXPECT_EQ(outcomes[i].output, "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n");
+    CHECK(outcomes[i].output == "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n");
   }
 }
 
-TEST(ProcessGroup, OfOneProcessNeedsNoVariables) {
+TEST_CASE("ProcessGroup: of one process needs no variables") {
   const auto outcomes = run_all({{.arguments = program("join")}}, kBound);
   expect_success(outcomes[0]);
-  EXPECT_EQ(outcomes[0].output, "rank 0 of 1 sum 1 backend local\n");
+  CHECK(outcomes[0].output == "rank 0 of 1 sum 1 backend local\n");
 }
 
 #ifdef DDPRUN_TEST_LAUNCHER
-TEST(ProcessGroup, FormsUnderDdprunWhoseStoreAllRanksAreClientsOf) {
+TEST_CASE("ProcessGroup: forms under ddprun whose store all ranks are clients of") {
   std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=3"};
   for (const std::string& argument : program("join")) arguments.push_back(argument);
   const auto outcomes = run_all({{.arguments = arguments}}, kBound);
-  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  UNSCOPED_INFO(all_of(outcomes[0]));
+  CHECK(outcomes[0].status == 0);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THAT(outcomes[0].output, HasSubstr("rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n"));
+    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n"));
   }
 }
 
-TEST(ProcessGroup, FormsAgainAndAgainOnTheLaunchersStore) {
+TEST_CASE("ProcessGroup: forms again and again on the launcher's store") {
   std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=2"};
   for (const std::string& argument : program("form_three_groups")) arguments.push_back(argument);
   const auto outcomes = run_all({{.arguments = arguments}}, kBound);
-  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  INFO(all_of(outcomes[0]));
+  CHECK(outcomes[0].status == 0);
   size_t lines = 0;
   for (size_t at = 0; (at = outcomes[0].output.find("of 2 sum 3 backend gloo\n", at)) != std::string::npos; ++at)
     ++lines;
-  EXPECT_EQ(lines, 6U) << all_of(outcomes[0]);
+  CHECK(lines == 6U);
 }
 #endif
 
 #ifdef DDPRUN_TEST_PYTHON
-TEST(ProcessGroup, FormsUnderTorchrun) {
+TEST_CASE("ProcessGroup: forms under torchrun") {
   std::vector<std::string> arguments{DDPRUN_TEST_PYTHON,   "-m",         "torch.distributed.run", "--standalone",
                                      "--nproc_per_node=2", "--no_python"};
   for (const std::string& argument : program("join")) arguments.push_back(argument);
   const auto outcomes = run_all({{.arguments = arguments}}, seconds(60));
-  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
+  UNSCOPED_INFO(all_of(outcomes[0]));
+  CHECK(outcomes[0].status == 0);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(outcomes[0].output, HasSubstr("rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n"));
+    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n"));
   }
 }
 
-TEST(ProcessGroup, SharesSubGroupsAndMessagesWithARankThatRunsPython) {
+TEST_CASE("ProcessGroup: shares sub groups and messages with a rank that runs Python") {
   const std::string script =
       "import torch, torch.distributed as dist\n"
       "dist.init_process_group('gloo')\n"
@@ -169,124 +176,136 @@ TEST(ProcessGroup, SharesSubGroupsAndMessagesWithARankThatRunsPython) {
   const uint16_t port = free_port();
   const auto outcomes = run_all(
       {rank(0, 2, port, {DDPRUN_TEST_PYTHON, "-c", script}), rank(1, 2, port, program("meet_python"))}, seconds(60));
-  EXPECT_EQ(outcomes[0].status, 0) << all_of(outcomes[0]);
-  EXPECT_EQ(outcomes[0].output, "total 15.0 parts [0.0, 1.0, 20.0, 20.0] rows [0.0, 1.0]\n");
-  EXPECT_EQ(outcomes[1].status, 0) << all_of(outcomes[1]);
-  EXPECT_EQ(outcomes[1].output, "sum 15 message 7 parts 2 20 root 0 alone 1\n");
+  UNSCOPED_INFO(all_of(outcomes[0]));
+  CHECK(outcomes[0].status == 0);
+  CHECK(outcomes[0].output == "total 15.0 parts [0.0, 1.0, 20.0, 20.0] rows [0.0, 1.0]\n");
+  UNSCOPED_INFO(all_of(outcomes[1]));
+  CHECK(outcomes[1].status == 0);
+  CHECK(outcomes[1].output == "sum 15 message 7 parts 2 20 root 0 alone 1\n");
 }
 #endif
 
-TEST(ProcessGroup, FormsAgainAndAgainOnRank0sStore) {
+TEST_CASE("ProcessGroup: forms again and again on rank 0's store") {
   const auto outcomes = run_all(job(3, program("form_three_groups")), kBound);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     expect_success(outcomes[i]);
     const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
-    EXPECT_EQ(outcomes[i].output, line + line + line);
+    CHECK(outcomes[i].output == line + line + line);
   }
 }
 
-TEST(ProcessGroup, LetsRank0LeaveFirstWithoutAWarningOnAnyRank) {
+TEST_CASE("ProcessGroup: lets rank 0 leave first without a warning on any rank") {
   for (const Outcome& outcome : run_all(job(3, program("rank0_leaves_first")), kBound)) expect_success(outcome);
 }
 
-TEST(ProcessGroup, NamesTheVariableThatIsMissingOrWrong) {
+TEST_CASE("ProcessGroup: names the variable that is missing or wrong") {
   Command no_address = rank(0, 2, 29500, program("join"));
   no_address.environment.erase("MASTER_ADDR");
   Command high_rank = rank(2, 2, 29500, program("join"));
   high_rank.environment["LOCAL_RANK"] = "0";
   const auto outcomes = run_all({no_address, high_rank}, kBound);
-  EXPECT_THAT(error_line(outcomes[0]), HasSubstr("rank 0 of 2: MASTER_ADDR is not set"));
-  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("RANK=2 but WORLD_SIZE=2"));
-  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(5));
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("rank 0 of 2: MASTER_ADDR is not set"));
+  CHECK_THAT(error_line(outcomes[1]), ContainsSubstring("RANK=2 but WORLD_SIZE=2"));
+  for (const Outcome& outcome : outcomes) CHECK(outcome.duration < seconds(5));
 }
 
-TEST(ProcessGroup, RefusesAWorldSizeThatDisagrees) {
+TEST_CASE("ProcessGroup: refuses a world size that disagrees") {
   const uint16_t port = free_port();
   const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
   const auto outcomes = run_all({rank(0, 2, port, arguments), rank(1, 3, port, arguments)}, kBound);
   // Whoever arrives second notices at once; the first one times out at the latest, or loses rank 0's store.
-  EXPECT_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
-              AllOf(HasSubstr("the ranks disagree: this one was started with WORLD_SIZE="), HasSubstr("WORLD_SIZE=2"),
-                    HasSubstr("WORLD_SIZE=3")));
+  CHECK_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
+             ContainsSubstring("the ranks disagree: this one was started with WORLD_SIZE=") &&
+                 ContainsSubstring("WORLD_SIZE=2") && ContainsSubstring("WORLD_SIZE=3"));
 }
 
-TEST(ProcessGroup, RefusesABackendThatDisagrees) {
+TEST_CASE("ProcessGroup: refuses a backend that disagrees") {
   const uint16_t port = free_port();
   const auto outcomes =
       run_all({rank(0, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs, "--backend", "gloo"})),
                rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs, "--backend", "cpu:gloo"}))},
               kBound);
-  EXPECT_THAT(error_line(outcomes[0]) + error_line(outcomes[1]),
-              AllOf(HasSubstr("the ranks disagree"), HasSubstr("backend gloo"), HasSubstr("backend cpu:gloo")));
+  CHECK_THAT(error_line(outcomes[0]) + error_line(outcomes[1]), ContainsSubstring("the ranks disagree") &&
+                                                                    ContainsSubstring("backend gloo") &&
+                                                                    ContainsSubstring("backend cpu:gloo"));
 }
 
-TEST(ProcessGroup, RefusesARankThatIsTaken) {
+TEST_CASE("ProcessGroup: refuses a rank that is taken") {
   const uint16_t port = free_port();
   const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
   const auto outcomes =
       run_all({rank(0, 3, port, arguments), rank(1, 3, port, arguments), rank(1, 3, port, arguments)}, kBound);
   const std::string first = error_line(outcomes[1]);
   const std::string second = error_line(outcomes[2]);
-  EXPECT_THAT(first + second, AllOf(HasSubstr("rank 1 of 3"), HasSubstr("this rank is already taken by "),
-                                    HasSubstr("Every process of the job needs a RANK of its own")));
-  EXPECT_THAT(error_line(outcomes[0]), HasSubstr("never arrived: rank 2"));
+  CHECK_THAT(first + second, ContainsSubstring("rank 1 of 3") && ContainsSubstring("this rank is already taken by ") &&
+                                 ContainsSubstring("Every process of the job needs a RANK of its own"));
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("never arrived: rank 2"));
 }
 
-TEST(ProcessGroup, NamesTheRankThatIsMissingAtTheTimeout) {
+TEST_CASE("ProcessGroup: names the rank that is missing at the timeout") {
   const uint16_t port = free_port();
   const std::vector<std::string> arguments = program("join", {"--timeout_ms", kShortTimeoutMs});
   const auto outcomes = run_all({rank(0, 4, port, arguments), rank(2, 4, port, arguments)}, kBound);
-  EXPECT_THAT(error_line(outcomes[0]),
-              AllOf(HasSubstr("rank 0 of 4: could not connect the ranks"), HasSubstr("never arrived: rank 1, 3")));
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("rank 0 of 4: could not connect the ranks") &&
+                                          ContainsSubstring("never arrived: rank 1, 3"));
   error_line(outcomes[1]);
-  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(8)) << all_of(outcome);
+  for (const Outcome& outcome : outcomes) {
+    INFO(all_of(outcome));
+    CHECK(outcome.duration < seconds(8));
+  }
 }
 
-TEST(ProcessGroup, RefusesAPortInUse) {
+TEST_CASE("ProcessGroup: refuses a port in use") {
   const OccupiedPort occupied;
   const auto outcomes =
       run_all({rank(0, 2, occupied.port(), program("join", {"--timeout_ms", kShortTimeoutMs}))}, kBound);
-  EXPECT_THAT(error_line(outcomes[0]), AllOf(HasSubstr("rank 0 of 2: cannot run the job's store at 127.0.0.1:" +
-                                                       std::to_string(occupied.port())),
-                                             HasSubstr("must be free")));
-  EXPECT_LT(outcomes[0].duration, seconds(8)) << all_of(outcomes[0]);
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("rank 0 of 2: cannot run the job's store at 127.0.0.1:" +
+                                                        std::to_string(occupied.port())) &&
+                                          ContainsSubstring("must be free"));
+  INFO(all_of(outcomes[0]));
+  CHECK(outcomes[0].duration < seconds(8));
 }
 
-TEST(ProcessGroup, GivesUpOnAStoreThatCannotBeReached) {
+TEST_CASE("ProcessGroup: gives up on a store that cannot be reached") {
   const uint16_t port = free_port();
   Command bad_name = rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs}));
   bad_name.environment["MASTER_ADDR"] = "no-such-host.invalid";
   const auto outcomes =
       run_all({rank(1, 2, port, program("join", {"--timeout_ms", kShortTimeoutMs})), bad_name}, kBound);
-  EXPECT_THAT(error_line(outcomes[0]),
-              AllOf(HasSubstr("rank 1 of 2: cannot reach the job's store at 127.0.0.1:" + std::to_string(port)),
-                    HasSubstr(", which rank 0 hosts: ")));
-  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("cannot reach the job's store at no-such-host.invalid:"));
-  for (const Outcome& outcome : outcomes) EXPECT_LT(outcome.duration, seconds(10)) << all_of(outcome);
+  CHECK_THAT(error_line(outcomes[0]),
+             ContainsSubstring("rank 1 of 2: cannot reach the job's store at 127.0.0.1:" + std::to_string(port)) &&
+                 ContainsSubstring(", which rank 0 hosts: "));
+  CHECK_THAT(error_line(outcomes[1]), ContainsSubstring("cannot reach the job's store at no-such-host.invalid:"));
+  for (const Outcome& outcome : outcomes) {
+    INFO(all_of(outcome));
+    CHECK(outcome.duration < seconds(10));
+  }
 }
 
-TEST(ProcessGroup, EndsARankThatFailsAtOnceAndTellsThePeersWhoIsGone) {
+TEST_CASE("ProcessGroup: ends a rank that fails at once and tells the peers who is gone") {
   for (const bool rank0_fails : {false, true}) {
     const auto outcomes = run_all(job(3, program(rank0_fails ? "rank0_fails" : "rank1_fails")), kBound);
     const size_t failing = rank0_fails ? 0 : 1;
     for (size_t i = 0; i < outcomes.size(); ++i) {
       const std::string line = error_line(outcomes[i]);
-      EXPECT_LT(outcomes[i].duration, seconds(8)) << all_of(outcomes[i]);
+      UNSCOPED_INFO(all_of(outcomes[i]));
+      CHECK(outcomes[i].duration < seconds(8));
       if (i == failing) {
-        EXPECT_THAT(line, HasSubstr("the data of this rank is bad"));
+        CHECK_THAT(line, ContainsSubstring("the data of this rank is bad"));
       } else {
-        EXPECT_THAT(line, AllOf(HasSubstr("rank " + std::to_string(i) + " of 3: all_reduce (number 1)"),
-                                HasSubstr(rank0_fails ? "rank 0" : "did not take part in it: rank 1"),
-                                Not(HasSubstr("although a rank had failed"))));
+        CHECK_THAT(line, ContainsSubstring("rank " + std::to_string(i) + " of 3: all_reduce (number 1)") &&
+                             ContainsSubstring(rank0_fails ? "rank 0" : "did not take part in it: rank 1") &&
+                             !ContainsSubstring("although a rank had failed"));
       }
     }
   }
 }
 
-TEST(ProcessGroup, EndsARankThatFailsWithACollectiveInFlight) {
+TEST_CASE("ProcessGroup: ends a rank that fails with a collective in flight") {
   const auto outcomes = run_all(job(2, program("rank1_fails_in_flight")), kBound);
-  EXPECT_THAT(error_line(outcomes[1]), HasSubstr("the data of this rank is bad"));
-  EXPECT_LT(outcomes[1].duration, seconds(8)) << all_of(outcomes[1]);
+  CHECK_THAT(error_line(outcomes[1]), ContainsSubstring("the data of this rank is bad"));
+  INFO(all_of(outcomes[1]));
+  CHECK(outcomes[1].duration < seconds(8));
   error_line(outcomes[0]);
 }
 

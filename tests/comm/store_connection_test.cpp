@@ -2,14 +2,18 @@
 #include "comm/store_connection.h"
 
 #include <arpa/inet.h>
-#include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp::detail {
 namespace {
@@ -25,12 +29,12 @@ class FrozenStore {
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     const int on = 1;
-    EXPECT_EQ(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    CHECK(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(::listen(fd_, 8), 0);
-    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    CHECK(::bind(fd_, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    CHECK(::listen(fd_, 8) == 0);
+    CHECK(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
     port_ = ntohs(address.sin_port);
   }
   ~FrozenStore() { ::close(fd_); }
@@ -47,14 +51,14 @@ class FrozenStore {
 
 void expect_gives_up(const std::function<void()>& call, Clock::duration longest) {
   const auto begin = Clock::now();
-  EXPECT_THROW(call(), StoreUnreachable);
-  EXPECT_LT(Clock::now() - begin, longest);
+  CHECK_THROWS_AS(call(), StoreUnreachable);
+  CHECK(Clock::now() - begin < longest);
 }
 
 constexpr auto kLimit = 100ms;
 constexpr auto kForHangs = 10s;
 
-TEST(StoreConnection, every_call_to_a_frozen_store_ends_at_its_limit) {
+TEST_CASE("StoreConnection: every call to a frozen store ends at its limit") {
   const FrozenStore store;
   const std::vector<std::function<void(StoreConnection&)>> calls{
       [](StoreConnection& connection) { connection.get("key", kLimit); },
@@ -74,14 +78,14 @@ TEST(StoreConnection, every_call_to_a_frozen_store_ends_at_its_limit) {
   }
 }
 
-TEST(StoreConnection, a_store_that_closes_is_noticed) {
+TEST_CASE("StoreConnection: a store that closes is noticed") {
   const FrozenStore store;
   StoreConnection connection("127.0.0.1", store.port(), kForHangs);
   ::close(store.accept());
   expect_gives_up([&] { connection.wait({"key"}, std::chrono::hours(1)); }, kForHangs);
 }
 
-TEST(StoreConnection, a_port_where_nothing_listens_is_refused) {
+TEST_CASE("StoreConnection: a port where nothing listens is refused") {
   uint16_t port = 0;
   {
     const FrozenStore gone;
@@ -90,7 +94,7 @@ TEST(StoreConnection, a_port_where_nothing_listens_is_refused) {
   expect_gives_up([&] { StoreConnection("127.0.0.1", port, kForHangs); }, kForHangs);
 }
 
-TEST(StoreConnection, a_patient_one_waits_for_a_store_that_is_still_to_come_and_no_longer_than_its_limit) {
+TEST_CASE("StoreConnection: a patient one waits for a store that is still to come and no longer than its limit") {
   auto gone = std::make_unique<FrozenStore>();
   const uint16_t port = gone->port();
   gone.reset();
@@ -100,23 +104,24 @@ TEST(StoreConnection, a_patient_one_waits_for_a_store_that_is_still_to_come_and_
       [&] { connection = std::make_unique<StoreConnection>("127.0.0.1", port, kForHangs, /*patient=*/true); });
   const FrozenStore late(port);
   connecting.join();
-  EXPECT_TRUE(connection);
+  CHECK(connection);
 }
 
-TEST(StoreConnection, an_interrupt_ends_a_call_that_waits_for_its_answer) {
+TEST_CASE("StoreConnection: an interrupt ends a call that waits for its answer") {
   const FrozenStore store;
   StoreConnection connection("127.0.0.1", store.port(), kForHangs);
   std::thread interrupting([&] {
     const int peer = store.accept();
     char hello[5 + 1];
-    EXPECT_EQ(::recv(peer, hello, sizeof hello, MSG_WAITALL), static_cast<ssize_t>(sizeof hello));
+    RANK_CHECK(::recv(peer, hello, sizeof hello, MSG_WAITALL) == static_cast<ssize_t>(sizeof hello));
     connection.interrupt();
   });
   expect_gives_up([&] { connection.get("key", std::chrono::hours(1)); }, kForHangs);
   interrupting.join();
+  test::report_rank_checks();
 }
 
-TEST(StoreConnection, a_wait_is_ended_by_an_interrupt_and_others_are_not_held_up_by_it_for_ever) {
+TEST_CASE("StoreConnection: a wait is ended by an interrupt and others are not held up by it for ever") {
   const FrozenStore store;
   StoreConnection connection("127.0.0.1", store.port(), kForHangs);
   StoreConnection::Wait outcome = StoreConnection::Wait::kReady;
@@ -124,20 +129,20 @@ TEST(StoreConnection, a_wait_is_ended_by_an_interrupt_and_others_are_not_held_up
   const int peer = store.accept();
   // The request has arrived, so the wait is under way.
   char request[22];
-  EXPECT_EQ(::recv(peer, request, sizeof request, MSG_WAITALL), static_cast<ssize_t>(sizeof request));
+  CHECK(::recv(peer, request, sizeof request, MSG_WAITALL) == static_cast<ssize_t>(sizeof request));
   expect_gives_up([&] { connection.check({"key"}, kLimit); }, kForHangs);
   connection.interrupt();
   waiting.join();
-  EXPECT_EQ(outcome, StoreConnection::Wait::kInterrupted);
+  CHECK(outcome == StoreConnection::Wait::kInterrupted);
   ::close(peer);
 }
 
-TEST(StoreConnection, a_length_that_no_store_sends_is_refused_before_it_is_allocated) {
+TEST_CASE("StoreConnection: a length that no store sends is refused before it is allocated") {
   const FrozenStore store;
   StoreConnection connection("127.0.0.1", store.port(), kForHangs);
   const int peer = store.accept();
   const std::string huge(8, '\x7f');
-  EXPECT_EQ(::send(peer, huge.data(), huge.size(), MSG_NOSIGNAL), 8);
+  CHECK(::send(peer, huge.data(), huge.size(), MSG_NOSIGNAL) == 8);
   expect_gives_up([&] { connection.get("key", kForHangs); }, kForHangs);
   ::close(peer);
 }

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <thread>
 
-#include "tests/support/captured_stderr.h"
+#include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 
 namespace ddp {

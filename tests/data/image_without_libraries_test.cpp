@@ -7,7 +7,7 @@
 #include "data/image_folder_listing.h"
 #include "data/image_format.h"
 #include "tests/data/picture_files.h"
-#include "tests/support/captured_stderr.h"
+#include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"

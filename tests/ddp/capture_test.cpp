@@ -1,12 +1,14 @@
 // While a CUDA graph is captured, calls that need the host are refused with a sentence. The stream is said to be
 // captured; tensors are on the CPU, or on devices that are none (tests/support/fake_cuda.h).
 #include <ATen/ops/ones.h>
-#include <gmock/gmock.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "amp/grad_scaler.h"
 #include "checkpoint/host_snapshot.h"
@@ -20,21 +22,23 @@
 #include "optim/clip_grad.h"
 #include "optim/sgd.h"
 #include "syncbn/sync_batch_norm.h"
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/gradient_buckets.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::error_of;
-using testing::AllOf;
-using testing::HasSubstr;
 
 // Before anything asks LibTorch about CUDA.
-class Capture : public testing::Test {
+class Capture {
  protected:
-  static void SetUpTestSuite() { test::use_fake_cuda(); }
+  Capture() { test::use_fake_cuda(); }
 };
 
 class Capturing {
@@ -47,7 +51,7 @@ class Capturing {
 };
 
 auto refusal(const char* what) {
-  return AllOf(HasSubstr(what), HasSubstr("cannot be captured in a CUDA graph: "));
+  return test::ContainsAll({what, "cannot be captured in a CUDA graph: "});
 }
 
 template <typename Call>
@@ -66,14 +70,14 @@ void in_a_job_of_one(const std::function<void(const GroupHandle&)>& body) {
   spawn(1, body, {.backend = "local", .devices = {c10::Device(c10::kCPU)}});
 }
 
-TEST_F(Capture, AModelMustBeWrappedBeforeAndWarmedUpForElevenIterations) {
+TEST_CASE_METHOD(Capture, "Capture: a model must be wrapped before and warmed up for eleven iterations") {
   in_a_job_of_one([](const GroupHandle& group) {
     const DdpOptions options{.comm_hook = hooks::all_reduce(group)};
-    EXPECT_THAT(refused([&] { Model(torch::nn::Linear(3, 2), group, options); }), refusal("wrapping a model"));
+    RANK_CHECK_THAT(refused([&] { Model(torch::nn::Linear(3, 2), group, options); }), refusal("wrapping a model"));
     Model model(torch::nn::Linear(3, 2), group, options);
     train(model, 10);
-    EXPECT_THAT(refused([&] { train(model, 1); }),
-                AllOf(refusal("forward"), HasSubstr("11 iterations"), HasSubstr("had 10")));
+    RANK_CHECK_THAT(refused([&] { train(model, 1); }),
+                    refusal("forward") && ContainsSubstring("11 iterations") && ContainsSubstring("had 10"));
     train(model, 1);
     {
       const Capturing capturing;
@@ -82,16 +86,16 @@ TEST_F(Capture, AModelMustBeWrappedBeforeAndWarmedUpForElevenIterations) {
       model(at::ones({2, 3}));
     }
     train(model, 100 - 12 - 1);
-    EXPECT_THAT(refused([&] { train(model, 1); }), HasSubstr("this is number 100"));
+    RANK_CHECK_THAT(refused([&] { train(model, 1); }), ContainsSubstring("this is number 100"));
     train(model, 1);
-    EXPECT_THAT(refused([&] { train(model, 1); }), HasSubstr("this is number 101"));
+    RANK_CHECK_THAT(refused([&] { train(model, 1); }), ContainsSubstring("this is number 101"));
     train(model, 1);
     const Capturing capturing;
     train(model, 1);
   });
 }
 
-TEST_F(Capture, OptionsThatNeedTheHostAreRefused) {
+TEST_CASE_METHOD(Capture, "Capture: options that need the host are refused") {
   in_a_job_of_one([](const GroupHandle& group) {
     const auto refusal_with = [&](DdpOptions options) {
       options.comm_hook = hooks::all_reduce(group);
@@ -99,57 +103,58 @@ TEST_F(Capture, OptionsThatNeedTheHostAreRefused) {
       train(model, 12);
       return refused([&] { train(model, 1); });
     };
-    EXPECT_THAT(refusal_with({.find_unused_parameters = true}), refusal("find_unused_parameters"));
-    EXPECT_THAT(refusal_with({.check_gradients = true}), refusal("check_gradients"));
+    RANK_CHECK_THAT(refusal_with({.find_unused_parameters = true}), refusal("find_unused_parameters"));
+    RANK_CHECK_THAT(refusal_with({.check_gradients = true}), refusal("check_gradients"));
   });
   spawn(1,
         [](const GroupHandle& group) {
           Model model(torch::nn::Linear(3, 2), group);
           train(model, 12);
-          EXPECT_THAT(refused([&] { train(model, 1); }), refusal("backend gloo"));
+          RANK_CHECK_THAT(refused([&] { train(model, 1); }), refusal("backend gloo"));
         },
         {.backend = "gloo", .devices = {c10::Device(c10::kCPU)}});
 }
 
-TEST_F(Capture, HooksThatChangeWithTheIterationsAreRefusedUntilTheyHave) {
+TEST_CASE_METHOD(Capture, "Capture: hooks that change with the iterations are refused until they have") {
   in_a_job_of_one([](const GroupHandle& group) {
     const std::vector<at::Tensor> parameters{at::ones({8, 6})};
     const auto run = [&](const CommHook& hook) { test::run_hook(hook, at::ones({48}), parameters); };
     const CommHook power =
         hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2, .min_compression_rate = 1}));
     for (int step = 0; step < 3; ++step) {
-      EXPECT_THAT(refused([&] { run(power); }), refusal("power_sgd")) << step;
+      RANK_INFO(step);
+      RANK_CHECK_THAT(refused([&] { run(power); }), refusal("power_sgd"));
       run(power);
     }
     const CommHook local = hooks::post_local_sgd(group, {.start_iteration = 1, .post_local_gradient_allreduce = false});
-    EXPECT_THAT(refused([&] { run(local); }), refusal("post_local_sgd"));
+    RANK_CHECK_THAT(refused([&] { run(local); }), refusal("post_local_sgd"));
     run(local);
     PeriodicModelAverager averager(group, 2);
-    EXPECT_THAT(refused([&] { averager.average_parameters(parameters); }), refusal("PeriodicModelAverager"));
+    RANK_CHECK_THAT(refused([&] { averager.average_parameters(parameters); }), refusal("PeriodicModelAverager"));
     const Capturing capturing;
     run(power);
     run(local);
   });
 }
 
-TEST_F(Capture, ScalersMustNotReadTheDevice) {
+TEST_CASE_METHOD(Capture, "Capture: scalers must not read the device") {
   torch::nn::Linear net(3, 2);
   GradScaler scaler({.device = c10::kCPU});
   torch::optim::SGD plain(net->parameters(), 0.1);
   optim::SGD fused(net->parameters(), optim::SGDOptions(0.1));
   scaler.scale(net(at::ones({2, 3})).sum()).backward();
-  EXPECT_THAT(refused([&] { scaler.step(plain); }), AllOf(refusal("GradScaler::step"), HasSubstr("ddp::optim")));
-  EXPECT_THAT(refused([&] { scaler.get_scale(); }), refusal("GradScaler::get_scale"));
-  EXPECT_THAT(refused([&] { scaler.state_dict(); }), refusal("GradScaler::get_scale"));
-  EXPECT_THAT(refused([&] { optim::clip_grad_norm_(net->parameters(), 1, {.error_if_nonfinite = true}); }),
-              refusal("clip_grad_norm_"));
+  CHECK_THAT(refused([&] { scaler.step(plain); }), refusal("GradScaler::step") && ContainsSubstring("ddp::optim"));
+  CHECK_THAT(refused([&] { scaler.get_scale(); }), refusal("GradScaler::get_scale"));
+  CHECK_THAT(refused([&] { scaler.state_dict(); }), refusal("GradScaler::get_scale"));
+  CHECK_THAT(refused([&] { optim::clip_grad_norm_(net->parameters(), 1, {.error_if_nonfinite = true}); }),
+             refusal("clip_grad_norm_"));
   const Capturing capturing;
   optim::clip_grad_norm_(net->parameters(), 1);
   scaler.step(fused);
   scaler.update();
 }
 
-TEST_F(Capture, SyncBatchNormComparesTheRanksBefore) {
+TEST_CASE_METHOD(Capture, "Capture: sync batch norm compares the ranks before") {
   spawn(2,
         [](const GroupHandle& group) {
           SyncBatchNorm norm(3, group);
@@ -162,28 +167,28 @@ TEST_F(Capture, SyncBatchNormComparesTheRanksBefore) {
           };
           if (group.rank() == 0) detail::set_capture_probe([] { return true; });
           meet();
-          EXPECT_THAT(error_of<std::runtime_error>([&] { norm(x); }), refusal("first forward"));
-          EXPECT_THAT(error_of<std::runtime_error>([&] { average(x); }),
-                      HasSubstr("cannot be captured in a CUDA graph"));
+          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { norm(x); }), refusal("first forward"));
+          RANK_CHECK_THAT(error_of<std::runtime_error>([&] { average(x); }),
+                          ContainsSubstring("cannot be captured in a CUDA graph"));
           meet();
           if (group.rank() == 0) detail::set_capture_probe(nullptr);
         },
         {.backend = "gloo", .devices = {c10::Device(c10::kCPU), c10::Device(c10::kCPU)}});
 }
 
-TEST_F(Capture, LoadersAndSnapshotsAreRefusedOnDevicesOnly) {
+TEST_CASE_METHOD(Capture, "Capture: loaders and snapshots are refused on devices only") {
   const c10::Device device(c10::kCUDA, 0);
   detail::DeviceTransfer transfer(device);
   const Batch batch{.data = at::ones({2}), .target = at::ones({2})};
-  EXPECT_THAT(refused([&] { transfer.start(batch); }), refusal("a loader's copy"));
+  CHECK_THAT(refused([&] { transfer.start(batch); }), refusal("a loader's copy"));
   transfer.start(batch);
-  EXPECT_THAT(refused([&] { transfer.finish(); }), refusal("a loader's copy"));
-  EXPECT_TRUE(transfer.finish().data.is_cuda());
+  CHECK_THAT(refused([&] { transfer.finish(); }), refusal("a loader's copy"));
+  CHECK(transfer.finish().data.is_cuda());
   HostSnapshot snapshot;
-  EXPECT_THAT(refused([&] {
-                snapshot.take("model", {{"weight", at::ones({2}, at::TensorOptions(device))}});
-              }),
-              refusal("a checkpoint's copy"));
+  CHECK_THAT(refused([&] {
+               snapshot.take("model", {{"weight", at::ones({2}, at::TensorOptions(device))}});
+             }),
+             refusal("a checkpoint's copy"));
   const Capturing capturing;
   detail::DeviceTransfer on_cpu{c10::Device(c10::kCPU)};
   on_cpu.start(batch);

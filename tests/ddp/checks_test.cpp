@@ -1,19 +1,26 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "comm/agreement.h"
 #include "comm/collectives.h"
 #include "comm/wrap_mark.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::expect_equal;
 using test::make;
 using test::message_of;
@@ -21,8 +28,6 @@ using test::numbers;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
 
 struct OtherImpl : torch::nn::Module {
   explicit OtherImpl(int64_t width = 8, bool swapped = false, bool bias = true) {
@@ -41,7 +46,7 @@ struct Swappable : torch::nn::Module {
   void swap() { parameters_["scale"] = torch::ones({1}).requires_grad_(); }
 };
 
-TEST(Checks, every_rank_names_the_first_parameter_that_differs_and_both_values) {
+TEST_CASE("Checks: every rank names the first parameter that differs and both values") {
   struct Difference {
     std::function<Other()> on_rank_1;
     std::string expected;
@@ -66,39 +71,40 @@ TEST(Checks, every_rank_names_the_first_parameter_that_differs_and_both_values) 
          net->parameters()[1].set_requires_grad(false);
          return net;
        },
-       "rank 1 has parameter 'first.bias' Float [8], the others parameter 'first.bias' Float [8] that requires a gradient"}};
+       "rank 1 has parameter 'first.bias' Float [8], the others parameter 'first.bias' Float [8] that requires a "
+       "gradient"}};
   for (const Difference& difference : differences) {
     run_ranks(3, [&](const GroupHandle& group) {
       const std::string message = message_of(
           [&] { DistributedDataParallel<Other>(group.rank() == 1 ? difference.on_rank_1() : Other(), group); });
-      EXPECT_THAT(message,
-                  AllOf(HasSubstr(who(group.info()) + ": the ranks' models differ"), HasSubstr(difference.expected)));
+      RANK_CHECK_THAT(message, ContainsSubstring(who(group.info()) + ": the ranks' models differ") &&
+                                   ContainsSubstring(difference.expected));
     });
   }
 }
 
-TEST(Checks, options_that_differ_are_named) {
+TEST_CASE("Checks: options that differ are named") {
   run_ranks(2, [](const GroupHandle& group) {
-    EXPECT_THAT(message_of([&] {
-                  DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group,
-                                                     {.find_unused_parameters = group.rank() == 1});
-                }),
-                HasSubstr("rank 0 has option find_unused_parameters = false, rank 1 has option find_unused_parameters "
+    RANK_CHECK_THAT(
+        message_of([&] {
+          DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group, {.find_unused_parameters = group.rank() == 1});
+        }),
+        ContainsSubstring("rank 0 has option find_unused_parameters = false, rank 1 has option find_unused_parameters "
                           "= true"));
   });
 }
 
-TEST(Checks, a_rank_that_wraps_nothing_is_named_at_the_timeout) {
+TEST_CASE("Checks: a rank that wraps nothing is named at the timeout") {
   run_ranks(2,
             [](const GroupHandle& group) {
               if (group.rank() == 1) return;
-              EXPECT_THAT(message_of([&] { DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group); }),
-                          HasSubstr("rank 0 of 2: waited for rank 1"));
+              RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group); }),
+                              ContainsSubstring("rank 0 of 2: waited for rank 1"));
             },
             {.timeout = std::chrono::seconds(1)});
 }
 
-TEST(Checks, what_changes_after_wrapping_is_named_at_the_next_forward) {
+TEST_CASE("Checks: what changes after wrapping is named at the next forward") {
   run_ranks(1, [](const GroupHandle& group) {
     const auto after = [&](const std::function<void(TwoLayers&)>& change) {
       auto net = make<TwoLayers>(0);
@@ -107,119 +113,126 @@ TEST(Checks, what_changes_after_wrapping_is_named_at_the_next_forward) {
       change(net);
       return message_of([&] { model(numbers({1, 6}, 0)); });
     };
-    EXPECT_EQ(after([](TwoLayers&) {}), "");
-    EXPECT_THAT(after([](TwoLayers& net) { net->first->weight.set_requires_grad(false); }),
-                HasSubstr("parameter 'first.weight' had requires_grad set to false"));
-    EXPECT_THAT(after([](TwoLayers& net) { net->second->bias.set_data(net->second->bias.to(torch::kDouble)); }),
-                HasSubstr("parameter 'second.bias' was cast from Float to Double"));
-    EXPECT_THAT(after([](TwoLayers& net) { net->second->bias.set_data(torch::zeros({4})); }),
-                HasSubstr("parameter 'second.bias' was resized from [3] to [4]"));
-    EXPECT_THAT(after([](TwoLayers& net) { net->first->register_parameter("scale", torch::ones({1})); }),
-                HasSubstr("parameter 'first.scale' was added"));
-    EXPECT_THAT(after([](TwoLayers& net) { net->register_module("third", torch::nn::Linear(1, 1)); }),
-                HasSubstr("submodule 'third' was added or replaced (with parameter 'third.weight')"));
-    EXPECT_THAT(after([](TwoLayers& net) { net->replace_module("second", torch::nn::Linear(8, 3)); }),
-                HasSubstr("submodule 'second' was added or replaced"));
+    RANK_CHECK(after([](TwoLayers&) {}) == "");
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->first->weight.set_requires_grad(false); }),
+                    ContainsSubstring("parameter 'first.weight' had requires_grad set to false"));
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->second->bias.set_data(net->second->bias.to(torch::kDouble)); }),
+                    ContainsSubstring("parameter 'second.bias' was cast from Float to Double"));
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->second->bias.set_data(torch::zeros({4})); }),
+                    ContainsSubstring("parameter 'second.bias' was resized from [3] to [4]"));
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->first->register_parameter("scale", torch::ones({1})); }),
+                    ContainsSubstring("parameter 'first.scale' was added"));
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->register_module("third", torch::nn::Linear(1, 1)); }),
+                    ContainsSubstring("submodule 'third' was added or replaced (with parameter 'third.weight')"));
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->replace_module("second", torch::nn::Linear(8, 3)); }),
+                    ContainsSubstring("submodule 'second' was added or replaced"));
     const auto swappable = std::make_shared<Swappable>();
     DistributedDataParallel<std::shared_ptr<Swappable>> model(swappable, group);
     swappable->swap();
-    EXPECT_THAT(message_of([&] { model(torch::ones({1})); }),
-                HasSubstr("rank 0 of 1: parameter 'scale' was replaced after the model was wrapped"));
+    RANK_CHECK_THAT(message_of([&] { model(torch::ones({1})); }),
+                    ContainsSubstring("rank 0 of 1: parameter 'scale' was replaced after the model was wrapped"));
   });
 }
 
-TEST(Checks, a_wrapped_module_is_known_as_such_until_its_wrapper_is_gone) {
+TEST_CASE("Checks: a wrapped module is known as such until its wrapper is gone") {
   run_ranks(1, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(0);
-    EXPECT_FALSE(is_wrapped(*net));
+    RANK_CHECK_FALSE(is_wrapped(*net));
     {
       DistributedDataParallel<TwoLayers> model(net, group);
-      EXPECT_TRUE(is_wrapped(*net));
-      EXPECT_TRUE(is_wrapped(*net->second));
-      EXPECT_TRUE(is_wrapped(*model));
-      EXPECT_THAT(message_of([&] { DistributedDataParallel<TwoLayers>(net, group); }),
-                  HasSubstr("already wrapped in DistributedDataParallel"));
-      EXPECT_THAT(message_of([&] { require_unwrapped(*net, "convert_sync_batchnorm()"); }),
-                  HasSubstr("The right order: "));
+      RANK_CHECK(is_wrapped(*net));
+      RANK_CHECK(is_wrapped(*net->second));
+      RANK_CHECK(is_wrapped(*model));
+      RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<TwoLayers>(net, group); }),
+                      ContainsSubstring("already wrapped in DistributedDataParallel"));
+      RANK_CHECK_THAT(message_of([&] { require_unwrapped(*net, "convert_sync_batchnorm()"); }),
+                      ContainsSubstring("The right order: "));
     }
-    EXPECT_FALSE(is_wrapped(*net));
+    RANK_CHECK_FALSE(is_wrapped(*net));
     require_unwrapped(*net, "anything");
     DistributedDataParallel<TwoLayers> again(net, group);
   });
 }
 
-TEST(Checks, unused_parameters_are_named) {
+TEST_CASE("Checks: unused parameters are named") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(0);
     DistributedDataParallel<TwoLayers> model(net, group);
     model(numbers({1, 6}, 0));
     net->first(numbers({1, 6}, 0)).sum().backward();
-    EXPECT_THAT(message_of([&] {
-                  model(numbers({1, 6}, 0));
-                }),
-                AllOf(HasSubstr("Expected to have finished reduction in the prior iteration"),
-                      HasSubstr("did not receive grad for rank " + std::to_string(group.rank()) +
-                                ": second.weight, second.bias"),
-                      HasSubstr("did not receive grad for rank " + std::to_string(group.rank()) + ": 2 3")));
+    RANK_CHECK_THAT(message_of([&] {
+                      model(numbers({1, 6}, 0));
+                    }),
+                    ContainsSubstring("Expected to have finished reduction in the prior iteration") &&
+                        ContainsSubstring("did not receive grad for rank " + std::to_string(group.rank()) +
+                                          ": second.weight, second.bias") &&
+                        ContainsSubstring("did not receive grad for rank " + std::to_string(group.rank()) + ": 2 3"));
   });
 }
 
-TEST(Checks, contradicting_or_unknown_options_are_refused) {
+TEST_CASE("Checks: contradicting or unknown options are refused") {
   run_ranks(1, [](const GroupHandle& group) {
     const auto message = [&](const DdpOptions& options) {
       return message_of([&] { DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group, options); });
     };
-    EXPECT_THAT(message({.first_bucket_bytes = 0}), HasSubstr("both must be positive"));
-    EXPECT_THAT(message({.delayed = {.names = {"first.weight"}}}), HasSubstr("at the same time"));
-    EXPECT_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
-                HasSubstr("'nothing' is no parameter"));
-    EXPECT_THAT(message({.bucket_ends = {"nothing"}}), HasSubstr("'nothing', which is no parameter"));
-    EXPECT_THAT(message({.skip_all_reduce_unused_params = true}), HasSubstr("needs find_unused_parameters"));
-    EXPECT_THAT(message({.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"first.weight"}}),
-                HasSubstr("exclude each other"));
-    EXPECT_THAT(message({.ignored = {"first.weight", "first.bias", "second.weight", "second.bias"}}),
-                HasSubstr("doesn't have any parameter that requires a gradient"));
+    RANK_CHECK_THAT(message({.first_bucket_bytes = 0}), ContainsSubstring("both must be positive"));
+    RANK_CHECK_THAT(message({.delayed = {.names = {"first.weight"}}}), ContainsSubstring("at the same time"));
+    RANK_CHECK_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
+                    ContainsSubstring("'nothing' is no parameter"));
+    RANK_CHECK_THAT(message({.bucket_ends = {"nothing"}}), ContainsSubstring("'nothing', which is no parameter"));
+    RANK_CHECK_THAT(message({.skip_all_reduce_unused_params = true}),
+                    ContainsSubstring("needs find_unused_parameters"));
+    RANK_CHECK_THAT(message({.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"first.weight"}}),
+                    ContainsSubstring("exclude each other"));
+    RANK_CHECK_THAT(message({.ignored = {"first.weight", "first.bias", "second.weight", "second.bias"}}),
+                    ContainsSubstring("doesn't have any parameter that requires a gradient"));
   });
 }
 
-TEST(Checks, a_gradient_that_is_not_finite_is_named_before_it_spreads) {
-  run_ranks(2,
-            [](const GroupHandle& group) {
-              auto net = make<TwoLayers>(0);
-              DistributedDataParallel<TwoLayers> model(net, group, {.check_gradients = true});
-              model(numbers({1, 6}, 0)).sum().backward();
-              const float factor = group.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 1.F;
-              const std::string message = message_of([&] { (model(numbers({1, 6}, 0)) * factor).sum().backward(); });
-              if (group.rank() == 1) {
-                EXPECT_THAT(message, HasSubstr("rank 1 of 2: a gradient is NaN or infinite before its reduction: "
-                                               "parameter '"));
-              } else {
-                EXPECT_THAT(message, AllOf(HasSubstr("rank 0 of 2: all_reduce of a gradient bucket of 332 bytes"),
-                                           HasSubstr("failed: "), HasSubstr("did not take part in it: rank 1")));
-              }
-              EXPECT_THAT(message_of([&] {
-                            model(numbers({1, 6}, 0));
-                          }),
-                          HasSubstr("an earlier backward failed, so the ranks' gradients differ"));
-            },
-            {.timeout = std::chrono::seconds(2)});
+TEST_CASE("Checks: a gradient that is not finite is named before it spreads") {
+  run_ranks(
+      2,
+      [](const GroupHandle& group) {
+        auto net = make<TwoLayers>(0);
+        DistributedDataParallel<TwoLayers> model(net, group, {.check_gradients = true});
+        model(numbers({1, 6}, 0)).sum().backward();
+        const float factor = group.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 1.F;
+        const std::string message = message_of([&] { (model(numbers({1, 6}, 0)) * factor).sum().backward(); });
+        if (group.rank() == 1) {
+          RANK_CHECK_THAT(message, ContainsSubstring("rank 1 of 2: a gradient is NaN or infinite before its reduction: "
+                                                     "parameter '"));
+        } else {
+          RANK_CHECK_THAT(message, ContainsSubstring("rank 0 of 2: all_reduce of a gradient bucket of 332 bytes") &&
+                                       ContainsSubstring("failed: ") &&
+                                       ContainsSubstring("did not take part in it: rank 1"));
+        }
+        RANK_CHECK_THAT(message_of([&] {
+                          model(numbers({1, 6}, 0));
+                        }),
+                        ContainsSubstring("an earlier backward failed, so the ranks' gradients differ"));
+      },
+      {.timeout = std::chrono::seconds(2)});
 }
 
-TEST(Checks, gradients_of_before_wrapping_can_be_zeroed_in_both_ways) {
+TEST_CASE("Checks: gradients of before wrapping can be zeroed in both ways") {
   run_ranks(2, [](const GroupHandle& group) {
     for (const bool set_to_none : {false, true}) {
       auto net = make<TwoLayers>(1);
       net(numbers({2, 6}, 0)).sum().backward();
       DistributedDataParallel<TwoLayers> model(net, group);
       torch::optim::SGD optimizer(net->parameters(), 0.1);
-      EXPECT_EQ(message_of([&] { optimizer.zero_grad(set_to_none); }), "") << "after wrapping";
+      {
+        RANK_INFO("after wrapping");
+        RANK_CHECK(message_of([&] { optimizer.zero_grad(set_to_none); }) == "");
+      }
       model(numbers({2, 6}, group.rank())).sum().backward();
-      EXPECT_EQ(message_of([&] { optimizer.zero_grad(set_to_none); }), "") << "after a backward";
+      RANK_INFO("after a backward");
+      RANK_CHECK(message_of([&] { optimizer.zero_grad(set_to_none); }) == "");
     }
   });
 }
 
-TEST(Checks, a_model_that_is_wrapped_again_after_unfreezing_keeps_its_gradients) {
+TEST_CASE("Checks: a model that is wrapped again after unfreezing keeps its gradients") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     net->second->weight.set_requires_grad(false);
@@ -232,11 +245,11 @@ TEST(Checks, a_model_that_is_wrapped_again_after_unfreezing_keeps_its_gradients)
     DistributedDataParallel<TwoLayers> model(net, group);
     expect_equal(net->first->weight.grad(), before);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
-    EXPECT_EQ(message_of([&] { optimizer.zero_grad(false); }), "");
+    RANK_CHECK(message_of([&] { optimizer.zero_grad(false); }) == "");
   });
 }
 
-TEST(Checks, gradients_can_be_zeroed_after_a_backward_in_which_a_hook_threw) {
+TEST_CASE("Checks: gradients can be zeroed after a backward in which a hook threw") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(net, group);
@@ -244,20 +257,23 @@ TEST(Checks, gradients_can_be_zeroed_after_a_backward_in_which_a_hook_threw) {
     for (int step = 0; step < 2; ++step) model(numbers({2, 6}, group.rank())).sum().backward();
     // The gradients of the second layer are there when the first layer's come.
     net->first->weight.register_hook([](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("no"); });
-    EXPECT_THAT(message_of([&] { model(numbers({2, 6}, group.rank())).sum().backward(); }), HasSubstr("no"));
-    EXPECT_EQ(message_of([&] { optimizer.zero_grad(false); }), "");
-    EXPECT_EQ(message_of([&] { optimizer.zero_grad(true); }), "");
+    RANK_CHECK_THAT(message_of([&] {
+                      model(numbers({2, 6}, group.rank())).sum().backward();
+                    }),
+                    ContainsSubstring("no"));
+    RANK_CHECK(message_of([&] { optimizer.zero_grad(false); }) == "");
+    RANK_CHECK(message_of([&] { optimizer.zero_grad(true); }) == "");
   });
 }
 
-TEST(Checks, moving_a_wrapped_model_is_refused_in_every_spelling) {
+TEST_CASE("Checks: moving a wrapped model is refused in every spelling") {
   run_ranks(1, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(net, group);
     for (const auto& move : std::vector<std::function<void()>>{
              [&] { model->to(torch::kCUDA); }, [&] { model->to(torch::kDouble); },
              [&] { model->to(torch::kCPU, torch::kDouble); }, [&] { model->to(torch::kCPU, /*non_blocking=*/true); }}) {
-      EXPECT_THAT(message_of(move), HasSubstr("DistributedDataParallel"));
+      RANK_CHECK_THAT(message_of(move), ContainsSubstring("DistributedDataParallel"));
     }
   });
 }
@@ -269,21 +285,20 @@ struct NormedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Normed);
 
-TEST(Checks, two_forwards_may_precede_one_backward_with_batch_norm) {
+TEST_CASE("Checks: two forwards may precede one backward with batch norm") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Normed>(1);
     DistributedDataParallel<Normed> model(net, group);
-    EXPECT_EQ(message_of([&] {
-                const auto first = model(numbers({3, 6}, group.rank()));
-                const auto second = model(numbers({3, 6}, 10 + group.rank()));
-                (first.square().sum() + second.square().sum()).backward();
-              }),
-              "");
-    EXPECT_TRUE(net->linear->weight.grad().defined());
+    RANK_CHECK(message_of([&] {
+                 const auto first = model(numbers({3, 6}, group.rank()));
+                 const auto second = model(numbers({3, 6}, 10 + group.rank()));
+                 (first.square().sum() + second.square().sum()).backward();
+               }) == "");
+    RANK_CHECK(net->linear->weight.grad().defined());
   });
 }
 
-TEST(Checks, settings_that_change_what_is_sent_are_compared) {
+TEST_CASE("Checks: settings that change what is sent are compared") {
   const auto refusal = [](const DdpOptions& on_rank_1) {
     std::string message;
     std::mutex mutex;
@@ -296,19 +311,20 @@ TEST(Checks, settings_that_change_what_is_sent_are_compared) {
     });
     return message;
   };
-  EXPECT_THAT(refusal({.comm_hook = [](GradientBucket&) -> TensorFuture { return {}; }}), HasSubstr("comm_hook"));
-  EXPECT_THAT(refusal({.bucket_ends = {"second.weight"}}), HasSubstr("bucket_ends = second.weight"));
-  EXPECT_THAT(refusal({.delayed = {.names = {"second.weight"}, .trigger = "first.weight"}}),
-              HasSubstr("delayed = second.weight with first.weight"));
+  CHECK_THAT(refusal({.comm_hook = [](GradientBucket&) -> TensorFuture { return {}; }}),
+             ContainsSubstring("comm_hook"));
+  CHECK_THAT(refusal({.bucket_ends = {"second.weight"}}), ContainsSubstring("bucket_ends = second.weight"));
+  CHECK_THAT(refusal({.delayed = {.names = {"second.weight"}, .trigger = "first.weight"}}),
+             ContainsSubstring("delayed = second.weight with first.weight"));
 }
 
-TEST(Agreement, passes_equal_lines_again_and_again_and_leaves_nothing_in_the_way) {
+TEST_CASE("Agreement: passes equal lines again and again and leaves nothing in the way") {
   run_ranks(4, [](const GroupHandle& group) {
     for (int i = 0; i < 20; ++i) require_equal_lines("things", {"one", "two"}, group);
-    EXPECT_THAT(message_of([&] {
-                  require_equal_lines("things", {"one", group.rank() == 2 ? "three" : "two"}, group);
-                }),
-                HasSubstr("things differ; the first difference: rank 2 has three, the others two"));
+    RANK_CHECK_THAT(message_of([&] {
+                      require_equal_lines("things", {"one", group.rank() == 2 ? "three" : "two"}, group);
+                    }),
+                    ContainsSubstring("things differ; the first difference: rank 2 has three, the others two"));
   });
 }
 

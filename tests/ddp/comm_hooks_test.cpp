@@ -2,7 +2,11 @@
 
 #include <torch/optim/sgd.h>
 
+#include <functional>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "ddp/apex_settings.h"
@@ -10,10 +14,14 @@
 #include "ddp/post_local_sgd.h"
 #include "ddp/power_sgd.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::expect_close;
 using test::expect_equal;
 using test::make;
@@ -23,15 +31,9 @@ using test::numbers;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
 
-class Hooks : public testing::TestWithParam<Wire> {
+class Hooks : protected test::EveryWire {
  protected:
-  static void run(int size, const std::function<void(const GroupHandle&)>& body) {
-    run_ranks(size, body, {.wire = GetParam()});
-  }
-
   // Trains some steps with small buckets and returns the last step's gradients.
   static std::vector<torch::Tensor> gradients(TwoLayers& net, const GroupHandle& group, DdpOptions options,
                                               int steps = 3) {
@@ -52,9 +54,7 @@ class Hooks : public testing::TestWithParam<Wire> {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Wires, Hooks, testing::Values(Wire::kGloo, Wire::kLate));
-
-TEST_P(Hooks, built_in_ones_leave_the_mean_within_their_precision) {
+TEST_CASE_METHOD(Hooks, "Hooks: built in ones leave the mean within their precision") {
   for (const bool views : {false, true}) {
     run(3, [&](const GroupHandle& group) {
       const std::vector<std::pair<CommHook, double>> hooks{
@@ -68,13 +68,13 @@ TEST_P(Hooks, built_in_ones_leave_the_mean_within_their_precision) {
         const auto actual = gradients(net, group, {.gradient_as_bucket_view = views, .comm_hook = hook});
         const auto expected = mean(3);
         for (size_t i = 0; i < actual.size(); ++i)
-          EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), tolerance * expected[i].norm().item<double>());
+          RANK_CHECK((actual[i] - expected[i]).norm().item<double>() < tolerance * expected[i].norm().item<double>());
       }
     });
   }
 }
 
-TEST_P(Hooks, a_hook_of_the_users_sees_each_bucket_and_replaces_its_reduction) {
+TEST_CASE_METHOD(Hooks, "Hooks: a hook of the users sees each bucket and replaces its reduction") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     std::vector<size_t> indices;
@@ -83,20 +83,21 @@ TEST_P(Hooks, a_hook_of_the_users_sees_each_bucket_and_replaces_its_reduction) {
                                     int64_t elements = 0;
                                     const auto parts = bucket.gradients();
                                     for (size_t i = 0; i < parts.size(); ++i) {
-                                      EXPECT_EQ(parts[i].sizes(), bucket.parameters()[i].sizes());
+                                      RANK_CHECK(parts[i].sizes() == bucket.parameters()[i].sizes());
                                       elements += parts[i].numel();
                                     }
-                                    EXPECT_EQ(elements, bucket.buffer().numel());
+                                    RANK_CHECK(elements == bucket.buffer().numel());
                                     return then(all_reduce_future(bucket.buffer(), group),
                                                 [](const at::Tensor& sum) { return sum * 10; });
                                   }});
     const auto expected = mean(2);
     for (size_t i = 0; i < actual.size(); ++i) expect_close(actual[i], expected[i] * 20);
-    EXPECT_EQ(indices, (std::vector<size_t>{0, 0, 1, 0, 1})) << "one bucket in the first step, then two";
+    RANK_INFO("one bucket in the first step, then two");
+    RANK_CHECK(indices == std::vector<size_t>{0, 0, 1, 0, 1});
   });
 }
 
-TEST_P(Hooks, a_hook_that_throws_fails_its_ranks_step_with_its_message_and_the_others_do_not_hang) {
+TEST_CASE_METHOD(Hooks, "Hooks: a hook that throws fails its ranks step with its message and the others do not hang") {
   run_ranks(3,
             [](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);
@@ -108,30 +109,35 @@ TEST_P(Hooks, a_hook_that_throws_fails_its_ranks_step_with_its_message_and_the_o
                     return plain(bucket);
                   },
                   "mine");
-              EXPECT_EQ(model->logging_data().comm_hook, "mine");
-              EXPECT_THAT(message_of([&] { model->register_comm_hook(hooks::all_reduce(group)); }),
-                          HasSubstr("once; there is already 'mine'"));
+              RANK_CHECK(model->logging_data().comm_hook == "mine");
+              RANK_CHECK_THAT(message_of([&] { model->register_comm_hook(hooks::all_reduce(group)); }),
+                              ContainsSubstring("once; there is already 'mine'"));
               model(numbers({2, 6}, 0)).sum().backward();
               const std::string message = message_of([&] { model(numbers({2, 6}, 0)).sum().backward(); });
               if (group.rank() == 1) {
-                EXPECT_THAT(message, HasSubstr("rank 1 of 3: the communication hook failed in bucket 0: out of luck"));
+                RANK_CHECK_THAT(
+                    message, ContainsSubstring("rank 1 of 3: the communication hook failed in bucket 0: out of luck"));
               } else {
-                EXPECT_THAT(message, AllOf(HasSubstr(who(group.info())), HasSubstr("all_reduce of a gradient bucket"),
-                                           HasSubstr("did not take part in it: rank 1")));
+                RANK_CHECK_THAT(message, ContainsSubstring(who(group.info())) &&
+                                             ContainsSubstring("all_reduce of a gradient bucket") &&
+                                             ContainsSubstring("did not take part in it: rank 1"));
               }
-              EXPECT_THAT(message_of([&] { model(numbers({2, 6}, 0)); }), HasSubstr("an earlier backward failed"));
+              RANK_CHECK_THAT(message_of([&] {
+                                model(numbers({2, 6}, 0));
+                              }),
+                              ContainsSubstring("an earlier backward failed"));
             },
-            {.wire = GetParam(), .timeout = std::chrono::seconds(2)});
+            {.wire = wire_, .timeout = std::chrono::seconds(2)});
 }
 
-TEST_P(Hooks, power_sgd_of_full_rank_gives_the_mean_and_of_rank_one_saves_elements) {
+TEST_CASE_METHOD(Hooks, "Hooks: power SGD of full rank gives the mean and of rank one saves elements") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     const auto full = make_power_sgd_state(
         group, {.matrix_approximation_rank = 8, .start_iteration = 2, .min_compression_rate = 0.1});
     const auto actual = gradients(net, group, {.comm_hook = hooks::power_sgd(full)}, 5);
     const auto expected = mean(2);
-    for (size_t i = 0; i < actual.size(); ++i) EXPECT_LT((actual[i] - expected[i]).norm().item<double>(), 1e-4);
+    for (size_t i = 0; i < actual.size(); ++i) RANK_CHECK((actual[i] - expected[i]).norm().item<double>() < 1e-4);
 
     for (const bool batched : {false, true}) {
       auto other = make<TwoLayers>(1);
@@ -140,14 +146,14 @@ TEST_P(Hooks, power_sgd_of_full_rank_gives_the_mean_and_of_rank_one_saves_elemen
       const auto approximate = gradients(other, group, {.comm_hook = hooks::power_sgd(state)}, 5);
       const auto all = all_gather(approximate[0].contiguous(), group);
       expect_equal(all[0], all[1]);
-      EXPECT_GT(statistics(*state).rate(), 1.5);
+      RANK_CHECK(statistics(*state).rate() > 1.5);
     }
-    EXPECT_THAT(message_of([&] { make_power_sgd_state(group, {.start_iteration = 1}); }),
-                HasSubstr("Expect `start_iteration` > 1"));
+    RANK_CHECK_THAT(message_of([&] { make_power_sgd_state(group, {.start_iteration = 1}); }),
+                    ContainsSubstring("Expect `start_iteration` > 1"));
   });
 }
 
-TEST_P(Hooks, local_sgd_reduces_for_some_steps_and_then_averages_parameters) {
+TEST_CASE_METHOD(Hooks, "Hooks: local SGD reduces for some steps and then averages parameters") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(
@@ -161,14 +167,15 @@ TEST_P(Hooks, local_sgd_reduces_for_some_steps_and_then_averages_parameters) {
       optimizer.step();
       averager.average_parameters(net->parameters());
       const auto all = all_gather(net->first->weight.detach(), group);
-      EXPECT_EQ(torch::equal(all[0], all[1]), step < 2 || step == 2 || step == 5) << "step " << step;
+      RANK_INFO("step " << step);
+      RANK_CHECK(torch::equal(all[0], all[1]) == (step < 2 || step == 2 || step == 5));
     }
-    EXPECT_THAT(message_of([&] { hooks::post_local_sgd(group, {}); }), HasSubstr("needs a subgroup"));
-    EXPECT_THAT(message_of([&] { PeriodicModelAverager(group, 0); }), HasSubstr("period >= 1"));
+    RANK_CHECK_THAT(message_of([&] { hooks::post_local_sgd(group, {}); }), ContainsSubstring("needs a subgroup"));
+    RANK_CHECK_THAT(message_of([&] { PeriodicModelAverager(group, 0); }), ContainsSubstring("period >= 1"));
   });
 }
 
-TEST_P(Hooks, apex_settings_behave_as_apex) {
+TEST_CASE_METHOD(Hooks, "Hooks: apex settings behave as apex") {
   run(2, [](const GroupHandle& group) {
     const auto with = [&](const ApexSettings& settings) {
       auto net = make<TwoLayers>(1);
@@ -185,15 +192,15 @@ TEST_P(Hooks, apex_settings_behave_as_apex) {
     expect_close(with({.gradient_predivide_factor = 4}).first, expected);
     expect_close(with({.gradient_average = false, .gradient_predivide_factor = 4}).first, expected / 2);
     expect_close(with({.allreduce_always_fp32 = true}).first, expected);
-    EXPECT_EQ(with({.delay_allreduce = true}).second, 1U);
-    EXPECT_EQ(with({.message_size = 10}).second, 2U);
-    EXPECT_EQ(with({.allreduce_trigger_params = {"second.weight"}}).second, 2U);
+    RANK_CHECK(with({.delay_allreduce = true}).second == 1U);
+    RANK_CHECK(with({.message_size = 10}).second == 2U);
+    RANK_CHECK(with({.allreduce_trigger_params = {"second.weight"}}).second == 2U);
     const auto retained = std::make_shared<std::vector<at::Tensor>>();
     expect_close(with({.message_size = 10, .retain_allreduce_buffers = retained}).first, expected);
-    ASSERT_EQ(retained->size(), 2U);
-    EXPECT_EQ((*retained)[1].numel(), 56);
-    EXPECT_THAT(message_of([&] { with({.delay_allreduce = true, .allreduce_trigger_params = {"first.weight"}}); }),
-                HasSubstr("only valid without delay_allreduce"));
+    RANK_REQUIRE(retained->size() == 2U);
+    RANK_CHECK((*retained)[1].numel() == 56);
+    RANK_CHECK_THAT(message_of([&] { with({.delay_allreduce = true, .allreduce_trigger_params = {"first.weight"}}); }),
+                    ContainsSubstring("only valid without delay_allreduce"));
   });
 }
 

@@ -3,7 +3,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/functional/loss.h>
@@ -12,19 +11,25 @@
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
+#include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 using test::error_of;
-using testing::AllOf;
-using testing::HasSubstr;
 using torch::nn::BatchNorm1d;
 using torch::nn::Linear;
 
@@ -63,10 +68,12 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& net) {
 }
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
-  ASSERT_EQ(actual.defined(), expected.defined()) << what;
+  INFO(what);
+  REQUIRE(actual.defined() == expected.defined());
   if (!actual.defined()) return;
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  EXPECT_TRUE(at::allclose(actual, expected, 1e-5, 1e-6)) << what << "\n" << actual << "\nexpected\n" << expected;
+  REQUIRE(actual.sizes() == expected.sizes());
+  INFO(what << "\n" << actual << "\nexpected\n" << expected);
+  CHECK(at::allclose(actual, expected, 1e-5, 1e-6));
 }
 
 // One process and the pieces one after the other; statistics are those of the first piece.
@@ -91,13 +98,15 @@ at::Tensor reference_forward(Net& net, const at::Tensor& x, int64_t pieces) {
   return at::cat(outputs);
 }
 
-class Replicated : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, Replicated, testing::Values(1, 2, 3, 4));
-
-TEST_P(Replicated, TrainingEqualsOneProcessOverThePieces) {
+class Replicated {
+ protected:
+  const int replicas_ = GENERATE(1, 2, 3, 4);
+  FIXTURE_INFO("replicas: " << replicas_);
+};
+TEST_CASE_METHOD(Replicated, "Replicated: training equals one process over the pieces") {
   Net net = make_net();
   Net alone = make_net();
-  DataParallel<Net> model(net, {.replicas = GetParam()});
+  DataParallel<Net> model(net, {.replicas = replicas_});
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::optim::SGD reference(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < 5; ++step) {
@@ -105,7 +114,7 @@ TEST_P(Replicated, TrainingEqualsOneProcessOverThePieces) {
     optimizer.zero_grad();
     reference.zero_grad();
     const at::Tensor loss = model(x).square().mean();
-    const at::Tensor expected = reference_forward(alone, x, GetParam()).square().mean();
+    const at::Tensor expected = reference_forward(alone, x, replicas_).square().mean();
     expect_close(loss, expected, "loss of step " + std::to_string(step));
     loss.backward();
     expected.backward();
@@ -117,7 +126,7 @@ TEST_P(Replicated, TrainingEqualsOneProcessOverThePieces) {
     reference.step();
     expect_close(net->norm->running_mean, alone->norm->running_mean, "running_mean");
     expect_close(net->norm->running_var, alone->norm->running_var, "running_var");
-    EXPECT_EQ(net->norm->num_batches_tracked.item<int64_t>(), step + 1);
+    CHECK(net->norm->num_batches_tracked.item<int64_t>() == step + 1);
   }
   net->eval();
   alone->eval();
@@ -125,36 +134,36 @@ TEST_P(Replicated, TrainingEqualsOneProcessOverThePieces) {
   expect_close(model(x), alone(x), "eval");
 }
 
-TEST_P(Replicated, GradientsAccumulateOverBackwardsAndSurviveTwoForwardsBeforeOne) {
+TEST_CASE_METHOD(Replicated, "Replicated: gradients accumulate over backwards and survive two forwards before one") {
   Net net = make_net();
   Net alone = make_net();
-  DataParallel<Net> model(net, {.replicas = GetParam()});
+  DataParallel<Net> model(net, {.replicas = replicas_});
   const at::Tensor a = at::sin(at::arange(24, at::kFloat)).view({8, 3});
   const at::Tensor b = at::cos(at::arange(24, at::kFloat)).view({8, 3});
   const at::Tensor first = model(a).sum();
   const at::Tensor second = model(b).square().sum();
   (first + second).backward();
   model(a).square().sum().backward();
-  const at::Tensor first_alone = reference_forward(alone, a, GetParam()).sum();
-  const at::Tensor second_alone = reference_forward(alone, b, GetParam()).square().sum();
+  const at::Tensor first_alone = reference_forward(alone, a, replicas_).sum();
+  const at::Tensor second_alone = reference_forward(alone, b, replicas_).square().sum();
   (first_alone + second_alone).backward();
-  reference_forward(alone, a, GetParam()).square().sum().backward();
+  reference_forward(alone, a, replicas_).square().sum().backward();
   for (size_t i = 0; i < gradients_of(*net).size(); ++i) {
     expect_close(gradients_of(*net)[i], gradients_of(*alone)[i], "gradient " + std::to_string(i));
   }
 }
 
-TEST(DataParallelOnCpu, EachPieceRunsInAThreadOfItsOwnAndThreadsStay) {
+TEST_CASE("DataParallelOnCpu: each piece runs in a thread of its own and threads stay") {
   std::set<std::thread::id> threads;
   Net net = make_net();
   net->threads = &threads;
   DataParallel<Net> model(net, {.replicas = 3});
   for (int step = 0; step < 4; ++step) model(at::ones({6, 3}));
-  EXPECT_EQ(threads.size(), 3U);
-  EXPECT_TRUE(threads.contains(std::this_thread::get_id()));
+  CHECK(threads.size() == 3U);
+  CHECK(threads.contains(std::this_thread::get_id()));
 }
 
-TEST(DataParallelOnCpu, BatchesSmallerThanTheNumberOfCopiesUseFewer) {
+TEST_CASE("DataParallelOnCpu: batches smaller than the number of copies use fewer") {
   Net net = make_net();
   net->eval();
   DataParallel<Net> model(net, {.replicas = 4});
@@ -162,10 +171,10 @@ TEST(DataParallelOnCpu, BatchesSmallerThanTheNumberOfCopiesUseFewer) {
     const at::Tensor x = at::sin(at::arange(rows * 3, at::kFloat)).view({rows, 3});
     expect_close(model(x), net(x), std::to_string(rows) + " rows");
   }
-  EXPECT_EQ(model(at::ones({0, 3})).sizes(), (std::vector<int64_t>{0, 2}));
+  CHECK(model(at::ones({0, 3})).sizes() == std::vector<int64_t>{0, 2});
 }
 
-TEST(DataParallelOnCpu, GradientsReachInputsAndAutogradGrad) {
+TEST_CASE("DataParallelOnCpu: gradients reach inputs and autograd grad") {
   Net net = make_net();
   net->eval();
   DataParallel<Net> model(net, {.replicas = 2});
@@ -183,7 +192,7 @@ TEST(DataParallelOnCpu, GradientsReachInputsAndAutogradGrad) {
   expect_close(second[0], second_whole[0], "second derivative");
 }
 
-TEST(DataParallelOnCpu, FollowsChangesOfTheModelBetweenForwards) {
+TEST_CASE("DataParallelOnCpu: follows changes of the model between forwards") {
   Net net = make_net();
   DataParallel<Net> model(net, {.replicas = 2});
   const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
@@ -192,8 +201,9 @@ TEST(DataParallelOnCpu, FollowsChangesOfTheModelBetweenForwards) {
   expect_close(model(x), net(x), "eval mode");
   net->first->weight.requires_grad_(false);
   model(x).sum().backward();
-  EXPECT_FALSE(net->first->weight.grad().defined()) << "frozen";
-  EXPECT_TRUE(net->first->bias.grad().defined());
+  UNSCOPED_INFO("frozen");
+  CHECK_FALSE(net->first->weight.grad().defined());
+  CHECK(net->first->bias.grad().defined());
   {
     const at::NoGradGuard no_grad;
     net->last->weight.mul_(2);
@@ -205,20 +215,21 @@ TEST(DataParallelOnCpu, FollowsChangesOfTheModelBetweenForwards) {
   net->to(at::kDouble);
   expect_close(model(x.to(at::kDouble)), net(x.to(at::kDouble)), "another dtype");
   const at::NoGradGuard no_grad;
-  EXPECT_FALSE(model(x.to(at::kDouble)).requires_grad()) << "the caller's grad mode reaches the threads";
+  INFO("the caller's grad mode reaches the threads");
+  CHECK_FALSE(model(x.to(at::kDouble)).requires_grad());
 }
 
-TEST(DataParallelOnCpu, MakesCopiesWithoutDrawingFromTheProgramsGenerator) {
+TEST_CASE("DataParallelOnCpu: makes copies without drawing from the programs generator") {
   Net net = make_net();
   DataParallel<Net> model(net, {.replicas = 3});
   at::manual_seed(7);
   const at::Tensor expected = at::rand({4});
   at::manual_seed(7);
   model(at::ones({6, 3}));
-  EXPECT_TRUE(at::equal(at::rand({4}), expected));
+  CHECK(at::equal(at::rand({4}), expected));
 }
 
-TEST(DataParallelOnCpu, AFailingForwardNamesItsCopyAndKeepsTheCause) {
+TEST_CASE("DataParallelOnCpu: a failing forward names its copy and keeps the cause") {
   Net net = make_net();
   net->fail_at_rows = 2;  // the copies have it too; 8 rows are cut into 3, 3, 2
   DataParallel<Net> model(net, {.replicas = 3});
@@ -226,10 +237,11 @@ TEST(DataParallelOnCpu, AFailingForwardNamesItsCopyAndKeepsTheCause) {
     model(at::ones({8, 3}));
     FAIL();
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("DataParallel: replica 2 on cpu: this many rows"));
-    EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
+    CHECK_THAT(error.what(), ContainsSubstring("DataParallel: replica 2 on cpu: this many rows"));
+    CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
   }
-  EXPECT_EQ(model(at::ones({9, 3})).size(0), 9) << "usable afterwards";
+  INFO("usable afterwards");
+  CHECK(model(at::ones({9, 3})).size(0) == 9);
 }
 
 struct PlainImpl : torch::nn::Module {
@@ -239,14 +251,12 @@ struct PlainImpl : torch::nn::Module {
 };
 TORCH_MODULE(Plain);
 
-TEST(DataParallelOnCpu, ModelsThatCannotBeClonedSayWhatToDo) {
+TEST_CASE("DataParallelOnCpu: models that cannot be cloned say what to do") {
   Plain net;
   DataParallel<Plain> model(net, {.replicas = 2});
-  EXPECT_THAT(error_of<std::runtime_error>([&] {
-                model(at::ones({4, 3}));
-              }),
-              AllOf(HasSubstr("DataParallel: the model cannot be copied"), HasSubstr("torch::nn::Cloneable"),
-                    HasSubstr("make_replica")));
+  CHECK_THROWS_MATCHES(model(at::ones({4, 3})), std::runtime_error,
+                       MessageMatches(ContainsSubstring("DataParallel: the model cannot be copied") &&
+                                      ContainsSubstring("torch::nn::Cloneable") && ContainsSubstring("make_replica")));
   DataParallel<Plain> made(net, {.replicas = 2, .make_replica = [] { return std::make_shared<PlainImpl>(); }});
   const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
   expect_close(made(x), net(x), "copies from make_replica");
@@ -264,7 +274,7 @@ struct StructuredImpl : torch::nn::Cloneable<StructuredImpl> {
 };
 TORCH_MODULE(Structured);
 
-TEST(DataParallelOnCpu, ArgumentsAndResultsMayBeStructured) {
+TEST_CASE("DataParallelOnCpu: arguments and results may be structured") {
   Structured net;
   DataParallel<Structured> model(net, {.replicas = 2});
   const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
@@ -272,35 +282,36 @@ TEST(DataParallelOnCpu, ArgumentsAndResultsMayBeStructured) {
   for (const auto& offset : {std::optional<at::Tensor>(), std::optional<at::Tensor>(at::full({}, 3.0F))}) {
     const auto [sums, named, list] = model(xs, offset, 0.5);
     const auto [sum, named_whole, list_whole] = net(xs, offset, 0.5);
-    EXPECT_EQ(sums.sizes(), (std::vector<int64_t>{2})) << "a number per piece";
+    INFO("a number per piece");
+    CHECK(sums.sizes() == std::vector<int64_t>{2});
     expect_close(sums.sum(), sum, "sum");
     expect_close(named.at("y"), named_whole.at("y"), "map");
     expect_close(list.at(1), list_whole.at(1), "list");
   }
   const std::vector<at::Tensor> uneven{x, at::ones({1, 3})};
-  EXPECT_THAT(error_of<std::invalid_argument>([&] { model(uneven, std::nullopt, 1.0); }),
-              HasSubstr("one has 4 rows and another 1"));
+  CHECK_THROWS_MATCHES(model(uneven, std::nullopt, 1.0), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("one has 4 rows and another 1")));
 }
 
-TEST(DataParallelOnCpu, ContradictingOptionsAreRefused) {
+TEST_CASE("DataParallelOnCpu: contradicting options are refused") {
   Net net = make_net();
   const auto refusal = [&](const DataParallelOptions& options) {
     return error_of<std::invalid_argument>([&] { DataParallel<Net> model(net, options); });
   };
-  EXPECT_THAT(refusal({.replicas = -1}), HasSubstr("replicas must be at least 0"));
-  EXPECT_THAT(refusal({.device_ids = {0}, .replicas = 2}), HasSubstr("replicas are for the CPU"));
-  EXPECT_THAT(refusal({.device_ids = {1000}}), HasSubstr("CUDA device 1000 does not exist"));
-  EXPECT_THAT(error_of<std::invalid_argument>([] { DataParallel<Net> model(Net(nullptr), {.replicas = 2}); }),
-              HasSubstr("empty module holder"));
+  CHECK_THAT(refusal({.replicas = -1}), ContainsSubstring("replicas must be at least 0"));
+  CHECK_THAT(refusal({.device_ids = {0}, .replicas = 2}), ContainsSubstring("replicas are for the CPU"));
+  CHECK_THAT(refusal({.device_ids = {1000}}), ContainsSubstring("CUDA device 1000 does not exist"));
+  CHECK_THROWS_MATCHES([] { DataParallel<Net> model(Net(nullptr), {.replicas = 2}); }(), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("empty module holder")));
 }
 
-TEST(DataParallelOnCpu, WithoutAGpuTheModelIsCalledAsItIs) {
+TEST_CASE("DataParallelOnCpu: without a GPU the model is called as it is") {
   Net net = make_net();
   DataParallel<Net> model(net);  // this test runs with CUDA_VISIBLE_DEVICES empty
-  EXPECT_TRUE(model->devices().empty());
+  CHECK(model->devices().empty());
   const at::Tensor x = at::ones({4, 3});
   model(x).sum().backward();
-  EXPECT_TRUE(net->first->weight.grad().defined());
+  CHECK(net->first->weight.grad().defined());
 }
 
 }  // namespace

@@ -1,22 +1,27 @@
 #include "ddp/distributed_data_parallel.h"
 
-#include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::run_ranks;
 using test::Wire;
-using testing::HasSubstr;
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -67,11 +72,11 @@ Model make(int64_t salt) {
 }
 
 void expect_equal(const torch::Tensor& actual, const torch::Tensor& expected) {
-  EXPECT_TRUE(torch::equal(actual, expected)) << actual << "\nexpected\n" << expected;
+  RANK_CHECK_THAT(actual, test::EqualsTensor(expected));
 }
 
 void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
-  EXPECT_TRUE(torch::allclose(actual, expected, relative, 1e-7)) << actual << "\nexpected\n" << expected;
+  RANK_CHECK_THAT(actual, test::IsCloseTo(expected, relative, 1e-7));
 }
 
 template <typename Body>
@@ -84,19 +89,20 @@ std::string message_of(Body body) {
   return "";
 }
 
-class Reduction : public testing::TestWithParam<std::tuple<Wire, bool>> {
+class Reduction {
  protected:
-  Wire wire() const { return std::get<0>(GetParam()); }
+  Wire wire() const { return wire_; }
   DdpOptions options() const {
     // Small buckets, so that there are several and the order is rebuilt after the first backward.
-    return {.bucket_cap_bytes = 200, .first_bucket_bytes = 100, .gradient_as_bucket_view = std::get<1>(GetParam())};
+    return {.bucket_cap_bytes = 200, .first_bucket_bytes = 100, .gradient_as_bucket_view = views_};
   }
+
+  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kLate);
+  const bool views_ = GENERATE(false, true);
+  FIXTURE_INFO("wire: " << wire_ << (views_ ? ", views of buckets" : ""));
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, Reduction,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::Bool()));
-
-TEST_P(Reduction, leaves_the_mean_of_all_ranks_gradients) {
+TEST_CASE_METHOD(Reduction, "Reduction: leaves the mean of all ranks' gradients") {
   for (const int size : {1, 2, 3}) {
     run_ranks(size,
               [&](const GroupHandle& group) {
@@ -127,7 +133,7 @@ TEST_P(Reduction, leaves_the_mean_of_all_ranks_gradients) {
   }
 }
 
-TEST_P(Reduction, training_follows_one_process_with_the_whole_batch) {
+TEST_CASE_METHOD(Reduction, "Reduction: training follows one process with the whole batch") {
   auto alone = make<Plain>(5);
   torch::optim::SGD alone_optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < 10; ++step) {
@@ -151,7 +157,7 @@ TEST_P(Reduction, training_follows_one_process_with_the_whole_batch) {
             {.wire = wire()});
 }
 
-TEST_P(Reduction, both_kinds_of_zero_grad_work_and_give_the_same_bits) {
+TEST_CASE_METHOD(Reduction, "Reduction: both kinds of zero_grad work and give the same bits") {
   std::vector<torch::Tensor> results[2];
   for (const bool set_to_none : {false, true}) {
     run_ranks(2,
@@ -162,7 +168,7 @@ TEST_P(Reduction, both_kinds_of_zero_grad_work_and_give_the_same_bits) {
                 for (int step = 0; step < 6; ++step) {
                   optimizer.zero_grad(set_to_none);
                   model(numbers({4, 6}, group.rank() + 10 * step)).square().mean().backward();
-                  for (const auto& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().is_view());
+                  for (const auto& parameter : net->parameters()) RANK_CHECK_FALSE(parameter.grad().is_view());
                   optimizer.step();
                 }
                 if (group.rank() == 0) {
@@ -175,7 +181,7 @@ TEST_P(Reduction, both_kinds_of_zero_grad_work_and_give_the_same_bits) {
   for (size_t i = 0; i < results[0].size(); ++i) expect_equal(results[0][i], results[1][i]);
 }
 
-TEST_P(Reduction, no_sync_accumulates_locally_and_the_next_backward_reduces_the_sum) {
+TEST_CASE_METHOD(Reduction, "Reduction: no_sync accumulates locally and the next backward reduces the sum") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               auto net = make<Plain>(3);
@@ -203,7 +209,7 @@ TEST_P(Reduction, no_sync_accumulates_locally_and_the_next_backward_reduces_the_
             {.wire = wire()});
 }
 
-TEST(DistributedDataParallelTest, takes_parameters_and_buffers_from_rank_0) {
+TEST_CASE("DistributedDataParallel: takes parameters and buffers from rank 0") {
   run_ranks(3, [](const GroupHandle& group) {
     auto net = make<Net>(group.rank());
     net->norm->running_mean.fill_(group.rank() + 1);
@@ -214,14 +220,15 @@ TEST(DistributedDataParallelTest, takes_parameters_and_buffers_from_rank_0) {
   });
 }
 
-TEST(DistributedDataParallelTest, broadcasts_buffers_before_the_forward_after_a_synchronised_backward) {
+TEST_CASE("DistributedDataParallel: broadcasts buffers before the forward after a synchronised backward") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>(0);
     DistributedDataParallel<Net> model(net, group);
     for (int step = 0; step < 3; ++step) model(numbers({4, 6}, group.rank() + 10 * step)).sum().backward();
     const auto own = net->norm->running_mean.clone();
     const auto all = all_gather(own, group);
-    EXPECT_FALSE(torch::equal(all[0], all[1])) << "each rank's last forward has its own batch";
+    RANK_INFO("each rank's last forward has its own batch");
+    RANK_CHECK_FALSE(torch::equal(all[0], all[1]));
 
     net->eval();
     const torch::NoGradGuard no_grad;
@@ -235,7 +242,7 @@ TEST(DistributedDataParallelTest, broadcasts_buffers_before_the_forward_after_a_
   });
 }
 
-TEST(DistributedDataParallelTest, broadcast_buffers_can_be_turned_off) {
+TEST_CASE("DistributedDataParallel: broadcast buffers can be turned off") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Net>(0);
     DistributedDataParallel<Net> model(net, group, {.broadcast_buffers = false});
@@ -248,7 +255,7 @@ TEST(DistributedDataParallelTest, broadcast_buffers_can_be_turned_off) {
   });
 }
 
-TEST(DistributedDataParallelTest, gradients_stay_in_the_bucket_when_they_are_zeroed_in_place) {
+TEST_CASE("DistributedDataParallel: gradients stay in the bucket when they are zeroed in place") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Plain>(0);
     DistributedDataParallel<Plain> model(net, group);
@@ -259,11 +266,11 @@ TEST(DistributedDataParallelTest, gradients_stay_in_the_bucket_when_they_are_zer
       std::vector<const void*> now;
       for (const auto& parameter : net->parameters()) now.push_back(parameter.grad().data_ptr());
       if (step > 2) {
-        EXPECT_EQ(now, places);  // the buckets are rebuilt once, after the first step
+        RANK_CHECK(now == places);  // the buckets are rebuilt once, after the first step
       }
       places = now;
     }
-    EXPECT_TRUE(net->first->weight.grad().storage().is_alias_of(net->second->bias.grad().storage()));
+    RANK_CHECK(net->first->weight.grad().storage().is_alias_of(net->second->bias.grad().storage()));
   });
 }
 
@@ -280,7 +287,7 @@ struct SharedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Shared);
 
-TEST(DistributedDataParallelTest, counts_tied_parameters_once_and_leaves_frozen_ones_alone) {
+TEST_CASE("DistributedDataParallel: counts tied parameters once and leaves frozen ones alone") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Shared>(4);
     DistributedDataParallel<Shared> model(net, group);
@@ -293,11 +300,11 @@ TEST(DistributedDataParallelTest, counts_tied_parameters_once_and_leaves_frozen_
     auto expected = alone->in->weight.grad() / 2;
     all_reduce(expected, group);
     expect_close(net->in->weight.grad(), expected);
-    EXPECT_FALSE(net->frozen->weight.grad().defined());
+    RANK_CHECK_FALSE(net->frozen->weight.grad().defined());
   });
 }
 
-TEST(DistributedDataParallelTest, two_models_train_side_by_side) {
+TEST_CASE("DistributedDataParallel: two models train side by side") {
   run_ranks(2, [](const GroupHandle& group) {
     auto one = make<Plain>(1);
     auto two = make<Plain>(2);
@@ -312,7 +319,7 @@ TEST(DistributedDataParallelTest, two_models_train_side_by_side) {
     for (const auto& parameter : {one->first->weight, two->first->weight}) {
       const auto all = all_gather(parameter.grad().contiguous(), group);
       expect_equal(all[0], all[1]);
-      EXPECT_FALSE(parameter.grad().is_view());
+      RANK_CHECK_FALSE(parameter.grad().is_view());
     }
   });
 }
@@ -329,16 +336,16 @@ struct VoidNet : torch::nn::Module {
   torch::nn::Linear linear{6, 2};
 };
 
-TEST(DistributedDataParallelTest, wraps_shared_pointers_and_forwards_of_any_type) {
+TEST_CASE("DistributedDataParallel: wraps shared pointers and forwards of any type") {
   run_ranks(2, [](const GroupHandle& group) {
     auto pair = std::make_shared<PairNet>();
     DistributedDataParallel<std::shared_ptr<PairNet>> pair_model(pair, group);
     auto [output, tag] = pair_model->forward(numbers({2, 6}, group.rank()));
-    EXPECT_EQ(tag, 7);
-    EXPECT_EQ(std::get<1>(pair_model->forward(numbers({2, 6}, 0), 9)), 9);
-    EXPECT_EQ(pair_model->named_parameters().keys(),
-              (std::vector<std::string>{"module.linear.weight", "module.linear.bias"}));
-    EXPECT_EQ(pair_model->module(), pair);
+    RANK_CHECK(tag == 7);
+    RANK_CHECK(std::get<1>(pair_model->forward(numbers({2, 6}, 0), 9)) == 9);
+    RANK_CHECK(pair_model->named_parameters().keys() ==
+               std::vector<std::string>{"module.linear.weight", "module.linear.bias"});
+    RANK_CHECK(pair_model->module() == pair);
 
     DistributedDataParallel<std::shared_ptr<VoidNet>> void_model(std::make_shared<VoidNet>(), group);
     auto loss = numbers({2, 6}, group.rank());
@@ -349,7 +356,7 @@ TEST(DistributedDataParallelTest, wraps_shared_pointers_and_forwards_of_any_type
   });
 }
 
-TEST(DistributedDataParallelTest, manual_seed_gives_equal_weights_and_then_a_stream_per_rank) {
+TEST_CASE("DistributedDataParallel: manual seed gives equal weights and then a stream per rank") {
   // In sequence: the default generator belongs to the process, and here both ranks are in one.
   torch::Tensor weights[2];
   torch::Tensor noise[2];
@@ -363,43 +370,44 @@ TEST(DistributedDataParallelTest, manual_seed_gives_equal_weights_and_then_a_str
     noise[group.rank()] = torch::rand({4});
   });
   expect_equal(weights[0], weights[1]);
-  EXPECT_FALSE(torch::equal(noise[0], noise[1]));
+  CHECK_FALSE(torch::equal(noise[0], noise[1]));
 }
 
-TEST(DistributedDataParallelTest, a_rank_whose_model_differs_from_rank_0s_says_how) {
+TEST_CASE("DistributedDataParallel: a rank whose model differs from rank 0s says how") {
   run_ranks(2, [&](const GroupHandle& group) {
     const std::string message = message_of([&] {
       torch::nn::Linear layer(6, group.rank() == 0 ? 2 : 3);
       const DistributedDataParallel<torch::nn::Linear> model(layer, group);
     });
-    EXPECT_THAT(message, HasSubstr("rank " + std::to_string(group.rank()) + " of 2: "));
-    EXPECT_THAT(message, HasSubstr("rank 1 has parameter 'weight' Float [3, 6]"));
+    RANK_CHECK_THAT(message, ContainsSubstring("rank " + std::to_string(group.rank()) + " of 2: "));
+    RANK_CHECK_THAT(message, ContainsSubstring("rank 1 has parameter 'weight' Float [3, 6]"));
   });
 }
 
-TEST(DistributedDataParallelTest, refuses_what_it_cannot_wrap) {
+TEST_CASE("DistributedDataParallel: refuses what it cannot wrap") {
   run_ranks(1, [](const GroupHandle& group) {
     auto frozen = make<Plain>(0);
     for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
-    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(frozen, group); }),
-                HasSubstr("DistributedDataParallel is not needed when a module doesn't have any parameter"));
-    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(Plain(nullptr), group); }),
-                HasSubstr("empty module holder"));
-    EXPECT_THAT(message_of([&] { DistributedDataParallel<Plain>(make<Plain>(0), group, {.bucket_cap_bytes = 0}); }),
-                HasSubstr("bucket_cap_bytes=0"));
+    RANK_CHECK_THAT(
+        message_of([&] { DistributedDataParallel<Plain>(frozen, group); }),
+        ContainsSubstring("DistributedDataParallel is not needed when a module doesn't have any parameter"));
+    RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<Plain>(Plain(nullptr), group); }),
+                    ContainsSubstring("empty module holder"));
+    RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<Plain>(make<Plain>(0), group, {.bucket_cap_bytes = 0}); }),
+                    ContainsSubstring("bucket_cap_bytes=0"));
   });
 }
 
-TEST(DistributedDataParallelTest, refuses_to_be_moved_after_wrapping) {
+TEST_CASE("DistributedDataParallel: refuses to be moved after wrapping") {
   run_ranks(1, [](const GroupHandle& group) {
     auto net = make<Plain>(0);
     DistributedDataParallel<Plain> model(net, group);
-    EXPECT_THAT(message_of([&] { model->to(torch::kDouble, false); }), HasSubstr("before wrapping"));
+    RANK_CHECK_THAT(message_of([&] { model->to(torch::kDouble, false); }), ContainsSubstring("before wrapping"));
     net->to(torch::kDouble);  // cannot be refused, so the next forward says it
-    EXPECT_THAT(message_of([&] {
-                  model(numbers({1, 6}, 0).to(torch::kDouble));
-                }),
-                HasSubstr("was cast from Float to Double"));
+    RANK_CHECK_THAT(message_of([&] {
+                      model(numbers({1, 6}, 0).to(torch::kDouble));
+                    }),
+                    ContainsSubstring("was cast from Float to Double"));
   });
 }
 
@@ -414,17 +422,18 @@ struct HalfUsedImpl : torch::nn::Module {
 };
 TORCH_MODULE(HalfUsed);
 
-TEST(DistributedDataParallelTest, names_parameters_that_got_no_gradient) {
+TEST_CASE("DistributedDataParallel: names parameters that got no gradient") {
   run_ranks(2, [](const GroupHandle& group) {
     DistributedDataParallel<HalfUsed> model(make<HalfUsed>(0), group);
     model(numbers({1, 6}, 0)).sum().backward();
     const std::string message = message_of([&] { model(numbers({1, 6}, 0)); });
-    EXPECT_THAT(message, HasSubstr("Expected to have finished reduction in the prior iteration"));
-    EXPECT_THAT(message, HasSubstr("did not receive grad for rank " + std::to_string(group.rank()) + ": 2 3"));
+    RANK_CHECK_THAT(message, ContainsSubstring("Expected to have finished reduction in the prior iteration"));
+    RANK_CHECK_THAT(message,
+                    ContainsSubstring("did not receive grad for rank " + std::to_string(group.rank()) + ": 2 3"));
   });
 }
 
-TEST(DistributedDataParallelTest, a_loss_that_outlives_the_wrapper_can_still_be_differentiated) {
+TEST_CASE("DistributedDataParallel: a loss that outlives the wrapper can still be differentiated") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Plain>(0);
     torch::Tensor loss;
@@ -434,26 +443,26 @@ TEST(DistributedDataParallelTest, a_loss_that_outlives_the_wrapper_can_still_be_
       loss = model(numbers({2, 6}, 0)).sum();
     }
     loss.backward();
-    EXPECT_TRUE(net->first->weight.grad().defined());
+    RANK_CHECK(net->first->weight.grad().defined());
   });
 }
 
-TEST(DistributedDataParallelTest, forward_on_a_closed_group_says_so) {
+TEST_CASE("DistributedDataParallel: forward on a closed group says so") {
   run_ranks(1, [](const GroupHandle& group) {
     DistributedDataParallel<Plain> model(make<Plain>(0), group);
     auto owner = init_process_group({.rank_info = RankInfo{}});
     DistributedDataParallel<Plain> other(make<Plain>(0), owner);
     owner.close();
-    EXPECT_THAT(message_of([&] { other(numbers({1, 6}, 0)); }), HasSubstr("closed"));
-    EXPECT_THAT(message_of([&] { model(numbers({1, 6}, 0)); }), "");
+    RANK_CHECK_THAT(message_of([&] { other(numbers({1, 6}, 0)); }), ContainsSubstring("closed"));
+    RANK_CHECK(message_of([&] { model(numbers({1, 6}, 0)); }) == "");
   });
 }
 
-TEST(DistributedDataParallelTest, a_throwing_forward_leaves_the_wrapper_usable) {
+TEST_CASE("DistributedDataParallel: a throwing forward leaves the wrapper usable") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<Plain>(0);
     DistributedDataParallel<Plain> model(net, group);
-    EXPECT_THROW(model(numbers({1, 5}, 0)), c10::Error);
+    RANK_CHECK_THROWS_AS(model(numbers({1, 5}, 0)), c10::Error);
     for (int step = 0; step < 2; ++step) model(numbers({1, 6}, group.rank())).sum().backward();
     const auto all = all_gather(net->first->weight.grad().contiguous(), group);
     expect_equal(all[0], all[1]);

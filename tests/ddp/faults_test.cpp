@@ -3,27 +3,31 @@
 #include <torch/optim/sgd.h>
 
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::make;
 using test::message_of;
 using test::numbers;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
-using testing::AllOf;
-using testing::AnyOf;
-using testing::HasSubstr;
 
 constexpr int kSteps = 4;
 constexpr int kFaultyStep = 2;
@@ -42,16 +46,14 @@ std::vector<Place> places() {
   return all;
 }
 
-class Faults : public testing::TestWithParam<std::tuple<Wire, Place>> {
+class Faults {
  protected:
-  static Place place() { return std::get<1>(GetParam()); }
-
   // Runs `step` on each rank; what a rank throws is checked, then leaves the rank as in a program, closing its group.
   template <typename Train>
-  static void run(Train train, const std::function<void(const GroupHandle&, const std::string&)>& check) {
+  void run(Train train, const std::function<void(const GroupHandle&, const std::string&)>& check) {
     const auto begin = std::chrono::steady_clock::now();
     std::string ignored = message_of([&] {
-      run_ranks(place().size,
+      run_ranks(place_.size,
                 [&](const GroupHandle& group) {
                   try {
                     train(group);
@@ -61,18 +63,19 @@ class Faults : public testing::TestWithParam<std::tuple<Wire, Place>> {
                   }
                   check(group, "");
                 },
-                {.wire = std::get<0>(GetParam()), .timeout = kTimeout});
+                {.wire = wire_, .timeout = kTimeout});
     });
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10 * kTimeout) << ignored;
+    RANK_INFO(ignored);
+    RANK_CHECK(std::chrono::steady_clock::now() - begin < 10 * kTimeout);
   }
 
   template <typename Fault>
-  static void train(const GroupHandle& group, const DdpOptions& options, Fault fault) {
+  void train(const GroupHandle& group, const DdpOptions& options, Fault fault) {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(net, group, options);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
     for (int step = 0; step < kSteps; ++step) {
-      const bool faulty = step == kFaultyStep && group.rank() == place().victim;
+      const bool faulty = step == kFaultyStep && group.rank() == place_.victim;
       if (faulty && fault == 's') continue;
       optimizer.zero_grad();
       torch::Tensor loss = model(numbers({2, 6}, group.rank())).square().mean();
@@ -82,99 +85,97 @@ class Faults : public testing::TestWithParam<std::tuple<Wire, Place>> {
     }
   }
 
-  static testing::Matcher<std::string> names_victim() {
-    return AllOf(HasSubstr("all_reduce of a gradient bucket of 332 bytes (number "),
-                 HasSubstr("did not take part in it: rank " + std::to_string(place().victim)));
+  auto names_victim() const {
+    return test::ContainsAll({"all_reduce of a gradient bucket of 332 bytes (number ",
+                              "did not take part in it: rank " + std::to_string(place_.victim)});
   }
+
+  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kLate);
+  const Place place_ = GENERATE(from_range(places()));
+  FIXTURE_INFO("wire: " << wire_ << ", rank " << place_.victim << " of " << place_.size);
 };
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, Faults,
-                         testing::Combine(testing::Values(Wire::kGloo, Wire::kLate), testing::ValuesIn(places())),
-                         [](const auto& parameter) {
-                           const Place place = std::get<1>(parameter.param);
-                           return std::string(std::get<0>(parameter.param) == Wire::kGloo ? "gloo" : "late") +
-                                  std::to_string(place.size) + "ranks_rank" + std::to_string(place.victim);
-                         });
-
-TEST_P(Faults, a_rank_that_skips_a_batch) {
-  run([](const GroupHandle& group) { train(group, {}, 's'); },
-      [](const GroupHandle& group, const std::string& message) {
-        if (group.rank() == place().victim) return;
-        EXPECT_THAT(message, AllOf(HasSubstr(who(group.info())), names_victim()));
+TEST_CASE_METHOD(Faults, "Faults: a rank that skips a batch") {
+  run([this](const GroupHandle& group) { train(group, {}, 's'); },
+      [this](const GroupHandle& group, const std::string& message) {
+        if (group.rank() == place_.victim) return;
+        RANK_CHECK_THAT(message, ContainsSubstring(who(group.info())) && names_victim());
       });
 }
 
-TEST_P(Faults, a_rank_with_another_model) {
+TEST_CASE_METHOD(Faults, "Faults: a rank with another model") {
   run(
-      [](const GroupHandle& group) {
-        const torch::nn::Linear layer(group.rank() == place().victim ? 7 : 6, 2);
+      [this](const GroupHandle& group) {
+        const torch::nn::Linear layer(group.rank() == place_.victim ? 7 : 6, 2);
         DistributedDataParallel<torch::nn::Linear> model(layer, group);
       },
-      [](const GroupHandle& group, const std::string& message) {
-        EXPECT_THAT(message, AllOf(HasSubstr(who(group.info()) + ": the ranks' models differ"),
-                                   HasSubstr("'weight' Float [2, 6]"), HasSubstr("'weight' Float [2, 7]")));
+      [this](const GroupHandle& group, const std::string& message) {
+        RANK_CHECK_THAT(message, ContainsSubstring(who(group.info()) + ": the ranks' models differ") &&
+                                     ContainsSubstring("'weight' Float [2, 6]") &&
+                                     ContainsSubstring("'weight' Float [2, 7]"));
       });
 }
 
-TEST_P(Faults, nan_gradients_that_are_looked_for) {
-  run([](const GroupHandle& group) { train(group, {.check_gradients = true}, 'n'); },
-      [](const GroupHandle& group, const std::string& message) {
-        if (group.rank() == place().victim) {
-          EXPECT_THAT(message, HasSubstr(who(group.info()) + ": a gradient is NaN or infinite before its reduction: "));
+TEST_CASE_METHOD(Faults, "Faults: NaN gradients that are looked for") {
+  run([this](const GroupHandle& group) { train(group, {.check_gradients = true}, 'n'); },
+      [this](const GroupHandle& group, const std::string& message) {
+        if (group.rank() == place_.victim) {
+          RANK_CHECK_THAT(
+              message, ContainsSubstring(who(group.info()) + ": a gradient is NaN or infinite before its reduction: "));
         } else {
-          EXPECT_THAT(message, AllOf(HasSubstr(who(group.info())), names_victim()));
+          RANK_CHECK_THAT(message, ContainsSubstring(who(group.info())) && names_victim());
         }
       });
 }
 
-TEST_P(Faults, nan_gradients_that_nobody_looks_for_reach_every_rank_and_stop_none) {
+TEST_CASE_METHOD(Faults, "Faults: NaN gradients that nobody looks for reach every rank and stop none") {
   run(
-      [](const GroupHandle& group) {
+      [this](const GroupHandle& group) {
         auto net = make<TwoLayers>(1);
         DistributedDataParallel<TwoLayers> model(net, group);
-        const float factor = group.rank() == place().victim ? std::numeric_limits<float>::quiet_NaN() : 1.F;
+        const float factor = group.rank() == place_.victim ? std::numeric_limits<float>::quiet_NaN() : 1.F;
         (model(numbers({2, 6}, group.rank())) * factor).sum().backward();
-        EXPECT_TRUE(net->first->weight.grad().isnan().all().item<bool>());
+        RANK_CHECK(net->first->weight.grad().isnan().all().item<bool>());
       },
-      [](const GroupHandle&, const std::string& message) { EXPECT_EQ(message, ""); });
+      [](const GroupHandle&, const std::string& message) { RANK_CHECK(message == ""); });
 }
 
-TEST_P(Faults, a_hook_that_throws) {
+TEST_CASE_METHOD(Faults, "Faults: a hook that throws") {
   run(
-      [](const GroupHandle& group) {
+      [this](const GroupHandle& group) {
         int calls = 0;
         train(group,
               {.comm_hook =
                    [&, mean = hooks::all_reduce(group)](GradientBucket& bucket) {
-                     if (++calls == kFaultyStep + 1 && group.rank() == place().victim)
+                     if (++calls == kFaultyStep + 1 && group.rank() == place_.victim)
                        throw std::runtime_error("no more");
                      return mean(bucket);
                    }},
               '-');
       },
-      [](const GroupHandle& group, const std::string& message) {
-        if (group.rank() == place().victim) {
-          EXPECT_THAT(message, HasSubstr("the communication hook failed in bucket 0: no more"));
+      [this](const GroupHandle& group, const std::string& message) {
+        if (group.rank() == place_.victim) {
+          RANK_CHECK_THAT(message, ContainsSubstring("the communication hook failed in bucket 0: no more"));
         } else {
-          EXPECT_THAT(message, AllOf(HasSubstr(who(group.info())), names_victim()));
+          RANK_CHECK_THAT(message, ContainsSubstring(who(group.info())) && names_victim());
         }
       });
 }
 
-TEST_P(Faults, a_rank_that_leaves_with_an_exception_between_steps) {
+TEST_CASE_METHOD(Faults, "Faults: a rank that leaves with an exception between steps") {
   run(
-      [](const GroupHandle& group) {
+      [this](const GroupHandle& group) {
         auto net = make<TwoLayers>(1);
         DistributedDataParallel<TwoLayers> model(net, group);
         for (int step = 0; step < kSteps; ++step) {
           const torch::Tensor loss = model(numbers({2, 6}, group.rank())).square().mean();
-          if (step == kFaultyStep && group.rank() == place().victim) throw std::runtime_error("leaving");
+          if (step == kFaultyStep && group.rank() == place_.victim) throw std::runtime_error("leaving");
           loss.backward();
         }
       },
-      [](const GroupHandle& group, const std::string& message) {
-        if (group.rank() == place().victim) return;
-        EXPECT_THAT(message, AllOf(HasSubstr(who(group.info())), names_victim()));
+      [this](const GroupHandle& group, const std::string& message) {
+        if (group.rank() == place_.victim) return;
+        RANK_CHECK_THAT(message, ContainsSubstring(who(group.info())) && names_victim());
       });
 }
 

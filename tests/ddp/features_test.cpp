@@ -10,17 +10,25 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "comm/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using test::ElementsAre;
 using test::expect_close;
 using test::expect_equal;
 using test::make;
@@ -30,18 +38,8 @@ using test::numbers;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
-class Features : public testing::TestWithParam<Wire> {
- protected:
-  static void run(int size, const std::function<void(const GroupHandle&)>& body) {
-    run_ranks(size, body, {.wire = GetParam()});
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Wires, Features, testing::Values(Wire::kGloo, Wire::kLate));
-
+class Features : protected test::EveryWire {};
 // What a forward may return.
 struct Answer {
   std::vector<torch::Tensor> parts{};
@@ -57,27 +55,27 @@ struct Opaque {
   torch::Tensor hidden;
 };
 
-TEST(OutputTensors, finds_them_in_every_known_container) {
+TEST_CASE("OutputTensors: finds them in every known container") {
   const auto count = [](auto value) {
     int found = 0;
     const bool known = for_each_tensor(value, [&](auto& tensor) { found += tensor.defined() ? 1 : 100; });
     return known ? found : -1;
   };
   const auto t = torch::ones({1});
-  EXPECT_EQ(count(t), 1);
-  EXPECT_EQ(count(std::make_tuple(t, 3, std::string("x"), t)), 2);
-  EXPECT_EQ(count(std::pair(t, 1.5)), 1);
-  EXPECT_EQ(count(std::vector<torch::Tensor>{t, t, t}), 3);
-  EXPECT_EQ(count(std::map<std::string, std::vector<torch::Tensor>>{{"a", {t}}, {"b", {t, t}}}), 3);
-  EXPECT_EQ(count(std::optional<torch::Tensor>()), 0);
-  EXPECT_EQ(count(std::variant<int, torch::Tensor>(t)), 1);
-  EXPECT_EQ(count(std::make_shared<torch::Tensor>(t)), 1);
-  EXPECT_EQ(count(torch::OrderedDict<std::string, torch::Tensor>({{"a", t}})), 1);
-  EXPECT_EQ(count(Answer{.parts = {t, t}, .extra = t}), 3);
-  EXPECT_EQ(count(std::vector<Answer>{{.parts = {t}}, {.extra = t}}), 2);
-  EXPECT_EQ(count(Opaque{t}), -1);
-  EXPECT_EQ(count(std::array<torch::Tensor, 2>{t, t}), 2);
-  EXPECT_EQ(count(std::vector<bool>{true, false}), 0);
+  CHECK(count(t) == 1);
+  CHECK(count(std::make_tuple(t, 3, std::string("x"), t)) == 2);
+  CHECK(count(std::pair(t, 1.5)) == 1);
+  CHECK(count(std::vector<torch::Tensor>{t, t, t}) == 3);
+  CHECK(count(std::map<std::string, std::vector<torch::Tensor>>{{"a", {t}}, {"b", {t, t}}}) == 3);
+  CHECK(count(std::optional<torch::Tensor>()) == 0);
+  CHECK(count(std::variant<int, torch::Tensor>(t)) == 1);
+  CHECK(count(std::make_shared<torch::Tensor>(t)) == 1);
+  CHECK(count(torch::OrderedDict<std::string, torch::Tensor>({{"a", t}})) == 1);
+  CHECK(count(Answer{.parts = {t, t}, .extra = t}) == 3);
+  CHECK(count(std::vector<Answer>{{.parts = {t}}, {.extra = t}}) == 2);
+  CHECK(count(Opaque{t}) == -1);
+  CHECK(count(std::array<torch::Tensor, 2>{t, t}) == 2);
+  CHECK(count(std::vector<bool>{true, false}) == 0);
 }
 
 // Ranges and pointers that a program has made for itself, beside more.
@@ -94,20 +92,20 @@ struct TwoInOne : torch::Tensor {
   torch::Tensor other;
 };
 
-TEST(OutputTensors, says_so_where_a_type_may_hold_others_than_those_it_shows) {
+TEST_CASE("OutputTensors: says so where a type may hold others than those it shows") {
   const auto t = torch::ones({1});
   const auto is_known = [](auto value) { return for_each_tensor(value, [](auto& /*tensor*/) {}); };
-  EXPECT_FALSE(is_known(Detections()));
-  EXPECT_FALSE(is_known(Owner{.tensor = t, .other = t}));
-  EXPECT_FALSE(is_known(TwoInOne()));
-  EXPECT_FALSE(is_known(std::any(t)));
-  EXPECT_FALSE(is_known(c10::IValue(t)));
-  EXPECT_FALSE(is_known(c10::Dict<std::string, torch::Tensor>()));
-  EXPECT_FALSE(is_known(std::ref(t)));
-  EXPECT_FALSE(is_known(std::shared_ptr<torch::Tensor[]>(new torch::Tensor[2])));
-  EXPECT_FALSE(is_known(std::make_unique<torch::Tensor[]>(2)));
-  EXPECT_FALSE(is_known(std::filesystem::path("a/b")));
-  EXPECT_FALSE(is_known(std::pair(t, Opaque{t})));
+  CHECK_FALSE(is_known(Detections()));
+  CHECK_FALSE(is_known(Owner{.tensor = t, .other = t}));
+  CHECK_FALSE(is_known(TwoInOne()));
+  CHECK_FALSE(is_known(std::any(t)));
+  CHECK_FALSE(is_known(c10::IValue(t)));
+  CHECK_FALSE(is_known(c10::Dict<std::string, torch::Tensor>()));
+  CHECK_FALSE(is_known(std::ref(t)));
+  CHECK_FALSE(is_known(std::shared_ptr<torch::Tensor[]>(new torch::Tensor[2])));
+  CHECK_FALSE(is_known(std::make_unique<torch::Tensor[]>(2)));
+  CHECK_FALSE(is_known(std::filesystem::path("a/b")));
+  CHECK_FALSE(is_known(std::pair(t, Opaque{t})));
 }
 
 // `used` names the layers that a forward uses.
@@ -131,7 +129,7 @@ torch::Tensor loss_of(const Answer& answer) {
   return answer.extra ? loss + answer.extra->sum() : loss;
 }
 
-TEST_P(Features, unused_parameters_take_the_ranks_that_used_them_and_stay_alone_if_none_did) {
+TEST_CASE_METHOD(Features, "Features: unused parameters take the ranks that used them and stay alone if none did") {
   for (const bool views : {false, true}) {
     run(2, [&](const GroupHandle& group) {
       auto net = make<Choice>(1);
@@ -147,18 +145,21 @@ TEST_P(Features, unused_parameters_take_the_ranks_that_used_them_and_stay_alone_
         });
         const auto parameters = net->parameters();
         for (size_t i = 0; i < parameters.size(); ++i) {
-          ASSERT_EQ(parameters[i].grad().defined(), expected[i].defined()) << i;
+          {
+            RANK_INFO(i);
+            RANK_REQUIRE(parameters[i].grad().defined() == expected[i].defined());
+          }
           if (!expected[i].defined()) continue;
           expect_close(parameters[i].grad(), expected[i]);
-          EXPECT_FALSE(parameters[i].grad().is_view());
+          RANK_CHECK_FALSE(parameters[i].grad().is_view());
         }
       }
-      EXPECT_EQ(model->logging_data().unused_parameters.size(), 2U);
+      RANK_CHECK(model->logging_data().unused_parameters.size() == 2U);
     });
   }
 }
 
-TEST_P(Features, no_sync_with_unused_parameters_reduces_what_any_micro_batch_used) {
+TEST_CASE_METHOD(Features, "Features: no_sync with unused parameters reduces what any micro batch used") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Choice>(2);
     DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});
@@ -173,12 +174,12 @@ TEST_P(Features, no_sync_with_unused_parameters_reduces_what_any_micro_batch_use
         for (const int used : {1, 2}) loss_of(alone->forward(numbers({3, 6}, rank + used), used)).backward();
       });
       for (size_t i = 0; i < 4; ++i) expect_close(net->parameters()[i].grad(), expected[i]);
-      EXPECT_FALSE(net->third->weight.grad().defined());
+      RANK_CHECK_FALSE(net->third->weight.grad().defined());
     }
   });
 }
 
-TEST_P(Features, an_output_that_takes_no_part_in_the_loss_is_an_unused_one) {
+TEST_CASE_METHOD(Features, "Features: an output that takes no part in the loss is an unused one") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Choice>(3);
     DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});
@@ -196,15 +197,15 @@ struct OpaqueNet : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(6, 2));
 };
 
-TEST(FeaturesTest, an_output_of_unknown_type_is_refused_only_where_it_must_be_looked_into) {
+TEST_CASE("Features: an output of unknown type is refused only where it must be looked into") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto x = numbers({3, 6}, 0);
     DistributedDataParallel<std::shared_ptr<OpaqueNet>> plain(std::make_shared<OpaqueNet>(), group);
     plain(x).hidden.sum().backward();
     DistributedDataParallel<std::shared_ptr<OpaqueNet>> searching(std::make_shared<OpaqueNet>(), group,
                                                                   {.find_unused_parameters = true});
-    EXPECT_THAT(message_of([&] { searching(x); }),
-                AllOf(HasSubstr("visit_tensors"), HasSubstr("Opaque"), Not(HasSubstr("6Opaque"))));
+    RANK_CHECK_THAT(message_of([&] { searching(x); }),
+                    ContainsSubstring("visit_tensors") && ContainsSubstring("Opaque") && !ContainsSubstring("6Opaque"));
   });
 }
 
@@ -246,7 +247,8 @@ std::vector<std::string> refusals(const std::function<Output(const torch::Tensor
       const std::string message = message_of([&] { model(numbers({3, 6}, 0)); });
       {
         const torch::NoGradGuard no_grad;
-        EXPECT_EQ(message_of([&] { model(numbers({3, 6}, 0)); }), "") << "a forward without gradients needs no sink";
+        RANK_INFO("a forward without gradients needs no sink");
+        RANK_CHECK(message_of([&] { model(numbers({3, 6}, 0)); }) == "");
       }
       if (group.rank() == 0) messages.push_back(message);
     }
@@ -257,10 +259,11 @@ std::vector<std::string> refusals(const std::function<Output(const torch::Tensor
 using Found = torch::Tensor;
 template <typename Output>
 void expect_refused(const std::string& why, const std::function<Output(const Found&)>& make_output) {
-  EXPECT_THAT(
+  RANK_CHECK_THAT(
       refusals<Output>(make_output),
-      testing::ElementsAre("", AllOf(HasSubstr("rank 0 of 2"), HasSubstr("find_unused_parameters"), HasSubstr(why)),
-                           AllOf(HasSubstr("static_graph"), HasSubstr(why))));
+      ElementsAre(
+          "", ContainsSubstring("rank 0 of 2") && ContainsSubstring("find_unused_parameters") && ContainsSubstring(why),
+          ContainsSubstring("static_graph") && ContainsSubstring(why)));
 }
 
 // One for each rank: an output may refer to what the model keeps.
@@ -269,7 +272,7 @@ torch::Tensor& kept(const torch::Tensor& x) {
   return tensor = x;
 }
 
-TEST(FeaturesTest, tensors_that_an_output_holds_const_are_refused_and_never_passed_over) {
+TEST_CASE("Features: tensors that an output holds const are refused and never passed over") {
   const std::string why = "const";
   using Shared = std::shared_ptr<const torch::Tensor>;
   const auto shared = [](const Found& x) { return std::make_shared<const torch::Tensor>(x); };
@@ -290,12 +293,12 @@ TEST(FeaturesTest, tensors_that_an_output_holds_const_are_refused_and_never_pass
                                                  [](const Found& x) { return std::span<const Found>(&kept(x), 1); });
 }
 
-TEST(FeaturesTest, outputs_that_give_copies_of_their_tensors_are_refused_and_so_is_no_output) {
+TEST_CASE("Features: outputs that give copies of their tensors are refused and so is no output") {
   expect_refused<ByValue>("gives copies itself", [](const Found& x) { return ByValue{x}; });
   expect_refused<void>("returns nothing", [](const Found& /*x*/) {});
 }
 
-TEST(FeaturesTest, const_tensors_without_a_graph_and_two_pointers_to_one_output_are_no_reason_to_refuse) {
+TEST_CASE("Features: const tensors without a graph and two pointers to one output are no reason to refuse") {
   using Output =
       std::tuple<std::shared_ptr<torch::Tensor>, std::shared_ptr<torch::Tensor>, std::shared_ptr<const torch::Tensor>>;
   run_ranks(2, [](const GroupHandle& group) {
@@ -308,7 +311,7 @@ TEST(FeaturesTest, const_tensors_without_a_graph_and_two_pointers_to_one_output_
     for (int step = 0; step < 2; ++step) {
       net->zero_grad();
       const auto [first, second, fixed] = model(numbers({3, 6}, group.rank()));
-      EXPECT_THAT(first->grad_fn()->name(), HasSubstr("Sink"));
+      RANK_CHECK_THAT(first->grad_fn()->name(), ContainsSubstring("Sink"));
       first->sum().backward();
       const auto all = all_gather(net->layer->weight.grad(), group);
       expect_equal(all[0], all[1]);
@@ -348,7 +351,7 @@ struct ReentrantImpl : torch::nn::Module {
 };
 TORCH_MODULE(Reentrant);
 
-TEST_P(Features, static_graphs_may_have_reentrant_segments_unused_layers_and_layers_used_twice) {
+TEST_CASE_METHOD(Features, "Features: static graphs may have reentrant segments unused layers and layers used twice") {
   for (const bool views : {false, true}) {
     run(2, [&](const GroupHandle& group) {
       auto net = make<Reentrant>(4);
@@ -363,16 +366,17 @@ TEST_P(Features, static_graphs_may_have_reentrant_segments_unused_layers_and_lay
         });
         const auto parameters = net->parameters();
         for (size_t i = 0; i < parameters.size(); ++i) {
-          ASSERT_EQ(parameters[i].grad().defined(), expected[i].defined()) << "step " << step << " parameter " << i;
+          RANK_INFO("step " << step << " parameter " << i);
+          RANK_REQUIRE(parameters[i].grad().defined() == expected[i].defined());
           if (expected[i].defined()) expect_close(parameters[i].grad(), expected[i]);
         }
       }
-      EXPECT_TRUE(model->logging_data().static_graph);
+      RANK_CHECK(model->logging_data().static_graph);
     });
   }
 }
 
-TEST_P(Features, a_model_used_twice_in_one_loss_reduces_once) {
+TEST_CASE_METHOD(Features, "Features: a model used twice in one loss reduces once") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(5);
     DistributedDataParallel<TwoLayers> model(net, group, {.static_graph = true});
@@ -388,7 +392,7 @@ TEST_P(Features, a_model_used_twice_in_one_loss_reduces_once) {
   });
 }
 
-TEST_P(Features, ignored_parameters_and_buffers_are_left_alone) {
+TEST_CASE_METHOD(Features, "Features: ignored parameters and buffers are left alone") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(6 + 100 * group.rank());
     DistributedDataParallel<TwoLayers> model(net, group, {.ignored = {"second.weight", "second.bias"}});
@@ -403,7 +407,7 @@ TEST_P(Features, ignored_parameters_and_buffers_are_left_alone) {
   });
 }
 
-TEST_P(Features, delayed_parameters_are_reduced_in_one_piece_when_the_trigger_comes) {
+TEST_CASE_METHOD(Features, "Features: delayed parameters are reduced in one piece when the trigger comes") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(7 + 100 * group.rank());
     DistributedDataParallel<TwoLayers> model(
@@ -420,15 +424,15 @@ TEST_P(Features, delayed_parameters_are_reduced_in_one_piece_when_the_trigger_co
   });
 }
 
-TEST(FeaturesTest, join_refuses_delayed_parameters_which_a_joined_rank_could_not_reduce) {
+TEST_CASE("Features: join refuses delayed parameters which a joined rank could not reduce") {
   run_ranks(2, [](const GroupHandle& group) {
     DistributedDataParallel<TwoLayers> model(make<TwoLayers>(7), group,
                                              {.delayed = {.names = {"second.bias"}, .trigger = "first.weight"}});
-    EXPECT_THAT(message_of([&] { model->join([] {}); }), HasSubstr("exclude each other"));
+    RANK_CHECK_THAT(message_of([&] { model->join([] {}); }), ContainsSubstring("exclude each other"));
   });
 }
 
-TEST_P(Features, buckets_can_end_after_named_parameters) {
+TEST_CASE_METHOD(Features, "Features: buckets can end after named parameters") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(8);
     DistributedDataParallel<TwoLayers> model(net, group, {.bucket_ends = {"second.weight"}});
@@ -440,7 +444,7 @@ TEST_P(Features, buckets_can_end_after_named_parameters) {
       alone(numbers({2, 6}, rank)).square().sum().backward();
     });
     for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
-    EXPECT_EQ(model->logging_data().bucket_bytes.size(), 2U);
+    RANK_CHECK(model->logging_data().bucket_bytes.size() == 2U);
   });
 }
 
@@ -452,7 +456,7 @@ struct LookupImpl : torch::nn::Module {
 };
 TORCH_MODULE(Lookup);
 
-TEST_P(Features, sparse_gradients_are_reduced_as_such) {
+TEST_CASE_METHOD(Features, "Features: sparse gradients are reduced as such") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Lookup>(9);
     DistributedDataParallel<Lookup> model(net, group);
@@ -462,14 +466,14 @@ TEST_P(Features, sparse_gradients_are_reduced_as_such) {
       model(rows(group.rank())).sum().backward();
       const auto expected =
           mean_gradients<Lookup>(9, 2, [&](Lookup& alone, int rank) { alone(rows(rank)).sum().backward(); });
-      ASSERT_TRUE(net->table->weight.grad().is_sparse());
+      RANK_REQUIRE(net->table->weight.grad().is_sparse());
       expect_close(net->table->weight.grad().to_dense(), expected[0].to_dense());
       expect_close(net->head->weight.grad(), expected[1]);
     }
   });
 }
 
-TEST_P(Features, an_automatic_bucket_size_settles_on_one_that_all_ranks_share) {
+TEST_CASE_METHOD(Features, "Features: an automatic bucket size settles on one that all ranks share") {
   run(3, [&](const GroupHandle& group) {
     auto layer = torch::nn::Linear(nullptr);
     {
@@ -478,7 +482,7 @@ TEST_P(Features, an_automatic_bucket_size_settles_on_one_that_all_ranks_share) {
       layer = torch::nn::Linear(512, 512);
     }
     DistributedDataParallel<torch::nn::Linear> model(layer, group, {.bucket_cap_bytes = kAutoBucketCap});
-    EXPECT_FALSE(model->logging_data().bucket_cap_settled);
+    RANK_CHECK_FALSE(model->logging_data().bucket_cap_settled);
     for (int step = 0; step < 40 && !model->logging_data().bucket_cap_settled; ++step) {
       layer->zero_grad();
       model(numbers({2, 512}, group.rank() + step)).sum().backward();
@@ -486,31 +490,31 @@ TEST_P(Features, an_automatic_bucket_size_settles_on_one_that_all_ranks_share) {
       expect_equal(all[0], all[2]);
     }
     const auto data = model->logging_data();
-    EXPECT_TRUE(data.bucket_cap_settled);
+    RANK_CHECK(data.bucket_cap_settled);
     const auto caps = all_gather(torch::tensor({data.bucket_cap_bytes}, torch::kLong), group);
     expect_equal(caps[0], caps[1]);
     expect_equal(caps[0], caps[2]);
   });
 }
 
-TEST(FeaturesTest, logging_data_tells_buckets_and_times) {
+TEST_CASE("Features: logging data tells buckets and times") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(net, group, {.bucket_cap_bytes = 100});
     for (int step = 0; step < 4; ++step) model(numbers({2, 6}, group.rank())).sum().backward();
     const auto data = model->logging_data();
-    EXPECT_EQ(data.world_size, 2);
-    EXPECT_EQ(data.parameter_tensors, 4);
-    EXPECT_EQ(data.parameter_bytes, 4 * (48 + 8 + 24 + 3));
-    EXPECT_TRUE(data.has_rebuilt_buckets);
-    EXPECT_EQ(data.bucket_bytes, (std::vector<int64_t>{4 * (3 + 24), 4 * (8 + 48)}));
-    EXPECT_GT(data.last.backward.count(), 0);
-    EXPECT_GT(data.average.communication.count(), 0);
-    EXPECT_THAT(data.table(), testing::AllOf(HasSubstr("TwoLayers"), HasSubstr("108, 224 bytes")));
+    RANK_CHECK(data.world_size == 2);
+    RANK_CHECK(data.parameter_tensors == 4);
+    RANK_CHECK(data.parameter_bytes == 4 * (48 + 8 + 24 + 3));
+    RANK_CHECK(data.has_rebuilt_buckets);
+    RANK_CHECK(data.bucket_bytes == std::vector<int64_t>{4 * (3 + 24), 4 * (8 + 48)});
+    RANK_CHECK(data.last.backward.count() > 0);
+    RANK_CHECK(data.average.communication.count() > 0);
+    RANK_CHECK_THAT(data.table(), ContainsSubstring("TwoLayers") && ContainsSubstring("108, 224 bytes"));
   });
 }
 
-TEST(FeaturesTest, a_single_process_has_no_reducer_and_the_same_interface) {
+TEST_CASE("Features: a single process has no reducer and the same interface") {
   auto group = init_process_group({.rank_info = RankInfo{}});
   auto net = make<TwoLayers>(1);
   DistributedDataParallel<TwoLayers> model(net, group, {.find_unused_parameters = true, .static_graph = true});
@@ -519,8 +523,8 @@ TEST(FeaturesTest, a_single_process_has_no_reducer_and_the_same_interface) {
   });
   model->join([&] { model(numbers({2, 6}, 0)).sum().backward(); });
   for (size_t i = 0; i < expected.size(); ++i) expect_equal(net->parameters()[i].grad(), expected[i]);
-  EXPECT_EQ(model->logging_data().world_size, 1);
-  EXPECT_TRUE(is_wrapped(*net));
+  CHECK(model->logging_data().world_size == 1);
+  CHECK(is_wrapped(*net));
 }
 
 }  // namespace

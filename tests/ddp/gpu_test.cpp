@@ -1,17 +1,22 @@
 // On a machine with a GPU: NCCL with one rank, and two ranks that share the GPU over gloo (started by ddprun).
-#include <gmock/gmock.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <string>
+#include <vector>
 #include "comm/collectives.h"
 #include "comm/manual_seed.h"
 #include "ddp/comm_hooks.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/power_sgd.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 // The mean loss gradient of a linear layer after some steps on `device`, with data that does not depend on the rank
 // count.
@@ -27,7 +32,7 @@ at::Tensor train(const GroupHandle& group, c10::Device device, const DdpOptions&
     const auto share = x.chunk(group.size())[group.rank()].to(device);
     optimizer.zero_grad();
     model(share).square().mean().backward();
-    EXPECT_FALSE(net->weight.grad().is_view());
+    RANK_CHECK_FALSE(net->weight.grad().is_view());
     optimizer.step();
   }
   return net->weight.detach().cpu();
@@ -38,36 +43,36 @@ void expect_collectives_work(const GroupHandle& group) {
   const auto size = static_cast<float>(group.size());
   auto value = torch::full({1000}, rank + 1, group.device());
   all_reduce(value, group);
-  EXPECT_EQ(value[999].item<float>(), size * (size + 1) / 2);
+  RANK_CHECK(value[999].item<float>() == size * (size + 1) / 2);
   value.fill_(rank);
   broadcast(value, group.size() - 1, group);
-  EXPECT_EQ(value[0].item<float>(), size - 1);
+  RANK_CHECK(value[0].item<float>() == size - 1);
   value.fill_(rank);
   const auto all = all_gather(value, group);
-  for (int64_t r = 0; r < group.size(); ++r) EXPECT_EQ(all[r][5].item<float>(), static_cast<float>(r));
+  for (int64_t r = 0; r < group.size(); ++r) RANK_CHECK(all[r][5].item<float>() == static_cast<float>(r));
   barrier(group);
-  EXPECT_EQ(broadcast_string("text", 0, group), "text");
-  EXPECT_EQ(all_gather_strings(std::to_string(group.rank()), group).back(), std::to_string(group.size() - 1));
+  RANK_CHECK(broadcast_string("text", 0, group) == "text");
+  RANK_CHECK(all_gather_strings(std::to_string(group.rank()), group).back() == std::to_string(group.size() - 1));
 }
 
-TEST(OneRank, default_backend_uses_the_gpu) {
+TEST_CASE("OneRank: default backend uses the GPU") {
   const auto group = init_process_group();
-  EXPECT_TRUE(torch::cuda::is_available());
-  EXPECT_TRUE(group.device().is_cuda());
+  CHECK(torch::cuda::is_available());
+  CHECK(group.device().is_cuda());
   expect_collectives_work(group);
 }
 
-TEST(OneRank, nccl_trains_as_the_cpu_does) {
+TEST_CASE("OneRank: NCCL trains as the CPU does") {
   auto group = init_process_group({.backend = "cpu:gloo,cuda:nccl"});
-  EXPECT_TRUE(group.device().is_cuda());
+  CHECK(group.device().is_cuda());
   expect_collectives_work(group);
   const auto on_gpu = train(group, group.device());
   const auto on_cpu = train(group, c10::Device(c10::kCPU));
-  EXPECT_TRUE(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
+  CHECK(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
   group.close();
 }
 
-TEST(OneRank, every_option_and_hook_trains_on_nccl_as_plain_ones_on_the_cpu) {
+TEST_CASE("OneRank: every option and hook trains on NCCL as plain ones on the CPU") {
   auto group = init_process_group({.backend = "cpu:gloo,cuda:nccl"});
   const auto on_cpu = train(group, c10::Device(c10::kCPU));
   const PowerSgdOptions full_rank{.matrix_approximation_rank = 4, .start_iteration = 2, .min_compression_rate = 0.1};
@@ -83,23 +88,25 @@ TEST(OneRank, every_option_and_hook_trains_on_nccl_as_plain_ones_on_the_cpu) {
       {.comm_hook = hooks::fp16_compress_wrapper(hooks::all_reduce(group))},
       {.comm_hook = hooks::power_sgd(make_power_sgd_state(group, full_rank))},
   };
-  for (size_t i = 0; i < all.size(); ++i)
-    EXPECT_TRUE(torch::allclose(train(group, group.device(), all[i]), on_cpu, 2e-2, 1e-3)) << "options " << i;
+  for (size_t i = 0; i < all.size(); ++i) {
+    INFO("options " << i);
+    CHECK(torch::allclose(train(group, group.device(), all[i]), on_cpu, 2e-2, 1e-3));
+  }
   group.close();
 }
 
-TEST(TwoRanks, gloo_shares_a_gpu_and_trains_as_the_cpu_does) {
+TEST_CASE("TwoRanks: gloo shares a GPU and trains as the CPU does") {
   const auto group = init_process_group({.backend = "gloo", .device = c10::Device(c10::kCUDA)});
-  ASSERT_EQ(group.size(), 2);
-  EXPECT_TRUE(group.device().is_cuda());
+  REQUIRE(group.size() == 2);
+  CHECK(group.device().is_cuda());
   expect_collectives_work(group);
   const auto on_gpu = train(group, group.device());
   const auto on_cpu = train(group, c10::Device(c10::kCPU));
-  EXPECT_TRUE(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
+  CHECK(torch::allclose(on_gpu, on_cpu, 1e-4, 1e-6));
 }
 
-TEST(SharedGpu, nccl_refuses_two_ranks_on_one_gpu) {
-  if (torch::cuda::device_count() != 1) GTEST_SKIP() << "needs exactly one visible GPU";
+TEST_CASE("SharedGpu: NCCL refuses two ranks on one GPU") {
+  if (torch::cuda::device_count() != 1) SKIP("needs exactly one visible GPU");
   std::string message;
   try {
     const auto group = init_process_group({.backend = "nccl", .timeout = std::chrono::seconds(20)});
@@ -107,8 +114,8 @@ TEST(SharedGpu, nccl_refuses_two_ranks_on_one_gpu) {
     message = error.what();
   }
   // The rank that came first cannot know: it waits for the other one, which is gone.
-  EXPECT_THAT(message, testing::AnyOf(testing::HasSubstr("NCCL needs one GPU per rank"),
-                                      testing::HasSubstr("could not connect the ranks")));
+  CHECK_THAT(message,
+             ContainsSubstring("NCCL needs one GPU per rank") || ContainsSubstring("could not connect the ranks"));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <functional>
+#include <memory>
 #include <sstream>
 
 #include "comm/collectives.h"
@@ -11,6 +13,9 @@
 #include "comm/wrap_mark.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
@@ -54,14 +59,12 @@ void expect_equal_models(torch::nn::Module& actual, torch::nn::Module& expected)
   for (const auto& item : expected.named_buffers()) expect_equal(actual.named_buffers()[item.key()], item.value());
 }
 
-class Module : public testing::TestWithParam<Wire> {
+class Module : protected test::EveryWire {
  protected:
-  static void run(const std::function<void(const GroupHandle&)>& body) { run_ranks(2, body, {.wire = GetParam()}); }
+  void run(const std::function<void(const GroupHandle&)>& body) { run_ranks(2, body, {.wire = wire_}); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Wires, Module, testing::Values(Wire::kGloo, Wire::kLate));
-
-TEST_P(Module, a_clone_of_the_wrapped_model_is_unwrapped_and_trains_on_alike_when_wrapped_anew) {
+TEST_CASE_METHOD(Module, "Module: a clone of the wrapped model is unwrapped and trains on alike when wrapped anew") {
   run([](const GroupHandle& group) {
     auto net = make<Normed>(1);
     Wrapped model(net, group);
@@ -69,10 +72,10 @@ TEST_P(Module, a_clone_of_the_wrapped_model_is_unwrapped_and_trains_on_alike_whe
     const auto before = net->first->weight.detach().clone();
 
     const auto clone = std::dynamic_pointer_cast<NormedImpl>(model->module()->clone());
-    EXPECT_TRUE(is_wrapped(*net));
-    EXPECT_FALSE(is_wrapped(*clone));
+    RANK_CHECK(is_wrapped(*net));
+    RANK_CHECK_FALSE(is_wrapped(*clone));
     expect_equal_models(*clone, *net);
-    EXPECT_FALSE(clone->first->weight.is_alias_of(net->first->weight));
+    RANK_CHECK_FALSE(clone->first->weight.is_alias_of(net->first->weight));
 
     // Each wrapper's forward takes the buffers of rank 0 first, so the two go on from the same state.
     train(model, group, 3, 2);
@@ -81,11 +84,11 @@ TEST_P(Module, a_clone_of_the_wrapped_model_is_unwrapped_and_trains_on_alike_whe
     Wrapped other(second, group);
     train(other, group, 3, 2);
     expect_equal_models(*second, *net);
-    EXPECT_FALSE(torch::equal(net->first->weight, before));
+    RANK_CHECK_FALSE(torch::equal(net->first->weight, before));
   });
 }
 
-TEST_P(Module, what_is_saved_has_plain_names_and_loads_into_wrapped_and_plain_models) {
+TEST_CASE_METHOD(Module, "Module: what is saved has plain names and loads into wrapped and plain models") {
   run([](const GroupHandle& group) {
     auto net = make<Normed>(1);
     Wrapped model(net, group);
@@ -96,8 +99,8 @@ TEST_P(Module, what_is_saved_has_plain_names_and_loads_into_wrapped_and_plain_mo
     auto plain = make<Normed>(2);
     torch::load(plain, file);
     expect_equal_models(*plain, *net);
-    EXPECT_EQ(plain->named_parameters().keys().front(), "first.weight");
-    EXPECT_EQ(model->named_parameters().keys().front(), "module.first.weight");
+    RANK_CHECK(plain->named_parameters().keys().front() == "first.weight");
+    RANK_CHECK(model->named_parameters().keys().front() == "module.first.weight");
 
     train(model, group, 3, 2);
     const auto expected = net->first->weight.detach().clone();
@@ -121,16 +124,16 @@ void expect_averaged_gradients(Model& model, const Plain& net, const GroupHandle
   model(numbers({4, 6}, group.rank())).square().mean().backward();
   const auto gradients = all_gather(net.linear->weight.grad(), group);
   expect_equal(gradients[0], gradients[1]);
-  EXPECT_EQ(model->named_parameters().keys().front(), "module.linear.weight");
+  RANK_CHECK(model->named_parameters().keys().front() == "module.linear.weight");
 }
 
-TEST_P(Module, plain_modules_and_shared_pointers_are_wrapped_too) {
+TEST_CASE_METHOD(Module, "Module: plain modules and shared pointers are wrapped too") {
   run([](const GroupHandle& group) {
     auto shared = std::make_shared<Plain>();
     {
       DistributedDataParallel<Plain> model(shared, group);
       expect_averaged_gradients(model, *shared, group);
-      EXPECT_EQ(model->module(), shared);
+      RANK_CHECK(model->module() == shared);
     }
     {
       DistributedDataParallel<std::shared_ptr<Plain>> model(shared, group);
@@ -144,30 +147,30 @@ TEST_P(Module, plain_modules_and_shared_pointers_are_wrapped_too) {
     {
       DistributedDataParallel<Plain> model(net, group);
       expect_averaged_gradients(model, net, group);
-      EXPECT_EQ(model->module().get(), &net);
+      RANK_CHECK(model->module().get() == &net);
       model->eval();
-      EXPECT_FALSE(net.linear->is_training());
+      RANK_CHECK_FALSE(net.linear->is_training());
     }
     DistributedDataParallel model(net, group, DdpOptions{});
     expect_averaged_gradients(model, net, group);
   });
 }
 
-TEST_P(Module, the_wrapped_model_can_be_given_to_whatever_loads_into_a_module) {
+TEST_CASE_METHOD(Module, "Module: the wrapped model can be given to whatever loads into a module") {
   run([](const GroupHandle& group) {
     auto net = make<Normed>(1);
     Wrapped model(net, group);
     const Wrapped& unchanged = model;
-    EXPECT_EQ(&ModuleRef(model->module()).get(), net.get());
-    EXPECT_EQ(&ModuleRef(unchanged->module()).get(), net.get());
-    EXPECT_EQ(&ModuleRef(model->module().ptr()).get(), net.get());
+    RANK_CHECK(&ModuleRef(model->module()).get() == net.get());
+    RANK_CHECK(&ModuleRef(unchanged->module()).get() == net.get());
+    RANK_CHECK(&ModuleRef(model->module().ptr()).get() == net.get());
     const auto shared = std::make_shared<Plain>();
-    EXPECT_EQ(&ModuleRef(shared).get(), shared.get());
-    EXPECT_EQ(&ModuleRef(*shared).get(), shared.get());
+    RANK_CHECK(&ModuleRef(shared).get() == shared.get());
+    RANK_CHECK(&ModuleRef(*shared).get() == shared.get());
   });
 }
 
-TEST_P(Module, train_and_eval_reach_the_model_and_evaluation_in_between_changes_nothing) {
+TEST_CASE_METHOD(Module, "Module: train and eval reach the model and evaluation in between changes nothing") {
   run([](const GroupHandle& group) {
     auto net = make<Normed>(1);
     auto undisturbed_net = make<Normed>(1);
@@ -177,7 +180,7 @@ TEST_P(Module, train_and_eval_reach_the_model_and_evaluation_in_between_changes_
       train(model, group, step, 1);
       train(undisturbed, group, step, 1);
       model->eval();
-      EXPECT_FALSE(net->norm->is_training());
+      RANK_CHECK_FALSE(net->norm->is_training());
       {
         const torch::NoGradGuard no_grad;
         const auto tracked = net->norm->num_batches_tracked.clone();
@@ -187,7 +190,7 @@ TEST_P(Module, train_and_eval_reach_the_model_and_evaluation_in_between_changes_
         expect_equal(net->norm->num_batches_tracked, tracked);
       }
       model->train();
-      EXPECT_TRUE(net->norm->is_training());
+      RANK_CHECK(net->norm->is_training());
     }
     for (const auto& item : undisturbed_net->named_parameters()) {
       expect_equal(net->named_parameters()[item.key()], item.value());

@@ -1,18 +1,23 @@
 // On a machine with a GPU: DataParallel, also with two copies on one GPU, and Horovod's optimizer on CUDA parameters.
 #include <ATen/Functions.h>
-#include <gmock/gmock.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
+#include <string>
 #include "comm/collectives.h"
 #include "comm/spawn.h"
 #include "ddp/data_parallel.h"
 #include "horovod/horovod.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 const c10::Device kGpu(c10::kCUDA, 0);
 
@@ -45,7 +50,7 @@ Net make_net() {
   return Net();
 }
 
-TEST(DataParallelOnGpus, TwoCopiesTrainAsTwoCopiesOnTheCpuDo) {
+TEST_CASE("DataParallelOnGpus: two copies train as two copies on the CPU do") {
   Net on_gpu = make_net();
   on_gpu->to(kGpu);
   DataParallel<Net> gpu_model(on_gpu, {.device_ids = {0, 0}});
@@ -55,32 +60,32 @@ TEST(DataParallelOnGpus, TwoCopiesTrainAsTwoCopiesOnTheCpuDo) {
       on_gpu, [&](const at::Tensor& x) { return gpu_model(x); }, kGpu);
   const at::Tensor cpu = trained_weight(
       on_cpu, [&](const at::Tensor& x) { return cpu_model(x); }, c10::Device(c10::kCPU));
-  EXPECT_TRUE(at::allclose(gpu, cpu, 1e-4, 1e-5));
-  EXPECT_TRUE(at::allclose(on_gpu->norm->running_mean.cpu(), on_cpu->norm->running_mean, 1e-4, 1e-5));
+  CHECK(at::allclose(gpu, cpu, 1e-4, 1e-5));
+  CHECK(at::allclose(on_gpu->norm->running_mean.cpu(), on_cpu->norm->running_mean, 1e-4, 1e-5));
 }
 
-TEST(DataParallelOnGpus, AllAreTheDefaultAndBatchesOfTheHostAreMoved) {
+TEST_CASE("DataParallelOnGpus: all are the default and batches of the host are moved") {
   Net net = make_net();
   net->to(kGpu);
   DataParallel<Net> model(net);
-  EXPECT_FALSE(model->devices().empty());
+  CHECK_FALSE(model->devices().empty());
   DataParallel<Net> doubled(net, {.device_ids = {0, 0}});
   const at::Tensor y = doubled(at::ones({6, 3}));
-  EXPECT_EQ(y.device(), kGpu);
-  EXPECT_EQ(y.size(0), 6);
+  CHECK(y.device() == kGpu);
+  CHECK(y.size(0) == 6);
 }
 
-TEST(DataParallelOnGpus, AModelThatIsNotOnTheFirstDeviceIsRefused) {
+TEST_CASE("DataParallelOnGpus: a model that is not on the first device is refused") {
   std::string message;
   try {
     DataParallel<Net> model(make_net(), {.device_ids = {0}});
   } catch (const std::runtime_error& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, testing::HasSubstr("the model must be on cuda:0"));
+  CHECK_THAT(message, ContainsSubstring("the model must be on cuda:0"));
 }
 
-TEST(HorovodOnGpus, TwoRanksThatShareAGpuGetEqualWeights) {
+TEST_CASE("HorovodOnGpus: two ranks that share a GPU get equal weights") {
   spawn(2,
         [](const GroupHandle& group) {
           torch::nn::Linear net(3, 2);
@@ -100,7 +105,7 @@ TEST(HorovodOnGpus, TwoRanksThatShareAGpuGetEqualWeights) {
             horovod::broadcast_optimizer_state(sgd, 0, group);
           }
           const at::Tensor all = all_gather(net->weight, group);
-          EXPECT_TRUE(at::equal(all[0], all[1]));
+          RANK_CHECK(at::equal(all[0], all[1]));
         },
         {.backend = "gloo", .devices = {kGpu, kGpu}});
 }

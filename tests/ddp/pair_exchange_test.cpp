@@ -5,23 +5,26 @@
 
 #include <limits>
 #include <stdexcept>
+#include <string>
 
 #include "comm/collectives.h"
 #include "comm/new_group.h"
 #include "comm/point_to_point.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using test::exchanges_directly;
 using test::expect_equal;
 using test::message_of;
 using test::numbers;
 using test::run_ranks;
 using test::Wire;
-using testing::HasSubstr;
 
 constexpr int64_t kElements = 4096;
 
@@ -49,9 +52,9 @@ torch::Tensor bits_of(const torch::Tensor& tensor) {
                                                                : torch::kLong);
 }
 
-TEST(PairExchange, gives_the_bits_of_gloos_ring_for_every_dtype) {
+TEST_CASE("PairExchange: gives the bits of gloos ring for every dtype") {
   run_ranks(2, [](const GroupHandle& group) {
-    ASSERT_TRUE(exchanges_directly(group));
+    RANK_REQUIRE(exchanges_directly(group));
     for (const torch::Dtype dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
       Scale net(dtype);
       DistributedDataParallel<Scale> model(net, group);
@@ -64,19 +67,20 @@ TEST(PairExchange, gives_the_bits_of_gloos_ring_for_every_dtype) {
         const torch::Tensor gradient = net->weight.grad();
         expect_equal(gradient.isnan(), expected.isnan());  // infinity minus infinity
         const torch::Tensor same = torch::logical_or(bits_of(gradient) == bits_of(expected), expected.isnan());
-        EXPECT_TRUE(same.all().item<bool>()) << "dtype " << dtype << ", round " << round;
+        RANK_INFO("dtype " << dtype << ", round " << round);
+        RANK_CHECK(same.all().item<bool>());
       }
     }
   });
 }
 
-TEST(PairExchange, is_for_two_ranks_with_plain_gloo) {
-  run_ranks(3, [](const GroupHandle& group) { EXPECT_FALSE(exchanges_directly(group)); });
-  run_ranks(2, [](const GroupHandle& group) { EXPECT_FALSE(exchanges_directly(group)); }, {.wire = Wire::kLate});
+TEST_CASE("PairExchange: is for two ranks with plain gloo") {
+  run_ranks(3, [](const GroupHandle& group) { RANK_CHECK_FALSE(exchanges_directly(group)); });
+  run_ranks(2, [](const GroupHandle& group) { RANK_CHECK_FALSE(exchanges_directly(group)); }, {.wire = Wire::kLate});
 }
 
 // The step of the other rank is whole, and both can go on to use the group.
-TEST(PairExchange, a_backward_that_fails_after_its_gradients_were_sent_leaves_the_group_in_order) {
+TEST_CASE("PairExchange: a backward that fails after its gradients were sent leaves the group in order") {
   run_ranks(2, [](const GroupHandle& group) {
     Scale net(torch::kFloat);
     DistributedDataParallel<Scale> model(net, group);
@@ -87,22 +91,22 @@ TEST(PairExchange, a_backward_that_fails_after_its_gradients_were_sent_leaves_th
     });
     const std::string message = message_of([&] { model(x).sum().backward(); });
     if (group.rank() == 1) {
-      EXPECT_THAT(message, HasSubstr("a hook of the program's"));
+      RANK_CHECK_THAT(message, ContainsSubstring("a hook of the program's"));
     } else {
-      EXPECT_EQ(message, "");
+      RANK_CHECK(message == "");
       expect_equal(net->weight.grad(), torch::full({kElements}, 1.5));
     }
     const torch::Tensor sum = torch::ones({1});
     all_reduce(sum, group);
-    EXPECT_EQ(sum.item<float>(), 2);
+    RANK_CHECK(sum.item<float>() == 2);
   });
 }
 
 // Which model's gradients come first may differ between ranks as long as each has a group of its own.
-TEST(PairExchange, models_on_groups_of_their_own_may_finish_in_any_order) {
+TEST_CASE("PairExchange: models on groups of their own may finish in any order") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto other = new_group(group, {0, 1});
-    ASSERT_TRUE(exchanges_directly(*other));
+    RANK_REQUIRE(exchanges_directly(*other));
     Scale first_net(torch::kFloat);
     Scale second_net(torch::kFloat);
     DistributedDataParallel<Scale> first(first_net, group);
@@ -115,11 +119,11 @@ TEST(PairExchange, models_on_groups_of_their_own_may_finish_in_any_order) {
   });
 }
 
-TEST(PairExchange, users_messages_may_not_have_its_tag) {
+TEST_CASE("PairExchange: messages of users may not have its tag") {
   run_ranks(2, [](const GroupHandle& group) {
     const int tag = std::numeric_limits<int>::max();
-    EXPECT_THAT(message_of([&] { recv(torch::ones({1}), 1 - group.rank(), group, tag); }),
-                HasSubstr("tag 2147483647 is the library's own"));
+    RANK_CHECK_THAT(message_of([&] { recv(torch::ones({1}), 1 - group.rank(), group, tag); }),
+                    ContainsSubstring("tag 2147483647 is the library's own"));
   });
 }
 

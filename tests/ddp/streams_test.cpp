@@ -8,23 +8,28 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <gmock/gmock.h>
 #include <torch/nn/cloneable.h>
 
+#include <functional>
+#include <tuple>
+#include <vector>
 #include "checkpoint/host_snapshot.h"
 #include "comm/collectives.h"
 #include "comm/spawn.h"
 #include "ddp/comm_hooks.h"
 #include "ddp/data_parallel.h"
 #include "ddp/power_sgd.h"
+#include "tests/support/catch.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/gradient_buckets.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using Catch::Matchers::IsEmpty;
+using test::ElementsAre;
 
 const c10::Device kFirst(c10::kCUDA, 0);
 
@@ -37,27 +42,29 @@ struct ScaleImpl : torch::nn::Cloneable<ScaleImpl> {
 TORCH_MODULE(Scale);
 
 // Current streams of all devices that are not the default ones, as a program has under its own guards.
-class OnOwnStreams : public testing::Test {
+class OnOwnStreams {
  protected:
-  static void SetUpTestSuite() { test::use_fake_cuda(); }
-  void SetUp() override { test::stream_faults(); }
+  OnOwnStreams() { test::stream_faults(); }
 
+  const bool is_faked_ = (test::use_fake_cuda(), true);  // before the first stream
   std::vector<c10::Stream> streams_{test::new_stream(0), test::new_stream(1), test::new_stream(2)};
   c10::MultiStreamGuard guard_{streams_};
 };
 
-TEST_F(OnOwnStreams, TheBooksFindUseWithoutWaitingAndFreeingTooEarly) {
+TEST_CASE_METHOD(OnOwnStreams, "OnOwnStreams: the books find use without waiting and freeing too early") {
   at::Tensor x = at::ones({3}, at::TensorOptions(kFirst));
   {
     const c10::StreamGuard other(test::new_stream(0));
     x.add(1);
   }
-  EXPECT_EQ(test::stream_faults().size(), 1U) << "the reader does not wait for the writer";
+  UNSCOPED_INFO("the reader does not wait for the writer");
+  CHECK(test::stream_faults().size() == 1U);
   x.reset();
-  EXPECT_EQ(test::stream_faults().size(), 1U) << "freed while the other stream may be reading";
+  INFO("freed while the other stream may be reading");
+  CHECK(test::stream_faults().size() == 1U);
 }
 
-TEST_F(OnOwnStreams, WorkersHaveTheCallersStreamsOfAllDevices) {
+TEST_CASE_METHOD(OnOwnStreams, "OnOwnStreams: workers have the callers streams of all devices") {
   DeviceThreads threads({kFirst, {c10::kCUDA, 1}, {c10::kCUDA, 2}});
   const auto look = [](std::vector<c10::Stream>& seen) {
     for (c10::DeviceIndex i = 0; i < 3; ++i) {
@@ -76,14 +83,14 @@ TEST_F(OnOwnStreams, WorkersHaveTheCallersStreamsOfAllDevices) {
       });
     }
     threads.run(tasks);
-    for (auto& streams : seen) EXPECT_EQ(streams, streams_);
-    EXPECT_THAT(device, ElementsAre(0, 1, 2));
+    for (auto& streams : seen) CHECK(streams == streams_);
+    CHECK_THAT(device, ElementsAre(0, 1, 2));
     streams_ = {test::new_stream(0), test::new_stream(1), test::new_stream(2)};
     for (const c10::Stream stream : streams_) c10::impl::VirtualGuardImpl(c10::kCUDA).exchangeStream(stream);
   }
 }
 
-TEST_F(OnOwnStreams, WorkersHaveTheCallersModes) {
+TEST_CASE_METHOD(OnOwnStreams, "OnOwnStreams: workers have the callers modes") {
   DeviceThreads threads({c10::Device(c10::kCPU), c10::Device(c10::kCPU)});
   const auto see = [&] {
     bool records = true;
@@ -107,27 +114,30 @@ TEST_F(OnOwnStreams, WorkersHaveTheCallersModes) {
   at::autocast::set_autocast_cache_enabled(false);
   {
     const c10::InferenceMode inference;
-    EXPECT_EQ(see(), std::tuple(false, true, true, false, at::kHalf));
+    CHECK(see() == std::tuple(false, true, true, false, at::kHalf));
   }
   at::autocast::set_autocast_cache_enabled(true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
   at::autocast::set_autocast_enabled(at::kCPU, false);
-  EXPECT_EQ(see(), before);
+  CHECK(see() == before);
 }
 
-TEST_F(OnOwnStreams, DataParallelWaitsForTheBatchsProducerAndItsResultsAreWaitedFor) {
+TEST_CASE_METHOD(OnOwnStreams,
+                 "OnOwnStreams: data parallel waits for the batchs producer and its results are waited for") {
   Scale net;
   net->to(kFirst);
   DataParallel<Scale> model(net);
-  ASSERT_EQ(model->devices().size(), 3U);
+  REQUIRE(model->devices().size() == 3U);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor x = at::arange(18, at::TensorOptions().dtype(at::kFloat)).view({6, 3}).to(kFirst).mul(2);
     const at::Tensor y = model(x);
-    EXPECT_THAT(test::stream_faults(), IsEmpty()) << "forward, step " << step;
+    UNSCOPED_INFO("forward, step " << step);
+    CHECK_THAT(test::stream_faults(), IsEmpty());
     y.sum().backward();
-    EXPECT_TRUE(at::equal(net->factor.grad().cpu(), x.sum(0).cpu()));
+    CHECK(at::equal(net->factor.grad().cpu(), x.sum(0).cpu()));
     net->zero_grad();
-    EXPECT_THAT(test::stream_faults(), IsEmpty()) << "backward, step " << step;
+    INFO("backward, step " << step);
+    CHECK_THAT(test::stream_faults(), IsEmpty());
   }
 }
 
@@ -147,11 +157,11 @@ class Hooks : public OnOwnStreams {
             }
           },
           {.backend = "local", .devices = {kFirst}});
-    EXPECT_THAT(test::stream_faults(), IsEmpty());
+    RANK_CHECK_THAT(test::stream_faults(), IsEmpty());
   }
 };
 
-TEST_F(Hooks, PowerSgdKeepsItsMemoryToOneStream) {
+TEST_CASE_METHOD(Hooks, "Hooks: power SGD keeps its memory to one stream") {
   for (const bool warm_start : {true, false}) {
     run(
         [&](const GroupHandle& group) {
@@ -162,12 +172,12 @@ TEST_F(Hooks, PowerSgdKeepsItsMemoryToOneStream) {
   }
 }
 
-TEST_F(Hooks, CompressionTellsTheAllocatorOfTheStreamThatWritesTheBucket) {
+TEST_CASE_METHOD(Hooks, "Hooks: compression tells the allocator of the stream that writes the bucket") {
   run([](const GroupHandle& group) { return hooks::fp16_compress(group); }, 3);
   run([](const GroupHandle& group) { return hooks::bf16_compress_wrapper(hooks::all_reduce(group)); }, 3);
 }
 
-TEST_F(OnOwnStreams, ASnapshotMayBeTakenOnAnotherStreamThanTheModelsOwn) {
+TEST_CASE_METHOD(OnOwnStreams, "OnOwnStreams: a snapshot may be taken on another stream than the models own") {
   HostSnapshot snapshot;
   at::Tensor weight = at::ones({4}, at::TensorOptions(kFirst)).mul(3);
   {
@@ -175,13 +185,13 @@ TEST_F(OnOwnStreams, ASnapshotMayBeTakenOnAnotherStreamThanTheModelsOwn) {
     const c10::StreamGuard other(test::new_stream(0));
     const TensorMap copied = snapshot.take("model", {{"weight", weight}});
     snapshot.wait();
-    EXPECT_EQ(copied.at("weight").sum().item<float>(), 12);
+    CHECK(copied.at("weight").sum().item<float>() == 12);
   }
   weight.reset();
-  EXPECT_THAT(test::stream_faults(), IsEmpty());
+  CHECK_THAT(test::stream_faults(), IsEmpty());
 }
 
-TEST_F(OnOwnStreams, AResultMayBeWaitedForOnAnotherStreamThanItWasStartedOn) {
+TEST_CASE_METHOD(OnOwnStreams, "OnOwnStreams: a result may be waited for on another stream than it was started on") {
   spawn(1,
         [](const GroupHandle& group) {
           const c10::StreamGuard own(test::new_stream(0));
@@ -197,7 +207,7 @@ TEST_F(OnOwnStreams, AResultMayBeWaitedForOnAnotherStreamThanItWasStartedOn) {
           rows.wait().add(1);
         },
         {.backend = "local", .devices = {kFirst}});
-  EXPECT_THAT(test::stream_faults(), IsEmpty());
+  CHECK_THAT(test::stream_faults(), IsEmpty());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <gmock/gmock.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -11,8 +10,11 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
 
 namespace ddp::test {
 
@@ -34,11 +36,11 @@ Model make(int64_t salt) {
 }
 
 inline void expect_equal(const torch::Tensor& actual, const torch::Tensor& expected) {
-  EXPECT_TRUE(torch::equal(actual, expected)) << actual << "\nexpected\n" << expected;
+  RANK_CHECK_THAT(actual, EqualsTensor(expected));
 }
 
 inline void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
-  EXPECT_TRUE(torch::allclose(actual, expected, relative, 1e-7)) << actual << "\nexpected\n" << expected;
+  RANK_CHECK_THAT(actual, IsCloseTo(expected, relative, 1e-7));
 }
 
 /// What `body` throws, or "".

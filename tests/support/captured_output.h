@@ -1,4 +1,4 @@
-// What this process writes to standard error, for tests of warnings.
+// What this process writes to standard output or standard error.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,27 +11,15 @@
 
 namespace ddp::test {
 
-/// Catches the process's standard error while it lives, children's included. One at a time.
-class CapturedStderr {
+/// Catches one of the process's two streams while it lives, children's words included. One at a time.
+class CapturedOutput {
  public:
-  CapturedStderr() : file_(::memfd_create("stderr", MFD_CLOEXEC)), before_(::dup(STDERR_FILENO)) {
-    std::fflush(stderr);
-    if (file_ < 0 || before_ < 0 || ::dup2(file_, STDERR_FILENO) < 0) {
-      throw std::runtime_error("standard error cannot be caught");
-    }
-  }
-  ~CapturedStderr() {
-    std::fflush(stderr);
-    ::dup2(before_, STDERR_FILENO);
-    ::close(before_);
-    ::close(file_);
-  }
-  CapturedStderr(const CapturedStderr&) = delete;
-  CapturedStderr& operator=(const CapturedStderr&) = delete;
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
 
   /// All that has been written so far.
   std::string text() const {
-    std::fflush(stderr);
+    std::fflush(stream_);
     std::string all;
     std::array<char, 4096> part{};
     while (true) {
@@ -41,9 +29,34 @@ class CapturedStderr {
     }
   }
 
+ protected:
+  explicit CapturedOutput(FILE* stream)
+      : stream_(stream), file_(::memfd_create("captured", MFD_CLOEXEC)), before_(::dup(::fileno(stream))) {
+    std::fflush(stream_);
+    if (file_ < 0 || before_ < 0 || ::dup2(file_, ::fileno(stream_)) < 0) {
+      throw std::runtime_error("the stream cannot be caught");
+    }
+  }
+  ~CapturedOutput() {
+    std::fflush(stream_);
+    ::dup2(before_, ::fileno(stream_));
+    ::close(before_);
+    ::close(file_);
+  }
+
  private:
+  FILE* stream_;
   int file_;
   int before_;
+};
+
+struct CapturedStderr : CapturedOutput {
+  CapturedStderr() : CapturedOutput(stderr) {}
+};
+
+/// Catch2 reports to standard output: judge when this is gone.
+struct CapturedStdout : CapturedOutput {
+  CapturedStdout() : CapturedOutput(stdout) {}
 };
 
 }  // namespace ddp::test

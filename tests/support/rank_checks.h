@@ -24,8 +24,8 @@ namespace ddp::test {
 /// look at them, lets it pass.
 struct RequirementFailed {};
 
-/// Hands everything that other threads have found to Catch2 and returns whether all of it held. On another thread than the
-/// main one it does nothing.
+/// Hands everything that other threads have found to Catch2 and returns whether all of it held. On another thread than
+/// the main one it does nothing.
 bool report_rank_checks();
 
 /// Failures that nobody has reported, in words; "" when there are none.

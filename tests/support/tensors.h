@@ -19,7 +19,7 @@ class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
 
   bool match(const at::Tensor& actual) const {
     if (!actual.defined() || !expected_.defined()) return actual.defined() == expected_.defined();
-    if (actual.sizes() != expected_.sizes()) return false;
+    if (actual.sizes() != expected_.sizes() || actual.scalar_type() != expected_.scalar_type()) return false;
     return relative_ == 0 && absolute_ == 0 ? at::equal(actual, expected_)
                                             : at::allclose(actual, expected_, relative_, absolute_);
   }
@@ -35,12 +35,12 @@ class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
   double absolute_;
 };
 
-/// Matches a tensor of this shape with these values.
+/// Matches a tensor of this shape and dtype with these values.
 inline TensorMatcher EqualsTensor(at::Tensor expected) {
   return {std::move(expected), 0, 0};
 }
 
-/// Matches a tensor of this shape whose values differ by at most `absolute` + `relative` |expected|.
+/// Matches a tensor of this shape and dtype whose values differ by at most `absolute` + `relative` |expected|.
 inline TensorMatcher IsCloseTo(at::Tensor expected, double relative, double absolute) {
   return {std::move(expected), relative, absolute};
 }

@@ -1,23 +1,25 @@
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 
 #include "launcher/processes/descendants.h"
 #include "launcher/system/address.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
-TEST(AddressLookup, FindsAnAddress) {
+TEST_CASE("AddressLookup: finds an address") {
   EventLoop loop;
   std::optional<std::size_t> found;
   const AddressLookup lookup(loop, "127.0.0.1", 80, [&](const auto& addresses) { found = addresses.size(); });
   while (!found) loop.run_once();
-  EXPECT_GE(*found, 1U);
-  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "its helper was not reaped";
+  CHECK(*found >= 1U);
+  INFO("its helper was not reaped");
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
 // A child that gets the number `pid`, where the kernel lets us choose; -1 else.
@@ -37,15 +39,16 @@ pid_t fork_as(pid_t pid) {
   return -1;
 }
 
-TEST(AddressLookup, DoesNotSignalWhoeverGotItsHelpersNumber) {
+TEST_CASE("AddressLookup: does not signal whoever got its helper's number") {
   EventLoop loop;
   auto lookup = std::make_unique<AddressLookup>(loop, "127.0.0.1", 80, [](const auto&) {});
   siginfo_t info{};
-  ASSERT_EQ(::waitid(P_ALL, 0, &info, WEXITED), 0);  // as the supervisor reaps whatever ends
+  REQUIRE(::waitid(P_ALL, 0, &info, WEXITED) == 0);  // as the supervisor reaps whatever ends
   const pid_t heir = fork_as(info.si_pid);
-  if (heir < 0) GTEST_SKIP() << "the number cannot be given to another process here";
+  if (heir < 0) SKIP("the number cannot be given to another process here");
   lookup.reset();
-  EXPECT_EQ(::waitpid(heir, nullptr, WNOHANG), 0) << "it was ended or reaped";
+  INFO("it was ended or reaped");
+  CHECK(::waitpid(heir, nullptr, WNOHANG) == 0);
   ::kill(heir, SIGKILL);
   ::waitpid(heir, nullptr, 0);
 }

@@ -1,53 +1,56 @@
 #include "launcher/outcome/error_file.h"
 
-#include <gtest/gtest.h>
+#include <string>
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
-TEST(ErrorFile, TorchsNestedForm) {
+TEST_CASE("ErrorFile: torch's nested form") {
   const auto record = parse_error_record(
       R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "…", "timestamp": "1700000000"}}})");
-  ASSERT_TRUE(record);
-  EXPECT_EQ(record->message, "ValueError: x");
-  EXPECT_EQ(record->time, 1700000000);
+  REQUIRE(record);
+  CHECK(record->message == "ValueError: x");
+  CHECK(record->time == 1700000000);
 }
 
-TEST(ErrorFile, TheFlatForm) {
+TEST_CASE("ErrorFile: the flat form") {
   const auto record = parse_error_record(R"({"message": "text", "timestamp": 1700000000.25})");
-  ASSERT_TRUE(record);
-  EXPECT_EQ(record->message, "text");
-  EXPECT_EQ(record->time, 1700000000.25);
+  REQUIRE(record);
+  CHECK(record->message == "text");
+  CHECK(record->time == 1700000000.25);
 }
 
-TEST(ErrorFile, WhatIsNoSuchJsonIsTheMessageItself) {
+TEST_CASE("ErrorFile: what is no such JSON is the message itself") {
   for (const std::string text : {"plain text", "{", "[1,2]", "5", "{\"a\": 1}", "{\"message\": 5}", "\xff\xfe"}) {
     const auto record = parse_error_record(text);
-    ASSERT_TRUE(record) << text;
-    EXPECT_EQ(record->message, text);
-    EXPECT_FALSE(record->time) << text;
+    INFO(text);
+    REQUIRE(record);
+    CHECK(record->message == text);
+    CHECK_FALSE(record->time);
   }
 }
 
-TEST(ErrorFile, NothingInItMeansNoRecord) {
-  EXPECT_FALSE(parse_error_record(""));
-  EXPECT_FALSE(parse_error_record(" \n\t"));
-  EXPECT_FALSE(read_error_file("/nonexistent/error.json"));
+TEST_CASE("ErrorFile: nothing in it means no record") {
+  CHECK_FALSE(parse_error_record(""));
+  CHECK_FALSE(parse_error_record(" \n\t"));
+  CHECK_FALSE(read_error_file("/nonexistent/error.json"));
 }
 
-TEST(ErrorFile, ATimeThatIsNoNumberIsLeftOut) {
+TEST_CASE("ErrorFile: a time that is no number is left out") {
   for (const std::string time : {"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\""}) {
     const auto record = parse_error_record(R"({"message": "m", "timestamp": )" + time + "}");
-    ASSERT_TRUE(record);
-    EXPECT_EQ(record->message, "m");
-    EXPECT_FALSE(record->time) << time;
+    REQUIRE(record);
+    CHECK(record->message == "m");
+    INFO(time);
+    CHECK_FALSE(record->time);
   }
 }
 
-TEST(ErrorFile, DeepNestingIsSurvived) {
+TEST_CASE("ErrorFile: deep nesting is survived") {
   const std::string deep(100000, '[');
-  ASSERT_TRUE(parse_error_record(deep));
-  ASSERT_TRUE(parse_error_record(deep + std::string(100000, ']')));
+  REQUIRE(parse_error_record(deep));
+  REQUIRE(parse_error_record(deep + std::string(100000, ']')));
 }
 
 }  // namespace

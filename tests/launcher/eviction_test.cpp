@@ -1,6 +1,7 @@
 #include "launcher/store/eviction.h"
 
-#include <gtest/gtest.h>
+#include <vector>
+#include "tests/support/catch.h"
 
 namespace launcher::store {
 namespace {
@@ -13,30 +14,30 @@ EvictionCandidate candidate(ConnectionId id, std::optional<pid_t> owner, bool is
   return {.id = id, .owner = owner, .is_known = is_known, .uses_store = is_known, .accepted = kNow - 2s};
 }
 
-TEST(Eviction, WhoHasNotBeenLookedForStays) {
-  EXPECT_FALSE(find_outsider({candidate(1, std::nullopt, false)}, true, kNow));
+TEST_CASE("Eviction: who has not been looked for stays") {
+  CHECK_FALSE(find_outsider({candidate(1, std::nullopt, false)}, true, kNow));
 }
 
-TEST(Eviction, TheOldestSilentOutsiderGoesFirst) {
+TEST_CASE("Eviction: the oldest silent outsider goes first") {
   const std::vector candidates = {candidate(1, 0), candidate(5, 0, false), candidate(3, 0, false), candidate(2, 77)};
-  EXPECT_EQ(find_outsider(candidates, true, kNow)->id, 3U);
-  EXPECT_EQ(find_outsider({candidate(4, 0), candidate(1, 0), candidate(0, 77)}, true, kNow)->id, 1U);
+  CHECK(find_outsider(candidates, true, kNow)->id == 3U);
+  CHECK(find_outsider({candidate(4, 0), candidate(1, 0), candidate(0, 77)}, true, kNow)->id == 1U);
 }
 
-TEST(Eviction, OnSeveralNodesWhoUsesTheStoreOrIsNewMayBeARankElsewhere) {
+TEST_CASE("Eviction: on several nodes who uses the store or is new may be a rank elsewhere") {
   EvictionCandidate fresh = candidate(1, 0, false);
   fresh.accepted = kNow - 500ms;
-  EXPECT_FALSE(find_outsider({candidate(0, 0), fresh}, false, kNow));
-  EXPECT_EQ(find_outsider({candidate(0, 0), fresh, candidate(2, 0, false)}, false, kNow)->id, 2U);
+  CHECK_FALSE(find_outsider({candidate(0, 0), fresh}, false, kNow));
+  CHECK(find_outsider({candidate(0, 0), fresh, candidate(2, 0, false)}, false, kNow)->id == 2U);
 }
 
-TEST(Eviction, AProcessMayHaveItsFairShare) {
+TEST_CASE("Eviction: a process may have its fair share") {
   std::vector<EvictionCandidate> candidates;
   for (ConnectionId id = 0; id < 16; ++id) candidates.push_back(candidate(id + 10, 7));
   candidates.push_back(candidate(1, 8));
-  EXPECT_FALSE(find_greediest(candidates));
+  CHECK_FALSE(find_greediest(candidates));
   candidates.push_back(candidate(5, 7));
-  EXPECT_EQ(find_greediest(candidates)->id, 5U);
+  CHECK(find_greediest(candidates)->id == 5U);
 }
 
 }  // namespace

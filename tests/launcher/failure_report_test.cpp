@@ -1,20 +1,19 @@
 #include "launcher/report/failure_report.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/first_failure.h"
 #include "launcher/outcome/job_status.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::Not;
 
 const auto kStart = std::chrono::system_clock::from_time_t(1'700'000'000);
 
@@ -38,189 +37,190 @@ double at(double seconds_after_start) {
   return 1'700'000'000 + seconds_after_start;
 }
 
-TEST(ExitStatusOf, SuccessIsZeroAndSilent) {
+TEST_CASE("ExitStatusOf: success is zero and silent") {
   const JobEnd end = job({exited(0, 0, 10), exited(1, 0, 20)});
-  EXPECT_EQ(exit_status(end), 0);
-  EXPECT_EQ(failure_report(end), "");
+  CHECK(exit_status(end) == 0);
+  CHECK(failure_report(end) == "");
 }
 
-TEST(ExitStatusOf, TheFirstFailureNotTheLowestRank) {
+TEST_CASE("ExitStatusOf: the first failure, not the lowest rank") {
   const JobEnd end = job({exited(2, 0, 5), exited(3, 33, 10), exited(0, 1, 11), killed(1, SIGTERM, 12, true)});
-  EXPECT_EQ(first_failure(end), 1U);
-  EXPECT_EQ(exit_status(end), 33);
+  CHECK(first_failure(end) == 1U);
+  CHECK(exit_status(end) == 33);
 }
 
-TEST(ExitStatusOf, ASignalIs128PlusItsNumber) {
-  EXPECT_EQ(exit_status(job({killed(0, SIGSEGV, 1)})), 139);
-  EXPECT_EQ(exit_status(job({killed(0, SIGKILL, 1)})), 137);
+TEST_CASE("ExitStatusOf: a signal is 128 plus its number") {
+  CHECK(exit_status(job({killed(0, SIGSEGV, 1)})) == 139);
+  CHECK(exit_status(job({killed(0, SIGKILL, 1)})) == 137);
 }
 
-TEST(ExitStatusOf, ToldToStop) {
-  EXPECT_EQ(exit_status(job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)), 0);
-  EXPECT_EQ(exit_status(job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)), 85);
-  EXPECT_EQ(exit_status(job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)), 143);
-  EXPECT_EQ(exit_status(job({exited(0, 1, 1, true)}, SIGINT)), 130);
-  EXPECT_EQ(failure_report(job({exited(0, 1, 1, true)}, SIGINT)), "");
+TEST_CASE("ExitStatusOf: told to stop") {
+  CHECK(exit_status(job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 0);
+  CHECK(exit_status(job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 85);
+  CHECK(exit_status(job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)) == 143);
+  CHECK(exit_status(job({exited(0, 1, 1, true)}, SIGINT)) == 130);
+  CHECK(failure_report(job({exited(0, 1, 1, true)}, SIGINT)) == "");
 }
 
-TEST(ExitStatusOf, AFailureBeforeBeingToldToStopCounts) {
-  EXPECT_EQ(exit_status(job({exited(0, 7, 1), killed(1, SIGTERM, 2, true)}, SIGTERM)), 7);
+TEST_CASE("ExitStatusOf: a failure before being told to stop counts") {
+  CHECK(exit_status(job({exited(0, 7, 1), killed(1, SIGTERM, 2, true)}, SIGTERM)) == 7);
 }
 
-TEST(FirstFailure, AnEarlierErrorFileOutranksAnEarlierExit) {
+TEST_CASE("FirstFailure: an earlier error file outranks an earlier exit") {
   RankEnd slow = exited(1, 51, 3000, true);  // took 2.5 s to end, and was asked to stop meanwhile
   slow.error = ErrorRecord{"culprit", at(0.5)};
   RankEnd victim = exited(0, 50, 1000);
   victim.error = ErrorRecord{"connection closed by peer", at(0.9)};
-  EXPECT_EQ(exit_status(job({victim, slow})), 51);
+  CHECK(exit_status(job({victim, slow})) == 51);
 }
 
-TEST(FirstFailure, ACulpritThatOurOwnSignalEndedHasStatusOne) {
+TEST_CASE("FirstFailure: a culprit that our own signal ended has status one") {
   RankEnd slow = killed(1, SIGTERM, 3000, /*told=*/true);
   slow.error = ErrorRecord{"culprit", at(0.5)};
-  EXPECT_EQ(exit_status(job({exited(0, 50, 1000), slow})), 1);
+  CHECK(exit_status(job({exited(0, 50, 1000), slow})) == 1);
 }
 
-TEST(FirstFailure, OfRanksThatFailAlikeTheFirstOneIsNotSaidToBeLater) {
+TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to be later") {
   RankEnd first = killed(2, SIGTERM, 505, /*told=*/true);  // by ddprun, when the other one had ended
   first.error = ErrorRecord{"the option is wrong", at(0.4961)};
   RankEnd second = exited(0, 1, 500);
   second.error = ErrorRecord{"the option is wrong", at(0.4981)};
   const std::string report = failure_report(job({second, first}));
-  EXPECT_THAT(report, HasSubstr("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
-  EXPECT_THAT(report, HasSubstr("later:  rank 0 exited with status 1, 0.002 s after it\n"));
-  EXPECT_THAT(report, Not(HasSubstr("SIGTERM")));
+  CHECK_THAT(report, ContainsSubstring("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
+  CHECK_THAT(report, ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it\n"));
+  CHECK_THAT(report, !ContainsSubstring("SIGTERM"));
 }
 
-TEST(FirstFailure, AWholeSecondIsNoEvidenceWithinThatSecond) {
+TEST_CASE("FirstFailure: a whole second is no evidence within that second") {
   RankEnd victim = exited(1, 51, 800);
   victim.error = ErrorRecord{"written at some time in second 0", at(0)};
-  EXPECT_EQ(exit_status(job({exited(0, 50, 500), victim})), 50);
+  CHECK(exit_status(job({exited(0, 50, 500), victim})) == 50);
 
   victim.time = kStart + milliseconds(2500);
-  EXPECT_EQ(exit_status(job({exited(0, 50, 500), victim})), 50);
-  EXPECT_EQ(exit_status(job({exited(0, 50, 1500), victim})), 51);  // in second 0, and the other ended later
+  CHECK(exit_status(job({exited(0, 50, 500), victim})) == 50);
+  CHECK(exit_status(job({exited(0, 50, 1500), victim})) == 51);  // in second 0, and the other ended later
 }
 
-TEST(FirstFailure, UnbelievableTimesAreIgnored) {
+TEST_CASE("FirstFailure: unbelievable times are ignored") {
   for (const double time : {at(-100.5), at(1e6), 0.0, -1.0}) {
     RankEnd odd = exited(1, 51, 900);
     odd.error = ErrorRecord{"odd", time};
-    EXPECT_EQ(exit_status(job({exited(0, 50, 500), odd})), 50) << time;
+    INFO(time);
+    CHECK(exit_status(job({exited(0, 50, 500), odd})) == 50);
   }
 }
 
-TEST(FirstFailure, ARankWhosePeerWasGoneIsNotTheCulprit) {
+TEST_CASE("FirstFailure: a rank whose peer was gone is not the culprit") {
   RankEnd victim = exited(0, 1, 500);
   victim.error = ErrorRecord{"RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234", at(0)};
   RankEnd culprit = exited(1, 51, 700, /*told=*/true);
   culprit.error = ErrorRecord{"ValueError: no such shard", at(0)};
-  EXPECT_EQ(exit_status(job({victim, culprit})), 51);
-  EXPECT_THAT(failure_report(job({victim, culprit})),
-              HasSubstr("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
+  CHECK(exit_status(job({victim, culprit})) == 51);
+  CHECK_THAT(failure_report(job({victim, culprit})),
+             ContainsSubstring("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
 
   culprit.told_to_stop = false;
   culprit.error.reset();
-  EXPECT_EQ(exit_status(job({victim, culprit})), 51);
+  CHECK(exit_status(job({victim, culprit})) == 51);
 
   RankEnd stopped = exited(1, 51, 5000, /*told=*/true);  // its error came later, from being stopped
   stopped.error = ErrorRecord{"interrupted", at(4.5)};
-  EXPECT_EQ(exit_status(job({victim, stopped})), 1);
-  EXPECT_EQ(exit_status(job({victim, killed(1, SIGTERM, 600, true)})), 1);
+  CHECK(exit_status(job({victim, stopped})) == 1);
+  CHECK(exit_status(job({victim, killed(1, SIGTERM, 600, true)})) == 1);
 }
 
-TEST(FirstFailure, AnErrorFileOfARankThatEndedWellIsNothing) {
+TEST_CASE("FirstFailure: an error file of a rank that ended well is nothing") {
   RankEnd fine = exited(1, 0, 900);
   fine.error = ErrorRecord{"recovered", at(0.1)};
-  EXPECT_EQ(first_failure(job({fine, exited(0, 0, 950)})), std::nullopt);
+  CHECK(first_failure(job({fine, exited(0, 0, 950)})) == std::nullopt);
 }
 
-TEST(FailureReport, SaysRankHowWhenWhereAndWhatBecameOfTheOthers) {
+TEST_CASE("FailureReport: says rank, how, when, where and what became of the others") {
   RankEnd culprit = killed(3, SIGSEGV, 1204);
   culprit.core_dumped = true;
   culprit.error = ErrorRecord{"line one\nline two", std::nullopt};
   const std::string text = failure_report(job(
       {exited(5, 0, 10), culprit, exited(4, 1, 1210), killed(0, SIGTERM, 1220, true), killed(1, SIGKILL, 1230, true)}));
-  EXPECT_THAT(text, HasSubstr("rank 3 failed first: it was killed by SIGSEGV (core dumped)"));
-  EXPECT_THAT(text, HasSubstr("1.204 s after the start"));
-  EXPECT_THAT(text, HasSubstr("host node7, local rank 3, process 103"));
-  EXPECT_THAT(text, HasSubstr("    line one\n    line two\n"));
-  EXPECT_THAT(text, HasSubstr("rank 4 exited with status 1, 0.006 s after it"));
-  EXPECT_THAT(text, HasSubstr("ranks 0, 1 were stopped by ddprun"));
-  EXPECT_THAT(text, HasSubstr("rank 5 had ended normally"));
-  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 10);
+  CHECK_THAT(text, ContainsSubstring("rank 3 failed first: it was killed by SIGSEGV (core dumped)"));
+  CHECK_THAT(text, ContainsSubstring("1.204 s after the start"));
+  CHECK_THAT(text, ContainsSubstring("host node7, local rank 3, process 103"));
+  CHECK_THAT(text, ContainsSubstring("    line one\n    line two\n"));
+  CHECK_THAT(text, ContainsSubstring("rank 4 exited with status 1, 0.006 s after it"));
+  CHECK_THAT(text, ContainsSubstring("ranks 0, 1 were stopped by ddprun"));
+  CHECK_THAT(text, ContainsSubstring("rank 5 had ended normally"));
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 10);
 }
 
-TEST(FailureReport, StaysShortWithManyRanksAndALongMessage) {
+TEST_CASE("FailureReport: stays short with many ranks and a long message") {
   std::vector<RankEnd> ranks;
   for (int rank = 0; rank < 1000; ++rank) ranks.push_back(exited(rank, 1, rank));
   std::string message;
   for (int line = 0; line < 1000; ++line) message += "line " + std::to_string(line) + std::string(2000, 'x') + "\n";
   ranks.front().error = ErrorRecord{message + "the last line", std::nullopt};
   const std::string text = failure_report(job(ranks));
-  EXPECT_LT(text.size(), 8000U);
-  EXPECT_THAT(text, HasSubstr("the last line"));
-  EXPECT_THAT(text, HasSubstr("991 more failed as well"));
+  CHECK(text.size() < 8000U);
+  CHECK_THAT(text, ContainsSubstring("the last line"));
+  CHECK_THAT(text, ContainsSubstring("991 more failed as well"));
 }
 
-TEST(FailureReport, TheLastLinesOfStandardErrorAndTheLogFile) {
+TEST_CASE("FailureReport: the last lines of standard error and the log file") {
   RankEnd culprit = exited(0, 1, 1);
   culprit.last_lines = "Traceback\nValueError: no such shard\n";
   culprit.log_file = "logs/0/stderr.log";
-  EXPECT_THAT(failure_report(job({culprit})),
-              HasSubstr("  stderr:\n    Traceback\n    ValueError: no such shard\n  log:    logs/0/stderr.log\n"));
+  CHECK_THAT(
+      failure_report(job({culprit})),
+      ContainsSubstring("  stderr:\n    Traceback\n    ValueError: no such shard\n  log:    logs/0/stderr.log\n"));
 
   culprit.error = ErrorRecord{"ValueError: no such shard", std::nullopt};  // said once
-  EXPECT_THAT(failure_report(job({culprit})), Not(HasSubstr("stderr:")));
+  CHECK_THAT(failure_report(job({culprit})), !ContainsSubstring("stderr:"));
   culprit.error = ErrorRecord{"Traceback ...\nValueError: no such shard\n", std::nullopt};
-  EXPECT_THAT(failure_report(job({culprit})), Not(HasSubstr("stderr:")));
+  CHECK_THAT(failure_report(job({culprit})), !ContainsSubstring("stderr:"));
   culprit.error = ErrorRecord{"something else", std::nullopt};
-  EXPECT_THAT(failure_report(job({culprit})), HasSubstr("stderr:"));
+  CHECK_THAT(failure_report(job({culprit})), ContainsSubstring("stderr:"));
 }
 
-TEST(FirstFailure, LastLinesSayThatThePeerWasGone) {
+TEST_CASE("FirstFailure: last lines say that the peer was gone") {
   RankEnd victim = exited(0, 1, 500);
   victim.last_lines = "RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234\n";
-  EXPECT_EQ(exit_status(job({victim, exited(1, 51, 700)})), 51);
-  EXPECT_EQ(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})), 1);
+  CHECK(exit_status(job({victim, exited(1, 51, 700)})) == 51);
+  CHECK(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})) == 1);
 }
 
-TEST(FailureReport, GpuAttemptAndHints) {
+TEST_CASE("FailureReport: GPU, attempt and hints") {
   JobEnd end = job({killed(2, SIGKILL, 1000)});
   end.gpu = "GPU 2 (NVIDIA H200, GPU-12)";
   end.attempt = 3;
   end.hints = {"out of memory"};
   const std::string text = failure_report(end);
-  EXPECT_THAT(text, HasSubstr("process 102, GPU 2 (NVIDIA H200, GPU-12)\n"));
-  EXPECT_THAT(text, HasSubstr("1.000 s after the start of restart 3\n"));
-  EXPECT_THAT(text, HasSubstr("  hint:   out of memory\n"));
+  CHECK_THAT(text, ContainsSubstring("process 102, GPU 2 (NVIDIA H200, GPU-12)\n"));
+  CHECK_THAT(text, ContainsSubstring("1.000 s after the start of restart 3\n"));
+  CHECK_THAT(text, ContainsSubstring("  hint:   out of memory\n"));
 }
 
-TEST(ExitStatusOf, TorchrunsIsOneForWhateverComesFromTheRanks) {
-  EXPECT_EQ(torchrun_exit_status(job({exited(0, 0, 1)})), 0);
-  EXPECT_EQ(torchrun_exit_status(job({exited(0, 124, 1)})), 1);
-  EXPECT_EQ(torchrun_exit_status(job({exited(0, 85, 1, true)}, SIGTERM)), 1);
+TEST_CASE("ExitStatusOf: torchrun's is one for whatever comes from the ranks") {
+  CHECK(torchrun_exit_status(job({exited(0, 0, 1)})) == 0);
+  CHECK(torchrun_exit_status(job({exited(0, 124, 1)})) == 1);
+  CHECK(torchrun_exit_status(job({exited(0, 85, 1, true)}, SIGTERM)) == 1);
   JobEnd late = job({killed(0, SIGTERM, 1, true)});
   late.late_reason = "it took too long";
-  EXPECT_EQ(torchrun_exit_status(late), 124);
-  EXPECT_THAT(failure_report(late), HasSubstr("stopped because it took too long"));
+  CHECK(torchrun_exit_status(late) == 124);
+  CHECK_THAT(failure_report(late), ContainsSubstring("stopped because it took too long"));
 }
 
-TEST(FailureReport, AProgramThatTheKernelRefusesIsOneLineThatBlamesNoRank) {
+TEST_CASE("FailureReport: a program that the kernel refuses is one line that blames no rank") {
   RankEnd refused = exited(1, 126, 1);
   refused.was_executed = false;
   refused.error = ErrorRecord{"cannot execute p: Exec format error", std::nullopt};
-  EXPECT_EQ(failure_report(job({refused, killed(0, SIGTERM, 2, true)})),
-            "ddprun: cannot execute p: Exec format error\n");
-  EXPECT_EQ(failure_report(job({refused, exited(0, 0, 2)})), "ddprun: rank 1: cannot execute p: Exec format error\n");
+  CHECK(failure_report(job({refused, killed(0, SIGTERM, 2, true)})) == "ddprun: cannot execute p: Exec format error\n");
+  CHECK(failure_report(job({refused, exited(0, 0, 2)})) == "ddprun: rank 1: cannot execute p: Exec format error\n");
 }
 
-TEST(FailureReport, TheMessageCannotControlTheTerminal) {
+TEST_CASE("FailureReport: the message cannot control the terminal") {
   RankEnd culprit = exited(0, 1, 1);
   culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};
   const std::string text = failure_report(job({culprit}));
-  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(text, Not(HasSubstr("\r")));
+  CHECK_THAT(text, !ContainsSubstring("\x1b"));
+  CHECK_THAT(text, !ContainsSubstring("\r"));
 }
 
 }  // namespace

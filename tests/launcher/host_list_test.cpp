@@ -1,38 +1,41 @@
 #include "launcher/plan/host_list.h"
 
-#include <gtest/gtest.h>
-
+#include <string>
+#include <vector>
 #include "launcher/system/launch_error.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
 using Hosts = std::vector<HostSlots>;
 
-TEST(HostList, HostsAndTheirSlots) {
-  EXPECT_EQ(parse_host_list("localhost:4"), (Hosts{{"localhost", 4}}));
-  EXPECT_EQ(parse_host_list("a:4,b,a:2"), (Hosts{{"a", 6}, {"b", 1}}));
-  EXPECT_EQ(parse_host_list("[::1]:3,[fe80::1]"), (Hosts{{"::1", 3}, {"fe80::1", 1}}));
+TEST_CASE("HostList: hosts and their slots") {
+  CHECK(parse_host_list("localhost:4") == Hosts{{"localhost", 4}});
+  CHECK(parse_host_list("a:4,b,a:2") == Hosts{{"a", 6}, {"b", 1}});
+  CHECK(parse_host_list("[::1]:3,[fe80::1]") == Hosts{{"::1", 3}, {"fe80::1", 1}});
 }
 
-TEST(HostList, WhatIsNoListIsRefused) {
+TEST_CASE("HostList: what is no list is refused") {
   for (const char* text : {"", ",", "a,", "a:", "a:0", "a:-1", "a:x", "a:2:3", ":2", "[::1", "[]:2", "[::1]2",
                            "a:99999999999", "a:65537"}) {
-    EXPECT_THROW(parse_host_list(text), LaunchError) << text;
+    INFO(text);
+    CHECK_THROWS_AS(parse_host_list(text), LaunchError);
   }
 }
 
-TEST(HostList, ThisMachineHasSeveralNames) {
+TEST_CASE("HostList: this machine has several names") {
   const Hosts hosts = parse_host_list("localhost:1,127.0.0.1:2,[::1]:3,node7:4,node7.cluster:5");
-  EXPECT_EQ(local_slots(hosts, "node7.cluster"), 15);
+  CHECK(local_slots(hosts, "node7.cluster") == 15);
 }
 
-TEST(HostList, AnotherHostIsNamed) {
+TEST_CASE("HostList: another host is named") {
   try {
     local_slots(parse_host_list("localhost:1,node8:2"), "node7");
     FAIL();
   } catch (const LaunchError& error) {
-    EXPECT_NE(std::string(error.what()).find("node8 is not this machine (node7)"), std::string::npos) << error.what();
+    INFO(error.what());
+    CHECK(std::string(error.what()).find("node8 is not this machine (node7)") != std::string::npos);
   }
 }
 

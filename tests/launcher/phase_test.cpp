@@ -1,9 +1,9 @@
 #include "launcher/processes/phase.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <set>
+
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
@@ -20,49 +20,49 @@ Phase after(std::initializer_list<PhaseEvent> events) {
   return phase;
 }
 
-TEST(Phase, AJobThatEndsByItselfIsDone) {
-  EXPECT_EQ(after({kAllGone}), Phase::kDone);
-  EXPECT_EQ(after({kRanksGone, kAllGone}), Phase::kDone);
+TEST_CASE("Phase: a job that ends by itself is done") {
+  CHECK(after({kAllGone}) == Phase::kDone);
+  CHECK(after({kRanksGone, kAllGone}) == Phase::kDone);
 }
 
-TEST(Phase, WhatIsLeftIsAskedThenKilled) {
-  EXPECT_EQ(after({kStop}), Phase::kStopping);
-  EXPECT_EQ(after({kStop, kRanksGone}), Phase::kEndingOrphans);
-  EXPECT_EQ(after({kStop, kKill}), Phase::kKilling);
-  EXPECT_EQ(after({kStop, kKill, kRanksGone}), Phase::kKillingOrphans);
-  EXPECT_EQ(after({kStop, kRanksGone, kKill}), Phase::kKillingOrphans);
+TEST_CASE("Phase: what is left is asked then killed") {
+  CHECK(after({kStop}) == Phase::kStopping);
+  CHECK(after({kStop, kRanksGone}) == Phase::kEndingOrphans);
+  CHECK(after({kStop, kKill}) == Phase::kKilling);
+  CHECK(after({kStop, kKill, kRanksGone}) == Phase::kKillingOrphans);
+  CHECK(after({kStop, kRanksGone, kKill}) == Phase::kKillingOrphans);
 }
 
-TEST(Phase, KillingIsNeverTakenBack) {
+TEST_CASE("Phase: killing is never taken back") {
   for (const Phase phase : kPhases) {
     if (!is_killing(phase)) continue;
     for (const PhaseEvent event : kEvents) {
       const Phase next = next_phase(phase, event);
-      EXPECT_TRUE(is_killing(next) || next == Phase::kDone);
+      CHECK((is_killing(next) || next == Phase::kDone));
     }
   }
 }
 
-TEST(Phase, TheRanksDoNotComeBack) {
+TEST_CASE("Phase: the ranks do not come back") {
   for (const Phase phase : kPhases) {
     if (!is_ending_orphans(phase) && !is_done(phase)) continue;
     for (const PhaseEvent event : kEvents) {
       const Phase next = next_phase(phase, event);
-      EXPECT_TRUE(is_ending_orphans(next) || is_done(next));
+      CHECK((is_ending_orphans(next) || is_done(next)));
     }
   }
 }
 
-TEST(Phase, OnlyASignalAfterTheEndDismisses) {
+TEST_CASE("Phase: only a signal after the end dismisses") {
   for (const Phase phase : kPhases) {
     for (const PhaseEvent event : kEvents) {
       const bool is_dismissed = next_phase(phase, event) == Phase::kDismissed;
-      EXPECT_EQ(is_dismissed, phase == Phase::kDismissed || (phase == Phase::kDone && event == kDismiss));
+      CHECK(is_dismissed == (phase == Phase::kDismissed || (phase == Phase::kDone && event == kDismiss)));
     }
   }
 }
 
-TEST(Phase, EveryPhaseIsReachedAndEndsWhenAllAreGone) {
+TEST_CASE("Phase: every phase is reached and ends when all are gone") {
   std::set<Phase> reached = {Phase::kRunning};
   for (std::size_t before = 0; before != reached.size();) {
     before = reached.size();
@@ -70,10 +70,10 @@ TEST(Phase, EveryPhaseIsReachedAndEndsWhenAllAreGone) {
       for (const PhaseEvent event : kEvents) reached.insert(next_phase(phase, event));
     }
   }
-  EXPECT_EQ(reached.size(), kPhases.size());
+  CHECK(reached.size() == kPhases.size());
   for (const Phase phase : kPhases) {
-    EXPECT_TRUE(is_done(next_phase(phase, kAllGone)));
-    EXPECT_TRUE(is_done(next_phase(phase, kGiveUp)));
+    CHECK(is_done(next_phase(phase, kAllGone)));
+    CHECK(is_done(next_phase(phase, kGiveUp)));
   }
 }
 

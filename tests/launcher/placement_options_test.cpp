@@ -1,15 +1,17 @@
 #include "launcher/command_line/command_line.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace launcher {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using Catch::Matchers::ContainsSubstring;
+using ddp::test::ElementsAre;
 
 Options options_of(std::vector<std::string> arguments) {
   arguments.emplace_back("program");
@@ -25,45 +27,50 @@ std::string problem_with(std::vector<std::string> arguments) {
   return exit != nullptr && exit->status == 125 ? exit->text : "";
 }
 
-TEST(PlacementOptions, DefaultsLeaveEverythingToTheUser) {
+TEST_CASE("PlacementOptions: defaults leave everything to the user") {
   const Options options = options_of({});
-  EXPECT_TRUE(options.gpus.empty());
-  EXPECT_EQ(options.binding, Options::Binding::kNone);
-  EXPECT_EQ(options.store, Options::Store::kLauncher);
-  EXPECT_FALSE(options.start_timeout || options.debug_rank || options.torchrun_exit_code || options.virtual_local_rank);
+  CHECK(options.gpus.empty());
+  CHECK(options.binding == Options::Binding::kNone);
+  CHECK(options.store == Options::Store::kLauncher);
+  CHECK_FALSE(
+      (options.start_timeout || options.debug_rank || options.torchrun_exit_code || options.virtual_local_rank));
 }
 
-TEST(PlacementOptions, OneRankForEachNamedGpu) {
+TEST_CASE("PlacementOptions: one rank for each named GPU") {
   const Options options = options_of({"--gpus", "2,4,GPU-12ab"});
-  EXPECT_THAT(options.gpus, ElementsAre("2", "4", "GPU-12ab"));
-  EXPECT_EQ(options.nproc_per_node, 3);
-  EXPECT_EQ(options_of({"--gpus=2,4,7", "-n", "6"}).nproc_per_node, 6);
-  EXPECT_THAT(problem_with({"--gpus", "1,1"}), HasSubstr("twice"));
+  CHECK_THAT(options.gpus, ElementsAre("2", "4", "GPU-12ab"));
+  CHECK(options.nproc_per_node == 3);
+  CHECK(options_of({"--gpus=2,4,7", "-n", "6"}).nproc_per_node == 6);
+  CHECK_THAT(problem_with({"--gpus", "1,1"}), ContainsSubstring("twice"));
   for (const char* list : {"1,,2", "x", "-1", ",", "0x1"}) {
-    EXPECT_THAT(problem_with({"--gpus", list}), HasSubstr("--gpus")) << list;
+    INFO(list);
+    CHECK_THAT(problem_with({"--gpus", list}), ContainsSubstring("--gpus"));
   }
 }
 
-TEST(PlacementOptions, SignalsByTheirNames) {
-  EXPECT_THAT(options_of({"--signals-to-handle", "SIGTERM,USR1"}).stop_signals, ElementsAre(SIGTERM, SIGUSR1));
+TEST_CASE("PlacementOptions: signals by their names") {
+  CHECK_THAT(options_of({"--signals-to-handle", "SIGTERM,USR1"}).stop_signals, ElementsAre(SIGTERM, SIGUSR1));
   for (const char* list : {"SIGNONE", "SIGKILL", "SIGCHLD", "", "SIGTERM,"}) {
-    EXPECT_NE(problem_with({"--signals_to_handle", list}), "") << list;
+    INFO(list);
+    CHECK(problem_with({"--signals_to_handle", list}) != "");
   }
 }
 
-TEST(PlacementOptions, TheOthersAndTheirMistakes) {
+TEST_CASE("PlacementOptions: the others and their mistakes") {
   const Options options = options_of({"--bind-to", "numa", "--store=rank0", "--exit-code", "torchrun", "--debug", "1",
                                       "--virtual-local-rank", "-n", "2"});
-  EXPECT_EQ(options.binding, Options::Binding::kNuma);
-  EXPECT_EQ(options.store, Options::Store::kRank0);
-  EXPECT_EQ(options.debug_rank, 1);
-  EXPECT_TRUE(options.torchrun_exit_code && options.virtual_local_rank);
-  EXPECT_EQ(options_of({"--start_timeout", "0.5"}).start_timeout, std::chrono::milliseconds(500));
-  for (const char* value : {"0", "-1", "nan", "inf", "x"})
-    EXPECT_NE(problem_with({"--start_timeout", value}), "") << value;
-  EXPECT_THAT(problem_with({"--bind_to", "socket"}), HasSubstr("--bind_to"));
-  EXPECT_THAT(problem_with({"--store", "rank0", "--start_timeout", "5"}), HasSubstr("--store rank0"));
-  EXPECT_THAT(problem_with({"--store", "rank0", "--nnodes", "2"}), HasSubstr("one node only"));
+  CHECK(options.binding == Options::Binding::kNuma);
+  CHECK(options.store == Options::Store::kRank0);
+  CHECK(options.debug_rank == 1);
+  CHECK((options.torchrun_exit_code && options.virtual_local_rank));
+  CHECK(options_of({"--start_timeout", "0.5"}).start_timeout == std::chrono::milliseconds(500));
+  for (const char* value : {"0", "-1", "nan", "inf", "x"}) {
+    UNSCOPED_INFO(value);
+    CHECK(problem_with({"--start_timeout", value}) != "");
+  }
+  CHECK_THAT(problem_with({"--bind_to", "socket"}), ContainsSubstring("--bind_to"));
+  CHECK_THAT(problem_with({"--store", "rank0", "--start_timeout", "5"}), ContainsSubstring("--store rank0"));
+  CHECK_THAT(problem_with({"--store", "rank0", "--nnodes", "2"}), ContainsSubstring("one node only"));
 }
 
 }  // namespace

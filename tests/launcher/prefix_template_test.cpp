@@ -1,8 +1,8 @@
 #include "launcher/output/prefix_template.h"
 
-#include <gtest/gtest.h>
-
+#include <string>
 #include "launcher/system/launch_error.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
@@ -11,38 +11,38 @@ std::string expand(std::string_view text) {
   return PrefixTemplate(text).expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "11:05:19");
 }
 
-TEST(PrefixTemplate, TheDefault) {
-  EXPECT_EQ(expand(PrefixTemplate::kDefault), "[12] ");
+TEST_CASE("PrefixTemplate: the default") {
+  CHECK(expand(PrefixTemplate::kDefault) == "[12] ");
 }
 
-TEST(PrefixTemplate, EveryField) {
-  EXPECT_EQ(expand("{host}:{rank}.{local_rank} {stream} {time}|"), "node7:12.4 stderr 11:05:19|");
-  EXPECT_TRUE(PrefixTemplate("{time}").has_time());
-  EXPECT_FALSE(PrefixTemplate("{rank}").has_time());
+TEST_CASE("PrefixTemplate: every field") {
+  CHECK(expand("{host}:{rank}.{local_rank} {stream} {time}|") == "node7:12.4 stderr 11:05:19|");
+  CHECK(PrefixTemplate("{time}").has_time());
+  CHECK_FALSE(PrefixTemplate("{rank}").has_time());
 }
 
-TEST(PrefixTemplate, HorovodsForm) {
-  EXPECT_EQ(expand("horovod"), "[1,12]<stderr>:");
+TEST_CASE("PrefixTemplate: Horovod's form") {
+  CHECK(expand("horovod") == "[1,12]<stderr>:");
 }
 
-TEST(PrefixTemplate, OtherBracesAreText) {
-  EXPECT_EQ(expand("{"), "{");
-  EXPECT_EQ(expand("}{rank}{"), "}12{");
-  EXPECT_EQ(expand(""), "");
+TEST_CASE("PrefixTemplate: other braces are text") {
+  CHECK(expand("{") == "{");
+  CHECK(expand("}{rank}{") == "}12{");
+  CHECK(expand("") == "");
 }
 
-TEST(PrefixTemplate, TorchrunsVariable) {
+TEST_CASE("PrefixTemplate: torchrun's variable") {
   const auto expanded = [](std::string_view text) {
     return PrefixTemplate::of_torchrun(text, "tr{rank}").expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "");
   };
-  EXPECT_EQ(expanded("[${role_name}${local_rank}]:"), "[tr{rank}4]:");
-  EXPECT_EQ(expanded("$rank,$local_rank;$ranks $$ ${other} ${rank $"), "12,4;$ranks $ ${other} ${rank $");
-  EXPECT_EQ(expanded("{rank} plain"), "{rank} plain");
-  EXPECT_EQ(expanded(""), "");
+  CHECK(expanded("[${role_name}${local_rank}]:") == "[tr{rank}4]:");
+  CHECK(expanded("$rank,$local_rank;$ranks $$ ${other} ${rank $") == "12,4;$ranks $ ${other} ${rank $");
+  CHECK(expanded("{rank} plain") == "{rank} plain");
+  CHECK(expanded("") == "");
 }
 
-TEST(PrefixTemplate, UnknownFieldsAreRefused) {
-  EXPECT_THROW(PrefixTemplate("{rnak}"), LaunchError);
+TEST_CASE("PrefixTemplate: unknown fields are refused") {
+  CHECK_THROWS_AS(PrefixTemplate("{rnak}"), LaunchError);
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 #include "launcher/rendezvous/rendezvous.h"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launcher/rendezvous/rendezvous_kinds.h"
 #include "launcher/store/tcp_socket.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
@@ -29,7 +28,7 @@ Options options(int nnodes, int node_rank = 0, const std::string& backend = "") 
 }
 
 // The launchers of one job in one event loop. What each was told of failures elsewhere is in heard[node].
-class RendezvousTest : public testing::Test {
+class RendezvousTest {
  protected:
   void SetUp() override {
     const int port = store::free_port();
@@ -52,7 +51,7 @@ class RendezvousTest : public testing::Test {
     const auto timer = loop.call_at(EventLoop::Clock::now() + 20s, [&] { is_late = true; });
     while (!condition() && !is_late) loop.run_once();
     loop.cancel(timer);
-    ASSERT_FALSE(is_late);
+    REQUIRE_FALSE(is_late);
   }
   void run_for(std::chrono::milliseconds time) {
     bool is_over = false;
@@ -70,72 +69,72 @@ class RendezvousTest : public testing::Test {
   std::vector<std::unique_ptr<Rendezvous>> nodes;
 };
 
-TEST(RendezvousKinds, AreChosenByNodesAndName) {
-  EXPECT_EQ(find_rendezvous(options(2))->name, "static");
-  EXPECT_EQ(find_rendezvous(options(2, 0, "static")), find_rendezvous(options(2)));
-  EXPECT_EQ(find_rendezvous(options(2, 0, "no-such")), nullptr);
-  EXPECT_NE(find_rendezvous(options(1, 0, "no-such")), find_rendezvous(options(2)));
-  EXPECT_EQ(rendezvous_names(), "'static'");
+TEST_CASE("RendezvousKinds: are chosen by nodes and name") {
+  CHECK(find_rendezvous(options(2))->name == "static");
+  CHECK(find_rendezvous(options(2, 0, "static")) == find_rendezvous(options(2)));
+  CHECK(find_rendezvous(options(2, 0, "no-such")) == nullptr);
+  CHECK(find_rendezvous(options(1, 0, "no-such")) != find_rendezvous(options(2)));
+  CHECK(rendezvous_names() == "'static'");
 }
 
-TEST(RendezvousKinds, SayWhatDoesNotFit) {
-  EXPECT_EQ(find_rendezvous(options(2))->objection(options(2, 1)), "");
-  EXPECT_EQ(find_rendezvous(options(2))->objection(options(2, 2)), "--node_rank 2 is not below --nnodes 2");
-  EXPECT_EQ(find_rendezvous(options(1))->objection(options(1, 1)), "--node_rank 1 is not below --nnodes 1");
+TEST_CASE("RendezvousKinds: say what does not fit") {
+  CHECK(find_rendezvous(options(2))->objection(options(2, 1)) == "");
+  CHECK(find_rendezvous(options(2))->objection(options(2, 2)) == "--node_rank 2 is not below --nnodes 2");
+  CHECK(find_rendezvous(options(1))->objection(options(1, 1)) == "--node_rank 1 is not below --nnodes 1");
 }
 
-TEST(SingleNode, HasMetAtOnceAndEachRoundHasAFreshStore) {
+TEST_CASE("SingleNode: has met at once and each round has a fresh store") {
   EventLoop loop;
   Silence messages;
   const auto node = find_rendezvous(options(1))->make(loop, messages, {.local_world_size = 4, .master_addr = "here"});
   node->begin_round(0);
-  ASSERT_TRUE(node->info());
-  EXPECT_EQ(node->info()->place.ranks.world_size, 4);
-  EXPECT_EQ(node->info()->master_addr, "here");
-  EXPECT_EQ(node->info()->master_port, node->store()->port());
+  REQUIRE(node->info());
+  CHECK(node->info()->place.ranks.world_size == 4);
+  CHECK(node->info()->master_addr == "here");
+  CHECK(node->info()->master_port == node->store()->port());
   node->announce(1, "a rank failed");
-  EXPECT_FALSE(node->first_failure());
+  CHECK_FALSE(node->first_failure());
   node->leave(true);
-  EXPECT_TRUE(node->has_left());
+  CHECK(node->has_left());
   node->begin_round(1);
-  ASSERT_NE(node->store(), nullptr);
-  EXPECT_EQ(node->info()->master_port, node->store()->port());
-  EXPECT_EQ(node->store()->connections(), 0U);
+  REQUIRE(node->store() != nullptr);
+  CHECK(node->info()->master_port == node->store()->port());
+  CHECK(node->store()->connections() == 0U);
 }
 
-TEST(SingleNode, OpensNoStoreWhereRankZeroDoes) {
+TEST_CASE("SingleNode: opens no store where rank zero does") {
   EventLoop loop;
   Silence messages;
   const auto node = find_rendezvous(options(1))->make(loop, messages, {.agent_store = false});
   node->begin_round(0);
-  EXPECT_EQ(node->store(), nullptr);
-  EXPECT_GT(node->info()->master_port, 0);
+  CHECK(node->store() == nullptr);
+  CHECK(node->info()->master_port > 0);
 }
 
-TEST_F(RendezvousTest, NodesOfDifferentSizesGetConsecutiveRanks) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nodes of different sizes get consecutive ranks") {
   meet();
   const std::vector<int> first_ranks = {0, 1, 3};
   for (std::size_t node = 0; node < 3; ++node) {
     const NodePlace& place = nodes[node]->info()->place;
-    EXPECT_EQ(place.group_rank, static_cast<int>(node));
-    EXPECT_EQ(place.group_world_size, 3);
-    EXPECT_EQ(place.ranks.first_rank, first_ranks[node]);
-    EXPECT_EQ(place.ranks.world_size, 6);
-    EXPECT_EQ(nodes[node]->store() != nullptr, node == 0);
+    CHECK(place.group_rank == static_cast<int>(node));
+    CHECK(place.group_world_size == 3);
+    CHECK(place.ranks.first_rank == first_ranks[node]);
+    CHECK(place.ranks.world_size == 6);
+    CHECK((nodes[node]->store() != nullptr) == (node == 0));
   }
 }
 
-TEST_F(RendezvousTest, NobodyHasMetBeforeTheLastOne) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody has met before the last one") {
   nodes[0]->begin_round(0);
   nodes[2]->begin_round(0);
   run_for(300ms);
-  EXPECT_FALSE(nodes[0]->info());
-  EXPECT_FALSE(nodes[2]->info());
+  CHECK_FALSE(nodes[0]->info());
+  CHECK_FALSE(nodes[2]->info());
   nodes[1]->begin_round(0);
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
 }
 
-TEST_F(RendezvousTest, TheFirstFailureIsToldToAllOthersAndOnlyThat) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others and only that") {
   meet();
   nodes[1]->announce(44, "rank 1 failed");
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
@@ -143,52 +142,52 @@ TEST_F(RendezvousTest, TheFirstFailureIsToldToAllOthersAndOnlyThat) {
   for (const auto& node : nodes) node->leave(false);
   run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
   for (const auto& node : nodes) {
-    EXPECT_EQ(node->first_failure()->node, 1);
-    EXPECT_EQ(node->first_failure()->exit_status, 44);
+    CHECK(node->first_failure()->node == 1);
+    CHECK(node->first_failure()->exit_status == 44);
   }
-  EXPECT_EQ(heard[0], std::vector<std::string>{"rank 1 failed"});
-  EXPECT_EQ(heard[1], std::vector<std::string>{});
-  EXPECT_EQ(heard[2], std::vector<std::string>{"rank 1 failed"});
+  CHECK(heard[0] == std::vector<std::string>{"rank 1 failed"});
+  CHECK(heard[1] == std::vector<std::string>{});
+  CHECK(heard[2] == std::vector<std::string>{"rank 1 failed"});
 }
 
-TEST_F(RendezvousTest, NobodyLeavesInPeaceBeforeTheLastOne) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody leaves in peace before the last one") {
   meet();
   nodes[0]->leave(true);
   nodes[1]->leave(true);
   run_for(300ms);
-  EXPECT_FALSE(nodes[0]->has_left());
-  EXPECT_FALSE(nodes[1]->has_left());
+  CHECK_FALSE(nodes[0]->has_left());
+  CHECK_FALSE(nodes[1]->has_left());
   nodes[2]->leave(true);
   run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
 }
 
-TEST_F(RendezvousTest, AFailureEndsTheWaitOfThoseThatEndedWell) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a failure ends the wait of those that ended well") {
   meet();
   nodes[0]->leave(true);
   nodes[1]->leave(true);
   nodes[2]->announce(7, "rank 3 failed");
   nodes[2]->leave(false);
   run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
-  EXPECT_EQ(nodes[0]->first_failure()->exit_status, 7);
-  EXPECT_EQ(nodes[1]->first_failure()->exit_status, 7);
+  CHECK(nodes[0]->first_failure()->exit_status == 7);
+  CHECK(nodes[1]->first_failure()->exit_status == 7);
 }
 
-TEST_F(RendezvousTest, ALostNodeZeroIsAFailure) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a lost node zero is a failure") {
   meet();
   nodes[0].reset();
   run_until([&] { return nodes[1]->first_failure() && nodes[2]->first_failure(); });
-  EXPECT_EQ(heard[1].size(), 1U);
-  EXPECT_EQ(nodes[1]->first_failure()->node, 0);
+  CHECK(heard[1].size() == 1U);
+  CHECK(nodes[1]->first_failure()->node == 0);
 }
 
-TEST_F(RendezvousTest, ANewRoundMeetsAgain) {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a new round meets again") {
   meet();
   nodes[1]->announce(44, "rank 1 failed");
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
   for (const auto& node : nodes) node->begin_round(1);
-  EXPECT_FALSE(nodes[1]->info());
+  CHECK_FALSE(nodes[1]->info());
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
-  for (const auto& node : nodes) EXPECT_FALSE(node->first_failure());
+  for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
 }
 
 }  // namespace

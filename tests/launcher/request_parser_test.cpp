@@ -1,16 +1,17 @@
 #include "launcher/store/request_parser.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <string>
+#include <vector>
 #include "tests/launcher/wire.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace launcher::store {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+using ddp::test::ElementsAre;
 
 // One request of every kind.
 std::string every_request() {
@@ -34,56 +35,57 @@ std::vector<Request> parse_all(RequestParser& parser, const std::string& bytes, 
   return requests;
 }
 
-TEST(RequestParser, ReadsEveryRequestHoweverTheBytesAreCut) {
+TEST_CASE("RequestParser: reads every request however the bytes are cut") {
   for (const std::size_t chunk :
        {std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{64}, std::size_t{1} << 20}) {
     RequestParser parser;
     const auto requests = parse_all(parser, every_request(), chunk);
-    EXPECT_EQ(parser.error(), "");
-    ASSERT_EQ(requests.size(), 19U) << chunk;
-    EXPECT_EQ(requests[1].number, 0xfffffff0);
-    EXPECT_THAT(requests[2].keys, ElementsAre("k"));
-    EXPECT_THAT(requests[2].values, ElementsAre("v"));
-    EXPECT_THAT(requests[3].values, ElementsAre("old", "new"));
-    EXPECT_EQ(requests[5].number, -5);
-    EXPECT_THAT(requests[6].keys, ElementsAre("a", "b"));
-    EXPECT_THAT(requests[7].keys, IsEmpty());
-    EXPECT_THAT(requests[9].keys, ElementsAre(""));
-    EXPECT_THAT(requests[10].values, ElementsAre(std::string("\0\xff", 2)));
-    EXPECT_THAT(requests[12].keys, ElementsAre("a", "b"));
-    EXPECT_THAT(requests[12].values, ElementsAre("1", "2"));
-    EXPECT_EQ(requests[18].number, 4);
+    CHECK(parser.error() == "");
+    UNSCOPED_INFO(chunk);
+    REQUIRE(requests.size() == 19U);
+    CHECK(requests[1].number == 0xfffffff0);
+    CHECK_THAT(requests[2].keys, ElementsAre("k"));
+    CHECK_THAT(requests[2].values, ElementsAre("v"));
+    CHECK_THAT(requests[3].values, ElementsAre("old", "new"));
+    CHECK(requests[5].number == -5);
+    CHECK_THAT(requests[6].keys, ElementsAre("a", "b"));
+    CHECK_THAT(requests[7].keys, IsEmpty());
+    CHECK_THAT(requests[9].keys, ElementsAre(""));
+    CHECK_THAT(requests[10].values, ElementsAre(std::string("\0\xff", 2)));
+    CHECK_THAT(requests[12].keys, ElementsAre("a", "b"));
+    CHECK_THAT(requests[12].values, ElementsAre("1", "2"));
+    CHECK(requests[18].number == 4);
     const Opcode order[] = {Opcode::kValidate, Opcode::kPing,       Opcode::kSet,       Opcode::kCompareSet,
                             Opcode::kGet,      Opcode::kAdd,        Opcode::kCheck,     Opcode::kWait,
                             Opcode::kNumKeys,  Opcode::kDelete,     Opcode::kAppend,    Opcode::kMultiGet,
                             Opcode::kMultiSet, Opcode::kCancelWait, Opcode::kQueuePush, Opcode::kQueuePop,
                             Opcode::kQueueLen, Opcode::kListKeys,   Opcode::kBarrier};
-    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(requests[i].opcode, order[i]);
+    for (std::size_t i = 0; i < requests.size(); ++i) CHECK(requests[i].opcode == order[i]);
   }
 }
 
-TEST(RequestParser, NothingIsReadBeforeTheValidation) {
+TEST_CASE("RequestParser: nothing is read before the validation") {
   for (const std::string& first :
        {wire::set("k", "v"), std::string("GET / HTTP/1.1\r\n"), wire::opcode(Opcode::kNumKeys),
         wire::opcode(Opcode::kValidate) + wire::integer(std::uint32_t{1})}) {
     RequestParser parser;
     parser.feed(first);
-    EXPECT_FALSE(parser.next());
-    EXPECT_THAT(parser.error(), HasSubstr("does not begin as a torch store client"));
+    CHECK_FALSE(parser.next());
+    CHECK_THAT(parser.error(), ContainsSubstring("does not begin as a torch store client"));
   }
 }
 
-TEST(RequestParser, UnknownOperationsAreRefused) {
+TEST_CASE("RequestParser: unknown operations are refused") {
   for (const int code : {19, 64, 255}) {
     RequestParser parser;
     parser.feed(wire::hello() + std::string(1, static_cast<char>(code)));
-    EXPECT_TRUE(parser.next());
-    EXPECT_FALSE(parser.next());
-    EXPECT_THAT(parser.error(), HasSubstr("unknown operation " + std::to_string(code)));
+    CHECK(parser.next());
+    CHECK_FALSE(parser.next());
+    CHECK_THAT(parser.error(), ContainsSubstring("unknown operation " + std::to_string(code)));
   }
 }
 
-TEST(RequestParser, AnnouncedLengthsAboveTheLimitsAreRefusedAtOnce) {
+TEST_CASE("RequestParser: announced lengths above the limits are refused at once") {
   using namespace wire;
   const ParserLimits limits{.max_key_bytes = 10, .max_value_bytes = 20, .max_request_bytes = 50, .max_items = 3};
   for (const std::string& bytes :
@@ -93,59 +95,60 @@ TEST(RequestParser, AnnouncedLengthsAboveTheLimitsAreRefusedAtOnce) {
             text(std::string(20, 'x')) + text("c") + u64(20)}) {
     RequestParser parser(limits);
     parser.feed(hello() + bytes);
-    EXPECT_TRUE(parser.next());
-    EXPECT_FALSE(parser.next());
-    EXPECT_NE(parser.error(), "");
+    CHECK(parser.next());
+    CHECK_FALSE(parser.next());
+    CHECK(parser.error() != "");
     parser.feed(hello());
-    EXPECT_FALSE(parser.next()) << "a refused connection stays refused";
+    INFO("a refused connection stays refused");
+    CHECK_FALSE(parser.next());
   }
 }
 
-TEST(RequestParser, AtTheLimitsRequestsAreRead) {
+TEST_CASE("RequestParser: at the limits requests are read") {
   using namespace wire;
   RequestParser parser({.max_key_bytes = 10, .max_value_bytes = 20, .max_request_bytes = 30, .max_items = 3});
   parser.feed(hello() + set(std::string(10, 'k'), std::string(20, 'v')) + with_keys(Opcode::kWait, {"a", "b", "c"}));
-  EXPECT_TRUE(parser.next());
-  EXPECT_TRUE(parser.next());
-  EXPECT_TRUE(parser.next());
-  EXPECT_EQ(parser.error(), "");
+  CHECK(parser.next());
+  CHECK(parser.next());
+  CHECK(parser.next());
+  CHECK(parser.error() == "");
 }
 
 // A list of the greatest count, sent byte by byte, must not be read again from its beginning for every byte.
-TEST(RequestParser, KeepsLittleMoreThanWhatWasReceived) {
+TEST_CASE("RequestParser: keeps little more than what was received") {
   RequestParser parser;
   parser.feed(wire::hello());
-  ASSERT_TRUE(parser.next());
+  REQUIRE(parser.next());
   const std::string value(std::size_t{8} << 20, 'x');
   const std::string bytes =
       wire::integer(static_cast<std::uint8_t>(Opcode::kSet)) + wire::text("key") + wire::text(value);
   constexpr std::size_t kPart = 64 << 10;
   for (std::size_t begin = 0; begin < bytes.size(); begin += kPart) {
-    EXPECT_LE(parser.held_bytes(), 2 * begin + 4 * kPart);
+    CHECK(parser.held_bytes() <= 2 * begin + 4 * kPart);
     parser.feed(std::string_view(bytes).substr(begin, kPart));
     const auto request = parser.next();
-    ASSERT_EQ(request.has_value(), begin + kPart >= bytes.size());
+    REQUIRE(request.has_value() == (begin + kPart >= bytes.size()));
     if (!request) {
-      EXPECT_GE(parser.held_bytes(), begin);
+      CHECK(parser.held_bytes() >= begin);
       continue;
     }
-    EXPECT_EQ(request->values.at(0), value);
-    EXPECT_LE(request->values.at(0).capacity(), value.size() + 16);
+    CHECK(request->values.at(0) == value);
+    CHECK(request->values.at(0).capacity() <= value.size() + 16);
   }
-  EXPECT_LE(parser.held_bytes(), 4 * kPart);
+  CHECK(parser.held_bytes() <= 4 * kPart);
 }
 
-TEST(RequestParser, SlowSendersCostNoMoreThanFastOnes) {
+TEST_CASE("RequestParser: slow senders cost no more than fast ones") {
   RequestParser parser;
   parser.feed(wire::hello());
-  ASSERT_TRUE(parser.next());
+  REQUIRE(parser.next());
   const std::string bytes = wire::with_keys(Opcode::kWait, std::vector<std::string>(100'000, "key"));
   std::size_t requests = 0;
   for (const char byte : bytes) {
     parser.feed(std::string_view(&byte, 1));
     if (parser.next()) ++requests;
   }
-  EXPECT_EQ(requests, 1U);
+  CHECK(requests == 1U);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "launcher/processes/root_cause_wait.h"
 
-#include <gtest/gtest.h>
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
@@ -9,42 +9,42 @@ using namespace std::chrono_literals;
 
 const RootCauseWait::Time kStart{100s};
 
-TEST(RootCauseWait, ThereIsNoneWithoutAVictim) {
+TEST_CASE("RootCauseWait: there is none without a victim") {
   const RootCauseWait wait;
-  EXPECT_FALSE(wait.has_begun());
-  EXPECT_FALSE(wait.goes_on(kStart, true));
+  CHECK_FALSE(wait.has_begun());
+  CHECK_FALSE(wait.goes_on(kStart, true));
 }
 
-TEST(RootCauseWait, ALostPeerIsWaitedForUntilItHasTornDown) {
+TEST_CASE("RootCauseWait: a lost peer is waited for until it has torn down") {
   RootCauseWait wait;
   wait.add_victim(kStart, false);
-  EXPECT_TRUE(wait.goes_on(kStart + 3900ms, false));
-  EXPECT_FALSE(wait.goes_on(kStart + 4s, true));
+  CHECK(wait.goes_on(kStart + 3900ms, false));
+  CHECK_FALSE(wait.goes_on(kStart + 4s, true));
 }
 
-TEST(RootCauseWait, VagueWordsHoldTheOthersUpOnlyWhileOneOfThemIsEnding) {
+TEST_CASE("RootCauseWait: vague words hold the others up only while one of them is ending") {
   RootCauseWait wait;
   wait.add_victim(kStart, true);
-  EXPECT_TRUE(wait.goes_on(kStart + 400ms, false));
-  EXPECT_FALSE(wait.goes_on(kStart + 500ms, false));
-  EXPECT_TRUE(wait.goes_on(kStart + 3900ms, true));
-  EXPECT_FALSE(wait.goes_on(kStart + 4s, true));
+  CHECK(wait.goes_on(kStart + 400ms, false));
+  CHECK_FALSE(wait.goes_on(kStart + 500ms, false));
+  CHECK(wait.goes_on(kStart + 3900ms, true));
+  CHECK_FALSE(wait.goes_on(kStart + 4s, true));
 }
 
-TEST(RootCauseWait, MoreVictimsAreMoreTimeButNotForEver) {
+TEST_CASE("RootCauseWait: more victims are more time but not for ever") {
   RootCauseWait wait;
   for (auto time = kStart; time < kStart + 4s; time += 300ms) {
     wait.add_victim(time, true);
-    EXPECT_TRUE(wait.goes_on(time + 50ms, false));
+    CHECK(wait.goes_on(time + 50ms, false));
   }
-  EXPECT_FALSE(wait.goes_on(kStart + 4s, false));
+  CHECK_FALSE(wait.goes_on(kStart + 4s, false));
 }
 
-TEST(RootCauseWait, OneThatIsSureDecides) {
+TEST_CASE("RootCauseWait: one that is sure decides") {
   RootCauseWait wait;
   wait.add_victim(kStart, true);
   wait.add_victim(kStart + 100ms, false);
-  EXPECT_TRUE(wait.goes_on(kStart + 3s, false));
+  CHECK(wait.goes_on(kStart + 3s, false));
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
 #include "launcher/processes/socket_owners.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace launcher {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Pair;
+using Catch::Matchers::IsEmpty;
+using ddp::test::ElementsAre;
 
-TEST(SocketsToPort, ByTheOtherEndsPort) {
+TEST_CASE("SocketsToPort: by the other end's port") {
   constexpr const char* kTable =
       "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
       "   0: 0100007F:7530 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1 0 100 0 0 10 "
@@ -22,9 +21,9 @@ TEST(SocketsToPort, ByTheOtherEndsPort) {
       "   3: 0100007F:C002 0100007F:7530 06 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1\n"
       "   4: 0000000000000000FFFF00000100007F:C003 0000000000000000FFFF00000100007F:7530 01 0:0 0:0 0 0 0 103 1\n"
       "   garbage\n";
-  EXPECT_THAT(sockets_to_port(kTable, 30000), ElementsAre(Pair(101, 0xC001), Pair(103, 0xC003)));
-  EXPECT_THAT(sockets_to_port(kTable, 30001), IsEmpty());
-  EXPECT_THAT(sockets_to_port(std::string_view(), 30000), IsEmpty());
+  CHECK_THAT(sockets_to_port(kTable, 30000), ElementsAre(std::pair(101, 0xC001), std::pair(103, 0xC003)));
+  CHECK_THAT(sockets_to_port(kTable, 30001), IsEmpty());
+  CHECK_THAT(sockets_to_port(std::string_view(), 30000), IsEmpty());
 }
 
 }  // namespace

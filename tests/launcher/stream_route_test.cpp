@@ -1,6 +1,6 @@
 #include "launcher/output/stream_route.h"
 
-#include <gtest/gtest.h>
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
@@ -20,84 +20,84 @@ StreamRoute route(const Options& options, int local_rank, Stream stream) {
   return route_stream(options, kLayout, 2, place, stream);
 }
 
-TEST(LogLayout, IsTorchruns) {
+TEST_CASE("LogLayout: is torchrun's") {
   const RankPlace place{.rank = 7, .local_rank = 3, .world_size = 1000};
-  EXPECT_EQ(kLayout.error_file(2, place), "/logs/run/attempt_2/3/error.json");
-  EXPECT_EQ(kLayout.log_file(0, place, Stream::kError), "/logs/run/attempt_0/3/stderr.log");
-  EXPECT_EQ(kLayout.filtered_file(1, Stream::kOutput), "/logs/run/attempt_1/filtered_stdout.log");
-  EXPECT_EQ(kLayout.output_file(place, Stream::kOutput), "/out/rank.007/stdout");
-  EXPECT_EQ((LogLayout{.error_folder = "/errors"}.error_file(2, place)), "/errors/attempt_2_rank_7_error.json");
+  CHECK(kLayout.error_file(2, place) == "/logs/run/attempt_2/3/error.json");
+  CHECK(kLayout.log_file(0, place, Stream::kError) == "/logs/run/attempt_0/3/stderr.log");
+  CHECK(kLayout.filtered_file(1, Stream::kOutput) == "/logs/run/attempt_1/filtered_stdout.log");
+  CHECK(kLayout.output_file(place, Stream::kOutput) == "/out/rank.007/stdout");
+  CHECK(LogLayout{.error_folder = "/errors"}.error_file(2, place) == "/errors/attempt_2_rank_7_error.json");
 }
 
-TEST(StreamRoute, OneRankIsConnectedDirectly) {
-  EXPECT_EQ(route(ranks(1), 0, Stream::kOutput).to, To::kConsole);
-  EXPECT_EQ(route(ranks(2), 0, Stream::kOutput).to, To::kRelay);
+TEST_CASE("StreamRoute: one rank is connected directly") {
+  CHECK(route(ranks(1), 0, Stream::kOutput).to == To::kConsole);
+  CHECK(route(ranks(2), 0, Stream::kOutput).to == To::kRelay);
   Options options = ranks(2);
   options.no_prefix = true;
-  EXPECT_EQ(route(options, 1, Stream::kError).to, To::kConsole);
+  CHECK(route(options, 1, Stream::kError).to == To::kConsole);
   options = ranks(1);
   options.prefix = "> ";
-  EXPECT_EQ(route(options, 0, Stream::kOutput).to, To::kRelay);
+  CHECK(route(options, 0, Stream::kOutput).to == To::kRelay);
 }
 
-TEST(StreamRoute, ARedirectedStreamIsTheFileItself) {
+TEST_CASE("StreamRoute: a redirected stream is the file itself") {
   Options options = ranks(12);
   options.redirects = *StreamSelection::parse("11:1");
   const StreamRoute out = route(options, 11, Stream::kOutput);
-  EXPECT_EQ(out.to, To::kFile);
-  EXPECT_FALSE(out.is_shown);
-  EXPECT_EQ(out.file, "/logs/run/attempt_2/11/stdout.log");
-  EXPECT_EQ(route(options, 11, Stream::kError).file, "");
-  EXPECT_TRUE(route(options, 11, Stream::kError).is_shown);
-  EXPECT_TRUE(route(options, 1, Stream::kOutput).is_shown);
+  CHECK(out.to == To::kFile);
+  CHECK_FALSE(out.is_shown);
+  CHECK(out.file == "/logs/run/attempt_2/11/stdout.log");
+  CHECK(route(options, 11, Stream::kError).file == "");
+  CHECK(route(options, 11, Stream::kError).is_shown);
+  CHECK(route(options, 1, Stream::kOutput).is_shown);
 }
 
-TEST(StreamRoute, ATeedStreamIsShownToo) {
+TEST_CASE("StreamRoute: a teed stream is shown too") {
   Options options = ranks(1);
   options.tee = *StreamSelection::parse("3");
   options.redirects = *StreamSelection::parse("3");
   const StreamRoute err = route(options, 0, Stream::kError);
-  EXPECT_EQ(err.to, To::kRelay);
-  EXPECT_TRUE(err.is_shown);
-  EXPECT_EQ(err.file, "/logs/run/attempt_2/0/stderr.log");
+  CHECK(err.to == To::kRelay);
+  CHECK(err.is_shown);
+  CHECK(err.file == "/logs/run/attempt_2/0/stderr.log");
 
   options = ranks(1);
   options.output_folder = "/out";
-  EXPECT_EQ(route(options, 0, Stream::kError).file, "/out/rank.100/stderr");
-  EXPECT_TRUE(route(options, 0, Stream::kError).is_shown);
+  CHECK(route(options, 0, Stream::kError).file == "/out/rank.100/stderr");
+  CHECK(route(options, 0, Stream::kError).is_shown);
 }
 
-TEST(StreamRoute, TheFilterIsForTheConsoleOnly) {
+TEST_CASE("StreamRoute: the filter is for the console only") {
   Options options = ranks(4);
   options.console_ranks = {2};
-  EXPECT_TRUE(route(options, 2, Stream::kOutput).is_shown);
-  EXPECT_EQ(route(options, 1, Stream::kOutput).to, To::kNothing);
-  EXPECT_EQ(route(options, 1, Stream::kError).to, To::kRelay);  // for the report
-  EXPECT_FALSE(route(options, 1, Stream::kError).is_shown);
+  CHECK(route(options, 2, Stream::kOutput).is_shown);
+  CHECK(route(options, 1, Stream::kOutput).to == To::kNothing);
+  CHECK(route(options, 1, Stream::kError).to == To::kRelay);  // for the report
+  CHECK_FALSE(route(options, 1, Stream::kError).is_shown);
   options.tee = *StreamSelection::parse("3");
-  EXPECT_EQ(route(options, 1, Stream::kOutput).to, To::kFile);
-  EXPECT_EQ(route(options, 2, Stream::kOutput).to, To::kRelay);
+  CHECK(route(options, 1, Stream::kOutput).to == To::kFile);
+  CHECK(route(options, 2, Stream::kOutput).to == To::kRelay);
 }
 
-TEST(StreamRoute, LinesThatAreLookedForAreRead) {
+TEST_CASE("StreamRoute: lines that are looked for are read") {
   Options options = ranks(1);
   options.redirects = *StreamSelection::parse("3");
   options.output_filters = {"loss"};
-  EXPECT_EQ(route(options, 0, Stream::kOutput).to, To::kRelay);
-  EXPECT_FALSE(route(options, 0, Stream::kOutput).is_shown);
-  EXPECT_EQ(route(options, 0, Stream::kError).to, To::kFile);
+  CHECK(route(options, 0, Stream::kOutput).to == To::kRelay);
+  CHECK_FALSE(route(options, 0, Stream::kOutput).is_shown);
+  CHECK(route(options, 0, Stream::kError).to == To::kFile);
 }
 
-TEST(StreamRoute, DescriptorsGrowWithTheOutputs) {
+TEST_CASE("StreamRoute: descriptors grow with the outputs") {
   Options options = ranks(100);
   const std::size_t prefixed = needed_descriptors(options);
   options.tee = *StreamSelection::parse("3");
-  EXPECT_EQ(needed_descriptors(options), prefixed + 200);
+  CHECK(needed_descriptors(options) == prefixed + 200);
   options.tee = StreamSelection();
   options.redirects = *StreamSelection::parse("3");
-  EXPECT_EQ(needed_descriptors(options), prefixed - 200);
+  CHECK(needed_descriptors(options) == prefixed - 200);
   options.standard_input.to = StandardInput::To::kAll;
-  EXPECT_EQ(needed_descriptors(options), prefixed - 100);
+  CHECK(needed_descriptors(options) == prefixed - 100);
 }
 
 }  // namespace

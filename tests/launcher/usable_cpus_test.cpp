@@ -1,6 +1,5 @@
 #include "launcher/machine/usable_cpus.h"
 
-#include <gtest/gtest.h>
 #include <sched.h>
 
 #include <filesystem>
@@ -8,25 +7,27 @@
 #include <string>
 
 #include "launcher/system/temporary_folder.h"
+#include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
-TEST(UsableCpus, AQuotaIsRoundedUpToWholeCpus) {
-  EXPECT_EQ(cpus_from_cpu_max("200000 100000\n"), 2);
-  EXPECT_EQ(cpus_from_cpu_max("150000 100000"), 2);
-  EXPECT_EQ(cpus_from_cpu_max("1000 100000"), 1);
-  EXPECT_EQ(cpus_from_cpu_max("9223372036854775807 1"), 1 << 20);
+TEST_CASE("UsableCpus: a quota is rounded up to whole CPUs") {
+  CHECK(cpus_from_cpu_max("200000 100000\n") == 2);
+  CHECK(cpus_from_cpu_max("150000 100000") == 2);
+  CHECK(cpus_from_cpu_max("1000 100000") == 1);
+  CHECK(cpus_from_cpu_max("9223372036854775807 1") == 1 << 20);
 }
 
-TEST(UsableCpus, WhatIsNoQuotaIsNoLimit) {
+TEST_CASE("UsableCpus: what is no quota is no limit") {
   for (const char* text : {"", "max 100000", "100000", "0 100000", "-5 100000", "100000 0", "x y", "100000 -1"}) {
-    EXPECT_EQ(cpus_from_cpu_max(text), 0) << text;
+    INFO(text);
+    CHECK(cpus_from_cpu_max(text) == 0);
   }
 }
 
 // Folders as the kernel would show them.
-class Cgroups : public testing::Test {
+class Cgroups {
  protected:
   void write(const std::string& file, const std::string& text) {
     const std::filesystem::path path = folder_.path() + "/" + file;
@@ -41,42 +42,42 @@ class Cgroups : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Cgroups, TheQuotaOfVersion1Counts) {
+TEST_CASE_METHOD(Cgroups, "Cgroups: the quota of version 1 counts") {
   const std::string mounts =
       mount("/", "memory", "cgroup", "rw,memory") + mount("/", "cpu,cpuacct", "cgroup", "rw,cpu,cpuacct");
   const std::string groups = "5:memory:/other\n4:cpu,cpuacct:/box/job\n0::/box/job\n";
-  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 0);
+  CHECK(cpus_of_cgroups(groups, mounts) == 0);
   write("cpu,cpuacct/box/job/cpu.cfs_quota_us", "-1\n");
   write("cpu,cpuacct/box/job/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 0);
+  CHECK(cpus_of_cgroups(groups, mounts) == 0);
   write("cpu,cpuacct/box/cpu.cfs_quota_us", "450000\n");
   write("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 5);
+  CHECK(cpus_of_cgroups(groups, mounts) == 5);
   write("cpu,cpuacct/box/job/cpu.cfs_quota_us", "250000\n");
-  EXPECT_EQ(cpus_of_cgroups(groups, mounts), 3);
+  CHECK(cpus_of_cgroups(groups, mounts) == 3);
 }
 
-TEST_F(Cgroups, AContainerSeesItsOwnGroupAsTheRoot) {
+TEST_CASE_METHOD(Cgroups, "Cgroups: a container sees its own group as the root") {
   write("cpu/cpu.cfs_quota_us", "200000\n");
   write("cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(cpus_of_cgroups("4:cpu:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpu")), 2);
-  EXPECT_EQ(cpus_of_cgroups("4:cpuset:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpuset")), 0);
+  CHECK(cpus_of_cgroups("4:cpu:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpu")) == 2);
+  CHECK(cpus_of_cgroups("4:cpuset:/docker/12\n", mount("/docker/12", "cpu", "cgroup", "rw,cpuset")) == 0);
 }
 
-TEST_F(Cgroups, TheSmallestQuotaOfVersion2OnTheWayUpCounts) {
+TEST_CASE_METHOD(Cgroups, "Cgroups: the smallest quota of version 2 on the way up counts") {
   const std::string mounts = mount("/", "unified", "cgroup2", "rw");
   write("unified/a/b/cpu.max", "max 100000\n");
-  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 0);
+  CHECK(cpus_of_cgroups("0::/a/b\n", mounts) == 0);
   write("unified/a/cpu.max", "300000 100000\n");
-  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 3);
+  CHECK(cpus_of_cgroups("0::/a/b\n", mounts) == 3);
   write("unified/a/b/cpu.max", "600000 100000\n");
-  EXPECT_EQ(cpus_of_cgroups("0::/a/b\n", mounts), 3);
+  CHECK(cpus_of_cgroups("0::/a/b\n", mounts) == 3);
 }
 
-TEST(UsableCpus, RespectsTheAffinityMask) {
+TEST_CASE("UsableCpus: respects the affinity mask") {
   cpu_set_t before;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  EXPECT_LE(usable_cpus(), CPU_COUNT(&before));
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CHECK(usable_cpus() <= CPU_COUNT(&before));
   cpu_set_t one;
   CPU_ZERO(&one);
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -85,15 +86,15 @@ TEST(UsableCpus, RespectsTheAffinityMask) {
       break;
     }
   }
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_EQ(usable_cpus(), 1);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(usable_cpus() == 1);
   sched_setaffinity(0, sizeof before, &before);
 }
 
-TEST(UsableCpus, ThreadsAreAnEqualShareAndAtLeastOne) {
-  EXPECT_EQ(default_omp_threads(64, 8), 8);
-  EXPECT_EQ(default_omp_threads(7, 2), 3);
-  EXPECT_EQ(default_omp_threads(2, 8), 1);
+TEST_CASE("UsableCpus: threads are an equal share and at least one") {
+  CHECK(default_omp_threads(64, 8) == 8);
+  CHECK(default_omp_threads(7, 2) == 3);
+  CHECK(default_omp_threads(2, 8) == 1);
 }
 
 }  // namespace

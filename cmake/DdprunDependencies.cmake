@@ -17,18 +17,12 @@ FetchContent_Declare(
   FIND_PACKAGE_ARGS 3.11)
 if(DDPRUN_BUILD_TESTS)
   FetchContent_Declare(
-    googletest
-    GIT_REPOSITORY https://github.com/google/googletest.git
-    GIT_TAG v1.15.2
-    SYSTEM
-    FIND_PACKAGE_ARGS NAMES GTest)
-  FetchContent_Declare(
     Catch2
     GIT_REPOSITORY https://github.com/catchorg/Catch2.git
     GIT_TAG v3.7.1
     SYSTEM
     FIND_PACKAGE_ARGS 3)
-  FetchContent_MakeAvailable(googletest Catch2)
+  FetchContent_MakeAvailable(Catch2)
 endif()
 FetchContent_MakeAvailable(CLI11 nlohmann_json)
 

@@ -32,8 +32,9 @@ install_catch2_from_backports() {
   [ "$codename" = bookworm ] && [ -e "$keys" ] || return 1
   # shellcheck disable=SC2016 # apt expands it
   mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $codename" 'Label: Debian' 2>/dev/null | head -n 1)
+  [ -n "$mirror" ] || return 1
   mkdir -p "$own/lists/partial" "$own/cache/archives/partial"
-  printf 'deb [signed-by=%s] %s %s-backports main\n' "$keys" "${mirror:-http://deb.debian.org/debian}" "$codename" >"$own/sources.list"
+  printf 'deb [signed-by=%s] %s %s-backports main\n' "$keys" "$mirror" "$codename" >"$own/sources.list"
   local backports=(-o "Dir::Etc::sourcelist=$own/sources.list" -o Dir::Etc::sourceparts=/dev/null
     -o "Dir::State::lists=$own/lists" -o "Dir::Cache=$own/cache" -o APT::Sandbox::User=root)
   with_progress "$log" "${apt[@]}" "${backports[@]}" update

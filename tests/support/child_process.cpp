@@ -34,7 +34,7 @@ bool belongs_to_a_launcher(std::string_view variable) {
         "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}) {
     if (name == known) return true;
   }
-  for (const std::string_view prefix : {"TORCHELASTIC_", "OMPI_", "PMI_", "MPI_", "SLURM_", "GTEST_"}) {
+  for (const std::string_view prefix : {"TORCHELASTIC_", "OMPI_", "PMI_", "MPI_", "SLURM_"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;

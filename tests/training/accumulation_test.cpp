@@ -1,35 +1,37 @@
 #include "training/accumulation.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {
 
-TEST(UpdatePart, every_pass_belongs_to_one_update_and_the_last_one_has_what_is_left) {
+TEST_CASE("UpdatePart: every pass belongs to one update and the last one has what is left") {
   for (const int64_t accumulate : {1, 2, 4, 7, 100}) {
     for (const int64_t passes : {1, 6, 7, 8}) {
       std::vector<int64_t> updates;  // passes of each, as counted from the firsts and lasts
       int64_t open = 0;
       for (int64_t pass = 0; pass < passes; ++pass) {
         const auto part = update_part(pass, passes, accumulate);
-        EXPECT_EQ(part.is_first, open == 0) << "an update begins when none is open";
+        UNSCOPED_INFO("an update begins when none is open");
+        CHECK(part.is_first == (open == 0));
         ++open;
-        EXPECT_LE(open, accumulate);
+        CHECK(open <= accumulate);
         if (!part.is_last) continue;
-        EXPECT_EQ(part.passes, open);
+        CHECK(part.passes == open);
         updates.push_back(open);
         open = 0;
       }
-      EXPECT_EQ(open, 0) << "no pass is left without a step";
-      EXPECT_EQ(static_cast<int64_t>(updates.size()), (passes + accumulate - 1) / accumulate);
+      UNSCOPED_INFO("no pass is left without a step");
+      CHECK(open == 0);
+      CHECK(static_cast<int64_t>(updates.size()) == (passes + accumulate - 1) / accumulate);
     }
   }
 }
 
-TEST(UpdatePart, all_passes_of_an_update_know_their_number) {
-  for (int64_t pass = 0; pass < 7; ++pass) EXPECT_EQ(update_part(pass, 7, 4).passes, pass < 4 ? 4 : 3);
+TEST_CASE("UpdatePart: all passes of an update know their number") {
+  for (int64_t pass = 0; pass < 7; ++pass) CHECK(update_part(pass, 7, 4).passes == (pass < 4 ? 4 : 3));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Evaluation over several ranks gives what one process alone gets, and leaves the model and the thread as they were.
 #include "training/evaluation.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -18,10 +16,16 @@
 #include "metrics/accuracy.h"
 #include "metrics/average.h"
 #include "metrics/confusion_matrix.h"
+#include "tests/support/catch.h"
+#include "tests/support/every_wire.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
 namespace ddp {
 namespace {
+
+using Catch::Matchers::UnorderedRangeEquals;
+using Catch::Matchers::WithinAbs;
 
 constexpr int kRanks = 3;
 constexpr int kClasses = 3;
@@ -84,9 +88,9 @@ Results evaluated(Net& net, const TensorDataset& dataset, const GroupHandle& gro
   return {confusion.compute(group).counts, accuracy.counts(group), loss.compute(group)};
 }
 
-class EvaluationTest : public testing::TestWithParam<test::Wire> {};
+class EvaluationTest : protected test::EveryWire {};
 
-TEST_P(EvaluationTest, uneven_and_empty_shares_give_the_results_of_one_process) {
+TEST_CASE_METHOD(EvaluationTest, "Evaluation: uneven and empty shares give the results of one process") {
   for (const int64_t count : {1, 2, 11, 12, 50}) {
     const auto dataset = samples(count);
     auto reference = net_of_rank(0);
@@ -120,19 +124,22 @@ TEST_P(EvaluationTest, uneven_and_empty_shares_give_the_results_of_one_process) 
                       [&](const GroupHandle& group) {
                         auto net = net_of_rank(group.rank());
                         const auto results = evaluated(net, dataset, group, options);
-                        EXPECT_EQ(results.confusion, expected.confusion) << count << " samples";
-                        EXPECT_EQ(results.top.right.front(), expected.top.right.front());
-                        EXPECT_EQ(results.top.samples, count);
-                        EXPECT_NEAR(results.loss, expected.loss, 1e-6 * expected.loss);
+                        {
+                          RANK_INFO(count << " samples");
+                          RANK_CHECK(results.confusion == expected.confusion);
+                        }
+                        RANK_CHECK(results.top.right.front() == expected.top.right.front());
+                        RANK_CHECK(results.top.samples == count);
+                        RANK_CHECK_THAT(results.loss, WithinAbs(expected.loss, 1e-6 * expected.loss));
                       },
-                      {.wire = GetParam()});
+                      {.wire = wire_});
     }
     const auto single = evaluated(reference, dataset, alone(), {.batch_size = 4});
-    EXPECT_EQ(single.confusion, expected.confusion);
+    CHECK(single.confusion == expected.confusion);
   }
 }
 
-TEST_P(EvaluationTest, every_sample_is_seen_by_exactly_one_rank) {
+TEST_CASE_METHOD(EvaluationTest, "Evaluation: every sample is seen by exactly one rank") {
   for (const int64_t count : {0, 2, 11}) {
     const auto dataset = samples(count);
     std::mutex mutex;
@@ -146,50 +153,56 @@ TEST_P(EvaluationTest, every_sample_is_seen_by_exactly_one_rank) {
                           seen.push_back(batch.target[i].item<int64_t>());
                       }
                     },
-                    {.wire = GetParam()});
+                    {.wire = wire_});
     std::vector<int64_t> all;
     for (int64_t i = 0; i < count; ++i) all.push_back(i);
-    EXPECT_THAT(seen, testing::UnorderedElementsAreArray(all));
+    CHECK_THAT(seen, UnorderedRangeEquals(all));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(wires, EvaluationTest, testing::Values(test::Wire::kGloo, test::Wire::kLate));
-
 void expect_as_made(const Net& net, int rank) {
-  EXPECT_TRUE(net->is_training());
-  EXPECT_TRUE(net->norm->is_training());
-  EXPECT_FALSE(net->frozen->is_training()) << "it was not before";
-  EXPECT_TRUE(at::GradMode::is_enabled());
-  for (const auto& buffer : net->buffers()) EXPECT_TRUE(buffer.eq(1 + 5 * rank).all().item<bool>()) << rank;
+  RANK_CHECK(net->is_training());
+  RANK_CHECK(net->norm->is_training());
+  {
+    RANK_INFO("it was not before");
+    RANK_CHECK_FALSE(net->frozen->is_training());
+  }
+  RANK_CHECK(at::GradMode::is_enabled());
+  for (const auto& buffer : net->buffers()) {
+    RANK_INFO(rank);
+    RANK_CHECK(buffer.eq(1 + 5 * rank).all().item<bool>());
+  }
 }
 
-TEST(Evaluation, model_and_thread_are_as_before_also_after_a_break_and_an_exception) {
+TEST_CASE("Evaluation: model and thread are as before also after a break and an exception") {
   const auto dataset = samples(20);
   test::run_ranks(kRanks, [&](const GroupHandle& group) {
     auto net = net_of_rank(group.rank());
     int batches = 0;
     for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group, {.batch_size = 3})) {
-      EXPECT_FALSE(at::GradMode::is_enabled());
-      EXPECT_FALSE(net->is_training());
-      EXPECT_FALSE(net->dropout->is_training());
-      for (const auto& buffer : net->buffers()) EXPECT_TRUE(buffer.eq(1).all().item<bool>()) << "rank 0's";
+      RANK_CHECK_FALSE(at::GradMode::is_enabled());
+      RANK_CHECK_FALSE(net->is_training());
+      RANK_CHECK_FALSE(net->dropout->is_training());
+      for (const auto& buffer : net->buffers()) {
+        RANK_INFO("rank 0's");
+        RANK_CHECK(buffer.eq(1).all().item<bool>());
+      }
       ++batches;
     }
-    EXPECT_GE(batches, 2);
+    RANK_CHECK(batches >= 2);
     expect_as_made(net, group.rank());
     for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group)) break;
     expect_as_made(net, group.rank());
-    EXPECT_THROW(
-        {
-          for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group))
-            throw std::logic_error("of the body");
-        },
-        std::logic_error);
+    RANK_CHECK_THROWS_AS(([&] {
+                           for ([[maybe_unused]] const auto& batch : evaluate(net, dataset, group))
+                             throw std::logic_error("of the body");
+                         })(),
+                         std::logic_error);
     expect_as_made(net, group.rank());
   });
 }
 
-TEST(Evaluation, training_goes_on_with_the_bits_that_it_has_without) {
+TEST_CASE("Evaluation: training goes on with the bits that it has without") {
   std::vector<at::Tensor> trained[2][2];  // [evaluates][rank]
   for (const bool evaluates : {false, true}) {
     test::run_ranks(2, [&](const GroupHandle& group) {
@@ -216,19 +229,22 @@ TEST(Evaluation, training_goes_on_with_the_bits_that_it_has_without) {
     });
   }
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_EQ(trained[0][rank].size(), trained[1][rank].size());
-    for (size_t i = 0; i < trained[0][rank].size(); ++i)
-      EXPECT_TRUE(trained[0][rank][i].equal(trained[1][rank][i])) << i;
+    REQUIRE(trained[0][rank].size() == trained[1][rank].size());
+    for (size_t i = 0; i < trained[0][rank].size(); ++i) {
+      INFO(i);
+      CHECK(trained[0][rank][i].equal(trained[1][rank][i]));
+    }
   }
   const size_t running_mean = net_of_rank(0)->parameters().size();
-  EXPECT_FALSE(trained[1][0][running_mean].equal(trained[1][1][running_mean])) << "there was something to keep";
+  INFO("there was something to keep");
+  CHECK_FALSE(trained[1][0][running_mean].equal(trained[1][1][running_mean]));
 }
 
-TEST(Evaluation, settings_out_of_range_are_refused_and_nothing_is_changed) {
+TEST_CASE("Evaluation: settings out of range are refused and nothing is changed") {
   auto net = net_of_rank(0);
   const auto dataset = samples(3);
-  EXPECT_THROW(static_cast<void>(evaluate(net, dataset, alone(), {.batch_size = 0})), std::invalid_argument);
-  EXPECT_THROW(static_cast<void>(evaluate(net, dataset, alone(), {.workers = -1})), std::invalid_argument);
+  CHECK_THROWS_AS(evaluate(net, dataset, alone(), {.batch_size = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(evaluate(net, dataset, alone(), {.workers = -1}), std::invalid_argument);
   expect_as_made(net, 0);
 }
 

@@ -166,7 +166,7 @@ void Amp::load(torch::serialize::InputArchive& archive) const {
   load_state_dict(state);
 }
 
-std::shared_ptr<Module> Amp::fp32_state(ModuleRef net) const {
+std::shared_ptr<Module> Amp::fp32_state(AnyModuleRef net) const {
   const at::NoGradGuard no_grad;
   std::unordered_map<const void*, at::Tensor> masters;
   for (const auto& record : state_->records) {

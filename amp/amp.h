@@ -20,7 +20,7 @@
 #include "amp/model.h"
 #include "amp/opt_level.h"
 #include "amp/scaled_loss.h"
-#include "comm/module_ref.h"
+#include "comm/any_module_ref.h"
 
 namespace torch::serialize {
 class InputArchive;
@@ -33,13 +33,13 @@ namespace ddp::amp {
 class Models {
  public:
   template <typename Model>
-  requires(!std::is_same_v<Model, Models> && std::is_constructible_v<ModuleRef, Model&>) Models(Model& model)
-      : models_{ModuleRef(model)} {}
-  Models(std::initializer_list<ModuleRef> models) : models_(models) {}
-  const std::vector<ModuleRef>& all() const { return models_; }
+  requires(!std::is_same_v<Model, Models> && std::is_constructible_v<AnyModuleRef, Model&>) Models(Model& model)
+      : models_{AnyModuleRef(model)} {}
+  Models(std::initializer_list<AnyModuleRef> models) : models_(models) {}
+  const std::vector<AnyModuleRef>& all() const { return models_; }
 
  private:
-  std::vector<ModuleRef> models_;
+  std::vector<AnyModuleRef> models_;
 };
 
 /// One optimizer or several: `optimizer`, `{first, second}`; `{}` for none.
@@ -107,7 +107,7 @@ class Amp {
   /// A module with the names of `net` and everything in float32, for checkpoints: masters stand for their parameters
   /// and are shared, so that what is loaded into it reaches `net` at the next forward of model(), and optimizers of
   /// masters find their parameters by name; other 16-bit tensors are copies. It has no forward.
-  std::shared_ptr<torch::nn::Module> fp32_state(ModuleRef net) const;
+  std::shared_ptr<torch::nn::Module> fp32_state(AnyModuleRef net) const;
 
  private:
   void require_initialized(const torch::nn::Module& net) const;

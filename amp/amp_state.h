@@ -13,7 +13,7 @@
 #include "amp/loss_scaler.h"
 #include "amp/opt_level.h"
 #include "amp/optimizer_record.h"
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 
 namespace torch::nn {
 class Module;
@@ -30,7 +30,7 @@ struct AmpState {
   std::vector<std::unique_ptr<OptimizerRecord>> records{};
   std::vector<LossScaler> scalers{};
   std::vector<at::Tensor> unreported{};  ///< per scaler: overflows of delayed checks; undefined for none
-  std::unique_ptr<WrapMark> mark{};      ///< on the optimizers' parameters
+  std::unique_ptr<WrappedParameters> mark{};      ///< on the optimizers' parameters
   std::exception_ptr failure{};          ///< of a ScaledLoss's destructor, for the next call to throw
 
   OptimizerRecord& record_of(const torch::optim::Optimizer& optimizer) const;

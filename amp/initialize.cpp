@@ -15,7 +15,7 @@ namespace {
 using torch::optim::Optimizer;
 
 c10::DeviceType device_of(const Models& models) {
-  for (const ModuleRef& model : models.all()) {
+  for (const AnyModuleRef& model : models.all()) {
     for (const at::Tensor& parameter : model.get().parameters()) {
       if (parameter.defined()) return parameter.device().type();
     }
@@ -25,7 +25,7 @@ c10::DeviceType device_of(const Models& models) {
 
 void check_models(const Models& models, const std::string& rank) {
   if (models.all().empty()) throw std::invalid_argument(rank + "amp.initialize: no model was given");
-  for (const ModuleRef& model : models.all()) {
+  for (const AnyModuleRef& model : models.all()) {
     require_unwrapped(model.get(), rank +
                                        "amp.initialize: Incoming model is an instance of DistributedDataParallel. "
                                        "Parallel wrappers should only be applied to the model(s) AFTER \nthe model(s) "
@@ -93,14 +93,14 @@ Amp initialize(const Models& models, const Optimizers& optimizers, const Options
   state->rank = detail::rank_prefix(options.group);
   state->properties = resolve(options, state->rank);
   const Properties& properties = state->properties;
-  for (const ModuleRef& model : models.all()) state->models.insert(&model.get());
+  for (const AnyModuleRef& model : models.all()) state->models.insert(&model.get());
   if (!properties.enabled) return Amp(state);
   check_models(models, state->rank);
   check_optimizers(optimizers, properties, state->rank);
 
   state->device = device_of(models);
   if (properties.cast_model_type) {
-    for (const ModuleRef& model : models.all()) {
+    for (const AnyModuleRef& model : models.all()) {
       detail::cast_model(model.get(), *properties.cast_model_type, properties.keep_batchnorm_fp32);
     }
   }
@@ -109,7 +109,7 @@ Amp initialize(const Models& models, const Optimizers& optimizers, const Options
         std::make_unique<detail::OptimizerRecord>(optimizer, properties.master_weights, state->rank));
     cast_state(optimizer);
   }
-  state->mark = std::make_unique<WrapMark>(leaves_of(optimizers), nullptr, MarkKind::kMixedPrecision);
+  state->mark = std::make_unique<WrappedParameters>(leaves_of(optimizers), nullptr, MarkKind::kMixedPrecision);
   for (int i = 0; i < options.num_losses; ++i) {
     state->scalers.emplace_back(properties.loss_scale, options.min_loss_scale, options.max_loss_scale);
   }

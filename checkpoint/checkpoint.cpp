@@ -84,7 +84,7 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
   return verified.file;
 }
 
-LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group,
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options) {
   LoadedFile loaded;
   std::string failure;
@@ -94,7 +94,7 @@ LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, cons
   return loaded;
 }
 
-LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const LoadOptions& options) {
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const LoadOptions& options) {
   const auto verified = read_checkpoint(path, {.model = model}, options);
   warn_of_skipped(path.string(), verified.skipped);
   verified.apply();

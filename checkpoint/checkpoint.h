@@ -7,7 +7,7 @@
 
 #include "checkpoint/load_options.h"
 #include "checkpoint/safetensors_header.h"
-#include "comm/module_ref.h"
+#include "comm/any_module_ref.h"
 #include "comm/process_group.h"
 
 namespace torch::optim {
@@ -18,7 +18,7 @@ namespace ddp {
 
 /// What a checkpoint saves and restores.
 struct CheckpointState {
-  ModuleRef model;
+  AnyModuleRef model;
   /// SGD, Adam, AdamW or Adagrad of torch::optim or ddp::optim over parameters of `model`.
   std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
 };
@@ -42,10 +42,10 @@ LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointSt
 /// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns
 /// what it found; the others' models are left as they are. All or nothing, and all ranks throw, as in
 /// load_checkpoint().
-LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const GroupHandle& group,
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
                         const LoadOptions& options = {});
 
 /// The same in this process alone, without a group.
-LoadedFile load_weights(const std::filesystem::path& path, ModuleRef model, const LoadOptions& options = {});
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const LoadOptions& options = {});
 
 }  // namespace ddp

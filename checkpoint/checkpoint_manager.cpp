@@ -280,7 +280,7 @@ void CheckpointManager::wait() {
   agree(writer_ ? writer_->finish() : "", "cannot save in");
 }
 
-std::vector<std::string> freeze_layers(ModuleRef model, const std::vector<std::string>& patterns) {
+std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns) {
   std::vector<std::string> frozen;
   for (const auto& pattern : patterns) {
     bool found = false;

@@ -152,6 +152,6 @@ class CheckpointManager {
 /// Stops training the parameters of `model` whose names match any of `patterns` (as LoadOptions::only): fine-tuning.
 /// Call it before the model is wrapped and before its optimizer is made. Returns the names; throws
 /// std::invalid_argument when a pattern matches none.
-std::vector<std::string> freeze_layers(ModuleRef model, const std::vector<std::string>& patterns);
+std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns);
 
 }  // namespace ddp

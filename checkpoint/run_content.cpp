@@ -49,10 +49,10 @@ class GeneratorState {
   mutable at::Generator generator_;
 };
 
-StateRef generator_ref(c10::Device device) {
+Stateful generator_ref(c10::Device device) {
   // The reference outlives this call: the object goes with it.
   auto state = std::make_shared<GeneratorState>(at::globalContext().defaultGenerator(device));
-  return StateRef::owning(std::move(state));
+  return Stateful::owning(std::move(state));
 }
 
 // This rank's part as the bytes of a safetensors file.
@@ -119,8 +119,8 @@ std::string optimizer_file(const std::string& name) {
   return (name.empty() ? "optim" : "optim-" + name) + ".safetensors";
 }
 
-std::map<std::string, StateRef> shared_objects(const TrainingState& state) {
-  std::map<std::string, StateRef> objects;
+std::map<std::string, Stateful> shared_objects(const TrainingState& state) {
+  std::map<std::string, Stateful> objects;
   if (state.scaler) objects.emplace("scaler.state", state.scaler);
   if (state.schedule) objects.emplace("schedule.state", state.schedule);
   if (state.sampler) objects.emplace("sampler.state", state.sampler);
@@ -135,8 +135,8 @@ std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& stat
   return optimizers;
 }
 
-std::map<std::string, StateRef> rank_objects(const TrainingState& state, const GroupHandle& group) {
-  std::map<std::string, StateRef> objects;
+std::map<std::string, Stateful> rank_objects(const TrainingState& state, const GroupHandle& group) {
+  std::map<std::string, Stateful> objects;
   if (state.rng) {
     objects.emplace("rng.cpu", generator_ref(c10::Device(c10::kCPU)));
     const auto device = group.device();

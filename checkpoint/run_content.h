@@ -29,13 +29,13 @@ inline constexpr const char* kValuesFile = "trainer.json";
 std::string optimizer_file(const std::string& name);
 
 /// The objects that all ranks share, by file name.
-std::map<std::string, StateRef> shared_objects(const TrainingState& state);
+std::map<std::string, Stateful> shared_objects(const TrainingState& state);
 
 /// All optimizers, by file name.
 std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& state);
 
 /// This rank's own state (random generators, per_rank), as tensors.
-std::map<std::string, StateRef> rank_objects(const TrainingState& state, const GroupHandle& group);
+std::map<std::string, Stateful> rank_objects(const TrainingState& state, const GroupHandle& group);
 
 /// What rank 0 writes; empty on the other ranks. Every rank must call it with the same step. Throws std::runtime_error
 /// with the same text on all ranks when any part cannot be saved.

@@ -48,7 +48,7 @@ class PreparedRun {
 
  private:
   struct Object {
-    StateRef target{};
+    Stateful target{};
     std::string value{};
     std::string before{};
   };

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/state_ref.h"
+#include "checkpoint/stateful.h"
 #include "checkpoint/values.h"
-#include "comm/module_ref.h"
+#include "comm/any_module_ref.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -20,20 +20,20 @@ using OptimizerRef = std::reference_wrapper<torch::optim::Optimizer>;
 
 /// Every part is optional. Names of optimizers and objects are part of file names: letters, digits, `.`, `_`, `-`.
 struct TrainingState {
-  std::optional<ModuleRef> model = std::nullopt;
+  std::optional<AnyModuleRef> model = std::nullopt;
   /// SGD, Adam, AdamW or Adagrad of torch::optim, or of another class with their options, over parameters of `model`.
   std::optional<OptimizerRef> optimizer = std::nullopt;
   std::map<std::string, OptimizerRef> optimizers = {};  ///< further ones, by name
 
   // Equal on all ranks: rank 0's is saved, and every rank loads it.
-  StateRef scaler = {};
-  StateRef schedule = {};
-  StateRef sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks,
+  Stateful scaler = {};
+  Stateful schedule = {};
+  Stateful sampler = {};                        ///< a loader or its sampler; must count the samples of all ranks,
                                                 ///< which must have used as many at a save
-  std::map<std::string, StateRef> shared = {};  ///< anything else, by name
+  std::map<std::string, Stateful> shared = {};  ///< anything else, by name
 
   /// Different on each rank: every rank's is saved, and loaded when the world size is the same.
-  std::map<std::string, StateRef> per_rank = {};
+  std::map<std::string, Stateful> per_rank = {};
 
   CheckpointValues values = {};  ///< rank 0's
   /// Every rank's random generators (the CPU's and those of the group's device). With another world size each rank gets

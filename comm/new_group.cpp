@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 #include "comm/argument_checks.h"
 #include "comm/connect_group.h"
 #include "comm/failure_cause.h"
@@ -39,7 +39,7 @@ Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ra
             std::chrono::milliseconds timeout) {
   const Store parent = group.state().store();
   if (!parent) return nullptr;
-  require_equal_lines("the groups of new_group (number " + std::to_string(number) + ")",
+  verify_equal_across_ranks("the groups of new_group (number " + std::to_string(number) + ")",
                       {"ranks " + text_of(ranks) + ", backend " + backends.text()}, group, timeout);
   return c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
 }

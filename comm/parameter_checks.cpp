@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 #include "comm/c10d_compat.h"
 #include "comm/failure_cause.h"
 #include "comm/group_state.h"

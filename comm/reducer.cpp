@@ -25,7 +25,7 @@
 #include "comm/reducer_engine.h"
 #include "comm/store.h"
 #include "comm/watched_work.h"
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 
 namespace ddp {
 namespace {
@@ -100,7 +100,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
         if (const auto self = weak.lock()) self->after_accumulate(parameter);
       };
     }
-    mark_ = std::make_unique<WrapMark>(parameters_, std::move(after_accumulate));
+    mark_ = std::make_unique<WrappedParameters>(parameters_, std::move(after_accumulate));
   }
 
   void register_comm_hook(CommHook hook, const std::string& name) {
@@ -395,7 +395,7 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
   std::optional<detail::BucketTuner> tuner_;
   int64_t applied_cap_ = 0;
   std::optional<std::chrono::steady_clock::time_point> measured_from_;
-  std::unique_ptr<WrapMark> mark_;
+  std::unique_ptr<WrappedParameters> mark_;
   std::atomic<bool> end_queued_{false};
   std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
   std::shared_ptr<c10d::Logger> logger_;

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 #include "comm/collectives.h"
 #include "comm/graph_capture.h"
 #include "comm/manual_seed.h"
@@ -107,7 +107,7 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   }
   const bool nothing_to_reduce = trainable.empty() || (group_.backend() == "local" && !options_.comm_hook);
   if (nothing_to_reduce) {
-    mark_ = std::make_unique<WrapMark>(tensors_of(trainable));
+    mark_ = std::make_unique<WrappedParameters>(tensors_of(trainable));
   } else {
     make_reducer(trainable);
   }
@@ -169,7 +169,7 @@ void DdpCore::compare_with_other_ranks() const {
   if (options_.broadcast_buffers) {
     for (const NamedTensor& buffer : parameters_.buffers()) lines.push_back(describe("buffer", buffer));
   }
-  require_equal_lines("the ranks' models", lines, group_);
+  verify_equal_across_ranks("the ranks' models", lines, group_);
 }
 
 // What Python's DDP broadcasts, in its order.

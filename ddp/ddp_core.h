@@ -12,7 +12,7 @@
 #include "comm/output_tensors.h"
 #include "comm/process_group.h"
 #include "comm/reducer.h"
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 #include "ddp/ddp_options.h"
 #include "ddp/delayed_reduction.h"
 #include "ddp/model_parameters.h"
@@ -73,7 +73,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
   bool static_graph_known_ = false;  // its first backward has begun
   bool divide_by_initial_world_size_ = true;
-  std::unique_ptr<WrapMark> mark_;  // where there is no reducer
+  std::unique_ptr<WrappedParameters> mark_;  // where there is no reducer
   std::unique_ptr<DelayedReduction> delayed_;
   std::unique_ptr<GradientReducer> reducer_;  // null in a single process, which has nothing to reduce
 };

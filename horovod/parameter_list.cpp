@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 
 namespace ddp::horovod {
 namespace {
@@ -20,7 +20,7 @@ std::string line_of(const std::string& name, const at::Tensor& tensor) {
 void compare_parameters(const NamedTensors& parameters, const char* operation, const GroupHandle& group) {
   std::vector<std::string> lines;
   for (const auto& [name, tensor] : parameters) lines.push_back(line_of(name, tensor));
-  require_equal_lines(std::string(operation) + ": the ranks' parameters", lines, group);
+  verify_equal_across_ranks(std::string(operation) + ": the ranks' parameters", lines, group);
 }
 
 }  // namespace ddp::horovod

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 #include "comm/collectives.h"
 #include "optim/device_groups.h"
 #include "optim/gradient_checks.h"
@@ -76,7 +76,7 @@ void ZeroCore::require_equal_on_all_ranks() const {
       lines.push_back(line.str());
     }
   }
-  require_equal_lines("ZeroRedundancyOptimizer: the ranks' parameters", lines, group_);
+  verify_equal_across_ranks("ZeroRedundancyOptimizer: the ranks' parameters", lines, group_);
 }
 
 // This rank's share of the groups that were added since the last call.

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 #include "syncbn/batch_norm_members.h"
 #include "syncbn/conversion_registry.h"
 #include "syncbn/sync_batch_norm.h"

@@ -6,7 +6,7 @@
 
 namespace ddp::detail {
 
-EvaluationMode::EvaluationMode(ModuleRef model, const GroupHandle& group) {
+EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
   std::vector<at::Tensor> buffers;
   for (const auto& buffer : model.get().buffers()) {
     // Without autograd's version counter: a backward that is still to come may have saved them.

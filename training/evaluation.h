@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "comm/module_ref.h"
+#include "comm/any_module_ref.h"
 #include "comm/process_group.h"
 #include "data/device_loader.h"
 #include "samplers/sequential_sampler.h"
@@ -27,7 +27,7 @@ namespace detail {
 /// While it lives: the model is in evaluation mode, has rank 0's buffers, and no gradients are recorded by this thread.
 class EvaluationMode {
  public:
-  EvaluationMode(ModuleRef model, const GroupHandle& group);
+  EvaluationMode(AnyModuleRef model, const GroupHandle& group);
   ~EvaluationMode();
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
@@ -44,7 +44,7 @@ class EvaluationMode {
 template <typename Dataset>
 class Evaluation {
  public:
-  Evaluation(ModuleRef model, const Dataset& dataset, const GroupHandle& group, const EvaluationOptions& options)
+  Evaluation(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group, const EvaluationOptions& options)
       : sampler_(dataset.size(), group),
         loader_(dataset, sampler_, group.device(), {.batch_size = options.batch_size, .workers = options.workers}),
         mode_(model, group) {}
@@ -75,12 +75,12 @@ class Evaluation {
 /// must outlive the loop; one that puts samples in the place of others counts those twice. Throws
 /// std::invalid_argument for a batch size below 1 and negative workers, and what the broadcast throws.
 template <typename Dataset>
-[[nodiscard]] Evaluation<Dataset> evaluate(ModuleRef model, const Dataset& dataset, const GroupHandle& group,
+[[nodiscard]] Evaluation<Dataset> evaluate(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group,
                                            const EvaluationOptions& options = {}) {
   return Evaluation<Dataset>(model, dataset, group, options);
 }
 template <typename Dataset>
-void evaluate(ModuleRef model, const Dataset&& dataset, const GroupHandle& group,
+void evaluate(AnyModuleRef model, const Dataset&& dataset, const GroupHandle& group,
               const EvaluationOptions& options = {}) = delete;
 
 }  // namespace ddp

@@ -129,7 +129,7 @@ void RunRecorder::images(const std::string& tag, const at::Tensor& images) {
                            steps_done_);
 }
 
-void RunRecorder::weights(ModuleRef model) {
+void RunRecorder::weights(AnyModuleRef model) {
   if (!writes_tensorboard()) return;
   for (const auto& parameter : model.get().named_parameters()) {
     tensorboard_->add_histogram(parameter.key(), values_of(on_host(parameter.value())), steps_done_);

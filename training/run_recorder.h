@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/module_ref.h"
+#include "comm/any_module_ref.h"
 #include "comm/process_group.h"
 #include "metrics/average.h"
 #include "monitor/metrics_file.h"
@@ -77,7 +77,7 @@ class RunRecorder {
   /// For TensorBoard: the first 16 of `images`, (N, C, H, W) with values 0 to 1 and 1 to 4 channels, on any device.
   void images(const std::string& tag, const at::Tensor& images);
   /// For TensorBoard: the distribution of each of the model's parameters, under its name.
-  void weights(ModuleRef model);
+  void weights(AnyModuleRef model);
   /// For anything else; null without TensorBoard. On other ranks than 0 it does nothing.
   SummaryWriter* tensorboard() { return tensorboard_ ? &*tensorboard_ : nullptr; }
 

@@ -364,11 +364,11 @@ TEST_CASE("Checkpoint: the state of one optimizer does not fit another") {
                     ContainsSubstring("it holds the state of 'SGD', but the optimizer is Adam"));
 }
 
-TEST_CASE("ModuleRef: an empty holder is refused where it is given") {
+TEST_CASE("AnyModuleRef: an empty holder is refused where it is given") {
   torch::nn::Linear empty(nullptr);
-  CHECK_THROWS_AS(ModuleRef{empty}, std::invalid_argument);
+  CHECK_THROWS_AS(AnyModuleRef{empty}, std::invalid_argument);
   std::shared_ptr<torch::nn::LinearImpl> nothing;
-  CHECK_THROWS_AS(ModuleRef{nothing}, std::invalid_argument);
+  CHECK_THROWS_AS(AnyModuleRef{nothing}, std::invalid_argument);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class Schedule {
     }
   }
   void step(double loss) { scheduler_ ? scheduler_->step() : plateau_->step(loss); }
-  ddp::StateRef state() { return scheduler_ ? ddp::StateRef(*scheduler_) : ddp::StateRef(*plateau_); }
+  ddp::Stateful state() { return scheduler_ ? ddp::Stateful(*scheduler_) : ddp::Stateful(*plateau_); }
 
  private:
   std::unique_ptr<ddp::optim::LrScheduler> scheduler_;

@@ -9,7 +9,7 @@
 
 #include "amp/grad_scaler.h"
 #include "checkpoint/python_state.h"
-#include "checkpoint/state_ref.h"
+#include "checkpoint/stateful.h"
 #include "optim/lr_scheduler.h"
 #include "optim/reduce_lr_on_plateau.h"
 #include "samplers/distributed_sampler.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 #include "comm/collectives.h"
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
@@ -320,9 +320,9 @@ TEST_CASE("Checks: settings that change what is sent are compared") {
 
 TEST_CASE("Agreement: passes equal lines again and again and leaves nothing in the way") {
   run_ranks(4, [](const GroupHandle& group) {
-    for (int i = 0; i < 20; ++i) require_equal_lines("things", {"one", "two"}, group);
+    for (int i = 0; i < 20; ++i) verify_equal_across_ranks("things", {"one", "two"}, group);
     RANK_CHECK_THAT(message_of([&] {
-                      require_equal_lines("things", {"one", group.rank() == 2 ? "three" : "two"}, group);
+                      verify_equal_across_ranks("things", {"one", group.rank() == 2 ? "three" : "two"}, group);
                     }),
                     ContainsSubstring("things differ; the first difference: rank 2 has three, the others two"));
   });

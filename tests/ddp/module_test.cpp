@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "comm/collectives.h"
-#include "comm/module_ref.h"
-#include "comm/wrap_mark.h"
+#include "comm/any_module_ref.h"
+#include "comm/wrapped_parameters.h"
 #include "ddp/distributed_data_parallel.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
@@ -161,12 +161,12 @@ TEST_CASE_METHOD(Module, "Module: the wrapped model can be given to whatever loa
     auto net = make<Normed>(1);
     Wrapped model(net, group);
     const Wrapped& unchanged = model;
-    RANK_CHECK(&ModuleRef(model->module()).get() == net.get());
-    RANK_CHECK(&ModuleRef(unchanged->module()).get() == net.get());
-    RANK_CHECK(&ModuleRef(model->module().ptr()).get() == net.get());
+    RANK_CHECK(&AnyModuleRef(model->module()).get() == net.get());
+    RANK_CHECK(&AnyModuleRef(unchanged->module()).get() == net.get());
+    RANK_CHECK(&AnyModuleRef(model->module().ptr()).get() == net.get());
     const auto shared = std::make_shared<Plain>();
-    RANK_CHECK(&ModuleRef(shared).get() == shared.get());
-    RANK_CHECK(&ModuleRef(*shared).get() == shared.get());
+    RANK_CHECK(&AnyModuleRef(shared).get() == shared.get());
+    RANK_CHECK(&AnyModuleRef(*shared).get() == shared.get());
   });
 }
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/collectives.h"
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 #include "syncbn/sync_batch_norm.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
@@ -373,7 +373,7 @@ TEST_CASE("Conversion: a layer without any tensor is replaced where a sequential
 TEST_CASE("Conversion: a wrapped model is refused with the right order") {
   Net net = make_net();
   {
-    const WrapMark mark(net->parameters());  // as DistributedDataParallel sets it
+    const WrappedParameters mark(net->parameters());  // as DistributedDataParallel sets it
     try {
       convert_sync_batchnorm(net, unconnected_rank(1, 2));
       FAIL("did not throw");

@@ -12,14 +12,14 @@ namespace ddp {
 
 /// Refers to a module, given as such or through whatever holds it: `net`, `*net`, a shared_ptr, a wrapper. Throws
 /// std::invalid_argument for an empty holder.
-class ModuleRef {
+class AnyModuleRef {
  public:
-  ModuleRef(torch::nn::Module& module) : module_(&module) {}
+  AnyModuleRef(torch::nn::Module& module) : module_(&module) {}
   template <typename Holder>
   requires requires(Holder& holder) {
     { *holder } -> std::convertible_to<torch::nn::Module&>;
   }
-  ModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*held(holder))) {}
+  AnyModuleRef(Holder& holder) : module_(&static_cast<torch::nn::Module&>(*held(holder))) {}
   /// A const holder of LibTorch's gives a const module, but its pointer does not: a const model->module(), for example.
   template <typename Holder>
   requires(
@@ -28,7 +28,7 @@ class ModuleRef {
       } &&
       requires(Holder & holder) {
         { *holder.ptr() } -> std::convertible_to<torch::nn::Module&>;
-      }) ModuleRef(Holder& holder)
+      }) AnyModuleRef(Holder& holder)
       : module_(&static_cast<torch::nn::Module&>(*held(holder).ptr())) {}
 
   torch::nn::Module& get() const { return *module_; }

@@ -37,13 +37,13 @@ concept SavesArchive = requires(Object& object, torch::serialize::OutputArchive&
 /// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
 /// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
 /// either take the state over or throw and change nothing. The object must outlive the reference.
-class StateRef {
+class Stateful {
  public:
-  StateRef() = default;
+  Stateful() = default;
 
   template <typename Object>
-  requires(!std::same_as<Object, StateRef> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
-      StateRef(Object& object) {
+  requires(!std::same_as<Object, Stateful> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
+      Stateful(Object& object) {
     if constexpr (detail::SavesText<Object>) {
       save_ = [&object] { return std::string(object.save()); };
       load_ = [&object](const std::string& bytes) { object.load(bytes); };
@@ -57,8 +57,8 @@ class StateRef {
 
   /// The same for an object that lives as long as the reference.
   template <typename Object>
-  static StateRef owning(std::shared_ptr<Object> object) {
-    StateRef ref(*object);
+  static Stateful owning(std::shared_ptr<Object> object) {
+    Stateful ref(*object);
     ref.owner_ = std::move(object);
     return ref;
   }

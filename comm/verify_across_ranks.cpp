@@ -1,4 +1,4 @@
-#include "comm/agreement.h"
+#include "comm/verify_across_ranks.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -139,7 +139,7 @@ class Comparison {
 
 }  // namespace
 
-void require_equal_lines(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
+void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
                          std::optional<std::chrono::milliseconds> timeout) {
   detail::GroupState& state = group.state();
   const Store store = state.store();

@@ -21,11 +21,11 @@ namespace ddp {
 enum class MarkKind { kDistributedDataParallel, kMixedPrecision };
 
 /// Marks parameters as managed by a wrapper while it lives.
-class WrapMark {
+class WrappedParameters {
  public:
   /// `parameters` are leaves that require gradients. `after_accumulate`, if any, is called in the backward thread each
   /// time the gradient of one of them was accumulated, with its index.
-  explicit WrapMark(const std::vector<at::Tensor>& parameters,
+  explicit WrappedParameters(const std::vector<at::Tensor>& parameters,
                     std::function<void(size_t parameter)> after_accumulate = nullptr,
                     MarkKind kind = MarkKind::kDistributedDataParallel);
   /// GradientHook::keep() for each parameter: without it, a gradient would not be reduced after torch::load(). A node

@@ -1,4 +1,4 @@
-#include "comm/wrap_mark.h"
+#include "comm/wrapped_parameters.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -34,7 +34,7 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void(size_t parameter)> after_accumulate,
+WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters, std::function<void(size_t parameter)> after_accumulate,
                    MarkKind kind) {
   const auto callback = std::make_shared<const MarkHook::Callback>(std::move(after_accumulate));
   hooks_.reserve(parameters.size());
@@ -43,7 +43,7 @@ WrapMark::WrapMark(const std::vector<at::Tensor>& parameters, std::function<void
   }
 }
 
-void WrapMark::keep() {
+void WrappedParameters::keep() {
   for (GradientHook& hook : hooks_) hook.keep();
 }
 

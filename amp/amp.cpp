@@ -1,4 +1,4 @@
-#include "amp/amp.h"
+#include "ddprun/amp/amp.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>

@@ -10,10 +10,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "amp/loss_scaler.h"
-#include "amp/opt_level.h"
+#include <ddprun/amp/loss_scaler.h>
+#include <ddprun/amp/opt_level.h>
 #include "amp/optimizer_record.h"
-#include "comm/wrapped_parameters.h"
+#include <ddprun/comm/wrapped_parameters.h>
 
 namespace torch::nn {
 class Module;

@@ -1,4 +1,4 @@
-#include "amp/autocast.h"
+#include "ddprun/amp/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp {
 namespace {

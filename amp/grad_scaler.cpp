@@ -1,4 +1,4 @@
-#include "amp/grad_scaler.h"
+#include "ddprun/amp/grad_scaler.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
@@ -14,9 +14,9 @@
 
 #include "amp/rank_prefix.h"
 #include "amp/unscale.h"
-#include "comm/device_copy.h"
-#include "comm/graph_capture.h"
-#include "optim/fused_optimizer.h"
+#include <ddprun/comm/device_copy.h>
+#include "comm/core/graph_capture.h"
+#include <ddprun/optim/fused_optimizer.h>
 
 namespace ddp {
 namespace {

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "amp/amp.h"
+#include <ddprun/amp/amp.h>
 #include "amp/amp_state.h"
 #include "amp/model_cast.h"
 #include "amp/rank_prefix.h"
-#include "optim/fused_optimizer.h"
-#include "optim/zero_redundancy_optimizer.h"
+#include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/zero_redundancy_optimizer.h>
 
 namespace ddp::amp {
 namespace {

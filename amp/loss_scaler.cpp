@@ -1,4 +1,4 @@
-#include "amp/loss_scaler.h"
+#include "ddprun/amp/loss_scaler.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "amp/unscale.h"
-#include "comm/device_copy.h"
-#include "comm/graph_capture.h"
+#include <ddprun/comm/device_copy.h>
+#include "comm/core/graph_capture.h"
 
 namespace ddp::amp::detail {
 namespace {

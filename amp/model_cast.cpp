@@ -7,7 +7,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp::amp::detail {
 namespace {

@@ -1,11 +1,11 @@
-#include "amp/opt_level.h"
+#include "ddprun/amp/opt_level.h"
 
 #include <charconv>
 #include <cmath>
 #include <stdexcept>
 #include <system_error>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp::amp {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "amp/unscale.h"
-#include "comm/device_copy.h"
-#include "comm/graph_capture.h"
-#include "optim/fused_optimizer.h"
+#include <ddprun/comm/device_copy.h>
+#include "comm/core/graph_capture.h"
+#include <ddprun/optim/fused_optimizer.h>
 
 namespace ddp::amp::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include "amp/rank_prefix.h"
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp::amp::detail {
 

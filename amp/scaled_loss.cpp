@@ -1,4 +1,4 @@
-#include "amp/scaled_loss.h"
+#include "ddprun/amp/scaled_loss.h"
 
 #include <ATen/core/grad_mode.h>
 

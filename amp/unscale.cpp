@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "comm/collectives.h"
-#include "comm/device_copy.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/device_copy.h>
 
 namespace ddp::amp::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/process_group.h"
+#include <ddprun/comm/process_group.h>
 
 namespace ddp::amp::detail {
 

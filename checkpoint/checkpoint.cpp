@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint.h"
+#include "ddprun/checkpoint/checkpoint.h"
 
 #include <memory>
 #include <stdexcept>
@@ -11,8 +11,8 @@
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/skipped_items.h"
-#include "checkpoint/tensor_files.h"
-#include "comm/collectives.h"
+#include <ddprun/checkpoint/tensor_files.h>
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

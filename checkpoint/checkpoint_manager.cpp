@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_manager.h"
+#include "ddprun/checkpoint/checkpoint_manager.h"
 
 #include <cstdio>
 #include <future>
@@ -10,7 +10,7 @@
 
 #include "checkpoint/failures.h"
 #include "checkpoint/host_snapshot.h"
-#include "checkpoint/name_pattern.h"
+#include "checkpoint/core/name_pattern.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/run_reader.h"
 #include "checkpoint/run_writer.h"
@@ -18,7 +18,7 @@
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/storage/writer_lock.h"
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "comm/process_group.h"
+#include <ddprun/comm/process_group.h>
 
 namespace ddp {
 

@@ -11,7 +11,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "comm/graph_capture.h"
+#include "comm/core/graph_capture.h"
 
 namespace ddp {
 

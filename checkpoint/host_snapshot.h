@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "checkpoint/safetensors.h"
+#include <ddprun/checkpoint/safetensors.h>
 
 namespace ddp {
 

@@ -10,7 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include "checkpoint/name_pattern.h"
+#include "checkpoint/core/name_pattern.h"
 #include "checkpoint/skipped_items.h"
 
 namespace ddp {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load_options.h"
-#include "checkpoint/stored_tensors.h"
+#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/stored_tensors.h>
 
 namespace torch::nn {
 class Module;

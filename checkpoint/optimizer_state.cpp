@@ -12,10 +12,10 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "checkpoint/optimizer_kinds.h"
-#include "checkpoint/saved_optimizer.h"
+#include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/skipped_items.h"
-#include "optim/fused_optimizer.h"
-#include "optim/options.h"
+#include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/options.h>
 
 namespace ddp {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "checkpoint/load_options.h"
-#include "checkpoint/stored_tensors.h"
+#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/stored_tensors.h>
 
 namespace torch::optim {
 class Optimizer;

@@ -8,7 +8,7 @@
 
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/state_dict.h"
-#include "checkpoint/stored_tensors.h"
+#include <ddprun/checkpoint/stored_tensors.h>
 
 namespace ddp {
 

@@ -11,8 +11,8 @@
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
-#include "checkpoint/sampler_place.h"
-#include "comm/collectives.h"
+#include "checkpoint/core/sampler_place.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/stored_tensors.h"
-#include "checkpoint/training_state.h"
-#include "comm/process_group.h"
+#include <ddprun/checkpoint/stored_tensors.h>
+#include <ddprun/checkpoint/training_state.h>
+#include <ddprun/comm/process_group.h>
 
 namespace ddp {
 

@@ -6,11 +6,11 @@
 
 #include "checkpoint/failures.h"
 #include "checkpoint/pt_run.h"
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 #include "checkpoint/storage/verified_files.h"
-#include "checkpoint/tensor_files.h"
-#include "comm/collectives.h"
-#include "comm/manual_seed.h"
+#include <ddprun/checkpoint/tensor_files.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
 
 namespace ddp {
 namespace {

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_manager.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/storage/manifest.h"
-#include "checkpoint/storage/mapped_file.h"
+#include <ddprun/checkpoint/storage/mapped_file.h>
 
 namespace ddp {
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "checkpoint/run_content.h"
-#include "checkpoint/storage/file_system.h"
-#include "checkpoint/storage/retention.h"
+#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/checkpoint/storage/retention.h>
 
 namespace ddp {
 

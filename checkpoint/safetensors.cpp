@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors.h"
+#include "ddprun/checkpoint/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include "checkpoint/atomic_file.h"
+#include "checkpoint/core/atomic_file.h"
 
 namespace ddp {
 namespace {

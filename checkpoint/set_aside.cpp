@@ -1,8 +1,8 @@
 #include "checkpoint/storage/set_aside.h"
 
-#include "checkpoint/checkpoint_manager.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include "checkpoint/failures.h"
-#include "comm/objects.h"
+#include <ddprun/comm/objects.h>
 
 namespace ddp {
 

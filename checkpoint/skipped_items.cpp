@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "checkpoint/stored_tensors.h"
+#include <ddprun/checkpoint/stored_tensors.h>
 
 namespace ddp {
 

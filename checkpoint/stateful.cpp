@@ -1,4 +1,4 @@
-#include "checkpoint/stateful.h"
+#include "ddprun/checkpoint/stateful.h"
 
 #include <torch/csrc/api/include/torch/serialize/input-archive.h>
 #include <torch/csrc/api/include/torch/serialize/output-archive.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/stop_request.h"
+#include "ddprun/checkpoint/stop_request.h"
 
 #include <signal.h>
 
@@ -7,7 +7,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/tensor_files.h"
+#include "ddprun/checkpoint/tensor_files.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 
-#include "checkpoint/atomic_file.h"
+#include "checkpoint/core/atomic_file.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
@@ -19,7 +19,7 @@
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
-#include "checkpoint/sharded_index.h"
+#include "checkpoint/core/sharded_index.h"
 
 namespace ddp {
 namespace {

@@ -1,9 +1,9 @@
-#include "checkpoint/values.h"
+#include "ddprun/checkpoint/values.h"
 
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "comm/json_float.h"
+#include "base/json_float.h"
 
 namespace ddp {
 namespace {

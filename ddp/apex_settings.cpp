@@ -1,9 +1,9 @@
-#include "ddp/apex_settings.h"
+#include "ddprun/ddp/apex_settings.h"
 
 #include <limits>
 #include <stdexcept>
 
-#include "comm/multiply.h"
+#include "comm/group/multiply.h"
 
 namespace ddp {
 namespace {

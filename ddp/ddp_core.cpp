@@ -1,4 +1,4 @@
-#include "ddp/ddp_core.h"
+#include "ddprun/ddp/ddp_core.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -11,11 +11,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "comm/verify_across_ranks.h"
-#include "comm/collectives.h"
-#include "comm/graph_capture.h"
-#include "comm/manual_seed.h"
-#include "comm/parameter_checks.h"
+#include "comm/group/verify_across_ranks.h"
+#include <ddprun/comm/collectives.h>
+#include "comm/core/graph_capture.h"
+#include <ddprun/comm/manual_seed.h>
+#include "comm/reducer/parameter_checks.h"
 #include "ddp/ddp_join_hook.h"
 #include "ddp/output_sink.h"
 
@@ -259,7 +259,7 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
         break;
     }
     return "and does not know the type " + name + " or one in it: define visit_tensors() for it, as " +
-           "comm/output_tensors.h says";
+           "include/ddprun/comm/output_tensors.h says";
   };
   throw std::logic_error(rank_ + ": DistributedDataParallel with " +
                          (options_.static_graph ? "static_graph" : "find_unused_parameters") +

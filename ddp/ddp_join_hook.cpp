@@ -1,6 +1,6 @@
 #include "ddp/ddp_join_hook.h"
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "ddp/model_parameters.h"
+#include "ddprun/ddp/model_parameters.h"
 
 #include <torch/nn/modules/embedding.h>
 

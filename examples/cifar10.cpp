@@ -9,10 +9,10 @@
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
 //
 // The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
-#include <training/command_line.h>
+#include <ddprun/training/command_line.h>
 
 #include <CLI/CLI.hpp>
 #include <optional>

@@ -3,11 +3,11 @@
 //
 //   ddprun --nproc_per_node=2 build/release/bin/horovod_style
 //   ddprun --nproc_per_node=2 build/release/bin/horovod_style --op adasum
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <training/command_line.h>
+#include <ddprun/training/command_line.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

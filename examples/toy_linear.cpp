@@ -5,11 +5,11 @@
 //   ddprun --nproc_per_node=2 build/release/bin/toy_linear --no-set-epoch
 //   build/release/bin/toy_linear                                                  one process, no launcher
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/toy_linear
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <training/command_line.h>
+#include <ddprun/training/command_line.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

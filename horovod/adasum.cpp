@@ -1,4 +1,4 @@
-#include "horovod/adasum.h"
+#include "ddprun/horovod/adasum.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/point_to_point.h"
+#include <ddprun/comm/point_to_point.h>
 
 namespace ddp::horovod {
 namespace {

@@ -1,4 +1,4 @@
-#include "horovod/broadcast_state.h"
+#include "ddprun/horovod/broadcast_state.h"
 
 #include <torch/nn/module.h>
 #include <torch/optim/lbfgs.h>
@@ -8,9 +8,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/broadcast.h"
-#include "comm/objects.h"
-#include "horovod/distributed_optimizer.h"
+#include <ddprun/comm/broadcast.h>
+#include <ddprun/comm/objects.h>
+#include <ddprun/horovod/distributed_optimizer.h>
 #include "horovod/parameter_list.h"
 
 namespace ddp::horovod {

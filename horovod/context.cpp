@@ -1,4 +1,4 @@
-#include "horovod/context.h"
+#include "ddprun/horovod/context.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/collectives.h"
-#include "comm/multiply.h"
-#include "horovod/adasum.h"
+#include <ddprun/comm/collectives.h>
+#include "comm/group/multiply.h"
+#include <ddprun/horovod/adasum.h>
 
 namespace ddp::horovod {
 namespace {

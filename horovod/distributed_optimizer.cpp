@@ -1,4 +1,4 @@
-#include "horovod/distributed_optimizer.h"
+#include "ddprun/horovod/distributed_optimizer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -13,8 +13,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "comm/gradient_hook.h"
-#include "horovod/adasum.h"
+#include <ddprun/comm/gradient_hook.h>
+#include <ddprun/horovod/adasum.h>
 #include "horovod/gradient_buckets.h"
 #include "horovod/parameter_list.h"
 

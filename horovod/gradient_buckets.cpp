@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "comm/multiply.h"
-#include "comm/reductions.h"
+#include "comm/group/multiply.h"
+#include <ddprun/comm/reductions.h>
 
 namespace ddp::horovod {
 namespace {

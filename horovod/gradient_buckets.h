@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "comm/pending.h"
-#include "comm/process_group.h"
+#include <ddprun/comm/pending.h>
+#include <ddprun/comm/process_group.h>
 
 namespace ddp::horovod {
 

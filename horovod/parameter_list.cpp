@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/verify_across_ranks.h"
+#include "comm/group/verify_across_ranks.h"
 
 namespace ddp::horovod {
 namespace {

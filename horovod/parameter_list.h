@@ -1,8 +1,8 @@
 // Internal: the comparison of parameter lists between ranks.
 #pragma once
 
-#include "comm/process_group.h"
-#include "horovod/broadcast_state.h"
+#include <ddprun/comm/process_group.h>
+#include <ddprun/horovod/broadcast_state.h>
 
 namespace ddp::horovod {
 

@@ -1,4 +1,4 @@
-#include "metrics/accuracy.h"
+#include "ddprun/metrics/accuracy.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 

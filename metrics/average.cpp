@@ -1,4 +1,4 @@
-#include "metrics/average.h"
+#include "ddprun/metrics/average.h"
 
 #include <ATen/ops/zeros.h>
 
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "metrics/confusion_matrix.h"
+#include "ddprun/metrics/confusion_matrix.h"
 
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/zeros.h>
@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

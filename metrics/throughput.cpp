@@ -1,10 +1,10 @@
-#include "metrics/throughput.h"
+#include "ddprun/metrics/throughput.h"
 
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 

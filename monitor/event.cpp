@@ -1,4 +1,4 @@
-#include "monitor/event.h"
+#include "ddprun/monitor/event.h"
 
 #include "monitor/utf8.h"
 #include "monitor/wire/message_writer.h"

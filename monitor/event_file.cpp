@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "monitor/event.h"
+#include <ddprun/monitor/event.h>
 #include "monitor/wire/record.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "monitor/images.h"
+#include "ddprun/monitor/images.h"
 
 #include <png.h>
 

@@ -1,4 +1,4 @@
-#include "monitor/metrics_file.h"
+#include "ddprun/monitor/metrics_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

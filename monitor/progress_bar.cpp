@@ -1,4 +1,4 @@
-#include "monitor/progress_bar.h"
+#include "ddprun/monitor/progress_bar.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "monitor/progress_format.h"
+#include "ddprun/monitor/progress_format.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "monitor/summary_writer.h"
+#include "ddprun/monitor/summary_writer.h"
 
 #include <algorithm>
 #include <cstdio>

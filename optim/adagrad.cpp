@@ -1,4 +1,4 @@
-#include "optim/adagrad.h"
+#include "ddprun/optim/adagrad.h"
 
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/full_like.h>

@@ -1,4 +1,4 @@
-#include "optim/adam.h"
+#include "ddprun/optim/adam.h"
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>

@@ -1,4 +1,4 @@
-#include "optim/clip_grad.h"
+#include "ddprun/optim/clip_grad.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/native/ForeachUtils.h>
@@ -17,9 +17,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "comm/device_copy.h"
-#include "comm/graph_capture.h"
-#include "comm/rank_prefix.h"
+#include <ddprun/comm/device_copy.h>
+#include "comm/core/graph_capture.h"
+#include "base/rank_prefix.h"
 #include "optim/device_groups.h"
 
 namespace ddp::optim {

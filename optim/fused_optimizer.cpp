@@ -1,4 +1,4 @@
-#include "optim/fused_optimizer.h"
+#include "ddprun/optim/fused_optimizer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_zero.h>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp::optim {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp::optim {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/rank_prefix.h"
-#include "optim/options.h"
+#include "base/rank_prefix.h"
+#include <ddprun/optim/options.h>
 
 namespace ddp::optim {
 

@@ -1,4 +1,4 @@
-#include "optim/larc.h"
+#include "ddprun/optim/larc.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -7,9 +7,9 @@
 
 #include <stdexcept>
 
-#include "comm/device_copy.h"
-#include "comm/rank_prefix.h"
-#include "optim/options.h"
+#include <ddprun/comm/device_copy.h>
+#include "base/rank_prefix.h"
+#include <ddprun/optim/options.h>
 
 namespace ddp::optim::detail {
 namespace {

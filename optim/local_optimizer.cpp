@@ -1,4 +1,4 @@
-#include "optim/local_optimizer.h"
+#include "ddprun/optim/local_optimizer.h"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
@@ -12,8 +12,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/device_copy.h"
-#include "comm/rank_prefix.h"
+#include <ddprun/comm/device_copy.h>
+#include "base/rank_prefix.h"
 #include "optim/gradient_checks.h"
 #include "optim/serial_region.h"
 

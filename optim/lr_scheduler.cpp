@@ -1,11 +1,11 @@
-#include "optim/lr_scheduler.h"
+#include "ddprun/optim/lr_scheduler.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "optim/scheduled_groups.h"
 #include "schedules/python_state.h"
 

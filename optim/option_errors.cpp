@@ -3,7 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp::optim {
 

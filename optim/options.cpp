@@ -1,10 +1,10 @@
-#include "optim/options.h"
+#include "ddprun/optim/options.h"
 
 #include <torch/serialize/archive.h>
 
 #include <stdexcept>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "optim/option_errors.h"
 
 namespace ddp::optim {

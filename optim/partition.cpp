@@ -1,4 +1,4 @@
-#include "optim/partition.h"
+#include "ddprun/optim/partition.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
-#include "optim/reduce_lr_on_plateau.h"
+#include "ddprun/optim/reduce_lr_on_plateau.h"
 
 #include <ATen/ops/scalar_tensor.h>
 
 #include <utility>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "optim/scheduled_groups.h"
 
 namespace ddp::optim {

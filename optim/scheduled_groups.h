@@ -3,7 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "schedules/schedule.h"
+#include <ddprun/schedules/schedule.h>
 
 namespace ddp::optim {
 

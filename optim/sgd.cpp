@@ -1,4 +1,4 @@
-#include "optim/sgd.h"
+#include "ddprun/optim/sgd.h"
 
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>

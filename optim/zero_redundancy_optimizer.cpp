@@ -1,4 +1,4 @@
-#include "optim/zero_redundancy_optimizer.h"
+#include "ddprun/optim/zero_redundancy_optimizer.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -8,8 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/verify_across_ranks.h"
-#include "comm/collectives.h"
+#include "comm/group/verify_across_ranks.h"
+#include <ddprun/comm/collectives.h>
 #include "optim/device_groups.h"
 #include "optim/gradient_checks.h"
 

@@ -1,4 +1,4 @@
-#include "samplers/epoch_sampler.h"
+#include "ddprun/samplers/epoch_sampler.h"
 
 #include <ATen/ops/tensor.h>
 #include <torch/serialize/archive.h>

@@ -1,9 +1,9 @@
-#include "samplers/random_sampler.h"
+#include "ddprun/samplers/random_sampler.h"
 
 #include <stdexcept>
 #include <string>
 
-#include "samplers/permutation.h"
+#include <ddprun/samplers/permutation.h>
 
 namespace ddp {
 namespace {

@@ -1,6 +1,6 @@
-#include "samplers/sequential_sampler.h"
+#include "ddprun/samplers/sequential_sampler.h"
 
-#include "samplers/permutation.h"
+#include <ddprun/samplers/permutation.h>
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "samplers/weighted_sampler.h"
+#include "ddprun/samplers/weighted_sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <utility>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {

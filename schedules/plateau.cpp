@@ -1,10 +1,10 @@
-#include "schedules/plateau.h"
+#include "ddprun/schedules/plateau.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "comm/json_float.h"
+#include "base/json_float.h"
 #include "schedules/python_state.h"
 #include "schedules/rule.h"
 

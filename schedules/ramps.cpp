@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {

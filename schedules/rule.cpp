@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "schedules/python_state.h"
 
 namespace ddp::schedules {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/schedule.h"
+#include <ddprun/schedules/schedule.h>
 
 namespace ddp::schedules {
 

@@ -1,10 +1,10 @@
-#include "schedules/scale_lr.h"
+#include "ddprun/schedules/scale_lr.h"
 
 #include <cmath>
 #include <stdexcept>
 #include <string>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 
 namespace ddp {
 

@@ -1,10 +1,10 @@
-#include "schedules/schedule.h"
+#include "ddprun/schedules/schedule.h"
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
-#include "comm/rank_prefix.h"
+#include "base/rank_prefix.h"
 #include "schedules/rule.h"
 
 namespace ddp::schedules {

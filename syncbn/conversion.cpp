@@ -1,4 +1,4 @@
-#include "syncbn/conversion.h"
+#include "ddprun/syncbn/conversion.h"
 
 #include <torch/nn/modules/container/sequential.h>
 
@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/wrapped_parameters.h"
+#include <ddprun/comm/wrapped_parameters.h>
 #include "syncbn/batch_norm_members.h"
 #include "syncbn/conversion_registry.h"
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp {
 namespace {

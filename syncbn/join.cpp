@@ -1,4 +1,4 @@
-#include "syncbn/join.h"
+#include "ddprun/syncbn/join.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -9,12 +9,12 @@
 #include <thread>
 #include <utility>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "syncbn/arithmetic.h"
 #include "syncbn/batch_norm_members.h"
 #include "syncbn/collective_trace.h"
 #include "syncbn/conversion_registry.h"
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp {
 namespace {

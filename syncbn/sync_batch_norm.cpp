@@ -1,4 +1,4 @@
-#include "syncbn/sync_batch_norm.h"
+#include "ddprun/syncbn/sync_batch_norm.h"
 
 #include <ATen/Context.h>
 #include <torch/nn/functional/batchnorm.h>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/graph_capture.h"
+#include "comm/core/graph_capture.h"
 #include "syncbn/sync_layer.h"
 #include "syncbn/synchronized_batch_norm.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "comm/graph_capture.h"
+#include <ddprun/comm/collectives.h>
+#include "comm/core/graph_capture.h"
 
 namespace ddp::detail {
 

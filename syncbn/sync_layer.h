@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/process_group.h"
+#include <ddprun/comm/process_group.h>
 #include "syncbn/collective_trace.h"
 
 namespace ddp::detail {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "syncbn/cpu_arithmetic.h"
 
 namespace ddp::detail {

@@ -2,7 +2,7 @@
 
 The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
   - only comm/ includes c10d, gloo, CUDA and NCCL headers;
-  - ddp/ddp.h, the umbrella header, may include any folder's public headers.
+  - include/ddprun/ddp.h, the umbrella header, may include any folder's public headers.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left.
   - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
 Prints one line per violation; the exit status is 1 if there is any.
@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-UMBRELLA = pathlib.PurePath("ddp/ddp.h")
+UMBRELLA = pathlib.PurePath("include/ddprun/ddp.h")
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')

@@ -1,4 +1,4 @@
-#include "training/describe_job.h"
+#include "ddprun/training/describe_job.h"
 
 #include <sstream>
 

@@ -1,4 +1,4 @@
-#include "training/epoch_metric.h"
+#include "ddprun/training/epoch_metric.h"
 
 #include <cstdio>
 #include <limits>

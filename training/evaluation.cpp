@@ -1,8 +1,8 @@
-#include "training/evaluation.h"
+#include "ddprun/training/evaluation.h"
 
 #include <torch/nn/module.h>
 
-#include "comm/broadcast.h"
+#include <ddprun/comm/broadcast.h>
 
 namespace ddp::detail {
 

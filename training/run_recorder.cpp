@@ -1,4 +1,4 @@
-#include "training/run_recorder.h"
+#include "ddprun/training/run_recorder.h"
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/main_process.h"
+#include <ddprun/comm/main_process.h>
 
 namespace ddp {
 namespace {

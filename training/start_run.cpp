@@ -1,8 +1,8 @@
-#include "training/start_run.h"
+#include "ddprun/training/start_run.h"
 
 #include <filesystem>
 
-#include "comm/main_process.h"
+#include <ddprun/comm/main_process.h>
 
 namespace ddp {
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "amp/grad_scaler.h"
+#include <ddprun/amp/grad_scaler.h>
 #include "examples/models/lenet.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_manager.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include "checkpoint/module_state.h"
 
 namespace {

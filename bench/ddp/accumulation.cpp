@@ -11,7 +11,7 @@
 #include <sstream>
 #include <vector>
 
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "examples/models/lenet.h"
 
 namespace bench {

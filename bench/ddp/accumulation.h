@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/process_group.h"
+#include <ddprun/comm/process_group.h>
 
 namespace bench {
 

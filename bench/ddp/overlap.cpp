@@ -10,8 +10,8 @@
 #include <sstream>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 
 namespace bench {
 namespace {

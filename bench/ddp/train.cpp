@@ -17,9 +17,9 @@
 
 #include "bench/ddp/accumulation.h"
 #include "bench/ddp/overlap.h"
-#include "comm/process_group.h"
-#include "comm/report.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/process_group.h>
+#include <ddprun/comm/report.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
 

@@ -4,7 +4,7 @@
 // milliseconds of an iteration of LeNet with batches of the loader and with one batch in memory, and the median of the
 // pairs' ratios.
 #include <ATen/Parallel.h>
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/data.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/adam.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Joins the job, trains LeNet for one step and prints the monotonic clock: what bench/startup measures. The same
 // program in Python is first_step.py.
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 

@@ -3,7 +3,7 @@
 // same program for Python's SyncBatchNorm is sync_batch_norm.py.
 //   bench_sync_batch_norm [cpu|cuda] [contiguous|channels_last]
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>

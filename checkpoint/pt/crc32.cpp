@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "checkpoint/storage/crc_tables.h"
+#include "base/crc_tables.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -11,7 +11,7 @@
 #include "checkpoint/pt/legacy_file.h"
 #include "checkpoint/pt/unpickler.h"
 #include "checkpoint/pt/zip_reader.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

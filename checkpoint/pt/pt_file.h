@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "checkpoint/pt/value.h"
-#include "checkpoint/storage/mapped_file.h"
+#include <ddprun/checkpoint/storage/mapped_file.h>
 
 namespace ddp::pt {
 

@@ -11,7 +11,7 @@
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/zip_writer.h"
-#include "comm/json_float.h"
+#include "base/json_float.h"
 
 namespace ddp::pt {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/storage/byte_sink.h"
+#include <ddprun/checkpoint/storage/byte_sink.h>
 
 namespace ddp::pt {
 

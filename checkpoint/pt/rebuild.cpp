@@ -8,7 +8,7 @@
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/rebuild_tensor.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "checkpoint/pt/format_error.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "checkpoint/pt/value.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

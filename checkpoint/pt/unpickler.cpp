@@ -7,7 +7,7 @@
 
 #include "checkpoint/pt/opcodes.h"
 #include "checkpoint/pt/rebuild.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "checkpoint/pt/zip_records.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt::zip {
 namespace {

@@ -8,7 +8,7 @@
 #include "checkpoint/pt/inflate.h"
 #include "checkpoint/pt/zip_directory.h"
 #include "checkpoint/pt/zip_records.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 
 namespace ddp::storage {
 

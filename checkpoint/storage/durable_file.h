@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "checkpoint/storage/byte_sink.h"
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/byte_sink.h>
+#include <ddprun/checkpoint/storage/file_system.h>
 
 namespace ddp::storage {
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 
 namespace ddp::storage {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/storage/file_system.h"
+#include "ddprun/checkpoint/storage/file_system.h"
 
 #include <fcntl.h>
 #include <signal.h>

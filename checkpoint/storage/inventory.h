@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/file_system.h>
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {

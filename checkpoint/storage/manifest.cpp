@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "checkpoint/storage/crc32c.h"
-#include "comm/json_float.h"
+#include "base/crc32c.h"
+#include "base/json_float.h"
 
 namespace ddp::storage {
 namespace {

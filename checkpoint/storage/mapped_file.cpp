@@ -1,4 +1,4 @@
-#include "checkpoint/storage/mapped_file.h"
+#include "ddprun/checkpoint/storage/mapped_file.h"
 
 #include <sys/mman.h>
 

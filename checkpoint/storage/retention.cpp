@@ -1,4 +1,4 @@
-#include "checkpoint/storage/retention.h"
+#include "ddprun/checkpoint/storage/retention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/file_system.h>
 
 namespace ddp::storage {
 

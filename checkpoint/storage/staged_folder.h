@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "checkpoint/storage/byte_sink.h"
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/byte_sink.h>
+#include <ddprun/checkpoint/storage/file_system.h>
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {

@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/file_system.h>
 #include "checkpoint/storage/manifest.h"
-#include "checkpoint/storage/mapped_file.h"
+#include <ddprun/checkpoint/storage/mapped_file.h>
 
 namespace ddp::storage {
 

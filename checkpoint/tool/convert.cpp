@@ -6,12 +6,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "checkpoint/atomic_file.h"
+#include "checkpoint/core/atomic_file.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
-#include "checkpoint/python_state.h"
-#include "checkpoint/saved_optimizer.h"
-#include "checkpoint/shallow_json.h"
+#include "checkpoint/core/python_state.h"
+#include "checkpoint/core/saved_optimizer.h"
+#include "checkpoint/core/shallow_json.h"
 
 namespace ddp::tool {
 namespace {

@@ -9,7 +9,7 @@
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/run_state.h"
-#include "checkpoint/storage/mapped_file.h"
+#include <ddprun/checkpoint/storage/mapped_file.h>
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp::tool {

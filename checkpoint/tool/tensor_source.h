@@ -13,7 +13,7 @@
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/state_dict.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::tool {

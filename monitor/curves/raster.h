@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "monitor/curves/canvas.h"
-#include "monitor/images.h"
+#include <ddprun/monitor/images.h>
 
 namespace ddp::curves {
 

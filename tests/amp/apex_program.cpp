@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "amp/amp.h"
-#include "optim/sgd.h"
+#include <ddprun/amp/amp.h>
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

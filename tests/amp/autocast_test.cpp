@@ -1,4 +1,4 @@
-#include "amp/autocast.h"
+#include <ddprun/amp/autocast.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/batch_norm.h>

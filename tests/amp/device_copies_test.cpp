@@ -1,6 +1,6 @@
 // No copy towards the CPU goes unawaited: the host would read what was there before. What asks for the copies is the
 // same code for every device, so this can be seen without a GPU.
-#include "comm/device_copy.h"
+#include <ddprun/comm/device_copy.h>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -9,14 +9,14 @@
 #include <torch/optim/sgd.h>
 
 #include <vector>
-#include "amp/amp.h"
-#include "amp/grad_scaler.h"
+#include <ddprun/amp/amp.h>
+#include <ddprun/amp/grad_scaler.h>
 #include "amp/unscale.h"
-#include "ddp/data_parallel.h"
-#include "optim/adam.h"
-#include "optim/clip_grad.h"
-#include "optim/larc.h"
-#include "optim/sgd.h"
+#include <ddprun/ddp/data_parallel.h>
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/clip_grad.h>
+#include <ddprun/optim/larc.h>
+#include <ddprun/optim/sgd.h>
 #include "tests/support/catch.h"
 #include "tests/support/copies_to_host.h"
 

@@ -8,11 +8,11 @@
 
 #include <limits>
 
-#include "amp/amp.h"
-#include "amp/autocast.h"
-#include "amp/grad_scaler.h"
+#include <ddprun/amp/amp.h>
+#include <ddprun/amp/autocast.h>
+#include <ddprun/amp/grad_scaler.h>
 #include "examples/models/lenet.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/sgd.h>
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 

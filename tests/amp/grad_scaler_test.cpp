@@ -1,5 +1,5 @@
 // What scaler_test.py, the comparison with Python's GradScaler, leaves open: ranks, host reads, containers, archives.
-#include "amp/grad_scaler.h"
+#include <ddprun/amp/grad_scaler.h>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -15,9 +15,9 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/distributed_data_parallel.h"
-#include "optim/sgd.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/optim/sgd.h>
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -17,10 +17,10 @@
 #include <tuple>
 #include <vector>
 
-#include "amp/amp.h"
+#include <ddprun/amp/amp.h>
 #include "amp/model_cast.h"
 #include "examples/models/lenet.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/sgd.h>
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_checks.h"

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <string>
 
-#include "amp/grad_scaler.h"
-#include "optim/sgd.h"
+#include <ddprun/amp/grad_scaler.h>
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

@@ -18,11 +18,11 @@
 #include <sstream>
 #include <vector>
 
-#include "amp/amp.h"
-#include "checkpoint/checkpoint_manager.h"
-#include "comm/collectives.h"
-#include "ddp/distributed_data_parallel.h"
-#include "optim/sgd.h"
+#include <ddprun/amp/amp.h>
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/optim/sgd.h>
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/manifest.h"
 #include "tests/checkpoint/text_sink.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/atomic_file.h"
+#include "checkpoint/core/atomic_file.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -15,7 +15,7 @@
 #include <random>
 #include <string>
 
-#include "checkpoint/checkpoint_manager.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "tests/support/catch.h"

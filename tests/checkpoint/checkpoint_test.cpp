@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint.h"
+#include <ddprun/checkpoint/checkpoint.h>
 
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include <ddprun/checkpoint/safetensors.h>
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

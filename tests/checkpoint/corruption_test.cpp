@@ -11,7 +11,7 @@
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "tests/checkpoint/text_sink.h"

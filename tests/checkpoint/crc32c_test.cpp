@@ -1,4 +1,4 @@
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 
 #include <random>
 #include <string>

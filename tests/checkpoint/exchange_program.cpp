@@ -11,15 +11,15 @@
 #include <stdexcept>
 #include <string>
 
-#include "amp/grad_scaler.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_manager.h"
-#include "checkpoint/safetensors.h"
-#include "optim/adam.h"
-#include "optim/lr_scheduler.h"
-#include "optim/reduce_lr_on_plateau.h"
-#include "optim/sgd.h"
-#include "samplers/distributed_sampler.h"
+#include <ddprun/amp/grad_scaler.h>
+#include <ddprun/checkpoint/checkpoint.h>
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/checkpoint/safetensors.h>
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/lr_scheduler.h>
+#include <ddprun/optim/reduce_lr_on_plateau.h>
+#include <ddprun/optim/sgd.h>
+#include <ddprun/samplers/distributed_sampler.h>
 #include "tests/checkpoint/nets.h"
 
 namespace {

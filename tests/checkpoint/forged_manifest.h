@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "checkpoint/storage/crc32c.h"
+#include "base/crc32c.h"
 
 namespace ddp::test {
 

@@ -10,15 +10,15 @@
 #include <memory>
 #include <string>
 
-#include "checkpoint/checkpoint.h"
+#include <ddprun/checkpoint/checkpoint.h>
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
-#include "checkpoint/tensor_files.h"
+#include <ddprun/checkpoint/tensor_files.h>
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
-#include "optim/adagrad.h"
-#include "optim/adam.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/adagrad.h>
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

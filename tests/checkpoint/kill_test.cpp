@@ -10,11 +10,11 @@
 #include <random>
 #include <string>
 
-#include "checkpoint/checkpoint_manager.h"
-#include "checkpoint/safetensors.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/checkpoint/safetensors.h>
 #include "checkpoint/storage/inventory.h"
-#include "comm/collectives.h"
-#include "comm/manual_seed.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

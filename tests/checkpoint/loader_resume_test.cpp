@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
-#include "checkpoint/checkpoint_manager.h"
-#include "data/batches.h"
-#include "data/device_loader.h"
-#include "data/loader.h"
-#include "samplers/distributed_sampler.h"
-#include "samplers/sequential_sampler.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/data/batches.h>
+#include <ddprun/data/device_loader.h>
+#include <ddprun/data/loader.h>
+#include <ddprun/samplers/distributed_sampler.h>
+#include <ddprun/samplers/sequential_sampler.h>
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

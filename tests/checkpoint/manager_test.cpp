@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_manager.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
 
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include <ddprun/checkpoint/safetensors.h>
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/staged_folder.h"
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"

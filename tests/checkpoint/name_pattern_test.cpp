@@ -1,4 +1,4 @@
-#include "checkpoint/name_pattern.h"
+#include "checkpoint/core/name_pattern.h"
 
 #include <string>
 

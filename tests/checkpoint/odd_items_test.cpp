@@ -4,9 +4,9 @@
 #include <torch/optim/sgd.h>
 
 #include <string>
-#include "checkpoint/checkpoint.h"
+#include <ddprun/checkpoint/checkpoint.h>
 #include "checkpoint/pt/zip_writer.h"
-#include "checkpoint/tensor_files.h"
+#include <ddprun/checkpoint/tensor_files.h>
 #include "tests/checkpoint/sparse_file.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "checkpoint/pt/pt_writer.h"
-#include "checkpoint/tensor_files.h"
+#include <ddprun/checkpoint/tensor_files.h>
 #include "tests/checkpoint/sparse_file.h"
 
 namespace {

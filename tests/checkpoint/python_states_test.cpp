@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "amp/grad_scaler.h"
-#include "checkpoint/python_state.h"
-#include "checkpoint/stateful.h"
-#include "optim/lr_scheduler.h"
-#include "optim/reduce_lr_on_plateau.h"
-#include "samplers/distributed_sampler.h"
+#include <ddprun/amp/grad_scaler.h>
+#include "checkpoint/core/python_state.h"
+#include <ddprun/checkpoint/stateful.h>
+#include <ddprun/optim/lr_scheduler.h>
+#include <ddprun/optim/reduce_lr_on_plateau.h>
+#include <ddprun/samplers/distributed_sampler.h>
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_manager.h"
-#include "samplers/distributed_sampler.h"
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/samplers/distributed_sampler.h>
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 #include <cstring>
 #include <functional>

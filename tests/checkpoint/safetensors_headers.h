@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "checkpoint/safetensors_header.h"
+#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::safetensors::test {
 

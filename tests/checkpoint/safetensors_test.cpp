@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors.h"
+#include <ddprun/checkpoint/safetensors.h>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

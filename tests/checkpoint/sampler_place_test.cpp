@@ -1,5 +1,5 @@
 // Ranks that do not stand at the same place of a run are told apart from those that do.
-#include "checkpoint/sampler_place.h"
+#include "checkpoint/core/sampler_place.h"
 
 #include <vector>
 #include "tests/support/catch.h"

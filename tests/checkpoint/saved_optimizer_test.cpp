@@ -1,4 +1,4 @@
-#include "checkpoint/saved_optimizer.h"
+#include "checkpoint/core/saved_optimizer.h"
 
 #include <set>
 #include <string>

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/storage/file_system.h"
+#include <ddprun/checkpoint/storage/file_system.h>
 #include "checkpoint/storage/inventory.h"
 #include "tests/support/catch.h"
 

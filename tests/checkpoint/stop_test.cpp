@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "checkpoint/stop_request.h"
+#include <ddprun/checkpoint/stop_request.h>
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 

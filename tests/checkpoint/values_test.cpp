@@ -1,5 +1,5 @@
 // Values beside a model come back as they were, to the bit, or are refused with a reason.
-#include "checkpoint/values.h"
+#include <ddprun/checkpoint/values.h>
 
 #include <cmath>
 #include <limits>

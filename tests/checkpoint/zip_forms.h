@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/pt/crc32.h"
-#include "checkpoint/storage/byte_sink.h"
+#include <ddprun/checkpoint/storage/byte_sink.h>
 
 namespace ddp::test {
 

@@ -1,4 +1,4 @@
-#include "comm/backend_map.h"
+#include "comm/core/backend_map.h"
 
 #include <stdexcept>
 #include <string>

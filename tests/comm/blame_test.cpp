@@ -1,5 +1,5 @@
 // Who is named for a failed collective: the guilty rank, and never an innocent one.
-#include "comm/blame.h"
+#include "comm/core/blame.h"
 
 #include <string>
 #include <vector>

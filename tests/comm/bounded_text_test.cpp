@@ -1,4 +1,4 @@
-#include "comm/bounded_text.h"
+#include "base/bounded_text.h"
 
 #include <limits>
 #include <memory>

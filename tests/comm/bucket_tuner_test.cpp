@@ -1,10 +1,10 @@
-#include "comm/bucket_tuner.h"
+#include "comm/core/bucket_tuner.h"
 
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "comm/logging_data.h"
+#include <ddprun/comm/logging_data.h>
 #include "tests/support/catch.h"
 
 namespace ddp::detail {

@@ -1,4 +1,4 @@
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_neg_view.h>
@@ -20,7 +20,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/manual_seed.h"
+#include <ddprun/comm/manual_seed.h>
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

@@ -1,4 +1,4 @@
-#include "comm/cuda_presence.h"
+#include "comm/core/cuda_presence.h"
 
 #include <map>
 #include <set>

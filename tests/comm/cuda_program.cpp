@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <string>
 
-#include "comm/collectives.h"
-#include "comm/group_state.h"
-#include "comm/spawn.h"
+#include <ddprun/comm/collectives.h>
+#include "comm/group/group_state.h"
+#include <ddprun/comm/spawn.h>
 #include "tests/support/fake_cuda.h"
 
 namespace {

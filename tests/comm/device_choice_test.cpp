@@ -1,4 +1,4 @@
-#include "comm/device_choice.h"
+#include "comm/core/device_choice.h"
 
 #include <stdexcept>
 #include <string>

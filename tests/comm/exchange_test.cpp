@@ -22,7 +22,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

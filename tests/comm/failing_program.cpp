@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/failure_handlers.h"
+#include <ddprun/base/failure_handlers.h>
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 
 #include <vector>
-#include "comm/collectives.h"
-#include "comm/spawn.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/spawn.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "comm/spawn.h"
-#include "ranks/job.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/spawn.h>
+#include <ddprun/base/job.h>
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

@@ -1,4 +1,4 @@
-#include "comm/join.h"
+#include <ddprun/comm/join.h>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

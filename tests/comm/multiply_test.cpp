@@ -1,4 +1,4 @@
-#include "comm/multiply.h"
+#include "comm/group/multiply.h"
 
 #include <ATen/ops/arange.h>
 

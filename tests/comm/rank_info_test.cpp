@@ -1,4 +1,4 @@
-#include "comm/rank_info.h"
+#include <ddprun/base/rank_info.h>
 
 #include <map>
 #include <stdexcept>

@@ -14,9 +14,9 @@
 #include <string>
 #include <thread>
 
-#include "comm/collectives.h"
-#include "comm/process_group.h"
-#include "comm/report.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/comm/report.h>
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "comm/report.h"
+#include <ddprun/comm/report.h>
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // A client of the store keeps to its limits, whatever the store does.
-#include "comm/store_connection.h"
+#include "comm/core/store_connection.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // Batches made by threads: order, bounds, exceptions, and every way to end a pass.
-#include "data/batch_pipeline.h"
+#include <ddprun/data/batch_pipeline.h>
 
 #include <sys/resource.h>
 #include <sys/wait.h>

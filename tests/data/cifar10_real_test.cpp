@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "data/cifar10.h"
+#include <ddprun/data/cifar10.h>
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

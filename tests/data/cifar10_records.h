@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/cifar10_format.h"
+#include <ddprun/data/cifar10_format.h>
 
 namespace ddp::test {
 

@@ -1,5 +1,5 @@
 // Batched access to CIFAR-10 in memory, alone, through batches() and through LibTorch's data loader.
-#include "data/cifar10.h"
+#include <ddprun/data/cifar10.h>
 
 #include <ATen/ATen.h>
 #include <torch/data/dataloader.h>
@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "data/batches.h"
-#include "data/error.h"
-#include "samplers/distributed_sampler.h"
+#include <ddprun/data/batches.h>
+#include <ddprun/data/error.h>
+#include <ddprun/samplers/distributed_sampler.h>
 #include "tests/data/cifar10_records.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
 // Colour jitter: known pixels, ranges, randomness. Pillow's pixels are compared in decoders_test.py.
-#include "data/color_jitter.h"
+#include <ddprun/data/color_jitter.h>
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,4 +1,4 @@
-#include "data/crop_flip.h"
+#include <ddprun/data/crop_flip.h>
 
 #include <map>
 #include <stdexcept>

@@ -4,16 +4,16 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "data/augmented_images.h"
-#include "data/cifar100.h"
-#include "data/device_loader.h"
-#include "data/error.h"
-#include "data/mnist.h"
-#include "data/synthetic_images.h"
-#include "data/tensor_dataset.h"
-#include "data/volumes.h"
-#include "samplers/distributed_sampler.h"
-#include "samplers/sequential_sampler.h"
+#include <ddprun/data/augmented_images.h>
+#include <ddprun/data/cifar100.h>
+#include <ddprun/data/device_loader.h>
+#include <ddprun/data/error.h>
+#include <ddprun/data/mnist.h>
+#include <ddprun/data/synthetic_images.h>
+#include <ddprun/data/tensor_dataset.h>
+#include <ddprun/data/volumes.h>
+#include <ddprun/samplers/distributed_sampler.h>
+#include <ddprun/samplers/sequential_sampler.h>
 #include "tests/data/cifar10_records.h"
 #include "tests/data/formats.h"
 #include "tests/support/catch.h"

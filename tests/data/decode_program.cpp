@@ -6,11 +6,11 @@
 #include <exception>
 #include <string>
 
-#include "data/color_jitter.h"
-#include "data/image.h"
-#include "data/image_transform.h"
-#include "data/nifti_format.h"
-#include "data/resize.h"
+#include <ddprun/data/color_jitter.h>
+#include <ddprun/data/image.h>
+#include <ddprun/data/image_transform.h>
+#include <ddprun/data/nifti_format.h>
+#include <ddprun/data/resize.h>
 #include "tests/support/catch.h"
 
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/cifar100_format.h"
-#include "data/error.h"
-#include "data/idx_format.h"
-#include "data/nifti_format.h"
+#include <ddprun/data/cifar100_format.h>
+#include <ddprun/data/error.h>
+#include <ddprun/data/idx_format.h>
+#include <ddprun/data/nifti_format.h>
 #include "tests/data/formats.h"
 #include "tests/data/gzip.h"
 #include "tests/support/catch.h"

@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 
-#include "data/error.h"
-#include "data/image.h"
-#include "data/image_folder_listing.h"
-#include "data/image_format.h"
+#include <ddprun/data/error.h>
+#include <ddprun/data/image.h>
+#include <ddprun/data/image_folder_listing.h>
+#include <ddprun/data/image_format.h>
 #include "tests/data/picture_files.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/image.h"
+#include <ddprun/data/image.h>
 #include "tests/data/pictures.h"
 
 namespace ddp::test {

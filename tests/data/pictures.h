@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "data/image.h"
+#include <ddprun/data/image.h>
 
 namespace ddp::test {
 

@@ -1,9 +1,9 @@
 // Scaling against what Pillow 12 gives, and the random parts that training takes.
-#include "data/resize.h"
+#include <ddprun/data/resize.h>
 
 #include <stdexcept>
 
-#include "data/image_transform.h"
+#include <ddprun/data/image_transform.h>
 #include "tests/support/catch.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "ddp/comm_hooks.h"
+#include <ddprun/ddp/comm_hooks.h>
 
 #include <torch/optim/sgd.h>
 
@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/apex_settings.h"
-#include "ddp/distributed_data_parallel.h"
-#include "ddp/post_local_sgd.h"
-#include "ddp/power_sgd.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/apex_settings.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/ddp/post_local_sgd.h>
+#include <ddprun/ddp/power_sgd.h>
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

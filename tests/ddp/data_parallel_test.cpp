@@ -1,5 +1,5 @@
 // DataParallel on the CPU: copies of a model in threads against one process that works through the same pieces.
-#include "ddp/data_parallel.h"
+#include <ddprun/ddp/data_parallel.h>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/ddp/distributed_data_parallel.h>
 
 #include <torch/torch.h>
 
@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "comm/manual_seed.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

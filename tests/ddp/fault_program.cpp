@@ -18,13 +18,13 @@
 #include <string>
 #include <thread>
 
-#include "comm/collectives.h"
-#include "comm/manual_seed.h"
-#include "comm/report.h"
-#include "ddp/comm_hooks.h"
-#include "ddp/distributed_data_parallel.h"
-#include "horovod/horovod.h"
-#include "syncbn/conversion.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
+#include <ddprun/comm/report.h>
+#include <ddprun/ddp/comm_hooks.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/horovod/horovod.h>
+#include <ddprun/syncbn/conversion.h>
 
 namespace {
 

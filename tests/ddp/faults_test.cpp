@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/comm_hooks.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/comm_hooks.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

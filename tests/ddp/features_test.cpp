@@ -16,8 +16,8 @@
 #include <variant>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

@@ -5,11 +5,11 @@
 
 #include <string>
 #include <vector>
-#include "comm/collectives.h"
-#include "comm/manual_seed.h"
-#include "ddp/comm_hooks.h"
-#include "ddp/distributed_data_parallel.h"
-#include "ddp/power_sgd.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/manual_seed.h>
+#include <ddprun/ddp/comm_hooks.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/ddp/power_sgd.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

@@ -8,10 +8,10 @@
 #include <memory>
 #include <sstream>
 
-#include "comm/collectives.h"
-#include "comm/any_module_ref.h"
-#include "comm/wrapped_parameters.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/any_module_ref.h>
+#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

@@ -7,10 +7,10 @@
 
 #include <functional>
 #include <string>
-#include "comm/collectives.h"
-#include "comm/spawn.h"
-#include "ddp/data_parallel.h"
-#include "horovod/horovod.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/spawn.h>
+#include <ddprun/ddp/data_parallel.h>
+#include <ddprun/horovod/horovod.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

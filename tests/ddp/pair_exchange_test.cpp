@@ -7,10 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/collectives.h"
-#include "comm/new_group.h"
-#include "comm/point_to_point.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/point_to_point.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

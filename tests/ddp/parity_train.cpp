@@ -25,12 +25,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "comm/process_group.h"
-#include "comm/report.h"
-#include "ddp/comm_hooks.h"
-#include "ddp/distributed_data_parallel.h"
-#include "ddp/power_sgd.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/comm/report.h>
+#include <ddprun/ddp/comm_hooks.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/ddp/power_sgd.h>
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
 

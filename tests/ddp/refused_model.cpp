@@ -1,5 +1,5 @@
 // Does not compile: refused_model_test.py looks at what the compiler says.
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/ddp/distributed_data_parallel.h>
 
 struct NoModule {
   torch::Tensor forward(const torch::Tensor& x) { return x; }

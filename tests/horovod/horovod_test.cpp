@@ -1,5 +1,5 @@
 // Horovod's names and ways against closed forms and a single process that sees all batches.
-#include "horovod/horovod.h"
+#include <ddprun/horovod/horovod.h>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "horovod/gradient_buckets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

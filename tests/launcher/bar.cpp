@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "monitor/progress_bar.h"
+#include <ddprun/monitor/progress_bar.h>
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "metrics/accuracy.h"
-#include "metrics/average.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/throughput.h"
+#include <ddprun/metrics/accuracy.h>
+#include <ddprun/metrics/average.h>
+#include <ddprun/metrics/confusion_matrix.h>
+#include <ddprun/metrics/throughput.h>
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"

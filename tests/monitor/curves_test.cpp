@@ -8,8 +8,8 @@
 #include "monitor/curves/axis.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
-#include "monitor/event.h"
-#include "monitor/summary_writer.h"
+#include <ddprun/monitor/event.h>
+#include <ddprun/monitor/summary_writer.h>
 #include "monitor/wire/message_writer.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"

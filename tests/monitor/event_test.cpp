@@ -1,5 +1,5 @@
 // The encoded events against the bytes that TensorBoard 2.21's own protobuf classes give for the same content.
-#include "monitor/event.h"
+#include <ddprun/monitor/event.h>
 
 #include <cstdio>
 #include <limits>

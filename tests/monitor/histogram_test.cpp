@@ -1,4 +1,4 @@
-#include "monitor/histogram.h"
+#include <ddprun/monitor/histogram.h>
 
 #include <cmath>
 #include <limits>

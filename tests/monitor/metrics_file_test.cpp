@@ -1,4 +1,4 @@
-#include "monitor/metrics_file.h"
+#include <ddprun/monitor/metrics_file.h>
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "monitor/csv.h"
-#include "ranks/job.h"
+#include <ddprun/base/job.h>
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

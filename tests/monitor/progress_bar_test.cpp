@@ -1,5 +1,5 @@
 // What a bar writes to a file, and to a terminal: a small terminal is emulated behind a pty.
-#include "monitor/progress_bar.h"
+#include <ddprun/monitor/progress_bar.h>
 
 #include <pty.h>
 #include <termios.h>
@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "ranks/job.h"
+#include <ddprun/base/job.h>
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

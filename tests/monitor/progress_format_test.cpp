@@ -1,5 +1,5 @@
 // Lines of progress against what tqdm 4.67 gives for the same numbers (tqdm.format_meter).
-#include "monitor/progress_format.h"
+#include <ddprun/monitor/progress_format.h>
 #include "tests/support/catch.h"
 
 #include <limits>

@@ -1,8 +1,8 @@
-#include "monitor/summary_writer.h"
+#include <ddprun/monitor/summary_writer.h>
 
 #include <stdexcept>
 
-#include "ranks/job.h"
+#include <ddprun/base/job.h>
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 

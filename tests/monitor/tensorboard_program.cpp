@@ -8,7 +8,7 @@
 #include <exception>
 #include <vector>
 
-#include "monitor/summary_writer.h"
+#include <ddprun/monitor/summary_writer.h>
 
 namespace {
 

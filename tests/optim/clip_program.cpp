@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/clip_grad.h"
+#include <ddprun/optim/clip_grad.h>
 
 namespace {
 

@@ -13,11 +13,11 @@
 #include <tuple>
 #include <vector>
 
-#include "optim/adagrad.h"
-#include "optim/adam.h"
-#include "optim/clip_grad.h"
-#include "optim/larc.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/adagrad.h>
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/clip_grad.h>
+#include <ddprun/optim/larc.h>
+#include <ddprun/optim/sgd.h>
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "optim/adagrad.h"
-#include "optim/adam.h"
-#include "optim/sgd.h"
+#include <ddprun/optim/adagrad.h>
+#include <ddprun/optim/adam.h>
+#include <ddprun/optim/sgd.h>
 
 namespace {
 

@@ -51,7 +51,7 @@ class ChecksFindViolations(unittest.TestCase):
 
     def test_allowed_includes_pass(self):
         self.write("ddp/core.h", '#include "ddp/options.h"\n#include "comm/group.h"\n#include <ATen/Tensor.h>\n')
-        self.write("ddp/ddp.h", '#include "checkpoint/checkpoint.h"\n')
+        self.write("ddp/ddp.h", '#include <ddprun/checkpoint/checkpoint.h>\n')
         self.write("comm/nccl.cpp", "#include <c10/cuda/CUDAGuard.h>\n#include <torch/csrc/distributed/c10d/Store.hpp>\n")
         result = check("check_includes.py", self.root)
         self.assertEqual(result.returncode, 0, result.stdout)
@@ -86,7 +86,7 @@ class ChecksFindViolations(unittest.TestCase):
     def test_a_copy_that_nobody_waits_for(self):
         self.write("CMakeLists.txt", "add_library(ddp ddp/core.cpp comm/device_copy.cpp)\n")
         self.write("ddp/core.cpp", "x.to(device, /*non_blocking=*/true);\nx.to(device, dtype, /*non_blocking=*/false);\ny.copy_(x, true);\n")
-        self.write("comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
+        self.write("include/ddprun/comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
         self.write("tests/some.h", "x.to(device, /*non_blocking=*/true);\n")
         self.assert_reports("check_tree.py", "ddp/core.cpp:1", "ddp/core.cpp:3")
 

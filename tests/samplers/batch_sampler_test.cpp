@@ -1,4 +1,4 @@
-#include "samplers/batch_sampler.h"
+#include <ddprun/samplers/batch_sampler.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -1,5 +1,5 @@
 // DistributedSampler against what PyTorch 2.11.0 gives (sampler_expected.json), and inside LibTorch's data loader.
-#include "samplers/distributed_sampler.h"
+#include <ddprun/samplers/distributed_sampler.h>
 
 #include <torch/data/dataloader.h>
 #include <torch/serialize/archive.h>

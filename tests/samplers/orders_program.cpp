@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "samplers/distributed_sampler.h"
-#include "samplers/random_sampler.h"
-#include "samplers/weighted_sampler.h"
+#include <ddprun/samplers/distributed_sampler.h>
+#include <ddprun/samplers/random_sampler.h>
+#include <ddprun/samplers/weighted_sampler.h>
 
 namespace {
 

@@ -10,11 +10,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ranks/job.h"
-#include "samplers/distributed_sampler.h"
-#include "samplers/random_sampler.h"
-#include "samplers/sequential_sampler.h"
-#include "samplers/weighted_sampler.h"
+#include <ddprun/base/job.h>
+#include <ddprun/samplers/distributed_sampler.h>
+#include <ddprun/samplers/random_sampler.h>
+#include <ddprun/samplers/sequential_sampler.h>
+#include <ddprun/samplers/weighted_sampler.h>
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,4 +1,4 @@
-#include "samplers/shard.h"
+#include <ddprun/samplers/shard.h>
 
 #include <algorithm>
 #include <numeric>

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/plateau.h"
-#include "schedules/schedule.h"
+#include <ddprun/schedules/plateau.h>
+#include <ddprun/schedules/schedule.h>
 
 namespace {
 

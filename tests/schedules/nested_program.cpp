@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedules/schedule.h"
+#include <ddprun/schedules/schedule.h>
 
 namespace {
 

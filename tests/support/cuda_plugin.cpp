@@ -1,5 +1,5 @@
 // Stands in for libddprun_comm_cuda.so where there is no GPU: says when it is loaded, and what NCCL would be told.
-#include "comm/cuda_plugin.h"
+#include "comm/group/cuda_plugin.h"
 
 #include <cstdio>
 #include <cstdlib>

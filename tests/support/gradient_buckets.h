@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "comm/gradient_bucket.h"
+#include <ddprun/comm/gradient_bucket.h>
 
 namespace ddp::test {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "comm/c10d_compat.h"
+#include "comm/group/c10d_compat.h"
 
 namespace ddp::test {
 

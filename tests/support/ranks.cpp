@@ -5,8 +5,8 @@
 #include <exception>
 #include <vector>
 
-#include "comm/group_state.h"
-#include "comm/spawn_ranks.h"
+#include "comm/group/group_state.h"
+#include "comm/group/spawn_ranks.h"
 #include "tests/support/late_backend.h"
 #include "tests/support/rank_checks.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <ostream>
 
-#include "comm/process_group.h"
+#include <ddprun/comm/process_group.h>
 
 namespace ddp::test {
 

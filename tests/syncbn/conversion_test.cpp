@@ -1,4 +1,4 @@
-#include "syncbn/conversion.h"
+#include <ddprun/syncbn/conversion.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>
@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "comm/wrapped_parameters.h"
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/syncbn/sync_batch_norm.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

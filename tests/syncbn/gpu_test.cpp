@@ -4,9 +4,9 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <vector>
-#include "comm/collectives.h"
-#include "syncbn/conversion.h"
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/syncbn/conversion.h>
+#include <ddprun/syncbn/sync_batch_norm.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

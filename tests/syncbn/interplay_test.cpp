@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/collectives.h"
-#include "ddp/distributed_data_parallel.h"
+#include <ddprun/comm/collectives.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
 #include "examples/models/resnet.h"
-#include "syncbn/conversion.h"
-#include "syncbn/join.h"
+#include <ddprun/syncbn/conversion.h>
+#include <ddprun/syncbn/join.h>
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

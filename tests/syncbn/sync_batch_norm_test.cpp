@@ -1,4 +1,4 @@
-#include "syncbn/sync_batch_norm.h"
+#include <ddprun/syncbn/sync_batch_norm.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/collectives.h"
+#include <ddprun/comm/collectives.h>
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

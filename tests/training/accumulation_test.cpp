@@ -1,4 +1,4 @@
-#include "training/accumulation.h"
+#include <ddprun/training/accumulation.h>
 
 #include <vector>
 

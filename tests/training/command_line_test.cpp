@@ -1,5 +1,5 @@
 // What a program's command line makes of its options.
-#include "training/command_line.h"
+#include <ddprun/training/command_line.h>
 
 #include <algorithm>
 #include <cstdlib>

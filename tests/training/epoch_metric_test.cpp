@@ -1,4 +1,4 @@
-#include "training/epoch_metric.h"
+#include <ddprun/training/epoch_metric.h>
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // Evaluation over several ranks gives what one process alone gets, and leaves the model and the thread as they were.
-#include "training/evaluation.h"
+#include <ddprun/training/evaluation.h>
 
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -11,11 +11,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "data/tensor_dataset.h"
-#include "ddp/distributed_data_parallel.h"
-#include "metrics/accuracy.h"
-#include "metrics/average.h"
-#include "metrics/confusion_matrix.h"
+#include <ddprun/data/tensor_dataset.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/metrics/accuracy.h>
+#include <ddprun/metrics/average.h>
+#include <ddprun/metrics/confusion_matrix.h>
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

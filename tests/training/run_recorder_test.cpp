@@ -1,5 +1,5 @@
 // What a run tells: exact means over ranks, one writer, curves and tables that go on after a resume.
-#include "training/run_recorder.h"
+#include <ddprun/training/run_recorder.h>
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>

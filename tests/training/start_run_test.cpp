@@ -1,5 +1,5 @@
 // How a run begins: anew beside what was there, where it stopped, or not at all.
-#include "training/start_run.h"
+#include <ddprun/training/start_run.h>
 
 #include <torch/nn/modules/linear.h>
 

@@ -3,8 +3,8 @@
 // them.
 #include <algorithm>
 
-#include "data/cifar100_format.h"
-#include "data/cifar10_format.h"
+#include <ddprun/data/cifar100_format.h>
+#include <ddprun/data/cifar10_format.h>
 #include "tests/data/fuzz/reader.h"
 #include "tests/fuzz/memory_file.h"
 

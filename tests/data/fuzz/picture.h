@@ -1,7 +1,7 @@
 // What every reader of picture files promises.
 #pragma once
 
-#include "data/image.h"
+#include <ddprun/data/image.h>
 #include "tests/data/fuzz/reader.h"
 
 namespace fuzz {

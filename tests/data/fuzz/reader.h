@@ -1,7 +1,7 @@
 // What the readers of data files promise, whatever the file holds: a DataError, of one line, that names it.
 #pragma once
 
-#include "data/error.h"
+#include <ddprun/data/error.h>
 #include "tests/fuzz/fuzz.h"
 
 namespace fuzz {

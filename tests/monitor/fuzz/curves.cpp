@@ -6,7 +6,7 @@
 #include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
-#include "monitor/event.h"
+#include <ddprun/monitor/event.h>
 #include "monitor/utf8.h"
 #include "monitor/wire/message_writer.h"
 #include "tests/fuzz/fuzz.h"

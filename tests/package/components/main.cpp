@@ -1,6 +1,6 @@
 // Watches a loop, without LibTorch and without a word about ranks.
-#include <monitor/progress_bar.h>
-#include <monitor/summary_writer.h>
+#include <ddprun/monitor/progress_bar.h>
+#include <ddprun/monitor/summary_writer.h>
 
 #include <cstdio>
 #include <exception>

@@ -1,5 +1,5 @@
 // Trains a small model for a few steps and prints its weights' sum: equal on every rank, and no rank has all the data.
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

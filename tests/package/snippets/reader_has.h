@@ -2,7 +2,7 @@
 // itself means its own. Nothing is defined, since nothing is linked.
 #pragma once
 
-#include <ddp/ddp.h>
+#include <ddprun/ddp.h>
 #include <torch/torch.h>
 
 #include <cstdint>

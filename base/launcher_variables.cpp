@@ -1,0 +1,49 @@
+#include "ddprun/base/launcher_variables.h"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace ddp {
+namespace {
+
+constexpr LauncherVariables kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr LauncherVariables kOthers[] = {
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    // srun sets the step's number of tasks; batch scripts and interactive shells have only the allocation's.
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
+};
+
+// A shell that salloc or `srun --pty` opened carries the variables of a task, but what is typed there is a program of
+// its own, unless srun starts it.
+bool is_interactive_shell(const VariableLookup& lookup, const LauncherVariables& family) {
+  if (std::string_view(family.world_size) != "SLURM_NTASKS") return false;
+  const auto job = lookup("SLURM_JOB_NAME");
+  return job == "bash" || job == "interactive";
+}
+
+}  // namespace
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+// Families that tell the local rank come first: under `srun --mpi=pmi2` MPICH's variables are there as well, but only
+// Slurm's say which GPU is whose.
+const LauncherVariables* launcher_variables(const VariableLookup& lookup) {
+  if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;
+  for (const bool needs_local_rank : {true, false}) {
+    for (const LauncherVariables& family : kOthers) {
+      // A scheduler sets some of its variables in batch scripts too: both must be there.
+      if (!lookup(family.rank) || !lookup(family.world_size) || is_interactive_shell(lookup, family)) continue;
+      if (!needs_local_rank || lookup(family.local_rank)) return &family;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace ddp

@@ -1,0 +1,112 @@
+#include "ddprun/base/rank_info.h"
+
+#include <charconv>
+#include <stdexcept>
+
+#include <ddprun/base/launcher_variables.h>
+
+namespace ddp {
+namespace {
+
+[[noreturn]] void fail(const std::string& message) {
+  throw std::invalid_argument(message);
+}
+
+int parse_int(const std::string& name, const std::string& text, int low, int high) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || text.empty() || value < low || value > high) {
+    fail(name + "='" + text + "': expected a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  return value;
+}
+
+constexpr int kMostRanks = 1 << 20;
+
+std::optional<int> read_int(const EnvironmentLookup& lookup, const std::string& name, int low, int high) {
+  if (name.empty()) return std::nullopt;
+  const auto text = lookup(name);
+  if (!text) return std::nullopt;
+  return parse_int(name, *text, low, high);
+}
+
+int require_int(const EnvironmentLookup& lookup, const std::string& name, const std::string& seen, int low) {
+  const auto value = read_int(lookup, name, low, kMostRanks);
+  if (!value) {
+    fail(name + " is not set although " + seen + " is. Start the program with ddprun or torchrun, set " + name +
+         ", or unset " + seen + " to run a single process.");
+  }
+  return *value;
+}
+
+void check_below(const std::string& name, int value, const std::string& bound_name, int bound) {
+  if (value < bound) return;
+  fail(name + "=" + std::to_string(value) + " but " + bound_name + "=" + std::to_string(bound) +
+       ": expected 0 <= " + name + " < " + bound_name);
+}
+
+// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet.
+void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
+  const auto address = lookup("MASTER_ADDR");
+  const auto port = lookup("MASTER_PORT");
+  if (address) info.master_addr = *address;
+  if (port) info.master_port = static_cast<uint16_t>(parse_int("MASTER_PORT", *port, 1, 65535));
+  if (info.world_size == 1) return;
+  const std::string me = who(info) + ": ";
+  const std::string advice =
+      " Start the program with ddprun or torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free "
+      "port.";
+  if (!address || address->empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
+  if (!port) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
+}
+
+void read_family(const EnvironmentLookup& lookup, const LauncherVariables& family, RankInfo& info) {
+  const std::string rank_name = family.rank;
+  const std::string world_name = family.world_size;
+  const bool has_rank = lookup(rank_name).has_value();
+  info.source = family.launcher;
+  info.rank = require_int(lookup, rank_name, world_name, 0);
+  info.world_size = require_int(lookup, world_name, has_rank ? rank_name : world_name, 1);
+  check_below(rank_name, info.rank, world_name, info.world_size);
+
+  const auto local_rank = read_int(lookup, family.local_rank, 0, kMostRanks);
+  const auto local_world = read_int(lookup, family.local_world_size, 1, kMostRanks);
+  // torch.distributed's env:// asks only for RANK and WORLD_SIZE: without a local rank, one rank a node is assumed.
+  info.local_rank = local_rank.value_or(0);
+  info.local_world_size = local_world.value_or(local_rank ? *local_rank + 1 : 1);
+  if (!local_world) {
+    check_below(family.local_rank, info.local_rank, world_name, info.world_size);
+    return;
+  }
+  check_below(family.local_rank, info.local_rank, family.local_world_size, info.local_world_size);
+  if (info.local_world_size > info.world_size) {
+    fail(std::string(family.local_world_size) + "=" + std::to_string(info.local_world_size) + " is larger than " +
+         world_name + "=" + std::to_string(info.world_size));
+  }
+}
+
+}  // namespace
+
+std::string who(const RankInfo& info) {
+  std::string name = "rank " + std::to_string(info.rank) + " of " + std::to_string(info.world_size);
+  if (!info.parent.empty()) name += " in a sub-group (" + info.parent + ")";
+  return name;
+}
+
+EnvironmentLookup process_environment() {
+  return environment_variable;
+}
+
+RankInfo rank_info_from_environment(const EnvironmentLookup& lookup) {
+  RankInfo info;
+  if (const LauncherVariables* family = launcher_variables(lookup)) {
+    read_family(lookup, *family, info);
+    read_master(lookup, info);
+  }
+  info.agent_store = lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  info.restart_count = read_int(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+  return info;
+}
+
+}  // namespace ddp

@@ -1,0 +1,27 @@
+#include "ddprun/base/rank_option.h"
+
+#include <stdexcept>
+
+#include <ddprun/base/job.h>
+
+namespace ddp {
+
+int require_rank(const std::string& what, std::optional<int> rank, const std::string& consequence,
+                 const std::string& spelling) {
+  if (rank) return *rank;
+  const JobPlace job = job_of_this_thread();
+  if (job.size == 1) return 0;
+  throw std::invalid_argument(job_prefix(job) + what + ": it was not told which rank this is, so all " +
+                              std::to_string(job.size) + " ranks would " + consequence + ". Give it the group, " +
+                              spelling + ", or `.rank`.");
+}
+
+namespace detail {
+
+void refuse_second_rank(const std::string& what, int given) {
+  throw std::invalid_argument(job_prefix(job_of_this_thread()) + what + ": `.rank = " + std::to_string(given) +
+                              "` beside the group, which says it on every rank; leave one of them out");
+}
+
+}  // namespace detail
+}  // namespace ddp

@@ -1,0 +1,64 @@
+#include "checkpoint/core/sampler_place.h"
+
+#include <stdexcept>
+
+#include "checkpoint/core/shallow_json.h"
+
+namespace ddp {
+namespace {
+
+std::string described(const SamplerPlace& place, bool with_seed) {
+  return "in epoch " + std::to_string(place.epoch) + " after " + std::to_string(place.consumed) + " of " +
+         std::to_string(place.length) + " samples" + (with_seed ? " (seed " + std::to_string(place.seed) + ")" : "");
+}
+
+}  // namespace
+
+std::optional<SamplerPlace> sampler_place(const std::string& state) {
+  try {
+    const auto json = parse_shallow_json(state);
+    for (const auto* key : {"seed", "epoch", "consumed", "length"}) {
+      if (!json.at(key).is_number_integer()) return std::nullopt;
+    }
+    return SamplerPlace{.seed = json["seed"].get<uint64_t>(),
+                        .epoch = json["epoch"].get<int64_t>(),
+                        .consumed = json["consumed"].get<int64_t>(),
+                        .length = json["length"].get<int64_t>()};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
+}
+
+std::string to_json(const SamplerPlace& place) {
+  return nlohmann::json{
+      {"seed", place.seed}, {"epoch", place.epoch}, {"consumed", place.consumed}, {"length", place.length}}
+      .dump();
+}
+
+std::string different_places(const std::vector<std::optional<SamplerPlace>>& places) {
+  if (places.empty() || !places.front()) return "";
+  const SamplerPlace& first = *places.front();
+  const auto ranks = static_cast<int64_t>(places.size());
+  const auto has_ended = [&](const SamplerPlace& place) { return place.consumed > place.length - ranks; };
+  std::string text;
+  for (size_t rank = 1; rank < places.size(); ++rank) {
+    if (!places[rank]) continue;
+    const SamplerPlace& place = *places[rank];
+    const bool is_same = place.seed == first.seed && place.epoch == first.epoch && place.length == first.length &&
+                         (place.consumed == first.consumed || (has_ended(place) && has_ended(first)));
+    if (is_same) continue;
+    const bool with_seed = place.seed != first.seed;
+    text += (text.empty() ? "on rank " : "; on rank ") + std::to_string(rank) + ": its sampler stands " +
+            described(place, with_seed) + ", but rank 0's " + described(first, with_seed);
+  }
+  if (!text.empty()) {
+    text +=
+        "; save where all ranks have used as many batches of one epoch (a sampler that is each rank's own goes "
+        "into .per_rank)";
+  }
+  return text;
+}
+
+}  // namespace ddp

@@ -1,0 +1,62 @@
+#include "checkpoint/core/sharded_index.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include <ddprun/checkpoint/safetensors_header.h>
+#include "checkpoint/core/shallow_json.h"
+
+namespace ddp {
+namespace {
+
+using nlohmann::json;
+
+// A downloaded index must not reach other files. (Its shards may be links: caches keep files elsewhere.)
+bool stays_inside(const std::string& name) {
+  const std::filesystem::path path(name);
+  if (name.empty() || path.is_absolute() || !path.has_filename()) return false;
+  return std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".." || part == "."; }) &&
+         name.find('\0') == std::string::npos && name.find('\\') == std::string::npos;
+}
+
+}  // namespace
+
+ShardedIndex parse_sharded_index(std::string_view text) {
+  json root;
+  try {
+    root = parse_shallow_json(text);
+  } catch (const json::exception& error) {
+    throw std::invalid_argument(std::string("it is no JSON: ") + error.what());
+  }
+  const auto found = root.is_object() ? root.find("weight_map") : root.end();
+  if (!root.is_object() || found == root.end() || !found->is_object()) {
+    throw std::invalid_argument("it has no \"weight_map\", which says which file holds which tensor");
+  }
+  ShardedIndex index;
+  for (const auto& [name, file] : found->items()) {
+    if (!file.is_string() || !stays_inside(file.get<std::string>())) {
+      throw std::invalid_argument("tensor " + safetensors::quote_name(name) + " is said to be in " +
+                                  safetensors::quote_name(file.dump()) + ", which is no file in the index's folder");
+    }
+    index[file.get<std::string>()].insert(name);
+  }
+  if (index.empty()) throw std::invalid_argument("its \"weight_map\" is empty");
+  return index;
+}
+
+bool is_sharded_index(const std::filesystem::path& path) {
+  return path.filename().string().ends_with(".index.json");
+}
+
+std::filesystem::path model_in_folder(const std::filesystem::path& folder) {
+  for (const auto* name :
+       {"model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(folder / name, ignored)) return folder / name;
+  }
+  throw std::runtime_error(folder.string() +
+                           " is a folder without model.safetensors, model.safetensors.index.json or pytorch_model.bin");
+}
+
+}  // namespace ddp

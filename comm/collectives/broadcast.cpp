@@ -1,0 +1,49 @@
+#include "ddprun/comm/broadcast.h"
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include "comm/group/argument_checks.h"
+#include "comm/collectives/collective_call.h"
+
+namespace ddp {
+namespace {
+
+std::shared_ptr<detail::PendingCall> begin_broadcast(const at::Tensor& tensor, int root, const GroupHandle& group,
+                                                     const CollectiveOptions& options, bool async) {
+  detail::check_tensor(tensor, group, "broadcast");
+  detail::check_rank(root, "root", group, "broadcast");
+  auto settings = detail::call_options<c10d::BroadcastOptions>(options, async);
+  settings.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor};
+  return detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
+                       [&](c10d::ProcessGroup& c10d) { return c10d.broadcast(tensors, settings); });
+}
+
+}  // namespace
+
+void broadcast(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
+  begin_broadcast(tensor, root, group, options, /*async=*/false)->wait();
+}
+
+Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
+  return Pending<void>(begin_broadcast(tensor, root, group, options, /*async=*/true));
+}
+
+void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const GroupHandle& group,
+                         int64_t buffer_bytes) {
+  detail::check_rank(root, "root", group, "broadcast_coalesced");
+  if (tensors.empty()) return;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) detail::refuse(group, "broadcast_coalesced", "a tensor is undefined");
+  }
+  detail::GroupState& state = group.state();
+  detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
+                [&](c10d::ProcessGroup&) {
+                  const auto bytes = static_cast<size_t>(buffer_bytes);
+                  c10d::broadcast_coalesced(state.group("broadcast"), tensors, bytes, root);
+                  return detail::WorkPtr();
+                })
+      ->wait();
+}
+
+}  // namespace ddp

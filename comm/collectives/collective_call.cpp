@@ -1,0 +1,167 @@
+#include "comm/collectives/collective_call.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/group/argument_checks.h"
+#include "comm/group/failure_cause.h"
+#include "comm/core/graph_capture.h"
+#include <ddprun/comm/pending.h>
+#include "comm/group/store.h"
+#include "comm/group/stream_use.h"
+
+namespace ddp::detail {
+namespace {
+
+std::string subject(const Call& call, const GroupHandle& group) {
+  if (call.tensors.empty()) return "group of " + std::to_string(group.size());
+  if (call.tensors.size() == 1) return describe(call.tensors[0]);
+  return "list of " + std::to_string(call.tensors.size()) + " tensors";
+}
+
+// What has to be equal on all ranks; devices may differ.
+std::string signature(const Call& call) {
+  std::string text = call.operation;
+  if (!call.how.empty()) text += " (" + call.how + ")";
+  if (call.equal_tensors && call.tensors.size() == 1) {
+    text += std::string(" of ") + c10::toString(call.tensors[0].scalar_type()) + " [";
+    const auto sizes = call.tensors[0].sizes();
+    for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+    text += "]";
+  } else if (call.equal_tensors && !call.tensors.empty()) {
+    text += " of " + std::to_string(call.tensors.size()) + " tensors";
+  }
+  return text;
+}
+
+[[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {
+  std::string text = who(group.info()) + ": " + call.operation;
+  if (call.is_collective) {
+    text += " (number " + std::to_string(number) + ")";
+  } else {
+    text += " " + call.how;
+  }
+  text += " of a " + subject(call, group) + " failed: " + brief(error);
+  if (call.is_collective) text += failure_cause(group.state(), number);
+  throw std::runtime_error(text);
+}
+
+class OneCall final : public PendingCall {
+ public:
+  OneCall(Call call, GroupHandle group, uint64_t number, WorkPtr work, std::function<void()> after,
+          std::optional<std::chrono::milliseconds> wait_limit)
+      : call_(std::move(call)),
+        group_(std::move(group)),
+        number_(number),
+        origin_(call_.tensors),
+        work_(std::move(work)),
+        after_(std::move(after)),
+        wait_limit_(wait_limit) {}
+
+  void wait() override {
+    if (done_) return;
+    const at::NoGradGuard no_grad;
+    try {
+      if (work_) wait_limit_ ? work_->wait(*wait_limit_) : work_->wait();
+    } catch (const std::exception& error) {
+      fail(call_, group_, number_, error);
+    }
+    if (call_.is_collective) group_.state().log().end(number_);
+    if (after_) after_();
+    // They may be used, and let go, on another stream than the one they were allocated on.
+    used_here(call_.tensors);
+    used_here(call_.results);
+    origin_.follow_here();  // for temporary tensors of the caller's
+    done_ = true;
+  }
+
+  bool has_ended() override { return done_ || !work_ || work_->isCompleted(); }
+
+ private:
+  const Call call_;
+  const GroupHandle group_;
+  const uint64_t number_;
+  const StreamOrigin origin_;
+  const WorkPtr work_;  // null when the backend ran the call at once, as NCCL does with synchronous ones
+  const std::function<void()> after_;
+  const std::optional<std::chrono::milliseconds> wait_limit_;
+  bool done_ = false;
+};
+
+class SeveralCalls final : public PendingCall {
+ public:
+  explicit SeveralCalls(std::vector<std::shared_ptr<PendingCall>> calls) : calls_(std::move(calls)) {}
+
+  void wait() override {
+    for (const auto& call : calls_) call->wait();
+  }
+  bool has_ended() override {
+    return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->has_ended(); });
+  }
+
+ private:
+  const std::vector<std::shared_ptr<PendingCall>> calls_;
+};
+
+class FollowedCall final : public PendingCall {
+ public:
+  FollowedCall(std::shared_ptr<PendingCall> call, std::function<void()> step)
+      : call_(std::move(call)), step_(std::move(step)) {}
+
+  void wait() override {
+    if (done_) return;
+    call_->wait();
+    const at::NoGradGuard no_grad;
+    step_();
+    done_ = true;
+  }
+  bool has_ended() override { return call_->has_ended(); }
+
+ private:
+  const std::shared_ptr<PendingCall> call_;
+  const std::function<void()> step_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+void wait_for(PendingCall& call) {
+  call.wait();
+}
+
+bool has_ended(PendingCall& call) {
+  return call.has_ended();
+}
+
+std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
+                                   const std::function<WorkPtr(c10d::ProcessGroup&)>& begin,
+                                   std::function<void()> after, std::optional<std::chrono::milliseconds> wait_limit) {
+  GroupState& state = group.state();
+  const auto c10d_group = state.group(call.operation);
+  if (!call.tensors.empty() && call.tensors[0].is_cuda() && state.backends().cuda == "gloo") {
+    refuse_capture(who(group.info()) + ": " + call.operation + " over gloo",
+                   "it goes through the host's memory. Use backend 'nccl'");
+  }
+  const uint64_t number = call.is_collective ? state.next_operation(signature(call)) : 0;
+  const at::NoGradGuard no_grad;
+  WorkPtr work;
+  try {
+    work = begin(*c10d_group);
+  } catch (const std::exception& error) {
+    fail(call, group, number, error);
+  }
+  return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit);
+}
+
+std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {
+  return std::make_shared<FollowedCall>(std::move(call), std::move(step));
+}
+
+std::shared_ptr<PendingCall> all_of(std::vector<std::shared_ptr<PendingCall>> calls) {
+  return std::make_shared<SeveralCalls>(std::move(calls));
+}
+
+}  // namespace ddp::detail

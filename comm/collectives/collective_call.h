@@ -1,0 +1,62 @@
+// Internal: what every operation does around its call of c10d: the number that is the same on
+// all ranks, the error message that names operation, rank and the ranks that did something else.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/collective_options.h>
+#include "comm/group/group_state.h"
+#include <ddprun/comm/process_group.h>
+
+namespace ddp::detail {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+/// What a call is, for messages. Nothing is written down before a call fails.
+struct Call {
+  const char* operation;              ///< the public function's name
+  std::string how{};                  ///< what else ranks must agree on: "sum", "root 2"
+  std::vector<at::Tensor> tensors{};  ///< kept until the call has ended
+  std::vector<at::Tensor> results{};  ///< what it returns that was not given to it
+  /// All ranks of the group take part; false between two ranks, which must not disturb the others' count.
+  bool is_collective = true;
+  /// All ranks need equal shapes and dtypes.
+  bool equal_tensors = true;
+};
+
+/// An operation under way, or several.
+class PendingCall {
+ public:
+  virtual ~PendingCall() = default;
+  /// Blocks until the operation has ended and its result is in place. Further calls return at once.
+  virtual void wait() = 0;
+  virtual bool has_ended() = 0;
+};
+
+/// Starts a call: `begin` hands it to c10d, `after` is run once when it has ended. `wait_limit` is for c10d calls that
+/// take no timeout themselves. Throws std::runtime_error as documented for the operations.
+std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
+                                   const std::function<WorkPtr(c10d::ProcessGroup&)>& begin,
+                                   std::function<void()> after = {},
+                                   std::optional<std::chrono::milliseconds> wait_limit = {});
+
+/// Several calls as one.
+std::shared_ptr<PendingCall> all_of(std::vector<std::shared_ptr<PendingCall>> calls);
+
+/// Options of a c10d call. `async` false: NCCL runs it on the caller's stream.
+template <typename C10dOptions>
+C10dOptions call_options(const CollectiveOptions& options, bool async) {
+  C10dOptions result;
+  result.asyncOp = async;
+  if (options.timeout) result.timeout = *options.timeout;
+  return result;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,189 @@
+#include "ddprun/comm/gather.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/group/argument_checks.h"
+#include "comm/collectives/collective_call.h"
+#include "comm/collectives/real_view.h"
+#include "comm/collectives/tensor_packing.h"
+#include "comm/collectives/tensor_shape.h"
+
+namespace ddp {
+namespace {
+
+using detail::call_options;
+using detail::check_tensor;
+using detail::start;
+using Started = std::shared_ptr<detail::PendingCall>;
+
+at::Tensor one_row_per_rank(const at::Tensor& tensor, int size) {
+  std::vector<int64_t> shape{size};
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  return at::empty(shape, tensor.options().requires_grad(false));
+}
+
+std::vector<at::Tensor> rows_of(const at::Tensor& stacked) {
+  std::vector<at::Tensor> rows;
+  for (int64_t rank = 0; rank < stacked.size(0); ++rank) rows.push_back(stacked.select(0, rank));
+  return rows;
+}
+
+std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const GroupHandle& group,
+                                                const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "all_gather");
+  at::Tensor output = one_row_per_rank(tensor, group.size());
+  if (output.numel() == 0) return {detail::all_of({}), output};
+  // Backends take both as flat lists of the group's size times the input.
+  at::Tensor flat_input = detail::real_view(tensor).view({-1});
+  at::Tensor flat_output = detail::real_view(output).view({-1});
+  const auto settings = call_options<c10d::AllgatherOptions>(options, async);
+  auto started =
+      start({.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
+            [&](c10d::ProcessGroup& c10d) { return c10d._allgather_base(flat_output, flat_input, settings); });
+  return {std::move(started), std::move(output)};
+}
+
+// Each rank's rows are padded to the most that any rank has; the parts are views without the padding.
+std::pair<Started, std::vector<at::Tensor>> begin_all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
+                                                                    const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "all_gather_uneven");
+  const auto shapes = detail::all_gather_shapes(tensor, "all_gather_uneven", group, options);
+  int64_t longest = 0;
+  for (const detail::TensorShape& shape : shapes) longest = std::max(longest, shape.sizes[0]);
+  at::Tensor padded = tensor.detach();
+  if (padded.size(0) != longest) {
+    std::vector<int64_t> padded_shape = tensor.sizes().vec();
+    padded_shape[0] = longest;
+    padded = at::zeros(padded_shape, padded.options());
+    padded.narrow(0, 0, tensor.size(0)).copy_(tensor.detach());
+  }
+  auto [started, all] = begin_all_gather(padded, group, options, async);
+  std::vector<at::Tensor> parts;
+  for (size_t rank = 0; rank < shapes.size(); ++rank) {
+    parts.push_back(all.select(0, static_cast<int64_t>(rank)).narrow(0, 0, shapes[rank].sizes[0]));
+  }
+  return {std::move(started), std::move(parts)};
+}
+
+std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, const GroupHandle& group,
+                                            const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "gather");
+  detail::check_rank(root, "root", group, "gather");
+  at::Tensor output;
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (group.rank() == root) {
+    output = one_row_per_rank(tensor, group.size());
+    outputs.push_back(rows_of(detail::real_view(output)));
+  }
+  std::vector<at::Tensor> inputs{detail::real_view(tensor)};
+  auto settings = call_options<c10d::GatherOptions>(options, async);
+  settings.rootRank = root;
+  auto started =
+      start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}, .results = {output}},
+            group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
+  return {std::move(started), std::move(output)};
+}
+
+void check_parts(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, const GroupHandle& group) {
+  if (parts.size() != static_cast<size_t>(group.size())) {
+    detail::refuse(
+        group, "scatter",
+        "expected one part per rank, " + std::to_string(group.size()) + ", got " + std::to_string(parts.size()));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    check_tensor(parts[i], group, "scatter");
+    if (parts[i].sizes() == tensor.sizes() && parts[i].scalar_type() == tensor.scalar_type()) continue;
+    detail::refuse(group, "scatter",
+                   "expected parts like the " + detail::describe(tensor) + " to scatter into, but part " +
+                       std::to_string(i) + " is a " + detail::describe(parts[i]));
+  }
+}
+
+Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& parts, int root,
+                      const GroupHandle& group, const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "scatter");
+  detail::check_rank(root, "root", group, "scatter");
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (group.rank() == root) {
+    check_parts(tensor, parts, group);
+    inputs.push_back(detail::real_views(parts));
+  }
+  std::vector<at::Tensor> outputs{detail::real_view(tensor)};
+  auto settings = call_options<c10d::ScatterOptions>(options, async);
+  settings.rootRank = root;
+  return start(
+      {.operation = "scatter", .how = "root " + std::to_string(root), .tensors = {tensor}}, group,
+      [&](c10d::ProcessGroup& c10d) { return c10d.scatter(outputs, inputs, settings); }, [inputs] {});
+}
+
+}  // namespace
+
+at::Tensor all_gather(const at::Tensor& tensor, const GroupHandle& group, const CollectiveOptions& options) {
+  auto [started, output] = begin_all_gather(tensor, group, options, /*async=*/false);
+  started->wait();
+  return output;
+}
+
+Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle& group,
+                                     const CollectiveOptions& options) {
+  auto [started, output] = begin_all_gather(tensor, group, options, /*async=*/true);
+  return {std::move(started), std::move(output)};
+}
+
+std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
+                                             const CollectiveOptions& options) {
+  for (const at::Tensor& tensor : tensors) detail::check_packable(tensor, group, "all_gather_coalesced");
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& tensor : tensors) results.push_back(one_row_per_rank(tensor, group.size()));
+  for (const detail::TensorPack& pack : detail::pack_by_dtype(tensors)) {
+    const at::Tensor all = all_gather(pack.flat, group, options);
+    int64_t offset = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].scalar_type() != pack.flat.scalar_type() || tensors[i].device() != pack.flat.device()) continue;
+      results[i].copy_(all.narrow(1, offset, tensors[i].numel()).view(results[i].sizes()));
+      offset += tensors[i].numel();
+    }
+  }
+  return results;
+}
+
+std::vector<at::Tensor> all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
+                                          const CollectiveOptions& options) {
+  auto [started, parts] = begin_all_gather_uneven(tensor, group, options, /*async=*/false);
+  started->wait();
+  return parts;
+}
+
+Pending<std::vector<at::Tensor>> all_gather_uneven_async(const at::Tensor& tensor, const GroupHandle& group,
+                                                         const CollectiveOptions& options) {
+  auto [started, parts] = begin_all_gather_uneven(tensor, group, options, /*async=*/true);
+  return {std::move(started), std::move(parts)};
+}
+
+at::Tensor gather(const at::Tensor& tensor, int root, const GroupHandle& group, const CollectiveOptions& options) {
+  auto [started, output] = begin_gather(tensor, root, group, options, /*async=*/false);
+  started->wait();
+  return output;
+}
+
+Pending<at::Tensor> gather_async(const at::Tensor& tensor, int root, const GroupHandle& group,
+                                 const CollectiveOptions& options) {
+  auto [started, output] = begin_gather(tensor, root, group, options, /*async=*/true);
+  return {std::move(started), std::move(output)};
+}
+
+void scatter(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
+             const CollectiveOptions& options) {
+  begin_scatter(tensor, parts, root, group, options, /*async=*/false)->wait();
+}
+
+Pending<void> scatter_async(at::Tensor tensor, const std::vector<at::Tensor>& parts, int root, const GroupHandle& group,
+                            const CollectiveOptions& options) {
+  return Pending<void>(begin_scatter(tensor, parts, root, group, options, /*async=*/true));
+}
+
+}  // namespace ddp

@@ -1,0 +1,71 @@
+#include "ddprun/comm/objects.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+
+#include "comm/group/argument_checks.h"
+#include <ddprun/comm/broadcast.h>
+#include <ddprun/comm/gather.h>
+
+namespace ddp {
+namespace {
+
+at::Tensor length_of(const std::string& text, c10::Device device) {
+  return at::tensor({static_cast<int64_t>(text.size())}, at::kLong).to(device);
+}
+
+at::Tensor padded_bytes(const std::string& text, int64_t length, c10::Device device) {
+  at::Tensor bytes = at::zeros({length}, at::kByte);
+  std::memcpy(bytes.data_ptr<uint8_t>(), text.data(), text.size());
+  return bytes.to(device);
+}
+
+// `all` holds one padded row per rank.
+std::vector<std::string> unpad(const at::Tensor& all, const at::Tensor& lengths) {
+  const at::Tensor rows = all.cpu();
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < rows.size(0); ++rank) {
+    const char* begin = reinterpret_cast<const char*>(rows.data_ptr<uint8_t>()) + rank * rows.size(1);
+    texts.emplace_back(begin, static_cast<size_t>(lengths.data_ptr<int64_t>()[rank]));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::vector<std::string> all_gather_strings(const std::string& text, const GroupHandle& group) {
+  const c10::Device device = detail::host_value_device(group);
+  const at::Tensor lengths = all_gather(length_of(text, device), group).cpu().view({-1});
+  const int64_t longest = lengths.max().item<int64_t>();
+  if (longest == 0) return std::vector<std::string>(static_cast<size_t>(group.size()));
+  return unpad(all_gather(padded_bytes(text, longest, device), group), lengths);
+}
+
+std::vector<std::string> gather_strings(const std::string& text, int root, const GroupHandle& group) {
+  detail::check_rank(root, "root", group, "gather_strings");
+  const c10::Device device = detail::host_value_device(group);
+  const at::Tensor lengths = all_gather(length_of(text, device), group).cpu().view({-1});
+  const int64_t longest = lengths.max().item<int64_t>();
+  const bool is_root = group.rank() == root;
+  if (longest == 0) return std::vector<std::string>(is_root ? static_cast<size_t>(group.size()) : 0);
+  const at::Tensor all = gather(padded_bytes(text, longest, device), root, group);
+  return is_root ? unpad(all, lengths) : std::vector<std::string>();
+}
+
+std::string broadcast_string(const std::string& text, int root, const GroupHandle& group) {
+  detail::check_rank(root, "root", group, "broadcast_string");
+  const c10::Device device = detail::host_value_device(group);
+  at::Tensor length = length_of(text, device);
+  broadcast(length, root, group);
+  const auto size = length.item<int64_t>();
+  if (size == 0) return "";
+  const at::Tensor bytes = padded_bytes(group.rank() == root ? text : "", size, device);
+  broadcast(bytes, root, group);
+  const at::Tensor received = bytes.cpu();
+  return {reinterpret_cast<const char*>(received.data_ptr<uint8_t>()), static_cast<size_t>(size)};
+}
+
+}  // namespace ddp

@@ -1,0 +1,12 @@
+// Internal: a c10d Work behind a type that installed headers may name.
+#pragma once
+
+#include "comm/group/c10d_compat.h"
+
+namespace ddp::detail {
+
+struct PendingWork {
+  c10::intrusive_ptr<c10d::Work> work{};
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,178 @@
+#include "ddprun/comm/reductions.h"
+
+#include <ATen/ops/empty.h>
+
+#include <functional>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/group/argument_checks.h"
+#include "comm/collectives/collective_call.h"
+#include "comm/collectives/tensor_packing.h"
+
+namespace ddp {
+namespace {
+
+using detail::call_options;
+using detail::check_tensor;
+using detail::PendingCall;
+using detail::refuse;
+using detail::start;
+using Started = std::shared_ptr<PendingCall>;
+
+const char* name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  throw std::invalid_argument("unknown ReduceOp");
+}
+
+c10d::ReduceOp::RedOpType c10d_op(ReduceOp op, bool is_bool) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return is_bool ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kProduct:
+      return is_bool ? c10d::ReduceOp::MIN : c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  throw std::invalid_argument("unknown ReduceOp");
+}
+
+void check_reducible(const at::Tensor& tensor, ReduceOp op, const GroupHandle& group, const char* operation) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (op == ReduceOp::kAvg && !at::isFloatingType(dtype) && !at::isComplexType(dtype)) {
+    refuse(group, operation,
+           "the average needs a floating-point dtype, got a " + detail::describe(tensor) +
+               ": convert it, or use ReduceOp::kSum");
+  }
+  if (at::isComplexType(dtype) && op != ReduceOp::kSum && op != ReduceOp::kAvg) {
+    refuse(group, operation,
+           std::string(name(op)) + " is not defined for complex numbers, got a " + detail::describe(tensor));
+  }
+}
+
+// Backends have no bool: its bytes are 0 and 1, whose maximum is "any" and whose minimum is "all".
+at::Tensor as_numbers(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach();
+  return tensor.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
+}
+
+Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
+                         const CollectiveOptions& options, bool async, std::function<void()> after = {}) {
+  check_tensor(tensor, group, "all_reduce");
+  check_reducible(tensor, op, group, "all_reduce");
+  auto settings = call_options<c10d::AllreduceOptions>(options, async);
+  settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
+  std::vector<at::Tensor> tensors{as_numbers(tensor)};
+  return start(
+      {.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group,
+      [&](c10d::ProcessGroup& c10d) { return c10d.allreduce(tensors, settings); }, std::move(after));
+}
+
+Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
+                                   const CollectiveOptions& options, bool async) {
+  for (const at::Tensor& tensor : tensors) {
+    detail::check_packable(tensor, group, "all_reduce_coalesced");
+    check_reducible(tensor, op, group, "all_reduce_coalesced");
+  }
+  std::vector<Started> started;
+  for (const detail::TensorPack& pack : detail::pack_by_dtype(tensors)) {
+    started.push_back(begin_all_reduce(pack.flat, group, op, options, async, [pack] { pack.unpack(); }));
+  }
+  return detail::all_of(std::move(started));
+}
+
+Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& group, ReduceOp op,
+                     const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "reduce");
+  check_reducible(tensor, op, group, "reduce");
+  detail::check_rank(root, "root", group, "reduce");
+  auto settings = call_options<c10d::ReduceOptions>(options, async);
+  settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
+  settings.rootRank = root;
+  std::vector<at::Tensor> tensors{as_numbers(tensor)};
+  return start(
+      {.operation = "reduce", .how = std::string(name(op)) + ", root " + std::to_string(root), .tensors = {tensor}},
+      group, [&](c10d::ProcessGroup& c10d) { return c10d.reduce(tensors, settings); });
+}
+
+std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
+                                                    const CollectiveOptions& options, bool async) {
+  check_tensor(tensor, group, "reduce_scatter");
+  check_reducible(tensor, op, group, "reduce_scatter");
+  if (tensor.dim() == 0 || tensor.size(0) % group.size() != 0) {
+    refuse(group, "reduce_scatter",
+           "expected a first dimension that is a multiple of the group's size " + std::to_string(group.size()) +
+               ", got a " + detail::describe(tensor));
+  }
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape[0] /= group.size();
+  at::Tensor output = at::empty(shape, tensor.options().requires_grad(false));
+  at::Tensor raw_output = as_numbers(output);
+  at::Tensor input = as_numbers(tensor);
+  auto settings = call_options<c10d::ReduceScatterOptions>(options, async);
+  settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
+  auto started =
+      start({.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,
+            [&](c10d::ProcessGroup& c10d) { return c10d._reduce_scatter_base(raw_output, input, settings); });
+  return {std::move(started), std::move(output)};
+}
+
+}  // namespace
+
+void all_reduce(at::Tensor tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
+  begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
+}
+
+Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op,
+                               const CollectiveOptions& options) {
+  return Pending<void>(begin_all_reduce(tensor, group, op, options, /*async=*/true));
+}
+
+void all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
+                          const CollectiveOptions& options) {
+  begin_all_reduce_coalesced(tensors, group, op, options, /*async=*/false)->wait();
+}
+
+Pending<void> all_reduce_coalesced_async(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
+                                         const CollectiveOptions& options) {
+  return Pending<void>(begin_all_reduce_coalesced(tensors, group, op, options, /*async=*/true));
+}
+
+void reduce(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
+  begin_reduce(tensor, root, group, op, options, /*async=*/false)->wait();
+}
+
+Pending<void> reduce_async(at::Tensor tensor, int root, const GroupHandle& group, ReduceOp op,
+                           const CollectiveOptions& options) {
+  return Pending<void>(begin_reduce(tensor, root, group, op, options, /*async=*/true));
+}
+
+at::Tensor reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
+                          const CollectiveOptions& options) {
+  auto [started, output] = begin_reduce_scatter(tensor, group, op, options, /*async=*/false);
+  started->wait();
+  return output;
+}
+
+Pending<at::Tensor> reduce_scatter_async(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
+                                         const CollectiveOptions& options) {
+  auto [started, output] = begin_reduce_scatter(tensor, group, op, options, /*async=*/true);
+  return {std::move(started), std::move(output)};
+}
+
+}  // namespace ddp

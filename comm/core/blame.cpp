@@ -1,0 +1,157 @@
+#include "comm/core/blame.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace ddp::detail {
+namespace {
+
+using Kind = RankState::Kind;
+using Ranks = std::vector<int>;
+
+std::string list(const Ranks& ranks) {
+  std::string text = "rank ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string absent(const Ranks& ranks, const std::string& why) {
+  return "; did not take part in it: " + list(ranks) + " (" + why + ")";
+}
+
+const CallRecord* find(const RankReport& report, uint64_t number) {
+  const auto found = std::ranges::find(report.calls, number, &CallRecord::number);
+  return found == report.calls.end() ? nullptr : &*found;
+}
+
+bool has_come_to(const RankReport& report, uint64_t number) {
+  return !report.calls.empty() && report.calls.back().number >= number;
+}
+
+template <typename Predicate>
+Ranks those(const std::vector<RankState>& ranks, Predicate predicate) {
+  Ranks found;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (predicate(ranks[rank])) found.push_back(static_cast<int>(rank));
+  }
+  return found;
+}
+
+Ranks those_that(const std::vector<RankState>& ranks, Kind kind) {
+  return those(ranks, [kind](const RankState& state) { return state.kind == kind; });
+}
+
+// The first place in which ranks have called different things.
+struct Difference {
+  uint64_t number = 0;
+  std::map<std::string, Ranks> callers;  // by signature
+  std::optional<std::string> majority;   // signature of more than half of those that have come there
+};
+
+std::optional<Difference> first_difference(const std::vector<RankState>& ranks) {
+  std::set<uint64_t> numbers;
+  for (const RankState& state : ranks) {
+    for (const CallRecord& call : state.report.calls) numbers.insert(call.number);
+  }
+  for (const uint64_t number : numbers) {
+    Difference difference{.number = number, .callers = {}, .majority = {}};
+    size_t all = 0;  // one rank that goes wrong is alone among those that have come there, too
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const CallRecord* call = find(ranks[rank].report, number);
+      if (call == nullptr) continue;
+      difference.callers[call->signature].push_back(static_cast<int>(rank));
+      ++all;
+    }
+    if (difference.callers.size() < 2) continue;
+    for (const auto& [signature, who] : difference.callers) {
+      if (2 * who.size() > all) difference.majority = signature;
+    }
+    return difference;
+  }
+  return std::nullopt;
+}
+
+std::string name_different(const std::vector<RankState>& ranks) {
+  const auto difference = first_difference(ranks);
+  if (!difference) return "";
+  std::string text = "; the ranks disagree at number " + std::to_string(difference->number) + ": ";
+  bool first = true;
+  for (const auto& [signature, who] : difference->callers) {
+    if (signature == difference->majority) continue;
+    text += (first ? "" : ", ") + list(who) + " called " + signature;
+    first = false;
+  }
+  return text + (difference->majority ? ", the others " + *difference->majority : "");
+}
+
+std::string seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+// Those that live, wait in no collective, and have not come to this one: they do something else. Not those that have
+// only just left one while another has been away for long.
+std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
+  const Ranks elsewhere = those(ranks, [number](const RankState& state) {
+    const auto is_open = [](const CallRecord& call) { return !call.ended; };
+    return state.kind == Kind::kAnswered && !has_come_to(state.report, number) &&
+           std::ranges::none_of(state.report.calls, is_open);
+  });
+  std::chrono::milliseconds longest{};
+  for (const int rank : elsewhere) longest = std::max(longest, ranks[static_cast<size_t>(rank)].report.since_last);
+  std::string text;
+  for (const int rank : elsewhere) {
+    const RankState& state = ranks[static_cast<size_t>(rank)];
+    if (state.report.since_last < longest / 2) continue;
+    const std::string last = state.report.calls.empty()
+                                 ? "it has called none yet"
+                                 : "its last was number " + std::to_string(state.report.calls.back().number) + ", " +
+                                       state.report.calls.back().signature;
+    text += absent({rank}, "it lives, but has been outside of every collective of this group for " +
+                               seconds(state.report.since_last) + "; " + last);
+  }
+  return text;
+}
+
+// Wherever they were: ranks that are one collective apart see the same failure.
+std::string name_gone(const std::vector<RankState>& ranks) {
+  if (const Ranks found = those_that(ranks, Kind::kGaveUp); !found.empty()) {
+    return absent(found, "it gave up before, because of an error of its own");
+  }
+  if (const Ranks found = those_that(ranks, Kind::kSilent); !found.empty()) {
+    return absent(found, "no answer: killed, stopped or cut off");
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_undecided_yet(const std::vector<RankState>& ranks) {
+  const auto difference = first_difference(ranks);
+  if (!difference || difference->majority) return false;
+  return std::ranges::any_of(ranks, [&](const RankState& state) {
+    return state.kind == Kind::kAnswered && !has_come_to(state.report, difference->number);
+  });
+}
+
+std::string blame_for_connecting(const std::vector<RankState>& ranks) {
+  if (std::string text = name_gone(ranks); !text.empty()) return text;
+  const Ranks missing = those_that(ranks, Kind::kNeverArrived);
+  return missing.empty() ? "" : "; never arrived: " + list(missing);
+}
+
+std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
+  if (std::string text = name_gone(ranks); !text.empty()) return text;
+  if (std::string text = name_different(ranks); !text.empty()) return text;
+  const Ranks closed_before = those(ranks, [number](const RankState& state) {
+    return state.kind == Kind::kClosed && !has_come_to(state.report, number);
+  });
+  if (!closed_before.empty()) return absent(closed_before, "it has closed its group");
+  return name_elsewhere(ranks, number);
+}
+
+}  // namespace ddp::detail

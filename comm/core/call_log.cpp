@@ -1,0 +1,56 @@
+#include "comm/core/call_log.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::detail {
+
+void CallLog::begin(uint64_t number, std::string signature) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back({.number = number, .ended = false, .signature = std::move(signature)});
+  if (calls_.size() > kKept) calls_.pop_front();
+  last_ = Clock::now();
+}
+
+void CallLog::end(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  // Mostly the last one.
+  const auto found =
+      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return call.number == number; });
+  if (found != calls_.rend()) found->ended = true;
+  last_ = Clock::now();
+}
+
+RankReport CallLog::report() const {
+  const std::lock_guard lock(mutex_);
+  return {.calls = {calls_.begin(), calls_.end()},
+          .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_)};
+}
+
+std::string to_text(const RankReport& report) {
+  std::ostringstream text;
+  text << report.since_last.count() << "\n";
+  for (const CallRecord& call : report.calls) {
+    text << call.number << (call.ended ? " ended " : " open ") << call.signature << "\n";
+  }
+  return text.str();
+}
+
+RankReport report_from(const std::string& text) {
+  std::istringstream lines(text);
+  int64_t milliseconds = 0;
+  RankReport report;
+  if (!(lines >> milliseconds)) throw std::invalid_argument("no report of a rank: '" + text.substr(0, 80) + "'");
+  report.since_last = std::chrono::milliseconds(milliseconds);
+  CallRecord call;
+  for (std::string state; lines >> call.number >> state && lines.get() == ' ';) {
+    call.ended = state == "ended";
+    std::getline(lines, call.signature);
+    report.calls.push_back(call);
+  }
+  return report;
+}
+
+}  // namespace ddp::detail

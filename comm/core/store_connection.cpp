@@ -1,0 +1,301 @@
+#include "comm/core/store_connection.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+// TCPStore's request numbers and answers.
+enum class Query : uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kNumKeys = 7,
+  kDelete = 8,
+  kCancelWait = 12,
+};
+constexpr uint32_t kValidationNumber = 0x3C85F7CE;
+constexpr uint8_t kReady = 0;
+constexpr uint8_t kStopWaiting = 0;
+// More than anything of ours; a greater length means that the other end is no store.
+constexpr uint64_t kLongestText = uint64_t{1} << 30;
+
+template <typename Integer>
+void append_integer(std::string& out, Integer value) {
+  for (size_t i = 0; i < sizeof value; ++i) out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
+}
+
+void append_text(std::string& out, std::string_view text) {
+  append_integer(out, static_cast<uint64_t>(text.size()));
+  out.append(text);
+}
+
+std::string begin(Query query) {
+  return std::string(1, static_cast<char>(query));
+}
+
+std::string begin(Query query, std::string_view key) {
+  std::string bytes = begin(query);
+  append_text(bytes, key);
+  return bytes;
+}
+
+std::string begin(Query query, const std::vector<std::string>& keys) {
+  std::string bytes = begin(query);
+  append_integer(bytes, static_cast<uint64_t>(keys.size()));
+  for (const std::string& key : keys) append_text(bytes, key);
+  return bytes;
+}
+
+}  // namespace
+
+class StoreConnection::Deadline {
+ public:
+  explicit Deadline(Duration limit) : at_(std::chrono::steady_clock::now() + std::min(limit, Duration(kLongest))) {}
+
+  /// For poll(): rounded up, 0 once it has passed.
+  int milliseconds() const {
+    const auto left = std::chrono::ceil<Duration>(at_ - std::chrono::steady_clock::now());
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
+  }
+  std::chrono::steady_clock::time_point at() const { return at_; }
+
+ private:
+  // Far beyond any timeout, and no overflow of the clock.
+  static constexpr std::chrono::hours kLongest{24 * 365};
+  std::chrono::steady_clock::time_point at_;
+};
+
+// Another thread's call may be under way; it is waited for no longer than for the store itself.
+class StoreConnection::Lock {
+ public:
+  Lock(StoreConnection& connection, const Deadline& deadline) : lock_(connection.mutex_, deadline.at()) {
+    if (!lock_.owns_lock()) throw StoreUnreachable("another call to the job's store is still under way");
+    if (connection.fd_ < 0) throw StoreUnreachable("the connection to the job's store is broken");
+  }
+
+ private:
+  std::unique_lock<std::timed_mutex> lock_;
+};
+
+StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit, bool patient)
+    : host_(std::move(host)), port_(port), interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  const Deadline deadline(limit);
+  try {
+    if (interrupt_fd_ < 0) fail(std::string("eventfd: ") + std::strerror(errno));
+    connect(deadline, patient);
+    std::string hello = begin(Query::kValidate);
+    append_integer(hello, kValidationNumber);
+    request(hello, deadline);
+  } catch (...) {
+    if (interrupt_fd_ >= 0) ::close(interrupt_fd_);
+    throw;
+  }
+}
+
+StoreConnection::~StoreConnection() {
+  if (fd_ >= 0) ::close(fd_);
+  ::close(interrupt_fd_);
+}
+
+void StoreConnection::connect(const Deadline& deadline, bool patient) {
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  std::string why = try_to_connect(deadline);
+  while (fd_ < 0 && patient && deadline.milliseconds() > 0) {
+    std::this_thread::sleep_for(std::min(kPause, Duration(deadline.milliseconds())));
+    why = try_to_connect(deadline);
+  }
+  if (fd_ < 0) fail(why);
+  const int on = 1;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Returns why there is no connection, if there is none.
+std::string StoreConnection::try_to_connect(const Deadline& deadline) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found); error != 0) {
+    return ::gai_strerror(error);
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
+  std::string why = "no address";
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    fd_ = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = 0;
+    if (fd_ >= 0 && ::connect(fd_, address->ai_addr, address->ai_addrlen) == 0) break;
+    if (fd_ >= 0 && errno == EINPROGRESS && wait_for(POLLOUT, deadline, false)) {
+      socklen_t length = sizeof error;
+      if (::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0) break;
+    } else {
+      error = errno == EINPROGRESS ? ETIMEDOUT : errno;
+    }
+    why = std::strerror(error);
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  return why;
+}
+
+void StoreConnection::fail(const std::string& why) {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  throw StoreUnreachable("the job's store at " + host_ + ":" + std::to_string(port_) + ": " + why);
+}
+
+// True when the socket is ready, false at the deadline and, where asked for, when interrupted.
+bool StoreConnection::wait_for(short events, const Deadline& deadline, bool interruptible) const {
+  pollfd polled[] = {{fd_, events, 0}, {interrupt_fd_, POLLIN, 0}};
+  for (;;) {
+    const int count = ::poll(polled, interruptible ? 2 : 1, deadline.milliseconds());
+    if (count < 0 && errno == EINTR) continue;
+    if (interruptible && (polled[1].revents & POLLIN) != 0) return false;
+    return count > 0;
+  }
+}
+
+void StoreConnection::request(const std::string& bytes, const Deadline& deadline) {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t count = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent += static_cast<size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(POLLOUT, deadline, false)) fail("it does not answer");
+    } else if (errno != EINTR) {
+      fail(std::strerror(errno));
+    }
+  }
+}
+
+void StoreConnection::receive(char* out, size_t count, const Deadline& deadline) {
+  while (count > 0) {
+    const ssize_t got = ::recv(fd_, out, count, 0);
+    if (got > 0) {
+      out += got;
+      count -= static_cast<size_t>(got);
+    } else if (got == 0) {
+      fail("it has closed the connection");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(POLLIN, deadline, true)) fail("it does not answer");
+    } else if (errno != EINTR) {
+      fail(std::strerror(errno));
+    }
+  }
+}
+
+template <typename Integer>
+Integer StoreConnection::receive_integer(const Deadline& deadline) {
+  unsigned char bytes[sizeof(Integer)];
+  receive(reinterpret_cast<char*>(bytes), sizeof bytes, deadline);
+  uint64_t value = 0;
+  for (size_t i = 0; i < sizeof bytes; ++i) value |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  return static_cast<Integer>(value);
+}
+
+std::string StoreConnection::receive_text(const Deadline& deadline) {
+  const auto length = receive_integer<uint64_t>(deadline);
+  if (length > kLongestText) fail("it is no store: it announces " + std::to_string(length) + " bytes");
+  std::string text(length, '\0');
+  receive(text.data(), text.size(), deadline);
+  return text;
+}
+
+void StoreConnection::set(std::string_view key, std::string_view value, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  std::string bytes = begin(Query::kSet, key);
+  append_text(bytes, value);
+  request(bytes, deadline);
+}
+
+std::string StoreConnection::get(std::string_view key, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  request(begin(Query::kGet, key), deadline);
+  return receive_text(deadline);
+}
+
+std::string StoreConnection::compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                                         Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  std::string bytes = begin(Query::kCompareSet, key);
+  append_text(bytes, expected);
+  append_text(bytes, desired);
+  request(bytes, deadline);
+  return receive_text(deadline);
+}
+
+int64_t StoreConnection::add(std::string_view key, int64_t increment, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  std::string bytes = begin(Query::kAdd, key);
+  append_integer(bytes, increment);
+  request(bytes, deadline);
+  return receive_integer<int64_t>(deadline);
+}
+
+bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  request(begin(Query::kCheck, keys), deadline);
+  return receive_integer<uint8_t>(deadline) == kReady;
+}
+
+int64_t StoreConnection::delete_key(std::string_view key, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  request(begin(Query::kDelete, key), deadline);
+  return receive_integer<int64_t>(deadline);
+}
+
+int64_t StoreConnection::number_of_keys(Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  request(begin(Query::kNumKeys), deadline);
+  return receive_integer<int64_t>(deadline);
+}
+
+StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys, Duration limit) {
+  const Deadline deadline(limit);
+  const Lock lock(*this, deadline);
+  request(begin(Query::kWait, keys), deadline);
+  if (wait_for(POLLIN, deadline, true)) {
+    receive_integer<uint8_t>(deadline);
+    return Wait::kReady;
+  }
+  pollfd interrupted{interrupt_fd_, POLLIN, 0};
+  if (::poll(&interrupted, 1, 0) > 0) return Wait::kInterrupted;
+  // The answer may have been on its way; then the store's word about the cancelling follows it.
+  const Deadline grace(kGrace);
+  request(begin(Query::kCancelWait), grace);
+  if (receive_integer<uint8_t>(grace) != kStopWaiting) return Wait::kTimeout;
+  receive_integer<uint8_t>(grace);
+  return Wait::kReady;
+}
+
+void StoreConnection::interrupt() noexcept {
+  const uint64_t one = 1;
+  static_cast<void>(!::write(interrupt_fd_, &one, sizeof one));
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,67 @@
+#include "comm/group/argument_checks.h"
+
+#include <sstream>
+#include <stdexcept>
+
+#include "comm/core/graph_capture.h"
+#include "comm/group/group_state.h"
+
+namespace ddp::detail {
+namespace {
+
+void check_served(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  const BackendMap& backends = group.state().backends();
+  if ((tensor.is_cpu() ? backends.cpu : backends.cuda).empty()) {
+    refuse(group, operation, "backend '" + backends.text() + "' does not serve a " + describe(tensor));
+  }
+}
+
+}  // namespace
+
+void refuse(const GroupHandle& group, const char* operation, const std::string& why) {
+  throw std::invalid_argument(who(group.info()) + ": " + operation + ": " + why);
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << " tensor of shape " << tensor.sizes() << " on " << tensor.device();
+  return text.str();
+}
+
+void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  if (!tensor.defined()) refuse(group, operation, "the tensor is undefined");
+  if (tensor.layout() != at::kStrided) refuse(group, operation, "expected a dense tensor, got a " + describe(tensor));
+  if (!tensor.is_contiguous()) {
+    refuse(group, operation,
+           "expected a contiguous tensor, got strides in a " + describe(tensor) + ": pass .contiguous()");
+  }
+  // Their memory holds other numbers than they do, and memory is what backends send and write.
+  if (tensor.is_conj() || tensor.is_neg()) {
+    refuse(group, operation,
+           std::string("got a view that ") + (tensor.is_conj() ? "conjugates" : "negates") + " what is in memory, a " +
+               describe(tensor) + ": pass " + (tensor.is_conj() ? ".resolve_conj()" : ".resolve_neg()"));
+  }
+  check_served(tensor, group, operation);
+}
+
+void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation) {
+  if (rank < 0 || rank >= group.size()) {
+    refuse(group, operation,
+           std::string(role) + " " + std::to_string(rank) + " is not a rank: expected 0 to " +
+               std::to_string(group.size() - 1));
+  }
+}
+
+c10::Device host_value_device(const GroupHandle& group) {
+  refuse_capture(who(group.info()) + ": a collective with numbers or texts for the host",
+                 "the host waits for them, and replays would not renew them. Leave it out of the capture");
+  return group.state().backends().cpu.empty() ? group.device() : c10::Device(c10::kCPU);
+}
+
+void check_packable(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  if (!tensor.defined()) refuse(group, operation, "a tensor is undefined");
+  if (tensor.layout() != at::kStrided) refuse(group, operation, "expected dense tensors, got a " + describe(tensor));
+  check_served(tensor, group, operation);
+}
+
+}  // namespace ddp::detail

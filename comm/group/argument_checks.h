@@ -1,0 +1,30 @@
+// Internal: checks of what an operation is given on this rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include <ddprun/comm/process_group.h>
+
+namespace ddp::detail {
+
+/// Throws std::invalid_argument: this rank's arguments are wrong.
+[[noreturn]] void refuse(const GroupHandle& group, const char* operation, const std::string& why);
+
+/// "Float tensor of shape [2, 3] on cpu".
+std::string describe(const at::Tensor& tensor);
+
+/// Refuses what no backend takes: undefined, sparse, with gaps, lazily conjugated or negated, on a device that the
+/// group does not serve.
+void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
+void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation);
+
+/// Where small values of the host travel: a CPU backend if there is one, else the rank's GPU.
+c10::Device host_value_device(const GroupHandle& group);
+
+/// Refuses what cannot be packed into one message with others: undefined and sparse tensors, devices that the group
+/// does not serve.
+void check_packable(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
+
+}  // namespace ddp::detail

@@ -1,0 +1,102 @@
+#include "comm/group/bounded_store.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+// As TCPStore writes them.
+std::string wire_key(const std::string& key) {
+  return "/" + key;
+}
+
+std::vector<std::string> wire_keys(const std::vector<std::string>& keys) {
+  std::vector<std::string> all;
+  all.reserve(keys.size());
+  for (const std::string& key : keys) all.push_back(wire_key(key));
+  return all;
+}
+
+std::string_view text(const std::vector<uint8_t>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient)
+    : Store(timeout),
+      host_(std::move(host)),
+      port_(port),
+      limit_(timeout),
+      connection_(host_, port_, timeout, patient) {}
+
+std::chrono::milliseconds BoundedStore::limit() const {
+  const auto limit = limit_.load(std::memory_order_relaxed);
+  const Clock::time_point deadline = deadline_.load(std::memory_order_relaxed);
+  if (deadline == Clock::time_point::max()) return limit;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  if (left.count() <= 0) throw StoreOutOfTime("the job's store answers too slowly");
+  return std::min(limit, left);
+}
+
+BoundedStore::Budget::Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget)
+    : store_(std::move(store)) {
+  if (store_) store_->deadline_.store(Clock::now() + budget, std::memory_order_relaxed);
+}
+
+BoundedStore::Budget::~Budget() {
+  if (store_) store_->deadline_.store(Clock::time_point::max(), std::memory_order_relaxed);
+}
+
+c10::intrusive_ptr<c10d::Store> BoundedStore::clone() {
+  return c10::make_intrusive<BoundedStore>(host_, port_, limit());
+}
+
+void BoundedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
+  connection_.set(wire_key(key), text(value), limit());
+}
+
+std::vector<uint8_t> BoundedStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                              const std::vector<uint8_t>& desired) {
+  return bytes(connection_.compare_set(wire_key(key), text(expected), text(desired), limit()));
+}
+
+std::vector<uint8_t> BoundedStore::get(const std::string& key) {
+  wait({key}, limit());
+  return bytes(connection_.get(wire_key(key), limit()));
+}
+
+int64_t BoundedStore::add(const std::string& key, int64_t value) {
+  return connection_.add(wire_key(key), value, limit());
+}
+
+bool BoundedStore::deleteKey(const std::string& key) {
+  return connection_.delete_key(wire_key(key), limit()) != 0;
+}
+
+bool BoundedStore::check(const std::vector<std::string>& keys) {
+  return connection_.check(wire_keys(keys), limit());
+}
+
+int64_t BoundedStore::getNumKeys() {
+  return connection_.number_of_keys(limit());
+}
+
+void BoundedStore::wait(const std::vector<std::string>& keys) {
+  wait(keys, limit());
+}
+
+void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+  const auto outcome = connection_.wait(wire_keys(keys), timeout);
+  TORCH_CHECK(outcome != StoreConnection::Wait::kTimeout, "no value for ", keys.front(), " in the job's store after ",
+              timeout.count(), " ms");
+  TORCH_CHECK(outcome == StoreConnection::Wait::kReady, "the wait for ", keys.front(), " was given up");
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,75 @@
+// Internal: the job's store for our own keys, as c10d's interface, over a connection that keeps to its timeout.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "comm/group/c10d_compat.h"
+#include "comm/core/store_connection.h"
+
+namespace ddp::detail {
+
+/// Keys and values are those of c10d::TCPStore on the same host and port. Every call returns or throws
+/// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own.
+class BoundedStore final : public c10d::Store {
+ public:
+  /// `patient`: until the timeout, waits for a store that does not run yet.
+  BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient = false);
+
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override;
+  /// Waits for the key, as TCPStore does.
+  std::vector<uint8_t> get(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+
+  /// From now on for every call, in any thread.
+  void set_limit(std::chrono::milliseconds limit) { limit_.store(limit, std::memory_order_relaxed); }
+
+  class Budget;
+
+  /// Counts this process among the store's clients, for which a server that runs Python may wait.
+  void count_in() { connection_.add("init/", 1, limit()); }
+
+  /// Ends every wait() under way; the store is of no use afterwards.
+  void interrupt() noexcept { connection_.interrupt(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::chrono::milliseconds limit() const;
+
+  const std::string host_;
+  const uint16_t port_;
+  std::atomic<std::chrono::milliseconds> limit_;
+  std::atomic<Clock::time_point> deadline_{Clock::time_point::max()};
+  StoreConnection connection_;
+};
+
+/// Several calls have taken too long together; the store answers.
+struct StoreOutOfTime : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// All calls while it lives, in any thread, have to end within `budget`; they throw StoreOutOfTime afterwards. Of a
+/// null store: nothing.
+class BoundedStore::Budget {
+ public:
+  Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget);
+  ~Budget();
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+ private:
+  const c10::intrusive_ptr<BoundedStore> store_;
+};
+
+}  // namespace ddp::detail

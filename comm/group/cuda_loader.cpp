@@ -1,0 +1,83 @@
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "comm/core/cuda_devices.h"
+#include "comm/group/cuda_plugin.h"
+#include "comm/core/cuda_presence.h"
+#include "comm/core/graph_capture.h"
+
+namespace ddp::detail {
+
+namespace {
+
+struct Loaded {
+  const CudaPlugin* plugin = nullptr;
+  std::string why;
+};
+
+const Loaded& the_part();
+
+Loaded load() {
+  Loaded loaded;
+#ifdef DDPRUN_WITH_CUDA
+  loaded.why = why_no_cuda(process_environment(), [](const char* path) { return access(path, F_OK) == 0; });
+  if (!loaded.why.empty()) return loaded;
+  const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
+  // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
+  void* library = dlopen(name != nullptr ? name : "libddprun_comm_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    loaded.why = std::string("the CUDA part could not be loaded: ") + dlerror();
+    return loaded;
+  }
+  void* entry = dlsym(library, "ddprun_cuda_plugin");
+  if (entry == nullptr) {
+    loaded.why = "libddprun_comm_cuda.so has no entry point: it belongs to another version of ddprun";
+    return loaded;
+  }
+  loaded.plugin = reinterpret_cast<decltype(&ddprun_cuda_plugin)>(entry)();
+  set_capture_probe([] { return the_part().plugin->is_capturing(); });
+#else
+  loaded.why = "this build of ddprun has no CUDA";
+#endif
+  return loaded;
+}
+
+const Loaded& the_part() {
+  static const Loaded once = load();
+  return once;
+}
+
+// LibTorch remembers the answer to the first question about CUDA, which manual_seed() and every backward ask.
+void require_in_time() {
+  static const bool late = c10::impl::hasDeviceGuardImpl(c10::kCUDA) &&
+                           c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() > 0 && !at::globalContext().hasCUDA();
+  if (!late) return;
+  throw std::runtime_error(
+      "CUDA was wanted too late: before it this program asked LibTorch about CUDA (torch::manual_seed, "
+      "torch::cuda::is_available and a backward do), and LibTorch has noted that there is none. Link ddprun::cuda, or "
+      "ddprun::ddp without the target property DDPRUN_CUDA OFF; or call init_process_group first; or train on the CPU "
+      "with backend 'gloo' or DDPRUN_CUDA=0.");
+}
+
+}  // namespace
+
+const CudaPlugin* cuda_plugin(std::string* why) {
+  if (why != nullptr) *why = the_part().why;
+  if (the_part().plugin != nullptr) require_in_time();
+  return the_part().plugin;
+}
+
+void preload_cuda() {
+  the_part();
+}
+
+int cuda_device_count() {
+  return cuda_plugin() == nullptr ? 0 : c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
+}
+
+}  // namespace ddp::detail

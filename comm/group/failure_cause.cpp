@@ -1,0 +1,190 @@
+#include "comm/group/failure_cause.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/core/blame.h"
+#include "comm/group/peers.h"
+#include "comm/group/roll_call.h"
+#include "comm/group/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of the two seconds that are promised. A rank that is only busy answers in the first.
+constexpr auto kLongestAnswer = 900ms;
+constexpr auto kLongestVerdict = 1000ms;
+constexpr auto kLongest = 1950ms;
+constexpr auto kPollInterval = 5ms;
+constexpr auto kPause = 30ms;
+
+using Clock = std::chrono::steady_clock;
+
+std::string read(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> value = store.get(key);
+  return {value.begin(), value.end()};
+}
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+// What a rank has said without being asked: that it has left, or that a collective failed there as well.
+RankState said(c10d::Store& store, int rank) {
+  if (store.check({keys::failed(rank)})) {
+    return {.kind = RankState::Kind::kFailed, .report = report_from(read(store, keys::failed(rank)))};
+  }
+  for (const std::string& key : {keys::exited(rank), keys::closing(rank)}) {
+    if (!store.check({key})) continue;
+    const std::string text = read(store, key);
+    const size_t line = text.find('\n');
+    const bool closed = text.compare(0, line, keys::kClosed) == 0;
+    return {.kind = closed ? RankState::Kind::kClosed : RankState::Kind::kGaveUp,
+            .report = report_from(line == std::string::npos ? "0" : text.substr(line + 1))};
+  }
+  return {.kind = RankState::Kind::kSilent};
+}
+
+// A failure in one group as this rank sees it.
+struct Failure {
+  const RankInfo& info;
+  c10d::Store& store;  // our own keys of the group
+  const JobLinks& job;
+  const std::string& path;
+  const std::vector<int>& members;
+  RankReport own;
+  std::function<RankState::Kind(int rank)> without_announcement;
+  std::function<std::string(const std::vector<RankState>&)> judge;
+};
+
+// What all ranks of the group say, or have said, by `deadline`.
+std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) {
+  c10d::Store& store = failure.store;
+  std::vector<RankState> ranks(failure.members.size());
+  std::vector<int> asked;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int number = static_cast<int>(rank);
+    if (!store.check({keys::present(number)})) {
+      ranks[rank] = {.kind = failure.without_announcement(number)};
+      continue;
+    }
+    ranks[rank] = said(store, number);
+    if (ranks[rank].kind == RankState::Kind::kSilent) asked.push_back(failure.members[rank]);
+  }
+  ranks[static_cast<size_t>(failure.info.rank)] = {.kind = RankState::Kind::kFailed, .report = failure.own};
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  const auto reports = failure.job.roll_call->ask(*failure.job.store, failure.path, asked, limit);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].kind != RankState::Kind::kSilent) continue;
+    const auto report = reports.find(failure.members[rank]);
+    ranks[rank] = report != reports.end() ? RankState{.kind = RankState::Kind::kAnswered, .report = report->second}
+                                          : said(store, static_cast<int>(rank));  // it may have left meanwhile
+  }
+  return ranks;
+}
+
+std::string investigate(const Failure& failure) {
+  const auto deadline = Clock::now() + kLongestAnswer;
+  std::vector<RankState> ranks = hear(failure, deadline);
+  while (is_undecided_yet(ranks) && Clock::now() + kPause < deadline) {
+    std::this_thread::sleep_for(kPause);
+    ranks = hear(failure, deadline);
+  }
+  c10d::Store& job_store = *failure.job.store;
+  std::vector<int> told;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int in_job = failure.members[rank];
+    const bool is_other = static_cast<int>(rank) != failure.info.rank;
+    const RankState::Kind kind = ranks[rank].kind;
+    if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
+    if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), bytes("1"));
+  }
+  std::string verdict = failure.judge(ranks);
+  failure.store.set(keys::verdict(), bytes(verdict));
+  // The store may be gone when those fail, or need the rest.
+  failure.job.roll_call->tell(job_store, failure.path, told, verdict);
+  return verdict;
+}
+
+// The verdict of the rank that failed first; empty if none comes.
+std::string await_verdict(c10d::Store& store) {
+  const auto deadline = Clock::now() + kLongestVerdict;
+  while (!store.check({keys::verdict()})) {
+    if (Clock::now() > deadline) return "";
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return read(store, keys::verdict());
+}
+
+std::string find_cause(const Failure& failure) {
+  const RollCall& roll_call = *failure.job.roll_call;
+  failure.job.roll_call->note_failure();
+  const auto told = roll_call.told(failure.path);
+  if (told && !told->empty()) return *told;
+  const BoundedStore::Budget budget(failure.job.bounded, kLongest);
+  try {
+    // That this rank lives and where it is comes first: others may ask at the same moment.
+    failure.store.set(keys::failed(failure.info.rank), bytes(to_text(failure.own)));
+    std::string verdict;
+    if (failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
+    // The first one may have found nothing, or be gone.
+    if (verdict.empty()) verdict = investigate(failure);
+    failure.job.store->set(keys::learned(failure.members[static_cast<size_t>(failure.info.rank)]), bytes("1"));
+    return verdict;
+  } catch (const StoreOutOfTime& error) {
+    return roll_call.told(failure.path)
+        .value_or(std::string("; who is missing could not be found out in time: ") + error.what());
+  } catch (const std::exception& error) {
+    // Told nothing: its host has failed as well, and left.
+    return roll_call.told(failure.path).value_or(about_store(failure.info, error.what()));
+  }
+}
+
+}  // namespace
+
+std::string store_host(const RankInfo& info) {
+  return info.agent_store ? "the launcher" : "rank 0";
+}
+
+std::string about_store(const RankInfo& info, const std::string& problem) {
+  return "; who is missing cannot be told: the job's store, which " + store_host(info) + " hosts, does not answer (" +
+         problem + ")";
+}
+
+std::string failure_cause(GroupState& state, uint64_t number) {
+  const auto store = state.store();
+  if (!store) return "";
+  state.hurry();
+  return find_cause({.info = state.info(),
+                     .store = *store,
+                     .job = state.job(),
+                     .path = state.path(),
+                     .members = state.members(),
+                     .own = state.log().report(),
+                     .without_announcement = [](int) { return RankState::Kind::kUnknown; },
+                     .judge = [number](const auto& ranks) { return blame(ranks, number); }});
+}
+
+std::string connect_failure_cause(const ConnectingGroup& group) {
+  if (!group.store) return "";
+  hurry(group.job);
+  std::string cause =
+      find_cause({.info = group.info,
+                  .store = *group.store,
+                  .job = group.job,
+                  .path = group.path,
+                  .members = group.members,
+                  .own = {},
+                  .without_announcement =
+                      [&](int rank) {
+                        return group.may_be_there(rank) ? RankState::Kind::kUnknown : RankState::Kind::kNeverArrived;
+                      },
+                  .judge = blame_for_connecting});
+  return cause;
+}
+
+}  // namespace ddp::detail

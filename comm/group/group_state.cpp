@@ -1,0 +1,180 @@
+#include "comm/group/group_state.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "comm/group/failure_cause.h"
+#include "comm/group/pair_exchange.h"
+#include <ddprun/comm/report.h>
+#include "comm/group/roll_call.h"
+#include "comm/group/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+GroupState::GroupState(Parts parts)
+    : info_(parts.info),
+      backends_(parts.backends),
+      backend_text_(parts.backends.text()),
+      device_(parts.device),
+      timeout_(parts.timeout),
+      job_(parts.job),
+      path_(parts.path),
+      members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
+      hosts_store_(parts.hosts_store),
+      parts_(std::move(parts)) {
+  if (!parts_.store) return;
+  job_.roll_call->add(path_, log_);
+  parts_.store->set(keys::connected(info_.rank), std::string("1"));
+  parts_.pair_exchange = PairExchange::make(info_, *parts_.group, *parts_.store);
+  // Where ranks are threads, all of them end.
+  if (job_.bounded) last_words_.emplace([this](const UncaughtException& exception) { say_last_words(exception); });
+}
+
+GroupState::~GroupState() = default;
+
+bool GroupState::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.group != nullptr;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group(const char* operation) const {
+  const std::lock_guard lock(mutex_);
+  if (!parts_.group) {
+    throw std::runtime_error(who(info_) + ": " + operation +
+                             " on a process group that was closed. Keep the ProcessGroup alive, and close it last.");
+  }
+  return parts_.group;
+}
+
+c10::intrusive_ptr<c10d::Store> GroupState::store() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.store;
+}
+
+std::shared_ptr<PairExchange> GroupState::pair_exchange() const {
+  const std::lock_guard lock(mutex_);
+  return parts_.pair_exchange;
+}
+
+GroupState::Parts GroupState::release() {
+  const std::lock_guard lock(mutex_);
+  Parts released{.info = info_,
+                 .backends = backends_,
+                 .device = device_,
+                 .timeout = timeout_,
+                 .store = std::move(parts_.store),
+                 .group = std::move(parts_.group),
+                 .hosts_store = parts_.hosts_store,
+                 .pair_exchange = std::move(parts_.pair_exchange)};
+  parts_.pair_exchange.reset();
+  parts_.store.reset();
+  parts_.group.reset();
+  return released;
+}
+
+uint64_t GroupState::next_operation(std::string signature) {
+  const std::lock_guard lock(order_);
+  log_->begin(operations_, std::move(signature));
+  return operations_++;
+}
+
+void GroupState::close() {
+  Parts parts = release();
+  if (!parts.group) return;
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
+  const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()); };
+  const bool in_job = path_.empty();
+  if (in_job) hurry();
+  // Whoever is still connecting would fail when this rank's sockets close.
+  if (parts.store) await_others(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());
+  if (parts.store) announce(*parts.store, keys::closing(info_.rank), keys::kClosed + std::string("\n"));
+  parts.group->shutdown();
+  parts.pair_exchange.reset();
+  parts.group.reset();
+  if (!parts.store) return;
+  if (in_job) job_.roll_call->stop();
+  announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
+  // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down:
+  // they would log errors if it went away first.
+  if (parts.hosts_store) {
+    await_others(info_, job_, *parts.store, {keys::exited, keys::learned, keys::silent}, left());
+  }
+}
+
+void GroupState::abort(bool announce) noexcept {
+  try {
+    Parts parts = release();
+    if (!parts.group) return;
+    hurry();
+    if (parts.store && announce) announce_failure(*parts.store);
+    parts.group->abort();
+    // gloo's destructor waits for collectives in flight, and their peers may never come: it must not hold up the rank
+    // that is giving up.
+    std::thread([last = std::move(parts.group), exchange = std::move(parts.pair_exchange)] {}).detach();
+    if (!parts.store || !path_.empty()) return;
+    job_.roll_call->stop();
+    if (parts.hosts_store) await_learners(info_, job_);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
+  }
+}
+
+// For the messages of ranks that still wait for this one.
+void GroupState::announce(c10d::Store& store, const std::string& key, const std::string& how) const {
+  const std::string text = how + to_text(log_->report());
+  try {
+    store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
+  }
+}
+
+// A rank that gives up because of others is no cause.
+void GroupState::announce_failure(c10d::Store& store) const {
+  if (!job_.roll_call->has_failed())
+    return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
+  announce(store, keys::failed(info_.rank), "");
+  announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");
+}
+
+// In the thread of an exception that ends the process, with what this rank still knows.
+void GroupState::say_last_words(const UncaughtException& exception) {
+  const auto own = store();
+  if (!own) return;
+  if (!exception.is_mismatch) {
+    hurry();
+    return announce_failure(*own);
+  }
+  const RankReport calls = log_->report();
+  // Of the groups in which nothing is under way none is concerned.
+  const auto open = std::ranges::find(calls.calls, false, &CallRecord::ended);
+  if (open == calls.calls.end()) return;
+  const std::string text = who(info_) +
+                           ": another rank has called another collective, or has sent other sizes: " + exception.what +
+                           failure_cause(*this, open->number);
+  static_cast<void>(report(std::runtime_error(text)));
+  if (hosts_store_) await_learners(info_, job_);
+}
+
+void GroupState::set_pending_seed(uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  pending_seed_ = seed;
+}
+
+std::optional<uint64_t> GroupState::take_pending_seed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(pending_seed_, std::nullopt);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,117 @@
+// Internal: what stands behind GroupHandle. Holds the c10d objects; never installed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/core/backend_map.h"
+#include "comm/group/c10d_compat.h"
+#include "comm/core/call_log.h"
+#include "comm/group/connect_group.h"
+#include "comm/group/job_links.h"
+#include "comm/core/last_words.h"
+#include "comm/group/peers.h"
+#include <ddprun/base/rank_info.h>
+
+namespace ddp::detail {
+
+class PairExchange;
+
+class GroupState {
+ public:
+  struct Parts {
+    RankInfo info{};
+    BackendMap backends{};
+    c10::Device device{c10::kCPU};
+    std::chrono::milliseconds timeout{};
+    c10::intrusive_ptr<c10d::Store> store{};  ///< with every prefix but the ones below it; null for a single process
+    c10::intrusive_ptr<c10d::ProcessGroup> group{};
+    bool hosts_store = false;                       ///< this process runs the store's server: it must leave last
+    bool in_process = false;                        ///< see GroupPlan
+    BackendWrapper wrapper{};                       ///< see GroupPlan
+    std::shared_ptr<PairExchange> pair_exchange{};  ///< made by the constructor
+    JobLinks job{};
+    std::string path{};          ///< of the group's keys below the job's group: "" or "subgroup1/"
+    std::vector<int> members{};  ///< the group's ranks in the job; empty: all
+  };
+
+  explicit GroupState(Parts parts);
+  ~GroupState();
+  GroupState(const GroupState&) = delete;
+  GroupState& operator=(const GroupState&) = delete;
+
+  const RankInfo& info() const { return info_; }
+  const BackendMap& backends() const { return backends_; }
+  const std::string& backend_text() const { return backend_text_; }
+  c10::Device device() const { return device_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  bool in_process() const { return parts_.in_process; }
+  const BackendWrapper& wrapper() const { return parts_.wrapper; }
+
+  bool is_open() const;
+  /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
+  c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
+  /// The store for our own keys; null for a single process or a closed group.
+  c10::intrusive_ptr<c10d::Store> store() const;
+
+  /// Null where there is none, see PairExchange::make(), or when the group is closed.
+  std::shared_ptr<PairExchange> pair_exchange() const;
+
+  void close();
+  /// Without `announce` the other ranks are told nothing: it was not this rank that gave up.
+  void abort(bool announce = true) noexcept;
+
+  /// The collectives that were called, for next_operation()'s numbers.
+  CallLog& log() { return *log_; }
+  const std::string& path() const { return path_; }
+  /// The group's ranks in the job.
+  const std::vector<int>& members() const { return members_; }
+  const JobLinks& job() const { return job_; }
+  /// From now on no call to the store may take long: something has failed, or this rank leaves.
+  void hurry() const { detail::hurry(job_); }
+
+  /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
+  /// is what they must have called. With log().end() when it has ended.
+  uint64_t next_operation(std::string signature);
+
+  /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
+  uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Number of the next sub-group, from 1, the same on all ranks for the same reason.
+  int64_t next_subgroup() { return 1 + subgroups_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Set by manual_seed(), taken once by the first DistributedDataParallel.
+  void set_pending_seed(uint64_t seed);
+  std::optional<uint64_t> take_pending_seed();
+
+ private:
+  Parts release();
+  void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
+  void announce_failure(c10d::Store& store) const;
+  void say_last_words(const UncaughtException& exception);
+
+  const RankInfo info_;
+  const BackendMap backends_;
+  const std::string backend_text_;
+  const c10::Device device_;
+  const std::chrono::milliseconds timeout_;
+  const JobLinks job_;
+  const std::string path_;
+  const std::vector<int> members_;
+  const bool hosts_store_;
+  const std::shared_ptr<CallLog> log_ = std::make_shared<CallLog>();
+  mutable std::mutex mutex_;
+  Parts parts_;
+  std::mutex order_;  // numbers are logged in their order
+  uint64_t operations_ = 0;
+  std::atomic<uint64_t> comparisons_{0};
+  std::atomic<int64_t> subgroups_{0};
+  std::optional<uint64_t> pending_seed_;
+  std::optional<LastWords> last_words_;
+};
+
+}  // namespace ddp::detail

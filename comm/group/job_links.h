@@ -1,0 +1,20 @@
+// Internal: what all groups of one rank share of the job's store.
+#pragma once
+
+#include <memory>
+
+#include "comm/group/bounded_store.h"
+#include "comm/group/c10d_compat.h"
+
+namespace ddp::detail {
+
+class RollCall;
+
+/// Made for the job's group, shared by its sub-groups; empty for a single process.
+struct JobLinks {
+  c10::intrusive_ptr<c10d::Store> store{};     ///< our own keys of the job's group
+  c10::intrusive_ptr<BoundedStore> bounded{};  ///< under `store`; null where ranks are threads
+  std::shared_ptr<RollCall> roll_call{};
+};
+
+}  // namespace ddp::detail

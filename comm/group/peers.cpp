@@ -1,0 +1,63 @@
+#include "comm/group/peers.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "comm/group/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> marks_of(const std::vector<int>& ranks, Mark mark) {
+  std::vector<std::string> all;
+  all.reserve(ranks.size());
+  for (const int rank : ranks) all.push_back(mark(rank));
+  return all;
+}
+
+std::vector<int> other_ranks(const RankInfo& info, c10d::Store& store) {
+  std::vector<int> others;
+  for (int rank = 0; rank < info.world_size; ++rank) {
+    if (rank != info.rank) others.push_back(rank);
+  }
+  // One question usually suffices.
+  if (others.empty() || store.check(marks_of(others, keys::present))) return others;
+  std::erase_if(others, [&](int rank) { return !store.check({keys::present(rank)}); });
+  return others;
+}
+
+}  // namespace
+
+void hurry(const JobLinks& job) {
+  constexpr auto kLongestCall = std::chrono::milliseconds(800);
+  if (job.bounded) job.bounded->set_limit(kLongestCall);
+}
+
+void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store, const std::vector<Mark>& marks,
+                  std::chrono::milliseconds limit) noexcept {
+  constexpr auto kPollInterval = std::chrono::milliseconds(5);
+  try {
+    const auto deadline = Clock::now() + limit;
+    const BoundedStore::Budget budget(job.bounded, limit);
+    std::vector<int> others = other_ranks(info, store);
+    for (;;) {
+      if (others.empty() || store.check(marks_of(others, marks.front()))) return;
+      std::erase_if(others, [&](int rank) {
+        return std::ranges::any_of(marks, [&](Mark mark) { return store.check({mark(rank)}); });
+      });
+      if (others.empty() || Clock::now() > deadline) return;
+      std::this_thread::sleep_for(kPollInterval);
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and with it whoever hosted it
+  }
+}
+
+void await_learners(const RankInfo& info, const JobLinks& job) noexcept {
+  constexpr auto kLongestFarewell = std::chrono::milliseconds(800);
+  await_others(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, kLongestFarewell);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,178 @@
+#include "ddprun/comm/process_group.h"
+
+#include <c10/core/DeviceGuard.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/group/connect_group.h"
+#include "comm/core/cuda_devices.h"
+#include "comm/group/cuda_plugin.h"
+#include "comm/core/device_choice.h"
+#include <ddprun/base/failure_handlers.h>
+#include "comm/core/graph_capture.h"
+#include "comm/group/group_state.h"
+#include "base/malloc_tuning.h"
+#include "comm/group/store.h"
+
+namespace ddp {
+namespace {
+
+using detail::cuda_device_count;
+using detail::GroupState;
+using detail::require_cuda;
+
+BackendMap choose_backends(const ProcessGroupOptions& options, const RankInfo& info) {
+  if (!options.backend.empty()) {
+    const BackendMap map = parse_backend_map(options.backend);
+    if (map.uses("local") && info.world_size > 1) {
+      throw std::invalid_argument(who(info) + ": backend 'local' is for a single process");
+    }
+    return map;
+  }
+  if (info.world_size == 1) return {.cpu = "local", .cuda = "local"};
+  if (cuda_device_count() > 0) return {.cpu = "gloo", .cuda = "nccl"};
+  return {.cpu = "gloo", .cuda = "gloo"};
+}
+
+c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& backends, const RankInfo& info) {
+  const bool wants_cuda = options.device
+                              ? options.device->is_cuda()
+                              : backends.cuda == "nccl" || (backends.cuda == "local" && cuda_device_count() > 0);
+  if (!wants_cuda && backends.cuda == "nccl") {
+    throw std::invalid_argument(who(info) + ": backend '" + backends.text() + "' needs a CUDA device, not '" +
+                                options.device->str() + "'");
+  }
+  if (!wants_cuda) return options.device.value_or(c10::Device(c10::kCPU));
+  require_cuda(info, options.device ? "device '" + options.device->str() + "'" : "backend '" + backends.text() + "'");
+  if (options.device && options.device->has_index()) return *options.device;
+
+  const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
+  const DeviceChoice choice = choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
+                                                 backends.cuda == "nccl", visible ? "'" + *visible + "'" : "unset");
+  if (!choice.notice.empty()) {
+    std::fprintf(stderr, "ddprun: %s: %s\n", who(info).c_str(), choice.notice.c_str());
+  }
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice.index)};
+}
+
+std::chrono::milliseconds default_timeout(const BackendMap& backends) {
+  const bool nccl_only = backends.cpu.empty() && backends.cuda == "nccl";
+  return std::chrono::minutes(nccl_only ? 10 : 30);
+}
+
+}  // namespace
+
+ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  detail::refuse_capture("init_process_group", "it connects the ranks. Call it before the capture");
+  tune_malloc();
+  detail::prepare_process();
+  install_failure_handlers();
+  const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
+  const BackendMap backends = choose_backends(options, info);
+  const c10::Device device = choose_device(options, backends, info);
+  const auto timeout = options.timeout.value_or(default_timeout(backends));
+  detail::check_timeout(info, "init_process_group", timeout);
+  detail::bind_device(device);
+  if (backends.uses("nccl")) require_cuda(info, "NCCL").check_nccl_version();
+
+  const detail::JobStore store = detail::join_store(info, backends, timeout);
+  if (backends.uses("nccl")) {
+    detail::claim_gpu(store, info, require_cuda(info, "NCCL").device_uuid(device.index()));
+  }
+  GroupState::Parts parts{.info = info,
+                          .backends = backends,
+                          .device = device,
+                          .timeout = timeout,
+                          .store = store.own,
+                          .group = nullptr,
+                          .hosts_store = store.hosted_here,
+                          .job = store.links};
+  try {
+    const auto space = c10::make_intrusive<c10d::PrefixStore>(detail::group_prefix(store.generation), store.root);
+    parts.group = detail::connect_group({.info = info,
+                                         .backends = backends,
+                                         .device = device,
+                                         .timeout = timeout,
+                                         .store = space,
+                                         .name = "0",
+                                         .description = "default_pg"});
+    return ProcessGroup(std::make_shared<GroupState>(parts));
+  } catch (const std::exception& error) {
+    throw std::runtime_error(who(info) + ": could not connect the ranks (backend " + backends.text() +
+                             "): " + detail::brief(error) + detail::connect_failure_cause(store, info));
+  }
+}
+
+GroupHandle::GroupHandle(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+int GroupHandle::rank() const {
+  return state_->info().rank;
+}
+int GroupHandle::size() const {
+  return state_->info().world_size;
+}
+int GroupHandle::local_rank() const {
+  return state_->info().local_rank;
+}
+c10::Device GroupHandle::device() const {
+  return state_->device();
+}
+const std::string& GroupHandle::backend() const {
+  return state_->backend_text();
+}
+const RankInfo& GroupHandle::info() const {
+  return state_->info();
+}
+bool GroupHandle::is_open() const {
+  return state_->is_open();
+}
+GroupState& GroupHandle::state() const {
+  return *state_;
+}
+
+ProcessGroup::ProcessGroup(std::shared_ptr<GroupState> state)
+    : handle_(std::move(state)), owns_(true), exceptions_at_construction_(std::uncaught_exceptions()) {}
+
+ProcessGroup::ProcessGroup(ProcessGroup&& other) noexcept
+    : handle_(other.handle_),
+      owns_(std::exchange(other.owns_, false)),
+      exceptions_at_construction_(std::uncaught_exceptions()) {}
+
+ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
+  if (this != &other) {
+    release();
+    handle_ = other.handle_;
+    owns_ = std::exchange(other.owns_, false);
+    exceptions_at_construction_ = std::uncaught_exceptions();
+  }
+  return *this;
+}
+
+ProcessGroup::~ProcessGroup() {
+  release();
+}
+
+void ProcessGroup::release() noexcept {
+  if (!owns_) return;
+  if (std::uncaught_exceptions() > exceptions_at_construction_) {
+    abort();
+    return;
+  }
+  try {
+    close();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddprun: %s: closing the process group: %s\n", who(info()).c_str(),
+                 detail::brief(error).c_str());
+  }
+}
+
+void ProcessGroup::close() {
+  handle_.state().close();
+}
+
+void ProcessGroup::abort() noexcept {
+  handle_.state().abort();
+}
+
+}  // namespace ddp

@@ -1,0 +1,126 @@
+#include "comm/group/roll_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/group/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+// A question is one line that begins with one of these, then the group; a verdict follows in the rest.
+constexpr std::string_view kWhere = "where ";
+constexpr std::string_view kVerdict = "verdict ";
+constexpr std::string_view kStop = "stop";
+
+std::string read(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> value = store.get(key);
+  return {value.begin(), value.end()};
+}
+
+// Returns the question's number.
+int64_t put_question(c10d::Store& store, int rank, const std::string& question) {
+  const int64_t number = store.add(keys::questions(rank), 1);
+  store.set(keys::question(rank, number), std::vector<uint8_t>(question.begin(), question.end()));
+  return number;
+}
+
+}  // namespace
+
+RollCall::RollCall(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank)
+    : store_(std::move(store)), bounded_(std::move(bounded)), rank_(rank), thread_([this] { serve(); }) {}
+
+RollCall::~RollCall() {
+  stop();
+}
+
+void RollCall::stop() noexcept {
+  if (stopping_.exchange(true)) return;
+  try {
+    if (bounded_) {
+      bounded_->interrupt();
+    } else {
+      put_question(*store_, rank_, std::string(kStop));
+    }
+    if (thread_.joinable()) thread_.join();
+  } catch (const std::exception&) {
+    if (thread_.joinable()) thread_.detach();  // cannot be: a store in memory does not fail
+  }
+}
+
+void RollCall::add(const std::string& group, const std::shared_ptr<const CallLog>& log) {
+  const std::lock_guard lock(mutex_);
+  logs_[group] = log;
+}
+
+void RollCall::serve() noexcept {
+  constexpr auto kForGood = std::chrono::hours(24 * 365);
+  for (int64_t number = 1; !stopping_; ++number) {
+    try {
+      store_->wait({keys::question(rank_, number)}, kForGood);
+      if (!stopping_) answer(number);
+    } catch (const std::exception&) {  // the store is gone, or this rank leaves it
+      return;
+    }
+  }
+}
+
+void RollCall::answer(int64_t number) {
+  const std::string question = read(*store_, keys::question(rank_, number));
+  store_->deleteKey(keys::question(rank_, number));
+  const size_t line = std::min(question.find('\n'), question.size());
+  if (question.starts_with(kVerdict)) {
+    {
+      const std::lock_guard lock(mutex_);
+      told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(line + 1));
+    }
+    store_->set(keys::learned(rank_), std::string("1"));
+  } else if (question.starts_with(kWhere)) {
+    std::shared_ptr<const CallLog> log;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = logs_.find(question.substr(kWhere.size(), line - kWhere.size()));
+      if (found != logs_.end()) log = found->second.lock();
+    }
+    const std::string text = to_text(log ? log->report() : RankReport{});
+    store_->set(keys::answer(rank_, number), std::vector<uint8_t>(text.begin(), text.end()));
+  }
+}
+
+std::map<int, RankReport> RollCall::ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                                        std::chrono::milliseconds limit) const {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  constexpr auto kPollInterval = std::chrono::milliseconds(5);
+  std::map<int, int64_t> asked;
+  for (const int rank : ranks) asked[rank] = put_question(store, rank, std::string(kWhere) + group);
+  std::map<int, RankReport> reports;
+  for (;;) {
+    for (auto question = asked.begin(); question != asked.end();) {
+      const std::string key = keys::answer(question->first, question->second);
+      if (store.check({key})) {
+        reports[question->first] = report_from(read(store, key));
+        store.deleteKey(key);
+        question = asked.erase(question);
+      } else {
+        ++question;
+      }
+    }
+    if (asked.empty() || std::chrono::steady_clock::now() > deadline) break;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return reports;
+}
+
+void RollCall::tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                    const std::string& verdict) const {
+  for (const int rank : ranks) put_question(store, rank, std::string(kVerdict) + group + "\n" + verdict);
+}
+
+std::optional<std::string> RollCall::told(const std::string& group) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = told_.find(group);
+  if (found == told_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,67 @@
+// Internal: lets ranks ask each other where they are, at any time, also while all of them wait in a collective.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/group/bounded_store.h"
+#include "comm/group/c10d_compat.h"
+#include "comm/core/call_log.h"
+
+namespace ddp::detail {
+
+/// One rank's part in the roll calls of its job: a thread that sleeps on a connection of its own until another rank
+/// asks, and answers with what this rank has called. Costs nothing meanwhile. Its questions go over the caller's store.
+class RollCall {
+ public:
+  using Store = c10::intrusive_ptr<c10d::Store>;
+
+  /// `store` holds our keys of the job's group and serves this class alone, since a wait occupies it. `bounded` is what
+  /// lies under it, or null where it lies in this process's memory. `rank` is this rank's in the job.
+  RollCall(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank);
+  ~RollCall();
+  RollCall(const RollCall&) = delete;
+  RollCall& operator=(const RollCall&) = delete;
+
+  /// The calls of a group are told while its log lives. `group` is its path below the job's group, "" for that.
+  void add(const std::string& group, const std::shared_ptr<const CallLog>& log);
+
+  /// Asks `ranks` of the job for their calls in `group`; those that have answered within `limit`. Throws what the store
+  /// throws.
+  std::map<int, RankReport> ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                                std::chrono::milliseconds limit) const;
+  /// Tells `ranks` what was found out about a failure in `group`.
+  void tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+            const std::string& verdict) const;
+  /// What another rank has told about a failure in `group`, if any.
+  std::optional<std::string> told(const std::string& group) const;
+
+  /// Something that ranks do together has failed here: when this rank gives up now, others may be the cause.
+  void note_failure() { failed_ = true; }
+  bool has_failed() const { return failed_; }
+
+  /// Answers no longer.
+  void stop() noexcept;
+
+ private:
+  void serve() noexcept;
+  void answer(int64_t number);
+
+  const Store store_;
+  const c10::intrusive_ptr<BoundedStore> bounded_;
+  const int rank_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<const CallLog>> logs_;
+  std::map<std::string, std::string> told_;
+  std::thread thread_;
+};
+
+}  // namespace ddp::detail

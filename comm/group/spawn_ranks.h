@@ -1,0 +1,19 @@
+// Internal: spawn() with what only tests may choose.
+#pragma once
+
+#include <functional>
+
+#include "comm/group/connect_group.h"
+#include <ddprun/comm/spawn.h>
+
+namespace ddp::detail {
+
+struct SpawnTestOptions {
+  BackendWrapper wrapper{};   ///< around each CPU backend
+  bool aborts_others = true;  ///< off: the others learn of a failure only through their connections
+};
+
+void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const SpawnOptions& options,
+                 const SpawnTestOptions& test_options);
+
+}  // namespace ddp::detail

@@ -1,0 +1,185 @@
+#include "comm/group/store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
+
+#include "comm/group/failure_cause.h"
+#include "comm/group/group_state.h"
+#include "comm/group/roll_call.h"
+#include "comm/group/store_keys.h"
+
+namespace ddp::detail {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown host";
+  return name;
+}
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+[[noreturn]] void refuse_store(const RankInfo& info, bool hosted_here, const std::exception& error) {
+  const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
+  const std::string what =
+      hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"
+                  : "cannot reach the job's store at " + address + ", which " + store_host(info) + " hosts";
+  throw std::runtime_error(who(info) + ": " + what + ": " + brief(error));
+}
+
+// torch's own client, with a server in this process if `hosted_here`.
+Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = info.master_port;
+  options.isServer = hosted_here;
+  options.numWorkers = static_cast<size_t>(info.world_size);
+  // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the
+  // backends do, after the ranks were compared, and can say who is missing.
+  options.waitWorkers = !hosted_here;
+  options.timeout = timeout;
+  options.multiTenant = hosted_here;
+  return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
+}
+
+// gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
+// hold this rank for ever. NCCL needs more of the client than ours can.
+Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
+  auto store = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout, /*patient=*/true);
+  if (info.agent_store || info.rank != 0) store->count_in();
+  return store;
+}
+
+// A server that this process runs stays until the process ends: ranks that close their group and form another would
+// otherwise meet one that is going away.
+void keep_until_exit(Store store) {
+  static std::mutex mutex;
+  static std::vector<Store> servers;
+  const std::lock_guard lock(mutex);
+  servers.push_back(std::move(store));
+}
+
+void take_rank(c10d::Store& space, const RankInfo& info) {
+  const std::string me = host_name() + ", process " + std::to_string(getpid());
+  const std::string holder = set_once(space, keys::holder(info.rank), me);
+  if (holder != me) {
+    throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
+                             ". Every process of the job needs a RANK of its own.");
+  }
+}
+
+void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& backends) {
+  own.set(keys::present(info.rank), std::string("1"));
+  const std::string expected = "WORLD_SIZE=" + std::to_string(info.world_size) + ", backend " + backends.text();
+  const std::string agreed = set_once(own, keys::agreement(), expected);
+  if (agreed != expected) {
+    throw std::runtime_error(who(info) + ": the ranks disagree: this one was started with " + expected +
+                             ", the first one to arrive with " + agreed + ". Give all ranks the same settings.");
+  }
+}
+
+// Registers this rank and compares it with those that came before.
+void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
+  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
+  take_rank(*space, info);
+  store.generation = space->add(keys::generation(info.rank), 1) - 1;
+  store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
+  compare_settings(*store.own, info, backends);
+  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
+  store.links = {.store = store.own,
+                 .bounded = bounded,
+                 .roll_call = std::make_shared<RollCall>(c10::make_intrusive<c10d::PrefixStore>(prefix, questions),
+                                                         questions, info.rank)};
+}
+
+}  // namespace
+
+std::string set_once(c10d::Store& store, const std::string& key, const std::string& value) {
+  const auto held = store.compareSet(key, {}, bytes(value));
+  return {held.begin(), held.end()};
+}
+
+std::string group_prefix(int64_t generation) {
+  return generation == 0 ? "default_pg" : "default_pg#" + std::to_string(generation);
+}
+
+std::string brief(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+  text.resize(std::min(text.size(), text.find("\nException raised from")));
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
+  JobStore store;
+  if (info.world_size == 1) {
+    store.root = c10::make_intrusive<c10d::HashStore>();
+    return store;
+  }
+  store.hosted_here = !info.agent_store && info.rank == 0;
+  Store server;
+  try {
+    if (store.hosted_here) server = connect(info, true, timeout);
+    if (backends.uses("nccl")) {
+      store.root = server ? server : connect(info, false, timeout);
+    } else {
+      store.root = connect_bounded(info, timeout);
+    }
+  } catch (const std::exception& error) {
+    refuse_store(info, store.hosted_here, error);
+  }
+  try {
+    settle(store, info, backends, timeout);
+  } catch (const StoreUnreachable& error) {
+    throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
+                             about_store(info, error.what()));
+  }
+  if (server && store.generation == 0) keep_until_exit(std::move(server));
+  return store;
+}
+
+void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid) {
+  if (!store.own) return;
+  const std::string me = "rank " + std::to_string(info.rank);
+  const std::string holder = set_once(*store.own, keys::gpu(uuid), me);
+  if (holder != me) {
+    throw std::runtime_error(
+        who(info) + ": " + holder + " uses the same GPU (" + uuid +
+        "), and NCCL needs one GPU per rank. Start fewer ranks on this node, make more GPUs visible, or "
+        "use backend 'gloo' to share GPUs.");
+  }
+}
+
+std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
+  std::vector<int> members(static_cast<size_t>(info.world_size));
+  std::iota(members.begin(), members.end(), 0);
+  std::string cause = connect_failure_cause(ConnectingGroup{
+      .info = info,
+      .store = store.own,
+      .job = store.links,
+      .members = members,
+      // gloo's address of the rank: ranks that run Python have only that.
+      .may_be_there = [&](int rank) {
+        return store.links.bounded->check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
+      }});
+  if (store.own && store.hosted_here) await_learners(info, store.links);
+  return cause;
+}
+
+}  // namespace ddp::detail

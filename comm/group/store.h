@@ -1,0 +1,45 @@
+// Internal: connects to the job's store and settles on it who is who.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "comm/core/backend_map.h"
+#include "comm/group/c10d_compat.h"
+#include "comm/group/job_links.h"
+#include <ddprun/base/rank_info.h>
+
+namespace ddp::detail {
+
+struct JobStore {
+  c10::intrusive_ptr<c10d::Store> root{};  ///< torch.distributed's keys are made under this one
+  c10::intrusive_ptr<c10d::Store> own{};   ///< our own keys of this group; null for a single process
+  JobLinks links{};                        ///< what GroupState needs of it
+  bool hosted_here = false;                ///< this process runs the server
+  int64_t generation = 0;                  ///< how many groups this process has formed on this store before
+};
+
+/// Reaches MASTER_ADDR:MASTER_PORT as torch.distributed's env:// does: a client where the launcher hosts the store,
+/// else rank 0 runs the server. A single process gets a store in its own memory. Then registers this rank and compares
+/// with the ranks that came before: same world size, same backends, rank not taken. Does not wait for other ranks, but
+/// for the server, which once it runs stays until its process ends. Throws std::runtime_error with rank, address and
+/// advice.
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
+
+/// Refuses a GPU that another rank of this host has claimed, which NCCL would only notice in the middle of its start.
+void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid);
+
+/// Why the ranks could not connect: "; never arrived: rank 1, 3", or as connect_failure_cause() of failure_cause.h.
+std::string connect_failure_cause(const JobStore& store, const RankInfo& info);
+
+/// Prefix of torch.distributed's keys in the store. The first group's is torch.distributed's own, so that ranks that
+/// run Python meet ours.
+std::string group_prefix(int64_t generation);
+
+/// Sets `key` unless it has a value; returns the value it has afterwards.
+std::string set_once(c10d::Store& store, const std::string& key, const std::string& value);
+
+/// The message of a c10 exception without its C++ backtrace, in one line.
+std::string brief(const std::exception& error);
+
+}  // namespace ddp::detail

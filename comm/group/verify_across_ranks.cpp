@@ -1,0 +1,171 @@
+#include "comm/group/verify_across_ranks.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/group/failure_cause.h"
+#include "comm/core/graph_capture.h"
+#include "comm/group/group_state.h"
+#include "comm/group/roll_call.h"
+#include "comm/group/store.h"
+#include "comm/group/store_keys.h"
+
+namespace ddp {
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// FNV-1a: the same in every build, unlike std::hash.
+std::string digest(const std::string& text) {
+  uint64_t hash = 14695981039346656037U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return std::to_string(hash) + "/" + std::to_string(text.size());
+}
+
+std::string shown(const std::vector<std::string>& lines, size_t index) {
+  constexpr size_t kLongestShown = 300;
+  if (index >= lines.size()) return "nothing more";
+  return lines[index].size() <= kLongestShown ? lines[index] : lines[index].substr(0, kLongestShown) + "...";
+}
+
+bool runs_this_library(c10d::Store& store, int rank) {
+  return store.check({keys::present(rank)});
+}
+
+// One comparison as one rank sees it.
+class Comparison {
+ public:
+  Comparison(const detail::GroupState& state, Store store, uint64_t number, std::chrono::milliseconds timeout)
+      : state_(state), store_(std::move(store)), number_(number), deadline_(Clock::now() + timeout) {
+    for (int rank = 0; rank < state_.info().world_size; ++rank) {
+      if (runs_this_library(*store_, rank)) ranks_.push_back(rank);
+    }
+  }
+
+  void run(const std::string& subject, const std::vector<std::string>& lines) {
+    const int own = state_.info().rank;
+    const std::string text = join_lines(lines);
+    const std::string own_digest = digest(text);
+    const int reference = ranks_.front();
+    // What is equal everywhere need not be written.
+    if (own == reference || read_digest(reference) != own_digest) store_->set(text_key(own), text);
+    store_->set(digest_key(own), own_digest);
+    std::map<std::string, std::vector<int>> by_digest;
+    for (const int rank : ranks_) by_digest[read_digest(rank)].push_back(rank);
+    if (by_digest.size() > 1) throw std::runtime_error(who(state_.info()) + ": " + difference(subject, by_digest));
+    forget();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string digest_key(int rank) const { return keys::compared(number_, rank) + "/digest"; }
+  std::string text_key(int rank) const { return keys::compared(number_, rank) + "/text"; }
+
+  std::string text_of(const std::string& key) {
+    const std::vector<uint8_t> bytes = store_->get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  std::string read_digest(int rank) {
+    const std::string key = digest_key(rank);
+    try {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
+      return text_of(key);
+    } catch (const detail::StoreUnreachable&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw std::runtime_error(who(state_.info()) + ": waited for rank " + std::to_string(rank) +
+                               ", which did not come to the same point within the timeout: " + detail::brief(error));
+    }
+  }
+
+  // With a majority: who differs from it. Otherwise the two lowest ranks that differ.
+  std::string difference(const std::string& subject, const std::map<std::string, std::vector<int>>& by_digest) {
+    const auto most = std::ranges::max_element(by_digest, {}, [](const auto& entry) { return entry.second.size(); });
+    const bool has_majority = 2 * most->second.size() > ranks_.size();
+    const int first = has_majority ? most->second.front() : ranks_.front();
+    const auto is_other = [&](int rank) { return text_id(by_digest, rank) != text_id(by_digest, first); };
+    const int second = *std::ranges::find_if(ranks_, is_other);
+    const auto a = split_lines(text_of(text_key(first)));
+    const auto b = split_lines(text_of(text_key(second)));
+    size_t index = 0;
+    while (index < a.size() && index < b.size() && a[index] == b[index]) ++index;
+    const std::string of_second = "rank " + std::to_string(second) + " has " + shown(b, index);
+    const std::string begin = subject + " differ; the first difference: ";
+    if (!has_majority) return begin + "rank " + std::to_string(first) + " has " + shown(a, index) + ", " + of_second;
+    return begin + of_second + ", the others " + shown(a, index);
+  }
+
+  static const std::string& text_id(const std::map<std::string, std::vector<int>>& by_digest, int rank) {
+    const auto has_it = [rank](const auto& entry) {
+      return std::ranges::find(entry.second, rank) != entry.second.end();
+    };
+    return std::ranges::find_if(by_digest, has_it)->first;
+  }
+
+  // The last rank to have read everything removes it: programs may wrap models in a loop.
+  void forget() {
+    if (store_->add(keys::compared(number_, -1), 1) != static_cast<int64_t>(ranks_.size())) return;
+    store_->deleteKey(text_key(ranks_.front()));
+    for (const int rank : ranks_) store_->deleteKey(digest_key(rank));
+    store_->deleteKey(keys::compared(number_, -1));
+  }
+
+  const detail::GroupState& state_;
+  Store store_;
+  uint64_t number_;
+  Clock::time_point deadline_;
+  std::vector<int> ranks_;  // those that run this library
+};
+
+}  // namespace
+
+void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
+                         std::optional<std::chrono::milliseconds> timeout) {
+  detail::GroupState& state = group.state();
+  const Store store = state.store();
+  if (!store || group.size() == 1) return;
+  detail::refuse_capture(who(group.info()) + ": comparing " + subject,
+                         "the host waits for the other ranks. Do it once before the capture");
+  try {
+    Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
+  } catch (const detail::StoreUnreachable& error) {
+    state.job().roll_call->note_failure();
+    throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +
+                             detail::about_store(group.info(), error.what()));
+  } catch (const std::exception&) {
+    state.job().roll_call->note_failure();
+    throw;
+  }
+}
+
+std::vector<int> ranks_running_python(const GroupHandle& group) {
+  const Store store = group.state().store();
+  std::vector<int> ranks;
+  if (!store || group.size() == 1) return ranks;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank != group.rank() && !runs_this_library(*store, rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace ddp

@@ -1,0 +1,59 @@
+#include "ddprun/comm/gradient_bucket.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
+
+#include "comm/group/group_state.h"
+#include "comm/group/watched_work.h"
+
+namespace ddp {
+
+GradientBucket::GradientBucket(c10d::GradBucket& bucket, std::vector<at::Tensor> parameters)
+    : bucket_(bucket), parameters_(std::move(parameters)) {}
+
+size_t GradientBucket::index() const {
+  return bucket_.getIndex();
+}
+bool GradientBucket::is_last() const {
+  return bucket_.isLast();
+}
+const at::Tensor& GradientBucket::buffer() const {
+  return bucket_.getBuffer();
+}
+void GradientBucket::set_buffer(at::Tensor buffer) {
+  bucket_.setBuffer(buffer);
+}
+std::vector<at::Tensor> GradientBucket::gradients() const {
+  return bucket_.getGradients();
+}
+
+TensorFuture all_reduce_future(at::Tensor tensor, const GroupHandle& group) {
+  const auto c10d_group = group.state().group("all_reduce");
+  const at::NoGradGuard no_grad;
+  const detail::Watch watch(group, "all_reduce of a gradient bucket of " + std::to_string(tensor.nbytes()) + " bytes");
+  std::vector<at::Tensor> tensors{tensor};
+  const auto future = watch.start([&] { return c10d_group->allreduce(tensors); })->getFuture();
+  return then(future, [tensor = std::move(tensor)](const at::Tensor&) { return tensor; });
+}
+
+TensorFuture completed_future(at::Tensor tensor) {
+  std::vector<c10::Device> devices;
+  if (!tensor.is_cpu()) devices.push_back(tensor.device());
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get(), std::move(devices));
+  future->markCompleted(c10::IValue(std::move(tensor)));
+  return future;
+}
+
+TensorFuture then(const TensorFuture& future, std::function<at::Tensor(const at::Tensor& value)> next) {
+  return future->then(
+      [next = std::move(next)](c10::ivalue::Future& done) -> c10::IValue {
+        const at::NoGradGuard no_grad;  // the backend's threads inherit nothing
+        const c10::IValue value = done.value();
+        return next(value.isTensor() ? value.toTensor() : value.toTensorVector().at(0));
+      },
+      c10::TensorType::get());
+}
+
+}  // namespace ddp

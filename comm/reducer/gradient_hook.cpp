@@ -1,0 +1,54 @@
+#include "ddprun/comm/gradient_hook.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace ddp {
+namespace {
+
+class AfterAccumulate final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterAccumulate(std::function<void()> hook) : hook_(std::move(hook)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    hook_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> hook_;
+};
+
+}  // namespace
+
+struct GradientHook::Impl {
+  at::Tensor parameter;
+  // Held, since the parameter itself refers to it weakly. How nodes are held differs from version to version.
+  decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) node;
+  uintptr_t key;
+};
+
+GradientHook::GradientHook(const at::Tensor& parameter, std::function<void()> hook)
+    : GradientHook(parameter, std::make_unique<AfterAccumulate>(std::move(hook))) {}
+
+GradientHook::GradientHook(const at::Tensor& parameter, std::unique_ptr<torch::autograd::FunctionPostHook> hook) {
+  auto node = torch::autograd::impl::grad_accumulator(parameter);
+  const uintptr_t key = node->add_post_hook(std::move(hook));
+  impl_ = std::make_unique<Impl>(Impl{parameter, std::move(node), key});
+}
+
+GradientHook::~GradientHook() {
+  if (impl_) impl_->node->del_post_hook(impl_->key);
+}
+
+GradientHook::GradientHook(GradientHook&& other) noexcept = default;
+
+void GradientHook::keep() {
+  if (torch::autograd::impl::try_get_grad_accumulator(impl_->parameter) == impl_->node) return;
+  torch::autograd::impl::set_grad_accumulator(impl_->parameter, impl_->node);
+}
+
+}  // namespace ddp

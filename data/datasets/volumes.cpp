@@ -1,0 +1,116 @@
+#include "ddprun/data/volumes.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <ddprun/data/error.h>
+#include <ddprun/data/nifti_format.h>
+
+namespace ddp {
+namespace {
+
+VolumeShape shape_of(const NiftiVolume& volume) {
+  return {volume.depth, volume.height, volume.width};
+}
+
+std::string text_of(const VolumeShape& shape) {
+  return std::to_string(shape[0]) + " x " + std::to_string(shape[1]) + " x " + std::to_string(shape[2]);
+}
+
+struct Scale {
+  double mean = 0;
+  double factor = 1;
+};
+
+Scale scale_of(const std::vector<float>& values) {
+  double mean = 0;
+  for (const float value : values) mean += value;
+  mean /= static_cast<double>(values.size());
+  double variance = 0;
+  for (const float value : values) variance += (value - mean) * (value - mean);
+  variance /= static_cast<double>(values.size());
+  return {.mean = mean, .factor = variance > 0 ? 1 / std::sqrt(variance) : 1};
+}
+
+void check_finite(const NiftiVolume& volume, const std::filesystem::path& file) {
+  const auto wrong = std::ranges::find_if_not(volume.values, [](float value) { return std::isfinite(value); });
+  if (wrong == volume.values.end()) return;
+  throw DataError(file, "voxel " + std::to_string(wrong - volume.values.begin()) + " is not finite");
+}
+
+void check_labels(const NiftiVolume& labels, int64_t classes, const std::filesystem::path& file) {
+  for (size_t i = 0; i < labels.values.size(); ++i) {
+    const float value = labels.values[i];
+    const bool is_class = value >= 0 && value == std::floor(value) && value < 0x1p24F &&
+                          (classes == 0 || value < static_cast<float>(classes));
+    if (is_class) continue;
+    throw DataError(file, "voxel " + std::to_string(i) + " has the label " + std::to_string(value) +
+                              ", expected a whole number" +
+                              (classes == 0 ? "" : " from 0 to " + std::to_string(classes - 1)));
+  }
+}
+
+}  // namespace
+
+Volumes::Volumes(std::vector<VolumePair> pairs, const VolumesOptions& options)
+    : pairs_(std::move(pairs)), options_(options) {
+  const VolumeShape& size = options_.size;
+  const bool is_whole = size == VolumeShape{};
+  if (is_whole || std::ranges::all_of(size, [](int64_t side) { return side > 0; })) return;
+  throw std::invalid_argument("Volumes: expected a positive size, or 0 x 0 x 0 for whole volumes, got " +
+                              text_of(size));
+}
+
+Batch Volumes::get_batch(std::span<const int64_t> indices, int64_t epoch) const {
+  const auto count = static_cast<int64_t>(indices.size());
+  VolumeShape size = options_.size;
+  Batch batch;
+  float* data = nullptr;
+  int64_t* target = nullptr;
+  for (const int64_t index : indices) {
+    if (index < 0 || index >= this->size()) {
+      throw std::out_of_range("Volumes: index " + std::to_string(index) + " is out of range for " +
+                              std::to_string(this->size()) + " volumes");
+    }
+    const VolumePair& pair = pairs_[static_cast<size_t>(index)];
+    const NiftiVolume image = read_nifti(pair.image);
+    const NiftiVolume labels = read_nifti(pair.label);
+    const VolumeShape shape = shape_of(image);
+    if (shape_of(labels) != shape) {
+      throw DataError(pair.label,
+                      "expected labels for " + text_of(shape) + " voxels, got " + text_of(shape_of(labels)));
+    }
+    check_finite(image, pair.image);
+    check_labels(labels, options_.classes, pair.label);
+    if (size == VolumeShape{}) size = shape;
+    if (options_.size == VolumeShape{} && shape != size) {
+      throw DataError(pair.image, "its shape " + text_of(shape) + " differs from the batch's " + text_of(size) +
+                                      ": set VolumesOptions::size or a batch size of 1");
+    }
+    const int64_t voxels = size[0] * size[1] * size[2];
+    if (data == nullptr) {
+      batch = {.data = at::empty({count, 1, size[0], size[1], size[2]}, at::kFloat),
+               .target = at::empty({count, size[0], size[1], size[2]}, at::kLong)};
+      data = batch.data.mutable_data_ptr<float>();
+      target = batch.target.mutable_data_ptr<int64_t>();
+    }
+    SampleRandom random(options_.seed, epoch, index);
+    const VolumeCrop crop =
+        options_.augment ? draw_volume_crop(shape, size, /*mirrors=*/true, random) : centre_volume_crop(shape, size);
+    const Scale scale = options_.normalize ? scale_of(image.values) : Scale{};
+    const auto scaled = [&](float value) { return static_cast<float>((value - scale.mean) * scale.factor); };
+    crop_volume<float, float>(image.values, shape, crop, size, scaled, data);
+    crop_volume<int64_t, float>(
+        labels.values, shape, crop, size, [](float value) { return static_cast<int64_t>(value); }, target);
+    data += voxels;
+    target += voxels;
+  }
+  return batch;
+}
+
+}  // namespace ddp

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "data/formats/bmp_header.h"
+#include "data/formats/decoders.h"
+#include <ddprun/data/error.h>
+
+namespace ddp {
+namespace {
+
+/// Pixels of a BMP file, once its header is known. Rows are counted from the file's first.
+class Bmp {
+ public:
+  Bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const BmpHeader& header)
+      : bytes_(bytes), path_(path), header_(header), at_(header.pixels_at) {
+    if (at_ > bytes_.size()) refuse("the pixels would begin behind its end");
+  }
+
+  Image decode() {
+    const bool is_packed = header_.compression == BmpCompression::kRle8 || header_.compression == BmpCompression::kRle4;
+    if (!is_packed) require_rows();
+    image_ = {.height = header_.height, .width = header_.width};
+    image_.pixels.resize(static_cast<size_t>(header_.height * header_.width * 3));
+    if (is_packed) {
+      unpack();
+    } else {
+      for (int64_t y = 0; y < header_.height; ++y) read_row(y);
+    }
+    return std::move(image_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const { throw DataError(path_, "not a valid BMP file: " + why); }
+
+  int64_t row_bytes() const { return (header_.width * header_.bits + 31) / 32 * 4; }
+
+  /// The last row's filling up to a multiple of four bytes may be missing.
+  void require_rows() const {
+    const int64_t needed = row_bytes() * (header_.height - 1) + (header_.width * header_.bits + 7) / 8;
+    const auto left = static_cast<int64_t>(bytes_.size() - at_);
+    if (left < needed) {
+      refuse("expected " + std::to_string(needed) + " bytes of pixels, got " + std::to_string(left));
+    }
+  }
+
+  uint8_t* pixel(int64_t x, int64_t y) {
+    const int64_t row = header_.is_top_down ? y : header_.height - 1 - y;
+    return &image_.pixels[static_cast<size_t>((row * header_.width + x) * 3)];
+  }
+
+  void put_index(int64_t x, int64_t y, uint32_t index) { std::copy_n(header_.palette[index].begin(), 3, pixel(x, y)); }
+
+  /// Scaled to 8 bits and cut, as Pillow does.
+  void put_masked(uint8_t* rgb, uint32_t value) const {
+    for (size_t c = 0; c < 3; ++c) {
+      const uint32_t mask = header_.masks[c];
+      const int shift = std::countr_zero(mask);
+      rgb[c] = static_cast<uint8_t>(uint64_t{(value & mask) >> shift} * 255 / (mask >> shift));
+    }
+  }
+
+  void read_row(int64_t y) {
+    const uint8_t* row = &bytes_[at_ + static_cast<size_t>(y * row_bytes())];
+    const int bits = header_.bits;
+    uint8_t* rgb = pixel(0, y);
+    for (int64_t x = 0; x < header_.width; ++x, rgb += 3) {
+      if (bits <= 8) {
+        const int64_t bit = x * bits;
+        put_index(x, y, row[bit / 8] >> (8 - bits - bit % 8) & ((1U << bits) - 1));
+      } else if (bits == 24) {
+        std::reverse_copy(&row[3 * x], &row[3 * x] + 3, rgb);
+      } else {
+        uint32_t value = 0;
+        for (int byte = bits / 8 - 1; byte >= 0; --byte) value = value << 8 | row[x * bits / 8 + byte];
+        put_masked(rgb, value);
+      }
+    }
+  }
+
+  uint8_t byte() {
+    if (at_ == bytes_.size()) refuse("its pixels are cut short");
+    return bytes_[at_++];
+  }
+
+  /// Run lengths: a count and what to repeat, or 0 and an order. What nobody names has the palette's first colour.
+  void unpack() {
+    for (int64_t y = 0; y < header_.height; ++y) {
+      for (int64_t x = 0; x < header_.width; ++x) put_index(x, y, 0);
+    }
+    while (y_ < header_.height) {
+      // A picture whose last row is full may lack the order to end.
+      const bool is_full = y_ == header_.height - 1 && x_ >= header_.width;
+      if (is_full && at_ == bytes_.size()) return;
+      const uint8_t count = byte();
+      const uint8_t value = byte();
+      if (count > 0) {
+        for (int i = 0; i < count; ++i) put_next(i, value);
+      } else if (value == 0) {
+        x_ = 0;
+        ++y_;
+      } else if (value == 1) {
+        return;
+      } else if (value == 2) {
+        x_ += byte();
+        y_ += byte();
+      } else {
+        copy(value);
+      }
+    }
+  }
+
+  bool is_rle4() const { return header_.compression == BmpCompression::kRle4; }
+
+  /// `pair` is one index, or two of 4 bits that take turns.
+  void put_next(int turn, uint8_t pair) {
+    const uint32_t index = is_rle4() ? (turn % 2 == 0 ? pair >> 4 : pair & 15) : pair;
+    if (x_ < header_.width) put_index(x_, y_, index);
+    ++x_;
+  }
+
+  void copy(int count) {
+    const int byte_count = is_rle4() ? (count + 1) / 2 : count;
+    uint8_t pair = 0;
+    for (int i = 0; i < count; ++i) {
+      if (!is_rle4() || i % 2 == 0) pair = byte();
+      put_next(i, pair);
+    }
+    if (byte_count % 2 != 0 && at_ < bytes_.size()) ++at_;  // filled up to two bytes
+  }
+
+  const std::vector<uint8_t>& bytes_;
+  const std::filesystem::path& path_;
+  const BmpHeader& header_;
+  size_t at_;
+  Image image_;
+  int64_t x_ = 0;
+  int64_t y_ = 0;
+};
+
+}  // namespace
+
+Image decode_bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
+  const BmpHeader header = read_bmp_header(bytes, path);
+  check_image_size(path, header.height, header.width, options);
+  return Bmp(bytes, path, header).decode();
+}
+
+}  // namespace ddp

@@ -1,0 +1,142 @@
+#include "ddprun/data/byte_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <ddprun/data/error.h>
+
+namespace ddp {
+namespace {
+
+/// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
+constexpr uint64_t kMostInflation = 1032;
+constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // gzread counts in int
+
+std::string cause() {
+  return std::generic_category().message(errno);
+}
+
+int open_regular(const std::filesystem::path& path, uint64_t& size) {
+  // Not blocking: opening a pipe would wait for its other end.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) throw DataError(path, "cannot be opened: " + cause());
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    throw DataError(path, S_ISDIR(status.st_mode) ? "expected a file, got a folder"
+                                                  : "expected a regular file, got a pipe, socket or device");
+  }
+  size = static_cast<uint64_t>(status.st_size);
+  return file;
+}
+
+}  // namespace
+
+struct ByteSource::Stream {
+  explicit Stream(int file) : gz(::gzdopen(file, "rb")) {}
+  ~Stream() {
+    if (gz != nullptr) ::gzclose(gz);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  gzFile gz;
+};
+
+ByteSource::ByteSource(std::filesystem::path path) : path_(std::move(path)) {
+  const int file = open_regular(path_, size_);
+  stream_ = std::make_unique<Stream>(file);
+  if (stream_->gz == nullptr) {
+    ::close(file);
+    throw DataError(path_, "cannot be opened: out of memory");
+  }
+  ::gzbuffer(stream_->gz, 1 << 17);
+}
+
+ByteSource::~ByteSource() = default;
+ByteSource::ByteSource(ByteSource&& other) noexcept = default;
+ByteSource& ByteSource::operator=(ByteSource&& other) noexcept = default;
+
+uint64_t ByteSource::read_some(std::span<uint8_t> bytes) {
+  const auto wanted = static_cast<unsigned>(std::min<uint64_t>(bytes.size(), kLargestRead));
+  const int count = ::gzread(stream_->gz, bytes.data(), wanted);
+  if (count < 0) {
+    int code = 0;
+    const char* message = ::gzerror(stream_->gz, &code);
+    throw DataError(path_, "cannot be read at byte " + std::to_string(position_) + ": " +
+                               (code == Z_ERRNO ? cause() : std::string("the gzip data is damaged: ") + message));
+  }
+  position_ += static_cast<uint64_t>(count);
+  return static_cast<uint64_t>(count);
+}
+
+void ByteSource::read(std::span<uint8_t> bytes) {
+  const uint64_t end = position_ + bytes.size();
+  while (!bytes.empty()) {
+    const uint64_t count = read_some(bytes);
+    if (count == 0) {
+      throw DataError(path_, "expected " + std::to_string(end) + " bytes or more, got " + std::to_string(position_) +
+                                 ": the file is cut short");
+    }
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void ByteSource::skip(uint64_t count) {
+  std::array<uint8_t, 4096> ignored{};
+  while (count > 0) {
+    const uint64_t piece = std::min<uint64_t>(count, ignored.size());
+    read(std::span(ignored).first(static_cast<size_t>(piece)));
+    count -= piece;
+  }
+}
+
+void ByteSource::require(uint64_t count) const {
+  const bool is_plain = ::gzdirect(stream_->gz) == 1;
+  const uint64_t overflow = std::numeric_limits<uint64_t>::max() / kMostInflation;
+  const uint64_t most = is_plain ? size_ : std::min(size_, overflow) * kMostInflation;
+  if (position_ <= most && count <= most - position_) return;
+  throw DataError(path_, "expected " + std::to_string(count) + " bytes after byte " + std::to_string(position_) +
+                             ", but the file has " + std::to_string(size_) + (is_plain ? "" : " (compressed)") +
+                             ": it is cut short or damaged");
+}
+
+void ByteSource::require_end() {
+  std::array<uint8_t, 1> further{};
+  if (read_some(further) != 0) {
+    throw DataError(path_, "expected the end of the file after " + std::to_string(position_ - 1) +
+                               " bytes, but more follows: it is damaged or of another kind");
+  }
+}
+
+std::string read_small_file(const std::filesystem::path& path, uint64_t most) {
+  uint64_t size = 0;
+  const int file = open_regular(path, size);
+  std::string content;
+  ssize_t count = 0;
+  if (size <= most) {
+    content.resize(static_cast<size_t>(size));
+    count = ::read(file, content.data(), content.size());
+  }
+  const int error = errno;
+  ::close(file);
+  if (size > most) {
+    throw DataError(path, "expected at most " + std::to_string(most) + " bytes, got " + std::to_string(size));
+  }
+  if (count < 0 || static_cast<uint64_t>(count) != size) {
+    errno = error;
+    throw DataError(path, "cannot be read: " + (count < 0 ? cause() : std::string("the file has become shorter")));
+  }
+  return content;
+}
+
+}  // namespace ddp

@@ -1,0 +1,49 @@
+#include "ddprun/data/idx_format.h"
+
+#include <array>
+#include <string>
+
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/error.h>
+
+namespace ddp {
+namespace {
+
+constexpr uint8_t kUnsignedByte = 0x08;
+/// Far beyond every dataset of this format, and small enough for exact arithmetic.
+constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+
+uint32_t read_big_endian(ByteSource& source) {
+  std::array<uint8_t, 4> bytes{};
+  source.read(bytes);
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
+}
+
+}  // namespace
+
+IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
+  ByteSource source(path);
+  const uint32_t magic = read_big_endian(source);
+  if (magic >> 16 != 0 || (magic >> 8 & 0xFF) != kUnsignedByte) {
+    throw DataError(path, "expected an IDX file of unsigned bytes (0x00 0x00 0x08), got other bytes at its beginning");
+  }
+  if ((magic & 0xFF) != static_cast<uint32_t>(dimensions)) {
+    throw DataError(path, "expected an IDX file of " + std::to_string(dimensions) + " dimensions, got " +
+                              std::to_string(magic & 0xFF) + ": images and labels may be mixed up");
+  }
+  IdxArray array;
+  uint64_t count = 1;
+  for (int i = 0; i < dimensions; ++i) {
+    const uint32_t size = read_big_endian(source);
+    array.shape.push_back(size);
+    count *= size;
+    if (count > kMostBytes) throw DataError(path, "its header names more than 2^40 values: it is damaged");
+  }
+  source.require(count);
+  array.values.resize(static_cast<size_t>(count));
+  source.read(array.values);
+  source.require_end();
+  return array;
+}
+
+}  // namespace ddp

@@ -1,0 +1,183 @@
+#include "ddprun/data/image_folder_listing.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/error.h>
+#include <ddprun/data/image_format.h>
+#include <ddprun/samplers/permutation.h>
+
+namespace ddp {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
+
+/// Pictures of one format that this build cannot read.
+struct PassedOver {
+  int64_t count = 0;
+  fs::path example;
+};
+using PassedOverFormats = std::map<ImageFormat, PassedOver>;
+
+std::string notice_of(const fs::path& root, const PassedOverFormats& passed_over) {
+  std::string notice;
+  for (const auto& [format, files] : passed_over) {
+    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(files.count) + " " +
+              (format == ImageFormat::kTiff ? "TIFF" : "WebP") + (files.count == 1 ? " file" : " files") +
+              " passed over, such as " + files.example.lexically_relative(root).string() + ": " + how_to_read(format);
+  }
+  return notice;
+}
+
+/// Every rank lists the same folder.
+void tell(const std::string& notice) {
+  const char* rank = std::getenv("RANK");
+  if (!notice.empty() && (rank == nullptr || std::string_view(rank) == "0")) {
+    std::fprintf(stderr, "ddprun: %s\n", notice.c_str());
+  }
+}
+
+std::vector<std::string> class_folders(const fs::path& root) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(root, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
+  }
+  if (error) throw DataError(root, "cannot be read: " + error.message());
+  if (names.empty()) throw DataError(root, "expected a folder per class with images in it, found no folder");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A folder and those in it. (Links to folders are left out: they could lead in a circle.)
+void add_folders(const fs::path& folder, std::vector<std::string>& folders) {
+  folders.push_back(folder.string());
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error); !error && entry != fs::recursive_directory_iterator();
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) folders.push_back(entry->path().string());
+  }
+  if (error) throw DataError(folder, "cannot be read: " + error.message());
+}
+
+/// torchvision takes the folders in the order of their paths, and the files in each by name.
+void add_images(const fs::path& class_folder, std::vector<fs::path>& files, PassedOverFormats& passed_over) {
+  std::vector<std::string> folders;
+  add_folders(class_folder, folders);
+  std::sort(folders.begin(), folders.end());
+  for (const std::string& folder : folders) {
+    std::vector<fs::path> images;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+         entry.increment(error)) {
+      std::error_code ignored;
+      const ImageFormat format = image_format_of_name(entry->path());
+      if (format == ImageFormat::kUnknown || !entry->is_regular_file(ignored)) continue;
+      if (can_read(format)) {
+        images.push_back(entry->path());
+      } else if (PassedOver& other = passed_over[format]; other.count++ == 0 || entry->path() < other.example) {
+        other.example = entry->path();
+      }
+    }
+    if (error) throw DataError(folder, "cannot be read: " + error.message());
+    std::sort(images.begin(), images.end(),
+              [](const fs::path& a, const fs::path& b) { return a.string() < b.string(); });
+    files.insert(files.end(), images.begin(), images.end());
+  }
+}
+
+void append(ImageListing& listing, const ImageListing& from, const std::vector<size_t>& which) {
+  for (const size_t i : which) {
+    listing.files.push_back(from.files[i]);
+    listing.labels.push_back(from.labels[i]);
+  }
+}
+
+}  // namespace
+
+ImageListing list_image_folder(const fs::path& root) {
+  ImageListing listing{.class_names = class_folders(root)};
+  PassedOverFormats passed_over;
+  for (size_t label = 0; label < listing.class_names.size(); ++label) {
+    const fs::path folder = root / listing.class_names[label];
+    PassedOverFormats of_class;
+    add_images(folder, listing.files, of_class);
+    if (listing.files.size() == listing.labels.size()) {
+      const std::string cause = notice_of(root, of_class);
+      throw DataError(folder,
+                      "no image (.jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp) in this class's folder" +
+                          (cause.empty() ? "" : " that can be read: " + cause));
+    }
+    listing.labels.resize(listing.files.size(), static_cast<int64_t>(label));
+    for (auto& [format, files] : of_class) {
+      PassedOver& all = passed_over[format];
+      if (all.count == 0) all.example = files.example;
+      all.count += files.count;
+    }
+  }
+  listing.notice = notice_of(root, passed_over);
+  tell(listing.notice);
+  return listing;
+}
+
+ImageSplit split_listing(const ImageListing& listing, double validation_ratio, uint64_t seed) {
+  if (!(validation_ratio >= 0 && validation_ratio <= 1)) {
+    throw std::invalid_argument("split_listing: expected a ratio from 0 to 1, got " + std::to_string(validation_ratio));
+  }
+  ImageSplit split{.train = {.class_names = listing.class_names}, .validation = {.class_names = listing.class_names}};
+  for (size_t label = 0; label < listing.class_names.size(); ++label) {
+    std::vector<size_t> members;
+    for (size_t i = 0; i < listing.labels.size(); ++i) {
+      if (listing.labels[i] == static_cast<int64_t>(label)) members.push_back(i);
+    }
+    const auto count = static_cast<int64_t>(members.size());
+    const auto taken = static_cast<int64_t>(static_cast<double>(count) * validation_ratio);
+    std::vector<bool> is_taken(members.size());
+    const std::vector<int64_t> order = permutation(count, seed + label);
+    for (int64_t i = 0; i < taken; ++i) is_taken[static_cast<size_t>(order[static_cast<size_t>(i)])] = true;
+    std::vector<size_t> parts[2];
+    for (size_t i = 0; i < members.size(); ++i) parts[is_taken[i] ? 1 : 0].push_back(members[i]);
+    append(split.train, listing, parts[0]);
+    append(split.validation, listing, parts[1]);
+  }
+  return split;
+}
+
+void write_class_indices(const fs::path& file, const std::vector<std::string>& class_names) {
+  nlohmann::ordered_json indices = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < class_names.size(); ++i) indices[std::to_string(i)] = class_names[i];
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  stream << indices.dump(4, ' ', false, json::error_handler_t::replace) << "\n";
+  if (!stream.flush()) throw DataError(file, "cannot be written");
+}
+
+std::vector<std::string> read_class_indices(const fs::path& file) {
+  const json indices = json::parse(read_small_file(file, kMostIndexBytes), nullptr, /*allow_exceptions=*/false);
+  if (!indices.is_object()) throw DataError(file, R"(expected JSON as {"0": "first class", "1": "second class"})");
+  std::vector<std::string> names;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto entry = indices.find(std::to_string(i));
+    if (entry == indices.end() || !entry->is_string()) {
+      throw DataError(file, "expected a name for each index from 0 to " + std::to_string(indices.size() - 1) +
+                                ", found none for " + std::to_string(i));
+    }
+    names.push_back(entry->get<std::string>());
+  }
+  return names;
+}
+
+}  // namespace ddp

@@ -1,0 +1,144 @@
+#include "ddprun/data/nifti_format.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/error.h>
+
+namespace ddp {
+namespace {
+
+constexpr size_t kHeaderBytes = 348;
+constexpr uint64_t kMostVoxels = uint64_t{1} << 33;
+
+/// The header's fields by their place in the struct nifti_1_header.
+class Header {
+ public:
+  explicit Header(ByteSource& source) : path_(source.path()) {
+    source.read(bytes_);
+    if (at<int32_t>(0) != static_cast<int32_t>(kHeaderBytes)) swaps_ = true;
+    if (at<int32_t>(0) != static_cast<int32_t>(kHeaderBytes) || std::memcmp(bytes_.data() + 344, "n+1", 4) != 0) {
+      throw DataError(path_, "expected a NIfTI-1 file that has header and volume in one (magic n+1), got another file");
+    }
+  }
+
+  template <typename Number>
+  Number at(size_t place) const {
+    std::array<uint8_t, sizeof(Number)> bytes{};
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(place), bytes.size(), bytes.begin());
+    if (swaps_) std::reverse(bytes.begin(), bytes.end());
+    return std::bit_cast<Number>(bytes);
+  }
+
+  int64_t dimension(size_t i) const { return at<int16_t>(40 + 2 * i); }
+  float spacing(size_t i) const { return at<float>(76 + 4 * i); }
+  int16_t data_type() const { return at<int16_t>(70); }
+  float data_offset() const { return at<float>(108); }
+  float slope() const { return at<float>(112); }
+  float intercept() const { return at<float>(116); }
+  bool swaps() const { return swaps_; }
+
+ private:
+  std::filesystem::path path_;
+  std::array<uint8_t, kHeaderBytes> bytes_{};
+  bool swaps_ = false;
+};
+
+void check_dimensions(const std::filesystem::path& path, const Header& header) {
+  const int64_t count = header.dimension(0);
+  if (count < 1 || count > 7) {
+    throw DataError(path, "expected 1 to 7 dimensions, got " + std::to_string(count) + ": the header is damaged");
+  }
+  for (int64_t i = 1; i <= count; ++i) {
+    const int64_t size = header.dimension(static_cast<size_t>(i));
+    if (size >= 1 && (i <= 3 || size == 1)) continue;
+    throw DataError(path, "dimension " + std::to_string(i) + " has size " + std::to_string(size) +
+                              "; expected a single volume, so 1 or more for the first three and 1 for the others");
+  }
+}
+
+/// Turns the stored numbers into floats.
+template <typename Number>
+void convert(std::span<const uint8_t> stored, const Header& header, std::vector<float>& values) {
+  const double slope = header.slope();
+  const double intercept = header.intercept();
+  // A slope of 0 means "not scaled"; nibabel takes numbers that are not finite so as well.
+  const bool is_scaled =
+      slope != 0 && std::isfinite(slope) && std::isfinite(intercept) && (slope != 1 || intercept != 0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::array<uint8_t, sizeof(Number)> bytes{};
+    std::memcpy(bytes.data(), stored.data() + i * sizeof(Number), sizeof(Number));
+    if (header.swaps()) std::reverse(bytes.begin(), bytes.end());
+    const auto value = std::bit_cast<Number>(bytes);
+    values[i] =
+        is_scaled ? static_cast<float>(static_cast<double>(value) * slope + intercept) : static_cast<float>(value);
+  }
+}
+
+template <typename Number>
+void read_values(ByteSource& source, const Header& header, std::vector<float>& values, uint64_t count) {
+  source.require(count * sizeof(Number));
+  values.resize(static_cast<size_t>(count));
+  std::vector<uint8_t> stored(static_cast<size_t>(count) * sizeof(Number));
+  source.read(stored);
+  convert<Number>(stored, header, values);
+}
+
+void read_values(ByteSource& source, const Header& header, std::vector<float>& values, uint64_t count) {
+  switch (header.data_type()) {
+    case 2:
+      return read_values<uint8_t>(source, header, values, count);
+    case 4:
+      return read_values<int16_t>(source, header, values, count);
+    case 8:
+      return read_values<int32_t>(source, header, values, count);
+    case 16:
+      return read_values<float>(source, header, values, count);
+    case 64:
+      return read_values<double>(source, header, values, count);
+    case 256:
+      return read_values<int8_t>(source, header, values, count);
+    case 512:
+      return read_values<uint16_t>(source, header, values, count);
+    case 768:
+      return read_values<uint32_t>(source, header, values, count);
+    case 1024:
+      return read_values<int64_t>(source, header, values, count);
+    case 1280:
+      return read_values<uint64_t>(source, header, values, count);
+    default:
+      throw DataError(source.path(), "data type " + std::to_string(header.data_type()) +
+                                         " is not supported; expected integers of 8 to 64 bits, float32 or float64");
+  }
+}
+
+}  // namespace
+
+NiftiVolume read_nifti(const std::filesystem::path& path) {
+  ByteSource source(path);
+  const Header header(source);
+  check_dimensions(path, header);
+  const auto size = [&](size_t i) { return static_cast<int64_t>(i) <= header.dimension(0) ? header.dimension(i) : 1; };
+  NiftiVolume volume{
+      .depth = size(3),
+      .height = size(2),
+      .width = size(1),
+      .spacing_mm = {std::abs(header.spacing(3)), std::abs(header.spacing(2)), std::abs(header.spacing(1))}};
+  const auto count = static_cast<uint64_t>(volume.depth * volume.height * volume.width);  // each at most 2^15
+  if (count > kMostVoxels) throw DataError(path, "has " + std::to_string(count) + " voxels, more than 2^33");
+  const float offset = header.data_offset();
+  constexpr float kLargestOffset = 1 << 24;  // whole floats up to there are exact
+  if (!(offset >= static_cast<float>(kHeaderBytes) && offset <= kLargestOffset)) {
+    throw DataError(path, "the volume's place in the file, byte " + std::to_string(offset) +
+                              ", is not behind the header: the header is damaged");
+  }
+  source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);
+  read_values(source, header, volume.values, count);
+  return volume;
+}
+
+}  // namespace ddp

@@ -1,0 +1,61 @@
+#include "ddprun/data/device_transfer.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
+#include "comm/core/graph_capture.h"
+
+namespace ddp::detail {
+
+namespace {
+
+void refuse_while_capturing() {
+  refuse_capture("a loader's copy to the device",
+                 "it runs on another stream. Take the batch before the capture, and before each replay copy "
+                 "the next one into the tensors of the captured batch");
+}
+
+}  // namespace
+
+DeviceTransfer::DeviceTransfer(c10::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  if (!device_.has_index()) device_ = guard.getDevice();
+  stream_ = guard.getStreamFromGlobalPool(device_);
+}
+
+Batch DeviceTransfer::pin(const Batch& batch) const {
+  if (!copies()) return batch;
+  const c10::DeviceGuard device(device_);  // else a context on device 0 for each rank's workers
+  return {.data = batch.data.pin_memory(), .target = batch.target.pin_memory()};
+}
+
+void DeviceTransfer::start(const Batch& pinned) {
+  if (!copies()) {
+    copy_ = pinned;
+    return;
+  }
+  refuse_while_capturing();
+  const c10::StreamGuard stream(*stream_);
+  copy_ = {.data = pinned.data.to(device_, /*non_blocking=*/true),
+           .target = pinned.target.to(device_, /*non_blocking=*/true)};
+  done_.emplace(device_.type());
+  done_->record(*stream_);
+}
+
+Batch DeviceTransfer::finish() {
+  if (copies()) {
+    refuse_while_capturing();
+    const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+    done_->block(current);
+    // Allocated on the copying stream: not to be reused there while the current one still reads it.
+    for (const at::Tensor& tensor : {copy_.data, copy_.target}) tensor.record_stream(current);
+  }
+  return std::exchange(copy_, {});
+}
+
+}  // namespace ddp::detail

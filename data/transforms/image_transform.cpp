@@ -1,0 +1,77 @@
+#include "ddprun/data/image_transform.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace ddp {
+
+Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random) {
+  constexpr double kLeastArea = 0.08;
+  constexpr double kLeastRatio = 3.0 / 4;
+  constexpr double kMostRatio = 4.0 / 3;
+  const double area = static_cast<double>(height) * static_cast<double>(width);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * random.uniform(kLeastArea, 1.0);
+    const double ratio = std::exp(random.uniform(std::log(kLeastRatio), std::log(kMostRatio)));
+    const auto w = static_cast<int64_t>(std::nearbyint(std::sqrt(target * ratio)));
+    const auto h = static_cast<int64_t>(std::nearbyint(std::sqrt(target / ratio)));
+    if (w < 1 || h < 1 || w > width || h > height) continue;
+    const int64_t top = random.below(static_cast<uint64_t>(height - h + 1));
+    return {.top = top, .left = random.below(static_cast<uint64_t>(width - w + 1)), .height = h, .width = w};
+  }
+  const double ratio = static_cast<double>(width) / static_cast<double>(height);
+  Box box{.height = height, .width = width};
+  if (ratio < kLeastRatio) box.height = static_cast<int64_t>(std::nearbyint(static_cast<double>(width) / kLeastRatio));
+  if (ratio > kMostRatio) box.width = static_cast<int64_t>(std::nearbyint(static_cast<double>(height) * kMostRatio));
+  box.top = (height - box.height) / 2;
+  box.left = (width - box.width) / 2;
+  return box;
+}
+
+Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size) {
+  const int64_t least = std::min(image.height, image.width);
+  // The longer side is rounded down, as torchvision does.
+  const auto scaled = [&](int64_t side) { return side == least ? shorter_side : shorter_side * side / least; };
+  if (least < 1 || size < 1 || size > shorter_side) {
+    throw std::invalid_argument("cannot crop " + std::to_string(size) + " pixels out of a side of " +
+                                std::to_string(shorter_side));
+  }
+  const Image resized =
+      resize(image, {.height = image.height, .width = image.width}, scaled(image.height), scaled(image.width));
+  // Halves are rounded to even, as Python's round().
+  const auto begin = [&](int64_t side) {
+    return static_cast<int64_t>(std::nearbyint(static_cast<double>(side - size) / 2));
+  };
+  const int64_t top = begin(resized.height);
+  const int64_t left = begin(resized.width);
+  Image cropped{.height = size, .width = size};
+  cropped.pixels.reserve(static_cast<size_t>(size * size * 3));
+  for (int64_t y = 0; y < size; ++y) {
+    const uint8_t* row = resized.pixels.data() + ((top + y) * resized.width + left) * 3;
+    cropped.pixels.insert(cropped.pixels.end(), row, row + size * 3);
+  }
+  return cropped;
+}
+
+void normalize_image(const Image& image, bool is_flipped, const NormalizationTable& table, std::span<float> out) {
+  if (out.size() != image.pixels.size()) {
+    throw std::invalid_argument("normalize_image: " + std::to_string(image.pixels.size()) + " values, but room for " +
+                                std::to_string(out.size()));
+  }
+  const int64_t plane = image.height * image.width;
+  const uint8_t* pixel = image.pixels.data();
+  for (int64_t y = 0; y < image.height; ++y) {
+    float* first = out.data() + y * image.width + (is_flipped ? image.width - 1 : 0);
+    const int64_t step = is_flipped ? -1 : 1;
+    for (int64_t x = 0; x < image.width; ++x, pixel += 3) {
+      float* target = first + step * x;
+      target[0] = table[0][pixel[0]];
+      target[plane] = table[1][pixel[1]];
+      target[2 * plane] = table[2][pixel[2]];
+    }
+  }
+}
+
+}  // namespace ddp

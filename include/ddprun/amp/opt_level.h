@@ -1,0 +1,83 @@
+// The optimization levels O0 to O3: what each sets, and how options change that. Reference: apex.amp.frontend, before
+// apex dropped it.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <ddprun/comm/process_group.h>
+
+namespace ddp::amp {
+
+/// A loss scale: a number, "dynamic", or a number's text such as "128.0".
+class LossScale {
+ public:
+  /// Throw std::invalid_argument for a number that is not finite and above 0, or another text.
+  LossScale(double value);
+  LossScale(const char* text) : LossScale(std::string_view(text)) {}
+  LossScale(const std::string& text) : LossScale(std::string_view(text)) {}
+  LossScale(std::string_view text);
+
+  bool is_dynamic() const { return !value_; }
+  double value() const { return value_.value(); }  ///< of one that is not dynamic
+
+ private:
+  std::optional<double> value_;
+};
+
+/// True or false, or their texts "True" and "False", as apex took them.
+class Flag {
+ public:
+  Flag(bool value) : value_(value) {}
+  /// Throws std::invalid_argument for another text.
+  Flag(const char* text) : Flag(std::string_view(text)) {}
+  Flag(const std::string& text) : Flag(std::string_view(text)) {}
+  Flag(std::string_view text);
+  operator bool() const { return value_; }
+
+ private:
+  bool value_;
+};
+
+/// Settings of initialize(), all optional and equal on all ranks. The middle ones override what the level says.
+struct Options {
+  bool enabled = true;           ///< false: every call passes through, as if there were no amp
+  std::string opt_level = "O1";  ///< "O0", "O1", "O2" or "O3"
+  /// The 16-bit type that the levels O1 to O3 mean: c10::kHalf, as in apex, or c10::kBFloat16, which has float's range:
+  /// then the loss scale is 1 unless `loss_scale` says otherwise.
+  c10::ScalarType dtype = c10::kHalf;
+
+  std::optional<c10::ScalarType> cast_model_type{};  ///< the model's and its inputs' type
+  std::optional<bool> patch_torch_functions{};       ///< autocast in the model's forward and autocast()
+  std::optional<Flag> keep_batchnorm_fp32{};
+  std::optional<bool> master_weights{};  ///< the optimizer works on float copies of 16-bit parameters
+  std::optional<LossScale> loss_scale{};
+
+  std::optional<c10::ScalarType> cast_model_outputs{};  ///< the type of the model's outputs, whatever the level
+  int num_losses = 1;                                   ///< loss scales, one per `loss_id`
+  std::optional<double> min_loss_scale{};               ///< floor of dynamic loss scales
+  double max_loss_scale = 16777216.0;                   ///< ceiling of dynamic loss scales
+  /// Names the rank in errors. Default: as the launcher's variables tell.
+  std::optional<GroupHandle> group{};
+};
+
+/// What a level and its overrides come to.
+struct Properties {
+  bool enabled = false;
+  std::string opt_level{};
+  std::optional<c10::ScalarType> cast_model_type{};
+  bool patch_torch_functions = false;
+  bool keep_batchnorm_fp32 = false;  ///< false where apex has None: nothing is cast then, or all is
+  bool master_weights = false;
+  LossScale loss_scale = 1.0;
+};
+
+/// The properties of `options`. Throws std::runtime_error with apex's text, beginning with `rank`, for an unknown level
+/// and for overrides that a level refuses; std::invalid_argument for numbers and types out of range.
+Properties resolve(const Options& options, const std::string& rank = "");
+
+}  // namespace ddp::amp

@@ -1,0 +1,51 @@
+// Saving and resuming a training run. Rank 0 writes one safetensors file; every rank reads it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/safetensors_header.h>
+#include <ddprun/comm/any_module_ref.h>
+#include <ddprun/comm/process_group.h>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace ddp {
+
+/// What a checkpoint saves and restores.
+struct CheckpointState {
+  AnyModuleRef model;
+  /// SGD, Adam, AdamW or Adagrad of torch::optim or ddp::optim over parameters of `model`.
+  std::optional<std::reference_wrapper<torch::optim::Optimizer>> optimizer = std::nullopt;
+};
+
+/// Writes `state` and `metadata` (the epoch, for example) to the file `path`, atomically: a crash at any moment leaves
+/// what was there before. Creates missing folders. Every rank must call it; rank 0 writes, and returns on no rank
+/// before the file is on disk. Python reads the file with safetensors.torch.load_file: parameters and buffers have
+/// state_dict()'s names without a wrapper's `module.`, optimizer tensors are `state.<parameter>.<field>`, and the
+/// hyper-parameters are JSON in the metadata. Throws std::runtime_error with rank 0's reason on all ranks.
+void save_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
+                     const Metadata& metadata = {});
+
+/// Restores `state` from a file that save_checkpoint() or Python wrote (see open_tensors()), each rank on its model's
+/// device. Every rank must call it and be able to read the file. All or nothing:
+/// names, shapes and dtypes are verified and all data read before model or optimizer change, on any rank; when one rank
+/// fails, all throw std::runtime_error with every reason. The optimizer continues with the saved hyper-parameters.
+LoadedFile load_checkpoint(const std::filesystem::path& path, const CheckpointState& state, const GroupHandle& group,
+                           const LoadOptions& options = {});
+
+/// Loads the model part of a checkpoint on rank 0, e.g. pretrained weights before DistributedDataParallel, which copies
+/// rank 0's weights to the other ranks. Every rank must call it, but only rank 0 reads the file and returns
+/// what it found; the others' models are left as they are. All or nothing, and all ranks throw, as in
+/// load_checkpoint().
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const GroupHandle& group,
+                        const LoadOptions& options = {});
+
+/// The same in this process alone, without a group.
+LoadedFile load_weights(const std::filesystem::path& path, AnyModuleRef model, const LoadOptions& options = {});
+
+}  // namespace ddp

@@ -1,0 +1,157 @@
+// Checkpoints of a training run on several ranks: a directory with one folder per saved step, each complete or absent.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/storage/file_system.h>
+#include <ddprun/checkpoint/storage/retention.h>
+#include <ddprun/checkpoint/training_state.h>
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+/// Who reads a checkpoint's files.
+enum class CheckpointReader {
+  kRankZero,   ///< rank 0 reads and sends the bytes to the others: no shared file system needed
+  kEveryRank,  ///< every rank maps the files into memory: less memory and traffic on a shared file system
+};
+
+/// Settings of CheckpointManager, all optional and equal on all ranks.
+struct CheckpointOptions {
+  // A checkpoint is kept when any of these keeps it; all are kept without any. The newest valid one always is: the one
+  // that was saved last, whatever its step.
+  std::optional<int> keep_last{};       ///< the newest so many
+  std::optional<int64_t> keep_every{};  ///< steps that are multiples of this
+  std::optional<KeepBest> keep_best{};  ///< those with the best values of a metric given to save()
+
+  /// save() returns when the state is copied to host memory, and a thread of rank 0 writes it. Costs that memory once.
+  bool async = false;
+  CheckpointReader reader = CheckpointReader::kRankZero;
+  /// Takes rank 0's notices: damaged checkpoints that are passed over, random streams that start anew. Default: one
+  /// line on standard error each. Called from the writer's thread too when `async` is set.
+  std::function<void(const std::string& notice)> notify{};
+  /// How files are reached; tests put another one here.
+  std::shared_ptr<storage::FileSystem> file_system{};
+};
+
+/// Settings of one save().
+struct SaveOptions {
+  std::map<std::string, double> metrics{};  ///< rank 0's; for keep_best, and shown by ddprun-checkpoint
+};
+
+/// What was loaded.
+struct LoadedCheckpoint {
+  int64_t step = 0;
+  int world_size = 1;  ///< number of ranks that saved it
+  std::filesystem::path folder{};
+  std::map<std::string, double> metrics{};
+  CheckpointValues values{};
+  std::vector<std::string> missing{};     ///< not strict: what the checkpoint lacks
+  std::vector<std::string> unexpected{};  ///< not strict: names that the model lacks
+  bool rng_restored = false;              ///< the random streams go on where they were
+};
+
+/// One line of list().
+struct CheckpointInfo {
+  int64_t step = 0;
+  std::filesystem::path folder{};
+  std::map<std::string, double> metrics{};
+  std::string damage{};  ///< why it cannot be loaded; empty when its files are all there (their contents are not read)
+};
+
+/// Saves and restores a run. One manager, and one job, per directory.
+///
+///     ddp::CheckpointManager checkpoints("runs/cifar10", group, {.keep_last = 3});
+///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .sampler = loader};
+///     const auto start = checkpoints.load_latest(state);
+///     for (int64_t epoch = start ? start->step : 0; epoch < 10; ++epoch) {
+///       …
+///       checkpoints.save(epoch + 1, state);
+///     }
+///
+/// Rank 0 alone writes: model and optimizers once, and what differs between ranks, gathered. Python reads
+/// model.safetensors and optim.safetensors as they are.
+///
+/// A manager that saves holds a lock on the directory from its first save() or claim() to its end; a second one, of any
+/// process, is refused and told who has it. Loading changes nothing there and needs no right to write: any number of
+/// processes may load beside one that saves.
+class CheckpointManager {
+ public:
+  /// Not a collective, and touches no file. Throws std::invalid_argument for counts below 1.
+  CheckpointManager(std::filesystem::path directory, const GroupHandle& group, CheckpointOptions options = {});
+
+  /// Waits until an asynchronous save is on disk; its failure goes to `notify`.
+  ~CheckpointManager();
+  CheckpointManager(const CheckpointManager&) = delete;
+  CheckpointManager& operator=(const CheckpointManager&) = delete;
+
+  /// Takes the directory for this manager's saves now instead of at the first save(): whoever is second learns it
+  /// before training. Every rank must call it. Throws std::runtime_error on all ranks, naming the process that saves
+  /// there.
+  void claim();
+
+  /// Makes room for a new run: claim(), then moves an earlier run's checkpoints into a new folder `previous-<n>` of the
+  /// directory, which is returned; nothing when there are none. Every rank must call it; throws as save() does.
+  std::optional<std::filesystem::path> set_aside();
+
+  /// Saves the state after `step` steps (or epochs): the folder `step-N` appears whole or not at all, whatever happens,
+  /// and replaces an earlier one of the same step; then checkpoints that the options give up are removed. Every rank
+  /// must call it with the same step, where its sampler stands where the others' do. Throws std::runtime_error with the
+  /// same text on all ranks when it fails on any, when the ranks stand at different places of the run, when an earlier
+  /// asynchronous save has failed (this one is saved all the same), or when another manager saves into the directory;
+  /// training can go on.
+  void save(int64_t step, const TrainingState& state, const SaveOptions& options = {});
+
+  /// Restores the newest valid checkpoint, the one that was saved last, passing over damaged ones with a notice and
+  /// over those that a process that saves there removes meanwhile; nothing when there is none at all. Every rank must
+  /// call it. Every file is verified before a byte reaches the state, and all ranks load or none does: throws
+  /// std::runtime_error with every rank's reason, also when checkpoints exist but none is valid.
+  std::optional<LoadedCheckpoint> load_latest(const TrainingState& state, const LoadOptions& options = {});
+
+  /// The same for the checkpoint of one step. Throws when it is absent or damaged.
+  LoadedCheckpoint load(int64_t step, const TrainingState& state, const LoadOptions& options = {});
+
+  /// The same for a checkpoint's folder, wherever it is and whatever its name, or for a .pt file that Python saved:
+  /// what python/ddprun_checkpoint.py writes, or a dict under the usual keys (pt/run_state.h lists them).
+  LoadedCheckpoint load(const std::filesystem::path& folder, const TrainingState& state,
+                        const LoadOptions& options = {});
+
+  /// What this process finds in the directory, newest first. Not a collective.
+  std::vector<CheckpointInfo> list() const;
+
+  /// Removes what the options give up, on rank 0, as each save() does. Every rank must call it; throws as save() does.
+  void prune();
+
+  /// Returns when no asynchronous save is under way. Every rank must call it; throws as save() does.
+  void wait();
+
+  const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  class Writer;
+
+  std::string list_candidates() const;
+  std::optional<LoadedCheckpoint> restore(const std::vector<std::filesystem::path>& folders, const TrainingState& state,
+                                          const LoadOptions& options, std::string& damages);
+  void agree(const std::string& failure, const std::string& what) const;
+
+  std::filesystem::path directory_;
+  GroupHandle group_;
+  CheckpointOptions options_;
+  std::unique_ptr<Writer> writer_;  // rank 0's
+};
+
+/// Stops training the parameters of `model` whose names match any of `patterns` (as LoadOptions::only): fine-tuning.
+/// Call it before the model is wrapped and before its optimizer is made. Returns the names; throws
+/// std::invalid_argument when a pattern matches none.
+std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns);
+
+}  // namespace ddp

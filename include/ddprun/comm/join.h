@@ -1,0 +1,90 @@
+// Training with uneven inputs: ranks that have run out of data shadow the collectives of those that have not.
+// Reference: torch.distributed.algorithms.join, whose sequence of collectives this is, so jobs may mix both.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+namespace detail {
+struct PendingWork;
+}
+
+/// Settings of join(); all ranks need the same.
+struct JoinOptions {
+  /// False: no detection, the body just runs.
+  bool enable = true;
+  /// Instead of shadowing, every rank throws as soon as one has run out of inputs.
+  bool throw_on_early_termination = false;
+  /// Gradients are divided by the group's size whatever happens; false: by the number of ranks that still have inputs.
+  bool divide_by_initial_world_size = true;
+  /// Ranks without inputs get the reduced gradients of the iterations that they shadow. join() sets it when a joinable
+  /// needs them.
+  bool shadow_gradients = false;
+};
+
+/// What a rank that has joined does for one Joinable.
+class JoinHook {
+ public:
+  virtual ~JoinHook() = default;
+  /// Called once, when this rank has run out of inputs, before anything is mirrored; not with
+  /// throw_on_early_termination.
+  virtual void joined() {}
+  /// Mirrors the collectives of one iteration of the ranks that still train.
+  virtual void main_hook() {}
+  /// Called on every rank when all have joined. `is_last_joiner`: this rank was among the last.
+  virtual void post_hook(bool is_last_joiner) { (void)is_last_joiner; }
+};
+
+/// An all-reduce under way that counts the ranks which still train; null outside of join().
+using JoinNotice = std::shared_ptr<detail::PendingWork>;
+
+/// Something whose iterations contain collectives: DistributedDataParallel, SyncBatchNorm, a sharded optimizer.
+class Joinable {
+ public:
+  virtual ~Joinable() = default;
+  Joinable(const Joinable&) = delete;
+  Joinable& operator=(const Joinable&) = delete;
+
+  virtual std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) = 0;
+  /// Where the small tensors of the protocol live.
+  virtual c10::Device join_device() const = 0;
+  virtual const GroupHandle& join_group() const = 0;
+  /// Whether its shadowed iterations work with the model's gradients, as a sharded optimizer's do.
+  virtual bool needs_gradients() const { return false; }
+
+ protected:
+  Joinable() = default;
+
+  /// True inside join() with `enable`.
+  bool join_enabled() const { return state_.enabled; }
+
+  /// To be called before the first collective of every iteration. Only the first joinable of a join() communicates:
+  /// it tells the ranks that have joined that this one still trains. Throws std::runtime_error when a rank has run out
+  /// of inputs and throw_on_early_termination is set.
+  JoinNotice notify_join_context();
+
+ private:
+  friend class JoinScope;
+  struct State {
+    bool enabled = false;
+    bool throws = false;
+    bool first = false;
+  };
+  State state_;
+};
+
+/// Runs `body`, the training loop, and then shadows the other ranks' iterations until every rank has finished its own;
+/// at the end each joinable settles on a common state (a wrapped model: the last joiner's). Every rank of the
+/// joinables' group must call it, with the same joinables in the same order. If `body` throws, the exception passes at
+/// once and nothing is shadowed. Throws std::invalid_argument for no joinables or ones of different groups and
+/// std::runtime_error as throw_on_early_termination demands.
+void join(const std::vector<Joinable*>& joinables, const std::function<void()>& body, const JoinOptions& options = {});
+
+}  // namespace ddp

@@ -1,0 +1,107 @@
+// The process group: the ranks of a job and the connections between them. ProcessGroup owns them, GroupHandle refers to
+// them.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ddprun/base/rank_info.h>
+
+namespace ddp {
+
+namespace detail {
+class GroupState;
+}
+
+/// Settings of init_process_group(), all optional.
+struct ProcessGroupOptions {
+  /// Which backend serves which device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty chooses
+  /// "cpu:gloo,cuda:nccl" where a CUDA device is usable and "gloo" elsewhere. All ranks must name the same.
+  std::string backend{};
+  /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when
+  /// NCCL is the only backend, else 30 minutes.
+  std::optional<std::chrono::milliseconds> timeout{};
+  /// This rank's device. Default: CUDA device LOCAL_RANK (0 when exactly one is visible) with a CUDA backend, else the
+  /// CPU.
+  std::optional<c10::Device> device{};
+  /// This rank's place in the job. Default: rank_info_from_environment().
+  std::optional<RankInfo> rank_info{};
+};
+
+/// A reference to a process group that can be copied freely and kept as a member. It does not keep the connections
+/// open: once the owning ProcessGroup is closed, every use but is_open(), rank(), size(), device() and backend()
+/// throws.
+class GroupHandle {
+ public:
+  explicit GroupHandle(std::shared_ptr<detail::GroupState> state);
+
+  int rank() const;                    ///< this process, 0 … size()-1
+  int size() const;                    ///< number of processes (world size)
+  int local_rank() const;              ///< this process among those on its node
+  c10::Device device() const;          ///< the device bound to this rank
+  const std::string& backend() const;  ///< e.g. "gloo" or "cpu:gloo,cuda:nccl"; "local" for a single process
+  const RankInfo& info() const;        ///< everything the environment told
+  bool is_open() const;                ///< false once the owner was closed
+
+  /// For this project's own layers: the state behind the handle.
+  detail::GroupState& state() const;
+
+ private:
+  std::shared_ptr<detail::GroupState> state_;
+};
+
+/// Owner of a process group's connections; move-only. Everything that works on the group takes a GroupHandle, to which
+/// this converts. The destructor closes the group: orderly, waiting for running collectives, on normal exit; by abort
+/// while an exception unwinds, so that a failing rank never waits for its peers. It never throws.
+class ProcessGroup {
+ public:
+  explicit ProcessGroup(std::shared_ptr<detail::GroupState> state);
+  ~ProcessGroup();
+  ProcessGroup(ProcessGroup&& other) noexcept;
+  ProcessGroup& operator=(ProcessGroup&& other) noexcept;
+
+  int rank() const { return handle_.rank(); }
+  int size() const { return handle_.size(); }
+  int local_rank() const { return handle_.local_rank(); }
+  c10::Device device() const { return handle_.device(); }
+  const std::string& backend() const { return handle_.backend(); }
+  const RankInfo& info() const { return handle_.info(); }
+  bool is_open() const { return handle_.is_open(); }
+
+  // Implicit on purpose: every function takes a GroupHandle, and users hold a ProcessGroup.
+  operator const GroupHandle&() const { return handle_; }
+  const GroupHandle& handle() const { return handle_; }
+
+  /// Shuts the connections down after running collectives have ended. Every rank should call it (or destroy the group).
+  /// Harmless when called twice. Throws what the backend reports.
+  void close();
+
+  /// Gives up the connections at once, without waiting for peers. Never throws.
+  void abort() noexcept;
+
+ private:
+  void release() noexcept;
+
+  GroupHandle handle_;
+  bool owns_;
+  int exceptions_at_construction_;
+};
+
+/// Joins the job described by the environment (env://) and returns the owner of its process group. Every rank must call
+/// it, with the same backend; it returns when all ranks are connected. Without any launcher variable the result is a
+/// group of one process, with no network at all.
+///
+/// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is told not to
+/// return freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).
+///
+/// Throws std::invalid_argument for contradicting settings and std::runtime_error, naming rank, address and what to do,
+/// when the store cannot be reached, ranks disagree on the world size or the backend, or ranks are missing at the
+/// timeout.
+ProcessGroup init_process_group(const ProcessGroupOptions& options = {});
+
+}  // namespace ddp

@@ -1,0 +1,185 @@
+// A dataset's batches, made ahead of time by threads, in the order of a sampler.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddprun/data/batch_pipeline.h>
+#include <ddprun/samplers/batch_sampler.h>
+#include <ddprun/samplers/epoch_sampler.h>
+
+namespace ddp {
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool drop_last = false;  ///< leave out a last batch that is not full
+  int workers = 1;         ///< threads that make batches; 0: the caller's, when it asks
+  int64_t prefetch = 4;    ///< batches made ahead, at most
+};
+
+/// What a dataset threw for a sample.
+class LoaderError : public std::runtime_error {
+ public:
+  LoaderError(int64_t index, const std::string& problem)
+      : std::runtime_error("sample " + std::to_string(index) + ": " + problem), index_(index) {}
+
+  /// The sample's index in the dataset.
+  int64_t index() const noexcept { return index_; }
+
+ private:
+  int64_t index_;
+};
+
+/// A dataset that puts other samples in the place of those that it cannot read: `get_batch(indices, epoch, share)`
+/// takes them from `share`, the rank's samples of the whole epoch.
+template <typename Dataset>
+concept ReplacesSamples = requires(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch) {
+  dataset.get_batch(indices, epoch, indices);
+};
+
+/// Range-for over the batches of the sampler's current epoch; each begin() is a new pass, which may end early. Batches
+/// come in the sampler's order whatever the number of workers, the threads stay from epoch to epoch, and at most
+/// `prefetch` batches are in memory besides the caller's. Not safe for concurrent calls.
+///
+///     ddp::Loader loader(train, sampler, {.batch_size = 128, .workers = 2});
+///     for (int64_t epoch = 0; epoch < 10; ++epoch) {
+///       sampler.set_epoch(epoch);
+///       for (auto& batch : loader) { … batch.data … batch.target … }
+///     }
+///
+/// The sampler is told of each batch when the loop's body gets it, not when a thread makes it ahead: a checkpoint of
+/// the sampler, or of the loader, which is the same, goes on with the batch behind the one that was current.
+///
+///     const ddp::TrainingState state{.model = net, .sampler = loader};
+///
+/// Dataset has `get_batch(std::span<const int64_t> indices)`, or `get_batch(indices, epoch)` when what it gives differs
+/// from epoch to epoch, or what ReplacesSamples says; it is called by several threads at once. An exception of the
+/// dataset comes out of the pass in place of the batch, as a LoaderError that names the sample. The dataset must
+/// outlive the loader.
+template <typename Dataset>
+class Loader {
+ public:
+  /// Throws std::invalid_argument for a batch size or prefetch below 1 and a negative number of workers, and
+  /// std::system_error for more workers than the system has threads to give.
+  Loader(const Dataset& dataset, EpochSampler& sampler, const LoaderOptions& options = {})
+      : dataset_(&dataset),
+        sampler_(&sampler),
+        options_(options),
+        pipeline_(std::make_unique<BatchPipeline<Batch>>(options.workers, options.prefetch)) {
+    static_cast<void>(BatchSampler({}, options.batch_size));  // checks it
+  }
+  Loader(const Dataset&& dataset, EpochSampler& sampler, const LoaderOptions& options = {}) = delete;
+
+  static auto read(const Dataset& dataset, std::span<const int64_t> indices, [[maybe_unused]] int64_t epoch,
+                   [[maybe_unused]] std::span<const int64_t> share = {}) {
+    if constexpr (ReplacesSamples<Dataset>) {
+      return dataset.get_batch(indices, epoch, share);
+    } else if constexpr (requires { dataset.get_batch(indices, epoch); }) {
+      return dataset.get_batch(indices, epoch);
+    } else {
+      return dataset.get_batch(indices);
+    }
+  }
+  using Batch = decltype(read(std::declval<const Dataset&>(), {}, 0));
+
+  class Iterator {
+   public:
+    explicit Iterator(Loader* loader) : loader_(loader) { ++*this; }
+    Batch& operator*() { return *batch_; }
+    Batch* operator->() { return &*batch_; }
+    Iterator& operator++() {
+      batch_ = loader_->fetch();
+      if (batch_) loader_->report(loader_->fetched());
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !batch_.has_value(); }
+
+   private:
+    Loader* loader_;
+    std::optional<Batch> batch_;
+  };
+
+  /// Begins a pass over the samples that are left of the sampler's epoch.
+  Iterator begin() {
+    start();
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  /// Number of batches of a pass that begins now.
+  int64_t size() const {
+    const int64_t samples = sampler_->size();
+    return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0 ? 1 : 0);
+  }
+
+  /// Where the job stands when the current batch, the one that the loop's body sees, has been used: the sampler's
+  /// state().
+  SamplerState state() const { return sampler_->state(); }
+
+  /// The sampler's, so that `.sampler = loader` and `.sampler = sampler` are the same. A pass that runs while a state
+  /// is loaded goes on as before; the next one begins where the state says.
+  std::string save() const { return sampler_->save(); }
+  void load(const std::string& state) { sampler_->load(state); }
+  void save(torch::serialize::OutputArchive& archive) const { sampler_->save(archive); }
+  void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
+
+ private:
+  template <typename, typename>
+  friend class DeviceLoader;
+
+  static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,
+                                   std::span<const int64_t> share) {
+    try {
+      return read(dataset, indices, epoch, share);
+    } catch (const std::exception& error) {
+      // Which one was it? Datasets know only batches.
+      for (const int64_t index : indices) {
+        try {
+          static_cast<void>(read(dataset, std::span(&index, 1), epoch, share));
+        } catch (const std::exception& of_sample) {
+          throw LoaderError(index, of_sample.what());
+        }
+      }
+      throw;
+    }
+  }
+
+  // A pass in three steps: what is fetched has not reached the loop's body yet, and only report() tells the sampler.
+  void start() {
+    pass_.emplace(sampler_->begin_pass());
+    batches_ = std::make_shared<const BatchSampler>(pass_->indices(), options_.batch_size, options_.drop_last);
+    fetched_samples_ = 0;
+    fetched_batches_ = 0;
+    std::vector<int64_t> share;
+    if constexpr (ReplacesSamples<Dataset>) share = sampler_->share_of_epoch(pass_->epoch());
+    pipeline_->start(batches_->size(),
+                     [dataset = dataset_, batches = batches_, epoch = pass_->epoch(), share = std::move(share)](
+                         int64_t number) { return read_naming_samples(*dataset, (*batches)[number], epoch, share); });
+  }
+  std::optional<Batch> fetch() {
+    std::optional<Batch> batch = pipeline_->next();
+    if (batch) fetched_samples_ += static_cast<int64_t>((*batches_)[fetched_batches_++].size());
+    return batch;
+  }
+  int64_t fetched() const { return fetched_samples_; }
+  void report(int64_t samples) const { pass_->used(samples); }
+
+  const Dataset* dataset_;
+  EpochSampler* sampler_;
+  LoaderOptions options_;
+  std::optional<SamplerPass> pass_;
+  std::shared_ptr<const BatchSampler> batches_;
+  int64_t fetched_samples_ = 0;
+  int64_t fetched_batches_ = 0;
+  std::unique_ptr<BatchPipeline<Batch>> pipeline_;  // last: its threads use the others
+};
+
+}  // namespace ddp

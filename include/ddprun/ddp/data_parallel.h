@@ -1,0 +1,114 @@
+// DataParallel: one process, several devices. Reference: torch.nn.DataParallel. DistributedDataParallel with a process
+// per device is faster and gives every device batch statistics of its own; this is for programs that must stay one
+// process.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ddprun/comm/module_holder.h>
+#include <ddprun/ddp/data_parallel_core.h>
+#include <ddprun/ddp/scatter_gather.h>
+
+namespace ddp {
+
+/// What a DataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as `Net`, or
+/// `std::shared_ptr<NetImpl>`.
+template <typename Holder>
+class DataParallelImpl : public torch::nn::Module {
+ public:
+  using Contained = std::remove_reference_t<decltype(*std::declval<Holder&>())>;
+
+  DataParallelImpl(Holder module, const DataParallelOptions& options)
+      : torch::nn::Module("DataParallel"), module_(std::move(module)), core_(detail::as_module(module_), options) {
+    this->register_module("module", detail::as_module(module_));
+  }
+
+  /// Cuts every tensor among the arguments along `dim` into a piece per device (a batch smaller than their number uses
+  /// fewer), runs the model's forward on all pieces at once and joins the results on the output device. Throws
+  /// std::runtime_error that names the device when a forward fails or the model is not on the first device.
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments)
+      -> decltype(std::declval<Holder&>()->forward(std::forward<Arguments>(arguments)...)) {
+    using Result = std::decay_t<decltype(module_->forward(std::forward<Arguments>(arguments)...))>;
+    static_assert(!std::is_void_v<Result>, "DataParallel: forward must return its results");
+    core_.check_devices();
+    if (core_.passes_through()) return module_->forward(std::forward<Arguments>(arguments)...);
+
+    detail::Scatter scatter(core_.devices(), core_.dim());
+    (scatter.look_at(arguments), ...);
+    const size_t pieces = scatter.pieces();
+    const Replicas& replicas = core_.refreshed(pieces);
+    std::vector<std::optional<Result>> results(pieces);
+    std::vector<std::function<void()>> tasks;
+    for (size_t i = 0; i < pieces; ++i) {
+      tasks.push_back([&, i] {
+        auto& replica = dynamic_cast<Contained&>(*replicas[i]);
+        results[i].emplace(replica.forward(scatter.piece(arguments, i)...));
+      });
+    }
+    core_.run(tasks);
+    std::vector<Result> parts;
+    for (auto& result : results) parts.push_back(std::move(*result));
+    return detail::Gather(core_.output_device(), core_.dim()).join(parts);
+  }
+
+  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  Holder& module() { return module_; }
+  const Holder& module() const { return module_; }
+  /// The devices in use; empty where the model is called as it is.
+  const std::vector<c10::Device>& devices() const { return core_.devices(); }
+
+ private:
+  Holder module_;
+  DataParallelCore core_;
+};
+
+/// Wraps a model so that each forward uses several devices:
+///
+///     ddp::DataParallel<Net> model(net);                          // all GPUs; on a machine without one, just net
+///     auto loss = torch::mse_loss(model(x), y);                   // x of shape (N, …) is cut along dimension 0
+///     loss.backward();                                            // gradients of all devices arrive in net
+///
+/// `Net` and `net` may be what DistributedDataParallel takes. Copies of the model stay on their devices between
+/// iterations; values go there when they have changed, gradients come back in one piece per device and dtype. Buffers
+/// (batch norm statistics) are those of the first piece. Changes of members that are neither parameter, buffer nor
+/// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica be
+/// given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no
+/// process group is involved.
+template <typename Model>
+class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<detail::ModuleHolderOf<Model>>> {
+ public:
+  using Holder = detail::ModuleHolderOf<Model>;
+  using Impl = DataParallelImpl<Holder>;
+
+  explicit DataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
+
+  explicit DataParallel(Holder module, const DataParallelOptions& options = {})
+      : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), options)) {}
+
+  template <typename Plain>
+  requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit DataParallel(
+      Plain& module, const DataParallelOptions& options = {})
+      : DataParallel(detail::borrowed(module), options) {}
+
+  /// The same as `->forward(…)`.
+  template <typename... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return (*this)->forward(std::forward<Arguments>(arguments)...);
+  }
+};
+
+template <typename Model>
+DataParallel(Model) -> DataParallel<Model>;
+template <typename Model>
+DataParallel(Model, const DataParallelOptions&) -> DataParallel<Model>;
+
+}  // namespace ddp

@@ -1,0 +1,59 @@
+// The part of DataParallel that does not depend on the model's type.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/ddp/device_threads.h>
+#include <ddprun/ddp/replicas.h>
+
+namespace ddp {
+
+/// Settings of DataParallel.
+struct DataParallelOptions {
+  /// CUDA devices to use; the model must be on the first. Empty: all that are visible, none on a machine without a GPU.
+  std::vector<int> device_ids{};
+  /// CUDA device that gets the results; default: the first of device_ids.
+  std::optional<int> output_device{};
+  /// Dimension along which batches are cut and results joined.
+  int64_t dim = 0;
+  /// Instead of GPUs: this many copies of the model on the CPU, a thread each. 0: GPUs.
+  int replicas = 0;
+  /// For models that cannot clone(): returns a new module of the same class and structure, on any device; its values do
+  /// not matter.
+  std::function<std::shared_ptr<torch::nn::Module>()> make_replica{};
+};
+
+/// Devices, copies and threads of one DataParallel wrapper. Used by the wrapper; not meant for programs.
+class DataParallelCore {
+ public:
+  DataParallelCore(const std::shared_ptr<torch::nn::Module>& model, const DataParallelOptions& options);
+
+  /// A single device, or none: the model is called as it is.
+  bool passes_through() const { return devices_.size() < 2; }
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  c10::Device output_device() const { return output_device_; }
+  int64_t dim() const { return dim_; }
+
+  void check_devices() const {
+    if (!devices_.empty()) replicas_->check_devices();
+  }
+  /// Brings the copies up to date and returns them; the first is the model itself.
+  const Replicas& refreshed(size_t count);
+  /// Runs tasks[i] on device i; throws std::runtime_error that names the device, with the cause nested, when one fails.
+  void run(const std::vector<std::function<void()>>& tasks);
+
+ private:
+  std::vector<c10::Device> devices_;
+  c10::Device output_device_;
+  int64_t dim_;
+  std::unique_ptr<Replicas> replicas_;
+  std::unique_ptr<DeviceThreads> threads_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,97 @@
+// The part of DistributedDataParallel that does not depend on the model's type.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include <ddprun/comm/join.h>
+#include <ddprun/comm/output_tensors.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/comm/reducer.h>
+#include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/ddp/ddp_options.h>
+#include <ddprun/ddp/delayed_reduction.h>
+#include <ddprun/ddp/model_parameters.h>
+
+namespace ddp {
+
+/// Why a forward's output cannot be looked into.
+enum class OutputFault { kUnknown, kConst, kCopies, kNothing };
+
+/// State and steps of one DistributedDataParallel wrapper. Used by the wrapper; not meant for programs.
+class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCore> {
+ public:
+  DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options);
+
+  void before_forward();
+  /// True when after_forward() needs the tensors of the forward's output.
+  bool wants_outputs() const;
+  /// `outputs` are the tensors in the forward's output of that type, if it wants them. Returns what is to replace
+  /// `outputs.tensors`, undefined where nothing does; empty: nothing at all. Throws as refuse_output().
+  std::vector<at::Tensor> after_forward(const OutputTensors& outputs, const std::type_info& type);
+  /// Throws std::logic_error: the options need the outputs, and those of type `type` cannot be had.
+  [[noreturn]] void refuse_output(const std::type_info& type, OutputFault fault) const;
+
+  bool sync_enabled() const { return sync_enabled_; }
+  void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
+  void register_comm_hook(CommHook hook, const std::string& name);
+  DdpLoggingData logging_data() const;
+
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
+  c10::Device join_device() const override { return device_; }
+  const GroupHandle& join_group() const override { return group_; }
+
+ private:
+  friend class DdpJoinHook;
+
+  void check_options() const;
+  void check_python_has_it() const;
+  void check_model(const std::vector<NamedTensor>& trainable) const;
+  void compare_with_other_ranks() const;
+  void broadcast_state(int root) const;
+  void make_reducer(const std::vector<NamedTensor>& trainable);
+  void make_delayed();
+
+  bool will_reduce() const;
+  bool detects_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
+  void sync_buffers();
+  int common_rank(bool is_candidate) const;
+  bool any_rank_reduces(bool this_rank_reduces) const;
+
+  const GroupHandle group_;
+  const DdpOptions options_;
+  const std::shared_ptr<torch::nn::Module> module_;
+  const ModelParameters parameters_;
+  const std::string rank_;         // "rank 1 of 2"
+  std::vector<int> python_ranks_;  // where an option depends on whether there are any
+  c10::Device device_;
+  bool sync_enabled_ = true;
+  bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
+  bool static_graph_known_ = false;  // its first backward has begun
+  bool divide_by_initial_world_size_ = true;
+  std::unique_ptr<WrappedParameters> mark_;  // where there is no reducer
+  std::unique_ptr<DelayedReduction> delayed_;
+  std::unique_ptr<GradientReducer> reducer_;  // null in a single process, which has nothing to reduce
+};
+
+/// Keeps gradients local while it lives; made by DistributedDataParallelImpl::no_sync().
+class NoSyncGuard {
+ public:
+  explicit NoSyncGuard(std::shared_ptr<DdpCore> core);
+  ~NoSyncGuard();
+  NoSyncGuard(NoSyncGuard&& other) noexcept = default;
+  NoSyncGuard& operator=(NoSyncGuard&&) = delete;
+
+ private:
+  std::shared_ptr<DdpCore> core_;  // null after a move
+  bool previous_;
+};
+
+/// Throws std::logic_error: the module is wrapped and cannot be moved or cast any more.
+[[noreturn]] void refuse_to_move();
+
+}  // namespace ddp

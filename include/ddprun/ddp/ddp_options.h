@@ -1,0 +1,67 @@
+// Settings of DistributedDataParallel.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/bucket_cap.h>
+#include <ddprun/comm/gradient_bucket.h>
+
+namespace ddp {
+
+/// Parameters whose reduction waits for one other parameter's gradient; see DdpOptions::delayed.
+struct DelayedParameters {
+  /// Names as in the model's named_parameters().
+  std::vector<std::string> names{};
+  /// The parameter whose gradient starts the reduction of all of `names`; usually one whose gradient comes last.
+  std::string trigger{};
+};
+
+/// Settings of DistributedDataParallel; all ranks need the same. Defaults are Python's unless stated.
+struct DdpOptions {
+  /// Gradients are collected into buckets of about this many bytes and reduced a bucket at a time. kAutoBucketCap
+  /// measures some sizes in the first iterations and takes the best; sums over three or more ranks then may round
+  /// differently from run to run.
+  BucketCap bucket_cap_bytes{};
+  /// Cap of the bucket that becomes ready first, smaller so that communication starts early; never above
+  /// bucket_cap_bytes. Unset, it is Python's: 1 MiB where bucket_cap_bytes is left at its default (or automatic), else
+  /// bucket_cap_bytes. Set it to bucket_cap_bytes to have no small bucket.
+  std::optional<int64_t> first_bucket_bytes{};
+  /// For models of which a forward may leave parameters unused: looks through the graph behind each forward's outputs
+  /// and doesn't wait for the gradients of the others. Their gradients become those of the ranks that used them, and
+  /// stay as they are if no rank did. Costs a walk over the graph and a copy of the outputs per step.
+  bool find_unused_parameters = false;
+  /// The graph is the same in every iteration: the first one tells which parameters are unused or used several times
+  /// (as by re-entrant checkpointing), and later ones overlap as usual.
+  bool static_graph = false;
+  /// Let gradients lie in the communication buckets: saves a copy of all gradients in time and memory. Safe with
+  /// optimizer.zero_grad() of both kinds; double backward through .grad() is not supported. (Python's default is
+  /// false.)
+  bool gradient_as_bucket_view = true;
+  /// Broadcast the model's buffers (batch norm statistics) from rank 0 at construction and before a forward that
+  /// follows a synchronised one.
+  bool broadcast_buffers = true;
+  /// Compare the model with the other ranks' at construction and take rank 0's values. Without it every rank must start
+  /// from equal ones by itself.
+  bool init_sync = true;
+  /// With find_unused_parameters: a bucket all of whose parameters are unused on this rank is not reduced. Only for
+  /// models that use the same parameters on all ranks.
+  bool skip_all_reduce_unused_params = false;
+  /// Names (as in named_parameters() and named_buffers()) that the wrapper leaves alone entirely.
+  std::vector<std::string> ignored{};
+  /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets. Not with
+  /// join(). In a job with ranks that run Python they are reduced under no_sync() too, as there.
+  DelayedParameters delayed{};
+  /// Replaces the all-reduce of each bucket; see include/ddprun/ddp/comm_hooks.h for those that exist. Also register_comm_hook().
+  CommHook comm_hook{};
+  /// Names of parameters after which a bucket ends, in place of sizes, once the order of the gradients is known. Not in
+  /// Python, so no rank may run it.
+  std::vector<std::string> bucket_ends{};
+  /// Looks for NaN and infinity in every bucket before it is reduced and fails the backward on the rank that has one,
+  /// naming the parameter. Costs a pass over the gradients (on CUDA a wait for the device as well). Not in Python.
+  bool check_gradients = false;
+};
+
+}  // namespace ddp

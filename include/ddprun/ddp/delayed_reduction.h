@@ -1,0 +1,35 @@
+// Gradients that are reduced in one piece when another parameter's gradient is there. Reference: the arguments
+// delay_all_reduce_named_params and param_to_hook_all_reduce of Python's DDP.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ddprun/comm/gradient_bucket.h>
+
+namespace ddp {
+
+class DelayedReduction {
+ public:
+  /// `parameters`, all of one dtype and device, keep their gradients in one flat tensor from now on. When `trigger`'s
+  /// gradient is computed and `is_wanted()`, their mean over the ranks replaces it by the end of the backward.
+  DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
+                   std::function<bool()> is_wanted);
+  ~DelayedReduction();
+  DelayedReduction(const DelayedReduction&) = delete;
+  DelayedReduction& operator=(const DelayedReduction&) = delete;
+
+  /// Call after each forward: gradients that were reset get their place in the flat tensor back, with zeros.
+  void after_forward();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // the trigger's hook holds a weak reference
+  at::Tensor trigger_;
+  unsigned hook_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,149 @@
+// DistributedDataParallel: data parallel training of one model over the ranks of a process group. Reference:
+// torch.nn.parallel.DistributedDataParallel; Li et al., "PyTorch Distributed", VLDB 2020.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <ddprun/comm/module_holder.h>
+#include <ddprun/comm/output_tensors.h>
+#include <ddprun/ddp/ddp_core.h>
+#include <ddprun/ddp/ddp_options.h>
+
+namespace ddp {
+
+namespace detail {
+
+template <typename Holder, typename... Arguments>
+using ForwardResult = std::remove_cvref_t<decltype(std::declval<Holder&>()->forward(std::declval<Arguments>()...))>;
+
+}  // namespace detail
+
+/// What a DistributedDataParallel holder points to. `Holder` is the model's own holder: a TORCH_MODULE type such as
+/// `Net`, or `std::shared_ptr<NetImpl>`.
+template <typename Holder>
+class DistributedDataParallelImpl : public torch::nn::Module {
+ public:
+  DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
+      : torch::nn::Module("DistributedDataParallel"), module_(std::move(module)) {
+    const std::shared_ptr<torch::nn::Module> pointer = detail::as_module(module_);
+    core_ = std::make_shared<DdpCore>(pointer, group, options);
+    this->register_module("module", pointer);
+  }
+
+  /// Calls the model's forward, which may take and return anything, and returns what it returns (a reference as a
+  /// copy). Gradients are averaged over the ranks during the backward that follows, unless the forward ran under
+  /// no_sync(). All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
+  /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
+  /// tensors must be found and replaced by copies: see include/ddprun/comm/output_tensors.h. Throws std::logic_error when they cannot,
+  /// since one that was passed over would leave gradients out, std::runtime_error when the model has changed since it
+  /// was wrapped, when the last backward did not reach every parameter, and when a reduction has failed.
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
+    core_->before_forward();
+    if constexpr (std::is_void_v<detail::ForwardResult<Holder, Arguments...>>) {
+      module_->forward(std::forward<Arguments>(arguments)...);
+      core_->after_forward({}, typeid(void));
+    } else {
+      detail::ForwardResult<Holder, Arguments...> output = module_->forward(std::forward<Arguments>(arguments)...);
+      const std::type_info& type = typeid(detail::ForwardResult<Holder, Arguments...>);
+      const OutputTensors found = core_->wants_outputs() ? find_tensors(output) : OutputTensors();
+      if (!found.known) core_->refuse_output(type, OutputFault::kUnknown);
+      const std::vector<at::Tensor> replacements = core_->after_forward(found, type);
+      if (!replacements.empty() && !replace_tensors(output, replacements)) {
+        core_->refuse_output(type, OutputFault::kCopies);
+      }
+      return output;
+    }
+  }
+
+  /// The wrapped model, shared with the caller: parameter names without "module.", the one to save and to load into.
+  Holder& module() { return module_; }
+  const Holder& module() const { return module_; }
+
+  /// While the returned guard lives, forwards and their backwards accumulate gradients locally, without communication;
+  /// the first backward after it reduces the sum. The forward has to be inside as well as the backward. Guards nest.
+  [[nodiscard]] NoSyncGuard no_sync() { return NoSyncGuard(core_); }
+
+  /// Runs `body`, the training loop, on ranks with different numbers of inputs: a rank that has finished its body
+  /// takes part in the reductions of the others with zeros, and at the end all take the model of the last one. Every
+  /// rank must call it. Optimizer steps need nothing of the kind. A model with other collectives in its forward or
+  /// backward (SyncBatchNorm) needs throw_on_early_termination, or ddp::join() with joinable() and theirs.
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    ddp::join({core_.get()}, body, options);
+  }
+  /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
+  Joinable& joinable() { return *core_; }
+
+  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name` appears in
+  /// logging_data().
+  void register_comm_hook(CommHook hook, const std::string& name = "") {
+    core_->register_comm_hook(std::move(hook), name);
+  }
+
+  /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
+  DdpLoggingData logging_data() const { return core_->logging_data(); }
+
+  /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
+  /// do.
+  void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override {
+    refuse_to_move();
+  }
+  void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+  void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
+
+ private:
+  Holder module_;
+  std::shared_ptr<DdpCore> core_;  // after the module: it dies first
+};
+
+/// Wraps a model so that every rank's backward leaves the gradients averaged over all ranks in the parameters:
+///
+///     ddp::DistributedDataParallel<Net> model(net, group);
+///     auto loss = torch::mse_loss(model(x), y);
+///     loss.backward();                                  // reduction overlaps with this
+///     optimizer.step();                                 // built from model->parameters() or net->parameters()
+///
+/// `Net` is a type made by TORCH_MODULE, a std::shared_ptr to a module, or a plain class derived from
+/// torch::nn::Module; of the last kind `net` may be a std::shared_ptr<Net>, or a Net that outlives the wrapper.
+///
+/// Every rank of `group` must construct it, with equal models on the device they will train on; parameters and buffers
+/// are checked against rank 0's and then taken from it. Construct it under the stream on which the forwards will run.
+/// The wrapper shares the model with the caller and must be destroyed before, or together with, the process group.
+/// Throws std::runtime_error when the ranks' models differ and std::invalid_argument when the model cannot be wrapped.
+template <typename Model>
+class DistributedDataParallel
+    : public torch::nn::ModuleHolder<DistributedDataParallelImpl<detail::ModuleHolderOf<Model>>> {
+ public:
+  using Holder = detail::ModuleHolderOf<Model>;
+  using Impl = DistributedDataParallelImpl<Holder>;
+
+  explicit DistributedDataParallel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
+
+  DistributedDataParallel(Holder module, const GroupHandle& group, const DdpOptions& options = {})
+      : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(std::move(module), group, options)) {}
+
+  template <typename Plain>
+  requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>)
+      DistributedDataParallel(Plain& module, const GroupHandle& group, const DdpOptions& options = {})
+      : DistributedDataParallel(detail::borrowed(module), group, options) {}
+
+  /// The same as `->forward(…)`.
+  template <typename... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return (*this)->forward(std::forward<Arguments>(arguments)...);
+  }
+};
+
+template <typename Model>
+DistributedDataParallel(Model, const GroupHandle&) -> DistributedDataParallel<Model>;
+template <typename Model>
+DistributedDataParallel(Model, const GroupHandle&, const DdpOptions&) -> DistributedDataParallel<Model>;
+}  // namespace ddp

@@ -1,0 +1,100 @@
+// Writes what TensorBoard shows: torch.utils.tensorboard.SummaryWriter for C++, without LibTorch, Python or protobuf.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <ddprun/monitor/event.h>
+#include <ddprun/monitor/images.h>
+#include <ddprun/base/rank_option.h>
+#include <ddprun/base/ranked_group.h>
+
+namespace ddp {
+
+struct SummaryWriterOptions {
+  std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
+  bool every_rank = false;    ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
+  /// For a run that is resumed, the last step that counts, usually that of the checkpoint: readers drop what an earlier
+  /// file of the folder holds for later steps.
+  std::optional<int64_t> resume_after{};
+  /// The same as PyTorch has it: the first step that is dropped, resume_after + 1. Not together with resume_after.
+  std::optional<int64_t> purge_step{};
+  std::chrono::milliseconds flush_interval{10'000};  ///< longest time that an event waits in memory
+  size_t max_queue_bytes = size_t{64} << 20;         ///< calls wait for the disk beyond that
+};
+
+/// A run's event files. Calls encode in the calling thread and leave the disk to a thread of the writer's. Safe for
+/// concurrent calls. No call communicates, and on a rank that does not write all of them do nothing.
+///
+///     ddp::SummaryWriter writer("runs/cifar10", group);
+///     writer.add_scalar("loss/train", loss, step);
+///
+/// Tags are UTF-8 (bytes that are not are replaced); a `/` in one makes a group. Values are float32, as in Python.
+/// Every call throws std::runtime_error, naming file and cause, when the file cannot be written.
+class SummaryWriter {
+ public:
+  /// Creates the folder and a new file in it; earlier files stay. For one process, or with `.rank`: throws
+  /// std::invalid_argument in a job of several ranks without, and for both purge_step and resume_after.
+  explicit SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options = {});
+
+  /// This rank's part, of a ProcessGroup, GroupHandle or anything else with rank() and size().
+  template <RankedGroup Group>
+  SummaryWriter(const std::filesystem::path& folder, const Group& group, const SummaryWriterOptions& options = {})
+      : SummaryWriter(folder, with_rank("SummaryWriter", options, group)) {}
+
+  ~SummaryWriter();
+  SummaryWriter(SummaryWriter&& other) noexcept;
+  SummaryWriter& operator=(SummaryWriter&& other) noexcept;
+
+  void add_scalar(std::string_view tag, double value, int64_t step = 0);
+
+  /// Several curves in one chart: each goes into a run of its own, `<folder>/<tag>_<name>`, under the same tag.
+  void add_scalars(std::string_view tag, const std::map<std::string, double>& values, int64_t step = 0);
+
+  /// The distribution of the values; see make_histogram().
+  void add_histogram(std::string_view tag, std::span<const float> values, int64_t step = 0);
+  void add_histogram(std::string_view tag, std::span<const double> values, int64_t step = 0);
+  void add_histogram(std::string_view tag, std::span<const int64_t> values, int64_t step = 0);
+
+  /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is none.
+  void add_images(std::string_view tag, const ImagesView<float>& images, int64_t step = 0);
+  void add_images(std::string_view tag, const ImagesView<uint8_t>& images, int64_t step = 0);
+
+  /// Markdown.
+  void add_text(std::string_view tag, std::string_view text, int64_t step = 0);
+
+  /// The run's entry on the HParams page. The metrics are written as scalars as well; their tags must not be in use for
+  /// something else.
+  void add_hparams(const std::map<std::string, HyperParameter>& parameters,
+                   const std::map<std::string, double>& metrics, int64_t step = 0);
+
+  /// Returns when everything so far is in the files, where it survives the end of the process, also by SIGKILL.
+  void flush();
+
+  /// flush(), and no further call. The destructor does it; there, errors go to standard error.
+  void close();
+
+  /// Whether this rank writes.
+  bool is_active() const { return files_ != nullptr; }
+  /// The folder that this rank writes to, or would.
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  class Files;
+
+  SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank);
+  void add_bitmap(std::string_view tag, const Bitmap& bitmap, int64_t step);
+
+  std::filesystem::path folder_;
+  std::unique_ptr<Files> files_;
+};
+
+}  // namespace ddp

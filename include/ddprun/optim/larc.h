@@ -1,0 +1,69 @@
+// Layer-wise adaptive rate clipping, as apex.parallel.LARC had it (You, Gitman and Ginsburg 2017).
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <utility>
+#include <vector>
+
+#include <ddprun/optim/fused_optimizer.h>
+
+namespace ddp::optim {
+
+struct LarcOptions {
+  double trust_coefficient = 0.02;
+  /// True: the layer's own rate is at most the group's (LARC). False: it multiplies the group's rate (LARS).
+  bool clip = true;
+  double eps = 1e-8;
+};
+
+namespace detail {
+
+/// The groups' weight decays, set to 0 while this lives and restored at its end: LARC applies them itself.
+class HeldWeightDecay {
+ public:
+  explicit HeldWeightDecay(std::vector<torch::optim::OptimizerParamGroup>& groups);
+  ~HeldWeightDecay();
+  HeldWeightDecay(const HeldWeightDecay&) = delete;
+  HeldWeightDecay& operator=(const HeldWeightDecay&) = delete;
+
+  double of(size_t group) const { return values_[group]; }
+
+ private:
+  std::vector<torch::optim::OptimizerParamGroup>& groups_;
+  std::vector<double> values_{};
+};
+
+/// Multiplies each gradient, dense as the optimizer's check_step() wants them, with weight decay added, by its layer's
+/// adaptive rate; nothing is read by the host.
+void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weight_decay, const LarcOptions& options,
+                     const GradientScaling& scaling);
+
+}  // namespace detail
+
+/// `Base` (SGD, Adam, …) whose every step first gives each parameter a rate of its own:
+/// trust_coefficient |p| / (|g| + weight_decay |p| + eps). Unlike apex's it needs no host synchronisation. Reference:
+/// apex.parallel.LARC.
+template <typename Base>
+class Larc : public Base {
+ public:
+  /// As Base's constructor for `parameters` or parameter groups, with LARC's own options last.
+  template <typename Parameters, typename Options>
+  Larc(Parameters parameters, Options defaults, const LarcOptions& larc = {})
+      : Base(std::move(parameters), std::move(defaults)), larc_(larc) {}
+
+ protected:
+  void apply_step(const GradientScaling& scaling) override {
+    this->check_step();  // a step that is refused must not have changed gradients
+    const detail::HeldWeightDecay weight_decay(this->param_groups_);
+    for (size_t i = 0; i < this->param_groups_.size(); ++i) {
+      detail::adapt_gradients(this->param_groups_[i], weight_decay.of(i), larc_, scaling);
+    }
+    Base::apply_step(scaling);
+  }
+
+ private:
+  LarcOptions larc_;
+};
+
+}  // namespace ddp::optim

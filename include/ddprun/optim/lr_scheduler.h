@@ -1,0 +1,52 @@
+// Applies a schedule to an optimizer, as Python's torch.optim.lr_scheduler classes do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ddprun/schedules/schedule.h>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace ddp::optim {
+
+struct LrSchedulerOptions {
+  /// The schedule goes on at every so manieth call of step(): with the iterations of an epoch, a schedule in epochs can
+  /// be stepped with every iteration.
+  int64_t interval = 1;
+};
+
+/// Sets the learning rates (and momenta, for one_cycle) of an optimizer's groups. Every rank makes its own and steps it
+/// equally often: no communication. Works on any torch::optim::Optimizer whose options know their learning rate.
+class LrScheduler {
+ public:
+  /// Borrows `optimizer`, whose rates become those of the schedule's step 0. Throws std::invalid_argument when its
+  /// groups lack what the schedule needs.
+  LrScheduler(torch::optim::Optimizer& optimizer, schedules::Schedule schedule, const LrSchedulerOptions& options = {});
+
+  /// To be called after the optimizer's step: goes on by one, from the rates that the groups have. Throws
+  /// std::invalid_argument when the schedule has no more steps, and then changes nothing.
+  void step();
+
+  /// The learning rate of each group.
+  std::vector<double> get_last_lr() const;
+
+  /// Progress, rates and initial rates as JSON.
+  std::string save() const;
+  /// Takes over what save() has returned for an equal schedule, or the state_dict() of Python's scheduler as JSON, and
+  /// sets the optimizer's rates to those saved. Throws std::invalid_argument when it does not fit, and then changes
+  /// nothing.
+  void load(const std::string& state);
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  schedules::Schedule schedule_;
+  LrSchedulerOptions options_;
+  schedules::Groups groups_{};
+  int64_t calls_ = 0;
+};
+
+}  // namespace ddp::optim

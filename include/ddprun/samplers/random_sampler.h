@@ -1,0 +1,41 @@
+// Random samples, as many per epoch as wanted, with or without replacement, shared by the ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ddprun/base/ranked_group.h>
+#include <ddprun/samplers/epoch_sampler.h>
+#include <ddprun/samplers/replica_option.h>
+
+namespace ddp {
+
+struct RandomSamplerOptions {
+  bool replacement = false;                 ///< a sample may come again before all others have come
+  std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: the dataset's size
+  std::optional<int> num_replicas{};        ///< number of ranks that share the samples
+  std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
+  uint64_t seed = 0;                        ///< must be equal on all ranks; the order is drawn with seed + epoch
+  bool drop_last = false;  ///< leave the tail out instead of repeating samples where ranks do not divide
+};
+
+/// On one rank the order of torch.utils.data.RandomSampler with a generator seeded with seed + epoch; several ranks
+/// take turns in that order. Which sample comes when does not depend on the number of ranks.
+class RandomSampler : public EpochSampler {
+ public:
+  /// For one process, or with `.num_replicas` and `.rank`. Throws std::invalid_argument, naming the values, for
+  /// negative sizes, for samples out of an empty dataset, a rank outside num_replicas, and in a job of several ranks
+  /// when neither was given (see require_replica()).
+  explicit RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options = {});
+
+  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options name a rank too.
+  template <RankedGroup Group>
+  RandomSampler(int64_t dataset_size, const Group& group, const RandomSamplerOptions& options = {})
+      : RandomSampler(dataset_size, with_replica("RandomSampler", options, group)) {}
+
+ private:
+  RandomSampler(int64_t dataset_size, const RandomSamplerOptions& options, const Replica& replica);
+};
+
+}  // namespace ddp

@@ -1,0 +1,43 @@
+// Samples with given probabilities, shared by the ranks: against unbalanced classes, for example.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ddprun/base/ranked_group.h>
+#include <ddprun/samplers/epoch_sampler.h>
+#include <ddprun/samplers/replica_option.h>
+
+namespace ddp {
+
+struct WeightedSamplerOptions {
+  bool replacement = true;                  ///< false: no sample twice in an epoch, on no rank
+  std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: as many as weights
+  std::optional<int> num_replicas{};        ///< number of ranks that share the samples
+  std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
+  uint64_t seed = 0;                        ///< must be equal on all ranks; samples are drawn with seed + epoch
+  bool drop_last = false;  ///< leave the tail out instead of repeating samples where ranks do not divide
+};
+
+/// On one rank the order of torch.utils.data.WeightedRandomSampler with a generator seeded with seed + epoch; several
+/// ranks draw the same samples and take turns in them, so that the probabilities hold for the whole job.
+class WeightedSampler : public EpochSampler {
+ public:
+  /// `weights[i]` is proportional to the probability of sample i. Throws std::invalid_argument, naming the value, for a
+  /// weight that is negative or not finite, when all are 0, for more than 2^24 weights (the limit of
+  /// torch.multinomial), without replacement for more samples than positive weights, and in a job of several ranks when
+  /// neither `.num_replicas` nor `.rank` was given (see require_replica()).
+  explicit WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options = {});
+
+  /// This rank's share, of a ProcessGroup, GroupHandle or anything else with rank() and size(). Throws as above, and
+  /// std::invalid_argument on every rank when the options name a rank too.
+  template <RankedGroup Group>
+  WeightedSampler(const std::vector<double>& weights, const Group& group, const WeightedSamplerOptions& options = {})
+      : WeightedSampler(weights, with_replica("WeightedSampler", options, group)) {}
+
+ private:
+  WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options, const Replica& replica);
+};
+
+}  // namespace ddp

@@ -1,0 +1,48 @@
+// Synchronised batch norms in ddp::join(), for ranks with different amounts of data. Python's SyncBatchNorm cannot do
+// this.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <vector>
+
+#include <ddprun/comm/join.h>
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+namespace detail {
+class CollectiveTrace;
+class SyncLayer;
+}  // namespace detail
+
+/// Makes the synchronised batch norms of a model joinable, beside the DistributedDataParallel that wraps it:
+///
+///     auto norms_group = ddp::new_group(group, all_ranks);          // a group of their own
+///     ddp::convert_sync_batchnorm(net, *norms_group);
+///     ddp::DistributedDataParallel<Net> model(net, group);
+///     ddp::SyncBatchNormJoinable norms(*net, group);
+///     ddp::join({&model->joinable(), &norms}, [&] { … });
+///
+/// A rank that has run out of data then takes part in the layers' collectives without values, as in its own last
+/// iteration, in a thread: backward mixes them with the reduction of gradients, hence the group of their own. Every
+/// rank needs at least one batch, and the same model in every iteration: forwards in training are followed by a
+/// backward. Ranks construct it alike, after conversion; it must not outlive `group`. Throws std::invalid_argument when
+/// the model has no synchronised batch norm or they use `group` itself.
+class SyncBatchNormJoinable final : public Joinable {
+ public:
+  SyncBatchNormJoinable(torch::nn::Module& model, GroupHandle group);
+  ~SyncBatchNormJoinable() override;
+
+  std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
+  c10::Device join_device() const override;
+  const GroupHandle& join_group() const override { return group_; }
+
+ private:
+  const GroupHandle group_;
+  std::vector<std::shared_ptr<detail::SyncLayer>> layers_;
+  std::shared_ptr<detail::CollectiveTrace> trace_;
+};
+
+}  // namespace ddp

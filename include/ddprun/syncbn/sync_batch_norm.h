@@ -1,0 +1,90 @@
+// Batch normalisation over the batches of all ranks, as a module. Reference: torch.nn.SyncBatchNorm, which runs on GPUs
+// only; Ioffe and Szegedy, "Batch Normalization", 2015.
+#pragma once
+
+#include <torch/arg.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+namespace detail {
+class SyncLayer;
+}
+
+/// Options of SyncBatchNorm, those of torch::nn::BatchNorm2d and the ranks to share statistics with:
+///
+///     ddp::SyncBatchNorm norm(ddp::SyncBatchNormOptions(64, group).momentum(0.01));
+struct SyncBatchNormOptions {
+  SyncBatchNormOptions(int64_t num_features, GroupHandle process_group);
+  /// Everything as in `options`, with `process_group`.
+  SyncBatchNormOptions(const torch::nn::BatchNormOptions& options, GroupHandle process_group);
+
+  /// Number of channels C. Changing it after construction has no effect.
+  TORCH_ARG(int64_t, num_features);
+  /// The ranks whose batches are normalised together. Changing it after construction has no effect.
+  TORCH_ARG(GroupHandle, process_group);
+  /// Added to the variance for numerical stability. Changing it after construction is effective.
+  TORCH_ARG(double, eps) = 1e-5;
+  /// Share of the new batch in the running statistics; std::nullopt for a cumulative average. Changing it after
+  /// construction is effective.
+  TORCH_ARG(std::optional<double>, momentum) = 0.1;
+  /// Whether to learn a scale and a bias per channel. Changing it after construction has no effect.
+  TORCH_ARG(bool, affine) = true;
+  /// Whether to keep running statistics for evaluation. Changing it after construction has no effect.
+  TORCH_ARG(bool, track_running_stats) = true;
+};
+
+/// What a SyncBatchNorm holder points to.
+class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, SyncBatchNormOptions> {
+ public:
+  explicit SyncBatchNormImpl(const SyncBatchNormOptions& options);
+  SyncBatchNormImpl(int64_t num_features, const GroupHandle& process_group);
+
+  /// Normalises `input` of shape (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W) and returns the same shape, dtype
+  /// and memory format. In training the statistics are those of all ranks' inputs together, weighted by their sizes, so
+  /// outputs, gradients and running statistics equal torch::nn::BatchNorm's on the concatenated batch; the gradients of
+  /// weight and bias stay local, for DistributedDataParallel to average. float, double, or bfloat16 and half with
+  /// statistics in 32 bits or more; CPU or CUDA.
+  ///
+  /// In training every rank of the group must call it, with as many channels, in the same grad mode; N, L, D, H, W may
+  /// differ, or be 0. It communicates also under no_sync(). In eval mode, or in a group of one, it is
+  /// torch::nn::BatchNorm and communicates nothing.
+  ///
+  /// Throws std::invalid_argument when the input does not fit or there is one value per channel over all ranks,
+  /// std::runtime_error when ranks disagree or a peer fails. Differentiating its gradients again throws.
+  torch::Tensor forward(const torch::Tensor& input);
+
+  /// The batch norm that convert_sync_batchnorm() replaced by this one; null for any other.
+  const std::shared_ptr<torch::nn::Module>& stands_for() const { return stands_for_; }
+  void stand_for(std::shared_ptr<torch::nn::Module> replaced) { stands_for_ = std::move(replaced); }
+
+  /// For this project's own layers: its place in the job.
+  const std::shared_ptr<detail::SyncLayer>& layer() const { return layer_; }
+
+  /// Prints `ddp::SyncBatchNorm(64, eps=…)`.
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  void _check_input_dim(const torch::Tensor& input) override;
+
+ private:
+  double average_factor();
+
+  std::shared_ptr<detail::SyncLayer> layer_;
+  std::shared_ptr<torch::nn::Module> stands_for_;
+};
+
+/// Batch normalisation over all ranks; a module holder as torch::nn::BatchNorm2d, with the same parameter and buffer
+/// names. See SyncBatchNormImpl::forward().
+TORCH_MODULE(SyncBatchNorm);
+
+}  // namespace ddp

@@ -1,0 +1,127 @@
+// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: nothing
+// else of ddprun includes or links it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include <ddprun/amp/opt_level.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/base/rank_info.h>
+#include <ddprun/data/loader.h>
+#include <ddprun/training/run_recorder.h>
+#include <ddprun/training/training_options.h>
+
+namespace ddp {
+
+namespace detail {
+
+// CLI11's own ranges let nan pass.
+inline CLI::Validator finite_at_least_zero() {
+  return {[](std::string& text) {
+            double value = 0;
+            const bool is_good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
+            return is_good ? std::string() : "expected a finite number of at least 0, got " + text;
+          },
+          "FLOAT >= 0", "finite_at_least_zero"};
+}
+
+}  // namespace detail
+
+// Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
+
+/// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
+/// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
+inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
+  app.add_option("--backend", options.backend, "gloo, nccl or cpu:gloo,cuda:nccl (default: as the devices ask for)")
+      ->group("Job");
+  app.add_option_function<int>(
+         "--local_rank,--local-rank",
+         [&options](int local_rank) {
+           const auto environment = process_environment();
+           options.rank_info = rank_info_from_environment([&](const std::string& name) {
+             auto value = environment(name);
+             if (!value && name == "LOCAL_RANK") value = std::to_string(local_rank);
+             return value;
+           });
+         },
+         "Set by old launchers; LOCAL_RANK comes first")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Job");
+}
+
+/// --batch-size, --workers.
+inline void add_options(CLI::App& app, LoaderOptions& options) {
+  app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str()
+      ->group("Data");
+  app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group("Data");
+}
+
+/// --amp, --opt-level, for amp::initialize(); without --amp it is disabled.
+inline void add_options(CLI::App& app, amp::Options& options) {
+  options.enabled = false;
+  auto* amp = app.add_option_function<std::string>(
+                     "--amp",
+                     [&options](const std::string& type) {
+                       options.enabled = true;
+                       options.dtype = type == "fp16" ? c10::kHalf : c10::kBFloat16;
+                     },
+                     "Mixed precision with fp16 or bf16")
+                  ->check(CLI::IsMember({"fp16", "bf16"}))
+                  ->group("Precision");
+  app.add_option("--opt-level", options.opt_level, "With --amp: O0, O1, O2 or O3, as apex had them")
+      ->check(CLI::IsMember({"O0", "O1", "O2", "O3"}))
+      ->needs(amp)
+      ->capture_default_str()
+      ->group("Precision");
+}
+
+/// --tensorboard, --metrics.
+inline void add_options(CLI::App& app, RunRecorderOptions& options) {
+  app.add_option("--tensorboard", options.tensorboard,
+                 "Write loss, metrics, images and weights for TensorBoard into DIR")
+      ->type_name("DIR")
+      ->group("Output");
+  app.add_option("--metrics", options.metrics, "Write a row per epoch into FILE, which ends in .csv or .jsonl")
+      ->type_name("FILE")
+      ->group("Output");
+}
+
+/// --epochs, --lr, --seed, --checkpoint-dir, --resume, and those of its parts. What a program cannot do it should not
+/// offer: leave that out with app.remove_option(), or add the parts one by one.
+inline void add_options(CLI::App& app, TrainingOptions& options) {
+  app.add_option("--epochs", options.epochs, "Train up to this many epochs, resumed ones included")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--lr", options.lr, "Learning rate (resumed: default is the checkpoint's)")
+      ->check(detail::finite_at_least_zero())
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--seed", options.seed, "For the initial weights and the order of samples")
+      ->capture_default_str()
+      ->group("Training");
+  add_options(app, options.loader);
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
+      ->capture_default_str()
+      ->group("Checkpoints");
+  app.add_option("--resume", options.resume, "Continue from FOLDER, or from the newest in --checkpoint-dir")
+      ->type_name("[FOLDER]")
+      ->expected(0, 1)
+      ->group("Checkpoints");
+  add_options(app, options.recorder);
+  add_options(app, options.process_group);
+}
+
+}  // namespace ddp

@@ -1,0 +1,86 @@
+// Evaluation of a model over all ranks that gives what one process alone would get.
+#pragma once
+
+#include <c10/core/GradMode.h>
+
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ddprun/comm/any_module_ref.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/data/device_loader.h>
+#include <ddprun/samplers/sequential_sampler.h>
+
+namespace ddp {
+
+struct EvaluationOptions {
+  int64_t batch_size = 256;  ///< samples per rank at a time; results do not depend on it
+  int workers = 0;           ///< threads that make batches; 0: the caller's
+};
+
+namespace detail {
+
+/// While it lives: the model is in evaluation mode, has rank 0's buffers, and no gradients are recorded by this thread.
+class EvaluationMode {
+ public:
+  EvaluationMode(AnyModuleRef model, const GroupHandle& group);
+  ~EvaluationMode();
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  c10::NoGradGuard no_grad_{};
+  std::vector<std::pair<torch::nn::Module*, bool>> training_{};            // every module, outer ones first
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_of_this_rank_{};  // each with a copy of what it held
+};
+
+}  // namespace detail
+
+/// What evaluate() returns.
+template <typename Dataset>
+class Evaluation {
+ public:
+  Evaluation(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group, const EvaluationOptions& options)
+      : sampler_(dataset.size(), group),
+        loader_(dataset, sampler_, group.device(), {.batch_size = options.batch_size, .workers = options.workers}),
+        mode_(model, group) {}
+
+  auto begin() { return loader_.begin(); }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+ private:
+  SequentialSampler sampler_;
+  DeviceLoader<Dataset> loader_;
+  detail::EvaluationMode mode_;
+};
+
+/// This rank's batches of `dataset`, on the group's device, for a range-for that evaluates `model`:
+///
+///     ddp::Accuracy accuracy;
+///     for (const auto& batch : ddp::evaluate(net, test, group)) accuracy.update(net(batch.data), batch.target);
+///     const double top_1 = accuracy.compute(group).front();     // over all ranks
+///
+/// Every sample is in exactly one rank's batches, whatever the number of ranks: the last batches may differ in size,
+/// and a rank may have none. So metrics that are summed over ranks, such as those of metrics/, are those of one
+/// process. During the loop the model is in evaluation mode, no gradients are recorded, and all ranks have rank 0's
+/// buffers (running statistics differ from rank to rank), which are the ones that a checkpoint holds; all of this is
+/// put back when the loop ends, also by an exception.
+///
+/// Every rank must call it. `model` is the net itself, not its DistributedDataParallel, whose forward may communicate,
+/// and so is what the body calls: ranks have different numbers of batches. `dataset` gives ddp::Batch, has size() and
+/// must outlive the loop; one that puts samples in the place of others counts those twice. Throws
+/// std::invalid_argument for a batch size below 1 and negative workers, and what the broadcast throws.
+template <typename Dataset>
+[[nodiscard]] Evaluation<Dataset> evaluate(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group,
+                                           const EvaluationOptions& options = {}) {
+  return Evaluation<Dataset>(model, dataset, group, options);
+}
+template <typename Dataset>
+void evaluate(AnyModuleRef model, const Dataset&& dataset, const GroupHandle& group,
+              const EvaluationOptions& options = {}) = delete;
+
+}  // namespace ddp

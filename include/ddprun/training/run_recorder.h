@@ -1,0 +1,107 @@
+// What a run tells while it trains: progress bar, TensorBoard, metrics file, and a line on the console per epoch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/any_module_ref.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/metrics/average.h>
+#include <ddprun/monitor/metrics_file.h>
+#include <ddprun/monitor/progress_bar.h>
+#include <ddprun/monitor/summary_writer.h>
+#include <ddprun/training/epoch_metric.h>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace ddp {
+
+/// Settings of a RunRecorder, all optional.
+struct RunRecorderOptions {
+  std::string tensorboard{};  ///< folder for TensorBoard; empty for none
+  std::string metrics{};      ///< file of a row per epoch, .csv or .jsonl; empty for none
+  /// Batches that earlier parts of this run have trained on: the curves go on behind them, in place of what an attempt
+  /// has written for later ones, and rows are added to the file. 0 begins both anew.
+  int64_t steps_done = 0;
+  /// How often an epoch's loss is read from the device and averaged over the ranks, which makes the host wait.
+  int64_t reports_per_epoch = 20;
+};
+
+/// Rank 0 writes and shows, the other ranks take part in the averages. Steps are batches, counted over all epochs.
+///
+///     ddp::RunRecorder recorder(group, optimizer, {.tensorboard = "runs/a", .steps_done = first * loader.size()});
+///     for (auto epoch = first; epoch < epochs; ++epoch) {
+///       recorder.begin_epoch(epoch, loader.size());
+///       for (auto& batch : loader) { …; recorder.step(loss, batch.target.size(0)); }
+///       …
+///       recorder.end_epoch({{"accuracy", accuracy}});
+///     }
+///
+/// | what               | TensorBoard             | metrics file                     | console               |
+/// | mean training loss | loss/train, lr          | loss                             | loss 1.2345           |
+/// | metric "accuracy"  | accuracy/validation     | accuracy                         | validation accuracy … |
+/// | metric "loss"      | loss/validation         | validation_loss                  | validation loss …     |
+///
+/// Not safe for concurrent calls. What cannot be written throws std::runtime_error naming the file, on rank 0.
+class RunRecorder {
+ public:
+  /// Opens the files; not a collective. `optimizer`, whose first group's learning rate is recorded, must outlive it.
+  RunRecorder(const GroupHandle& group, const torch::optim::Optimizer& optimizer,
+              const RunRecorderOptions& options = {});
+
+  /// An epoch of `steps` batches begins: shows its progress bar.
+  void begin_epoch(int64_t epoch, int64_t steps);
+
+  /// After each batch: `loss`, a tensor of one element on any device, is the mean over `samples` samples. Every rank
+  /// must call it equally often: now and then it averages over the ranks. Throws std::runtime_error on all ranks when
+  /// that mean is not finite, naming step, epoch and learning rate.
+  void step(const at::Tensor& loss, int64_t samples);
+
+  /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
+  double mean_loss();
+
+  /// The epoch is over, saved and evaluated: writes it everywhere. Every rank must call it.
+  void end_epoch(const std::vector<EpochMetric>& metrics = {});
+
+  /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; nothing when no epoch has
+  /// ended. For the end of a run.
+  void write_hparams(const std::map<std::string, HyperParameter>& parameters);
+
+  /// For TensorBoard: the first 16 of `images`, (N, C, H, W) with values 0 to 1 and 1 to 4 channels, on any device.
+  void images(const std::string& tag, const at::Tensor& images);
+  /// For TensorBoard: the distribution of each of the model's parameters, under its name.
+  void weights(AnyModuleRef model);
+  /// For anything else; null without TensorBoard. On other ranks than 0 it does nothing.
+  SummaryWriter* tensorboard() { return tensorboard_ ? &*tensorboard_ : nullptr; }
+
+  /// Batches trained on, those of earlier parts of the run included.
+  int64_t steps_done() const { return steps_done_; }
+
+ private:
+  bool writes_tensorboard() const { return tensorboard_ && tensorboard_->is_active(); }
+  double learning_rate() const;
+  void report();
+
+  GroupHandle group_;
+  const torch::optim::Optimizer& optimizer_;
+  RunRecorderOptions options_;
+  std::optional<SummaryWriter> tensorboard_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<ProgressBar> bar_;
+  Average average_{};
+  std::optional<double> mean_{};  // of all that average_ has; none while it has more
+  std::map<std::string, double> last_epoch_{};
+  int64_t epoch_ = 0;
+  int64_t steps_of_epoch_ = 0;
+  int64_t step_of_epoch_ = 0;
+  int64_t steps_done_ = 0;
+};
+
+}  // namespace ddp

@@ -1,0 +1,37 @@
+// How a run begins: anew, or where an earlier one stopped.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/comm/process_group.h>
+
+namespace ddp {
+
+/// What start_run() found.
+struct RunStart {
+  int64_t step = 0;  ///< the one to go on with, in what the checkpoints count: epochs or steps
+  std::optional<LoadedCheckpoint> loaded = {};  ///< none when the run begins anew
+};
+
+/// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and says on the
+/// console what it did. `resume` is
+///   - nothing: the run begins anew, and an earlier one's checkpoints are set aside (CheckpointManager::set_aside()) —
+///     unless the launcher has started the job again after a failure (--max_restarts): then as if it were empty;
+///   - empty: the newest checkpoint of the directory; without any the run begins anew;
+///   - otherwise a checkpoint's folder, or a .pt file.
+/// `unit` is what the manager's checkpoints count, for the console.
+///
+///     ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
+///     const ddp::TrainingState state{.model = net, .optimizer = optimizer};
+///     const auto start = ddp::start_run(checkpoints, state, group, options.resume);
+///     for (auto epoch = start.step; epoch < options.epochs; ++epoch) { …; checkpoints.save(epoch + 1, state); }
+///
+/// Every rank must call it with the same arguments, after DistributedDataParallel was made. Throws what the manager's
+/// load_latest(), load() and claim() throw.
+RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
+                   const std::optional<std::string>& resume, const std::string& unit = "epoch");
+
+}  // namespace ddp

@@ -1,0 +1,31 @@
+#include "ddprun/samplers/sampler_state.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace ddp {
+
+std::string to_json(const SamplerState& state) {
+  return nlohmann::json{
+      {"seed", state.seed}, {"epoch", state.epoch}, {"consumed", state.consumed}, {"length", state.length}}
+      .dump();
+}
+
+SamplerState sampler_state_from_json(const std::string& text) {
+  try {
+    const auto state = nlohmann::json::parse(text);
+    for (const auto* key : {"seed", "epoch", "consumed", "length"}) {
+      if (!state.at(key).is_number_integer()) {
+        throw std::invalid_argument(std::string("Sampler state: \"") + key + "\" is no whole number");
+      }
+    }
+    return {.seed = state.at("seed").get<uint64_t>(),
+            .epoch = state.at("epoch").get<int64_t>(),
+            .consumed = state.at("consumed").get<int64_t>(),
+            .length = state.at("length").get<int64_t>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw std::invalid_argument(std::string("this is no state of a sampler: ") + error.what());
+  }
+}
+
+}  // namespace ddp

@@ -12,8 +12,9 @@
 
 #include <ddprun/amp/loss_scaler.h>
 #include <ddprun/amp/opt_level.h>
-#include "amp/optimizer_record.h"
 #include <ddprun/comm/wrapped_parameters.h>
+
+#include "amp/optimizer_record.h"
 
 namespace torch::nn {
 class Module;
@@ -29,9 +30,9 @@ struct AmpState {
   std::unordered_set<const torch::nn::Module*> models{};
   std::vector<std::unique_ptr<OptimizerRecord>> records{};
   std::vector<LossScaler> scalers{};
-  std::vector<at::Tensor> unreported{};  ///< per scaler: overflows of delayed checks; undefined for none
-  std::unique_ptr<WrappedParameters> mark{};      ///< on the optimizers' parameters
-  std::exception_ptr failure{};          ///< of a ScaledLoss's destructor, for the next call to throw
+  std::vector<at::Tensor> unreported{};       ///< per scaler: overflows of delayed checks; undefined for none
+  std::unique_ptr<WrappedParameters> mark{};  ///< on the optimizers' parameters
+  std::exception_ptr failure{};               ///< of a ScaledLoss's destructor, for the next call to throw
 
   OptimizerRecord& record_of(const torch::optim::Optimizer& optimizer) const;
   void throw_failure();

@@ -4,19 +4,20 @@
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
 #include <torch/cuda.h>
 #include <torch/serialize/archive.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
+#include <ddprun/comm/device_copy.h>
+#include <ddprun/optim/fused_optimizer.h>
+
 #include "amp/rank_prefix.h"
 #include "amp/unscale.h"
-#include <ddprun/comm/device_copy.h>
 #include "comm/core/graph_capture.h"
-#include <ddprun/optim/fused_optimizer.h>
 
 namespace ddp {
 namespace {

@@ -3,11 +3,12 @@
 #include <stdexcept>
 
 #include <ddprun/amp/amp.h>
+#include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/zero_redundancy_optimizer.h>
+
 #include "amp/amp_state.h"
 #include "amp/model_cast.h"
 #include "amp/rank_prefix.h"
-#include <ddprun/optim/fused_optimizer.h>
-#include <ddprun/optim/zero_redundancy_optimizer.h>
 
 namespace ddp::amp {
 namespace {

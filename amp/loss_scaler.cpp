@@ -7,8 +7,9 @@
 
 #include <algorithm>
 
-#include "amp/unscale.h"
 #include <ddprun/comm/device_copy.h>
+
+#include "amp/unscale.h"
 #include "comm/core/graph_capture.h"
 
 namespace ddp::amp::detail {

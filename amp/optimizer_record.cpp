@@ -6,10 +6,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "amp/unscale.h"
 #include <ddprun/comm/device_copy.h>
-#include "comm/core/graph_capture.h"
 #include <ddprun/optim/fused_optimizer.h>
+
+#include "amp/unscale.h"
+#include "comm/core/graph_capture.h"
 
 namespace ddp::amp::detail {
 namespace {

@@ -9,7 +9,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace ddp::storage {
+namespace ddp {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;
@@ -119,4 +119,4 @@ uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_size) {
   return append_zero_bytes(first, second_size) ^ second;
 }
 
-}  // namespace ddp::storage
+}  // namespace ddp

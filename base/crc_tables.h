@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace ddp::storage {
+namespace ddp {
 
 class CrcTables {
  public:
@@ -47,4 +47,4 @@ class CrcTables {
   std::array<std::array<uint32_t, 256>, 8> tables_{};
 };
 
-}  // namespace ddp::storage
+}  // namespace ddp

@@ -1,18 +1,19 @@
 #include "ddprun/checkpoint/checkpoint.h"
 
+#include <torch/nn/module.h>
+
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <torch/nn/module.h>
+#include <ddprun/checkpoint/tensor_files.h>
+#include <ddprun/comm/collectives.h>
 
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/skipped_items.h"
-#include <ddprun/checkpoint/tensor_files.h>
-#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

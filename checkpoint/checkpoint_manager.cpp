@@ -1,16 +1,18 @@
 #include "ddprun/checkpoint/checkpoint_manager.h"
 
+#include <torch/nn/module.h>
+
 #include <cstdio>
 #include <future>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
-#include <torch/nn/module.h>
+#include <ddprun/comm/collectives.h>
 
+#include "checkpoint/core/name_pattern.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/host_snapshot.h"
-#include "checkpoint/core/name_pattern.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/run_reader.h"
 #include "checkpoint/run_writer.h"
@@ -18,7 +20,6 @@
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "checkpoint/storage/writer_lock.h"
-#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

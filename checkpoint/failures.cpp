@@ -1,10 +1,10 @@
 #include "checkpoint/failures.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <exception>
 #include <vector>
-
-#include <c10/util/Exception.h>
 
 #include <ddprun/comm/collectives.h>
 

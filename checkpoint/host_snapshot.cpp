@@ -1,15 +1,15 @@
 #include "checkpoint/host_snapshot.h"
 
-#include <optional>
-#include <tuple>
-#include <utility>
-#include <vector>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "comm/core/graph_capture.h"
 

@@ -1,14 +1,14 @@
 #include "checkpoint/module_state.h"
 
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
-
-#include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 
 #include "checkpoint/core/name_pattern.h"
 #include "checkpoint/skipped_items.h"

@@ -1,13 +1,13 @@
 // LibTorch's optimizers under Python's names: which hyper-parameters and which state each has. Not installed.
 #pragma once
 
-#include <array>
-#include <tuple>
-
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+
+#include <array>
+#include <tuple>
 
 namespace ddp {
 

@@ -1,5 +1,8 @@
 #include "checkpoint/optimizer_state.h"
 
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,14 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
-
-#include "checkpoint/optimizer_kinds.h"
-#include "checkpoint/core/saved_optimizer.h"
-#include "checkpoint/skipped_items.h"
 #include <ddprun/optim/fused_optimizer.h>
 #include <ddprun/optim/options.h>
+
+#include "checkpoint/core/saved_optimizer.h"
+#include "checkpoint/optimizer_kinds.h"
+#include "checkpoint/skipped_items.h"
 
 namespace ddp {
 namespace {

@@ -1,14 +1,14 @@
 #include "checkpoint/pt_run.h"
 
+#include <ATen/ops/empty.h>
+
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-
+#include "base/crc32c.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
-#include "base/crc32c.h"
 
 namespace ddp {
 namespace {
@@ -25,7 +25,7 @@ class FileMaker {
 
   void text(const std::string& name, std::string text) {
     if (text.empty()) return;
-    run_.manifest.files[name] = {.size = text.size(), .crc32c = storage::crc32c(text.data(), text.size())};
+    run_.manifest.files[name] = {.size = text.size(), .crc32c = crc32c(text.data(), text.size())};
     run_.files[name] = storage::own_bytes(std::move(text));
   }
 

@@ -4,9 +4,10 @@
 #include <map>
 #include <string>
 
+#include <ddprun/checkpoint/stored_tensors.h>
+
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/state_dict.h"
-#include <ddprun/checkpoint/stored_tensors.h>
 
 namespace ddp {
 

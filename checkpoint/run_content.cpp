@@ -1,18 +1,19 @@
 #include "checkpoint/run_content.h"
 
-#include <stdexcept>
-#include <utility>
-
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <stdexcept>
+#include <utility>
+
+#include <ddprun/comm/collectives.h>
+
+#include "checkpoint/core/sampler_place.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
-#include "checkpoint/core/sampler_place.h"
-#include <ddprun/comm/collectives.h>
 
 namespace ddp {
 namespace {

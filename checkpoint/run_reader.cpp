@@ -4,13 +4,14 @@
 #include <stdexcept>
 #include <utility>
 
-#include "checkpoint/failures.h"
-#include "checkpoint/pt_run.h"
-#include "base/crc32c.h"
-#include "checkpoint/storage/verified_files.h"
 #include <ddprun/checkpoint/tensor_files.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+
+#include "base/crc32c.h"
+#include "checkpoint/failures.h"
+#include "checkpoint/pt_run.h"
+#include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
 namespace {
@@ -41,7 +42,7 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
     if (!sends) received += arrived;
   }
   if (sends) return;
-  if (storage::crc32c(received.data(), received.size()) != record.crc32c || received.size() != record.size) {
+  if (crc32c(received.data(), received.size()) != record.crc32c || received.size() != record.size) {
     throw std::runtime_error(name + " was damaged on its way from rank 0");
   }
   run.files[name] = storage::own_bytes(std::move(received));
@@ -142,7 +143,7 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
   if (bytes == nullptr) return;
   if (run.manifest.world_size != group_.size()) {
     new_stream_ = state.rng;
-    stream_seed_ = storage::crc32c(bytes->view.data(), bytes->view.size()) + static_cast<uint64_t>(result_.step);
+    stream_seed_ = crc32c(bytes->view.data(), bytes->view.size()) + static_cast<uint64_t>(result_.step);
     return;
   }
   const auto stored = view_safetensors(*bytes, folder_ / kRanksFile);

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/checkpoint/storage/mapped_file.h>
+
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/storage/manifest.h"
-#include <ddprun/checkpoint/storage/mapped_file.h>
 
 namespace ddp {
 

@@ -8,9 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/run_content.h"
 #include <ddprun/checkpoint/storage/file_system.h>
 #include <ddprun/checkpoint/storage/retention.h>
+
+#include "checkpoint/run_content.h"
 
 namespace ddp {
 

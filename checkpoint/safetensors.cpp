@@ -1,5 +1,8 @@
 #include "ddprun/checkpoint/safetensors.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -8,9 +11,6 @@
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include "checkpoint/core/atomic_file.h"
 

@@ -1,8 +1,9 @@
 #include "checkpoint/storage/set_aside.h"
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include "checkpoint/failures.h"
 #include <ddprun/comm/objects.h>
+
+#include "checkpoint/failures.h"
 
 namespace ddp {
 

@@ -1,11 +1,10 @@
 #include "ddprun/checkpoint/stop_request.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <signal.h>
 
 #include <atomic>
 #include <mutex>
-
-#include <ATen/ops/scalar_tensor.h>
 
 #include <ddprun/comm/collectives.h>
 

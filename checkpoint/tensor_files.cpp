@@ -1,16 +1,17 @@
 #include "ddprun/checkpoint/tensor_files.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/scalar_tensor.h>
-
 #include "checkpoint/core/atomic_file.h"
+#include "checkpoint/core/sharded_index.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
@@ -19,7 +20,6 @@
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
-#include "checkpoint/core/sharded_index.h"
 
 namespace ddp {
 namespace {

@@ -1,7 +1,8 @@
 #include "ddprun/checkpoint/values.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include <charconv>
 
 #include "base/json_float.h"
 

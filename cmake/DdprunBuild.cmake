@@ -2,6 +2,7 @@
 # functions that folders use: ddprun_library() and ddprun_executable().
 
 include(BuildType)
+include(OldSpelling)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -53,26 +54,33 @@ if(DDPRUN_LLD AND NOT DDPRUN_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_link_options(ddprun_build_flags INTERFACE -fuse-ld=lld)
 endif()
 
-# ddprun_library(<folder> SOURCES ... [HEADERS ...] [PUBLIC <libraries>] [PRIVATE <libraries>])
-# One static library ddprun_<folder>, alias ddprun::<folder>. HEADERS are the public ones, installed under
-# include/ddprun/<folder>/; includes are relative to the project root.
-function(ddprun_library folder)
+# ddprun_public_headers(<name> <PUBLIC|INTERFACE> <folder> <header>...): makes headers of include/ddprun/<folder> the library's.
+function(ddprun_public_headers name scope folder)
+  set(root "${PROJECT_SOURCE_DIR}/include")
+  list(TRANSFORM ARGN PREPEND "${root}/ddprun/${folder}/")
+  target_sources(ddprun_${name} ${scope} FILE_SET HEADERS BASE_DIRS "${root}" FILES ${ARGN})
+  ddprun_old_spelling(${name})
+endfunction()
+
+# ddprun_library(<name> SOURCES ... [HEADERS ...] [PUBLIC <libraries>] [PRIVATE <libraries>])
+# One static library ddprun_<name>, alias ddprun::<name>, of the calling folder. HEADERS are its public ones, which stand in
+# include/ddprun/<folder>/ and are all that users' include path shows; private ones are included from the project's root.
+function(ddprun_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
-  add_library(ddprun_${folder} STATIC ${arg_SOURCES})
-  add_library(ddprun::${folder} ALIAS ddprun_${folder})
-  set_target_properties(ddprun_${folder} PROPERTIES EXPORT_NAME ${folder} POSITION_INDEPENDENT_CODE ON)
-  target_compile_features(ddprun_${folder} PUBLIC cxx_std_20)
+  add_library(ddprun_${name} STATIC ${arg_SOURCES})
+  add_library(ddprun::${name} ALIAS ddprun_${name})
+  set_target_properties(ddprun_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(ddprun_${name} PUBLIC cxx_std_20)
   if(arg_HEADERS)
-    target_sources(ddprun_${folder} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${arg_HEADERS})
-    set_property(GLOBAL APPEND PROPERTY DDPRUN_PUBLIC_HEADERS ${arg_HEADERS})
+    cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
+    ddprun_public_headers(${name} PUBLIC ${folder} ${arg_HEADERS})
   endif()
-  target_include_directories(ddprun_${folder} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ddprun>)
+  target_include_directories(ddprun_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(
-    ddprun_${folder}
+    ddprun_${name}
     PUBLIC ${arg_PUBLIC}
     PRIVATE $<BUILD_INTERFACE:ddprun_build_flags> ${arg_PRIVATE})
-  set_property(GLOBAL APPEND PROPERTY DDPRUN_LIBRARIES ddprun_${folder})
+  set_property(GLOBAL APPEND PROPERTY DDPRUN_LIBRARIES ddprun_${name})
 endfunction()
 
 # ddprun_executable(<name> SOURCES ... [LINK <libraries>]): a program in build/<preset>/bin.

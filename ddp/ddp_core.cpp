@@ -11,10 +11,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "comm/group/verify_across_ranks.h"
 #include <ddprun/comm/collectives.h>
-#include "comm/core/graph_capture.h"
 #include <ddprun/comm/manual_seed.h>
+
+#include "comm/core/graph_capture.h"
+#include "comm/group/verify_across_ranks.h"
 #include "comm/reducer/parameter_checks.h"
 #include "ddp/ddp_join_hook.h"
 #include "ddp/output_sink.h"

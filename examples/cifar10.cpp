@@ -9,14 +9,15 @@
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/cifar10
 //
 // The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
-#include <ddprun/ddp.h>
+#include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
-#include <ddprun/training/command_line.h>
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+
+#include <ddprun/ddp.h>
+#include <ddprun/training/command_line.h>
 
 #include "examples/models/lenet.h"
 

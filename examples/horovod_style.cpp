@@ -3,16 +3,17 @@
 //
 //   ddprun --nproc_per_node=2 build/release/bin/horovod_style
 //   ddprun --nproc_per_node=2 build/release/bin/horovod_style --op adasum
-#include <ddprun/ddp.h>
+#include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <ddprun/training/command_line.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <string>
+
+#include <ddprun/ddp.h>
+#include <ddprun/training/command_line.h>
 
 int main(int argc, char** argv) try {
   using namespace ddp::horovod;

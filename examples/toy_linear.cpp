@@ -5,18 +5,19 @@
 //   ddprun --nproc_per_node=2 build/release/bin/toy_linear --no-set-epoch
 //   build/release/bin/toy_linear                                                  one process, no launcher
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/toy_linear
-#include <ddprun/ddp.h>
+#include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <ddprun/training/command_line.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <ddprun/ddp.h>
+#include <ddprun/training/command_line.h>
 
 int main(int argc, char** argv) try {
   CLI::App app("Fits y = 2x + 1 to four samples with data parallel training.");

@@ -11,6 +11,7 @@
 #include <ddprun/comm/broadcast.h>
 #include <ddprun/comm/objects.h>
 #include <ddprun/horovod/distributed_optimizer.h>
+
 #include "horovod/parameter_list.h"
 
 namespace ddp::horovod {

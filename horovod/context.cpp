@@ -8,8 +8,9 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
-#include "comm/group/multiply.h"
 #include <ddprun/horovod/adasum.h>
+
+#include "comm/group/multiply.h"
 
 namespace ddp::horovod {
 namespace {

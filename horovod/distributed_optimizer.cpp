@@ -15,6 +15,7 @@
 
 #include <ddprun/comm/gradient_hook.h>
 #include <ddprun/horovod/adasum.h>
+
 #include "horovod/gradient_buckets.h"
 #include "horovod/parameter_list.h"
 

@@ -10,8 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "comm/group/multiply.h"
 #include <ddprun/comm/reductions.h>
+
+#include "comm/group/multiply.h"
 
 namespace ddp::horovod {
 namespace {

@@ -6,8 +6,8 @@
 
 namespace ddp::horovod {
 
-/// Throws std::runtime_error on every rank when names, shapes or dtypes differ, with the first difference and whose it is.
-/// `operation` begins the message. Collective.
+/// Throws std::runtime_error on every rank when names, shapes or dtypes differ, with the first difference and whose it
+/// is. `operation` begins the message. Collective.
 void compare_parameters(const NamedTensors& parameters, const char* operation, const GroupHandle& group);
 
 }  // namespace ddp::horovod

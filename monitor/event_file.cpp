@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <ddprun/monitor/event.h>
+
 #include "monitor/wire/record.h"
 
 namespace ddp {

@@ -100,8 +100,8 @@ void ProgressBar::print(std::string_view line) {
   const bool over_a_bar = is_shown_ && is_terminal_;
   std::string text = over_a_bar ? kClearLine : "";
   text.append(line).append("\n");
-  // The line stands where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a bar
-  // twice.
+  // The line stands where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a
+  // bar twice.
   for (ProgressBar* bar = this; over_a_bar && bar != nullptr; bar = bar->outer_) text += bar->drawn(Clock::now());
   write(options_.stream, text);
 }

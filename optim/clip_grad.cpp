@@ -18,8 +18,9 @@
 #include <stdexcept>
 
 #include <ddprun/comm/device_copy.h>
-#include "comm/core/graph_capture.h"
+
 #include "base/rank_prefix.h"
+#include "comm/core/graph_capture.h"
 #include "optim/device_groups.h"
 
 namespace ddp::optim {

@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/rank_prefix.h"
 #include <ddprun/optim/options.h>
+
+#include "base/rank_prefix.h"
 
 namespace ddp::optim {
 

@@ -8,8 +8,9 @@
 #include <stdexcept>
 
 #include <ddprun/comm/device_copy.h>
-#include "base/rank_prefix.h"
 #include <ddprun/optim/options.h>
+
+#include "base/rank_prefix.h"
 
 namespace ddp::optim::detail {
 namespace {

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include <ddprun/comm/device_copy.h>
+
 #include "base/rank_prefix.h"
 #include "optim/gradient_checks.h"
 #include "optim/serial_region.h"

@@ -1,7 +1,8 @@
 #include "ddprun/optim/lr_scheduler.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
+
+#include <limits>
 #include <stdexcept>
 #include <utility>
 

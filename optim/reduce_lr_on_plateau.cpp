@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
+
 #include "optim/scheduled_groups.h"
 
 namespace ddp::optim {

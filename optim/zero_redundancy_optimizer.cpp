@@ -8,8 +8,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/group/verify_across_ranks.h"
 #include <ddprun/comm/collectives.h>
+
+#include "comm/group/verify_across_ranks.h"
 #include "optim/device_groups.h"
 #include "optim/gradient_checks.h"
 

@@ -1,6 +1,7 @@
 // Schedules of schedules: sequential and chained.
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <utility>
 
 #include "schedules/python_state.h"

@@ -1,6 +1,7 @@
 // The 1cycle policy (Smith and Topin 2018).
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <cmath>
 #include <numbers>
 #include <utility>
 

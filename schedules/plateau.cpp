@@ -1,7 +1,8 @@
 #include "ddprun/schedules/plateau.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/json_float.h"

@@ -1,7 +1,8 @@
 #include "schedules/python_state.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
+
+#include <array>
 #include <string_view>
 
 #include "schedules/rule.h"

@@ -1,8 +1,9 @@
 // States of Python's schedulers: which class a state_dict() belongs to, whose class Python does not write into it.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <string>
 #include <vector>
 

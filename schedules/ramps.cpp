@@ -1,6 +1,7 @@
 // Schedules that follow a line, a power or a cosine: linear, polynomial, cosine, cosine_warm_restarts.
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <cmath>
 #include <numbers>
 
 #include "base/rank_prefix.h"

@@ -1,7 +1,8 @@
 #include "schedules/rule.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <stdexcept>
 
 #include "base/rank_prefix.h"

@@ -1,9 +1,10 @@
 // How schedules are implemented: one class per schedule of Python's, with its recursive formula.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "ddprun/schedules/schedule.h"
 
 #include <nlohmann/json.hpp>
+
 #include <stdexcept>
 #include <utility>
 

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/syncbn/sync_batch_norm.h>
+
 #include "syncbn/batch_norm_members.h"
 #include "syncbn/conversion_registry.h"
-#include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp {
 namespace {

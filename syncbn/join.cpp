@@ -10,11 +10,12 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/syncbn/sync_batch_norm.h>
+
 #include "syncbn/arithmetic.h"
 #include "syncbn/batch_norm_members.h"
 #include "syncbn/collective_trace.h"
 #include "syncbn/conversion_registry.h"
-#include <ddprun/syncbn/sync_batch_norm.h>
 
 namespace ddp {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+
 #include "comm/core/graph_capture.h"
 
 namespace ddp::detail {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <ddprun/comm/process_group.h>
+
 #include "syncbn/collective_trace.h"
 
 namespace ddp::detail {

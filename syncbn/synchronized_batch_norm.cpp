@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+
 #include "syncbn/cpu_arithmetic.h"
 
 namespace ddp::detail {

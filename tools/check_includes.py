@@ -1,21 +1,28 @@
 """Checks that folders include only what docs/design.md allows: `check_includes.py [project root]`.
 
 The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
-  - only comm/ includes c10d, gloo, CUDA and NCCL headers;
-  - include/ddprun/ddp.h, the umbrella header, may include any folder's public headers.
-  - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left.
+  - public headers stand in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes; they
+    include no private header. ddprun/ddp.h, which users include, may include those of every folder.
+  - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
+    is above them, or where "." stands. A public header belongs to the sub-folder that has its source; one without a source, to the highest that it
+    includes.
+  - only comm/ includes c10d, gloo, CUDA and NCCL headers.
   - the section "Walks" names files that exist, not too many for each walk, and without climb where it says so.
 Prints one line per violation; the exit status is 1 if there is any.
 """
 
+import dataclasses
+import functools
 import pathlib
 import re
 import sys
 
-UMBRELLA = pathlib.PurePath("include/ddprun/ddp.h")
+PUBLIC = pathlib.PurePath("include/ddprun")
+UMBRELLA = PUBLIC / "ddp.h"
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
-INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+TOP = 1000  # the layer of what lies in a folder itself
 
 
 def read_arrows(design: str) -> dict[str, set[str]]:
@@ -44,24 +51,10 @@ def read_arrows(design: str) -> dict[str, set[str]]:
 def read_layers(design: str) -> dict[str, dict[str, int]]:
     """{folder: {sub-folder: its layer}}."""
     layers = {}
-    for match in re.finditer(r"^    inside (\w+): (.+<.+)$", design, re.MULTILINE):
+    for match in re.finditer(r"^    inside (\w+): (.+)$", design, re.MULTILINE):
         groups = enumerate(match[2].split("<"))
         layers[match[1]] = {name.strip(): layer for layer, group in groups for name in group.split(",")}
     return layers
-
-
-def layer_violations(root: pathlib.Path, design: str):
-    for folder, layers in read_layers(design).items():
-        for path in sorted((root / folder).glob("*/*")):
-            own = path.parent.name
-            if own not in layers:
-                yield f"{path.relative_to(root)}: docs/design.md names no layer for {folder}/{own}"
-                continue
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                match = INCLUDE.match(line)
-                parts = match[1].split("/") if match else []
-                if len(parts) == 3 and parts[0] == folder and parts[1] != own and layers[parts[1]] >= layers[own]:
-                    yield f"{path.relative_to(root)}:{number}: includes {match[1]}, which is not below it in docs/design.md"
 
 
 def read_walks(design: str):
@@ -71,56 +64,124 @@ def read_walks(design: str):
         yield match[1], int(match[2]), not match[3], [pathlib.PurePath(name) for name in match[4].split(", ")]
 
 
-def walk_violations(root: pathlib.Path, design: str):
-    layers = read_layers(design)
+def walk_violations(tree: "Tree"):
+    design = (tree.root / "docs/design.md").read_text()
     for name, most, may_climb, files in read_walks(design):
         if len(files) > most:
             yield f"docs/design.md: the walk of {name} has {len(files)} files"
         lowest = None
         for path in files:
-            if not (root / path).is_file():
+            if not (tree.root / path).is_file():
                 yield f"docs/design.md: the walk of {name} names {path}, which is not there"
-            floors = layers.get(path.parts[0], {})
-            floor = floors.get(path.parts[1], len(floors))  # files beside the sub-folders are above them
+                continue
+            floor = tree.layer(path)
             if not may_climb and lowest is not None and floor > lowest:
                 yield f"docs/design.md: the walk of {name} climbs at {path}"
             lowest = floor
 
 
-def violations(root: pathlib.Path):
-    design = (root / "docs/design.md").read_text()
-    yield from layer_violations(root, design)
-    yield from walk_violations(root, design)
-    arrows = read_arrows(design)
-    if not arrows:
-        yield "docs/design.md: no arrows found"
-    for folder, allowed in sorted(arrows.items()):
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in {".h", ".cpp"}:
+@dataclasses.dataclass(frozen=True)
+class Include:
+    line: int
+    text: str
+    is_public: bool  # spelled as a public header of ours
+    folder: str
+    path: pathlib.PurePath | None  # of ours, and there
+
+
+class Tree:
+    def __init__(self, root: pathlib.Path):
+        self.root = root
+        design = (root / "docs/design.md").read_text()
+        self.arrows, self.layers = read_arrows(design), read_layers(design)
+        self.folders = set(self.arrows).union(*self.arrows.values()) - {"LibTorch", "std", "POSIX"}
+
+    def sources(self):
+        for folder in [*sorted(self.folders), PUBLIC]:
+            for path in sorted((self.root / folder).rglob("*")):
+                if path.suffix in {".h", ".cpp"}:
+                    yield path.relative_to(self.root)
+
+    @functools.cache
+    def includes(self, name: pathlib.PurePath) -> list[Include]:
+        found = []
+        for number, line in enumerate((self.root / name).read_text().splitlines(), 1):
+            if match := INCLUDE.match(line):
+                parts = match[2].split("/")
+                is_public = parts[0] == "ddprun"
+                folder = parts[1] if is_public and len(parts) > 2 else parts[0]
+                path = pathlib.PurePath("include", match[2]) if is_public else pathlib.PurePath(match[2])
+                is_there = (self.root / path).is_file()
+                found.append(Include(number, match[2], is_public, folder, path if is_there else None))
+        return found
+
+    @staticmethod
+    def folder_of(name: pathlib.PurePath) -> str:
+        return name.parts[2] if name.is_relative_to(PUBLIC) and len(name.parts) > 3 else name.parts[0]
+
+    @functools.cache
+    def layer(self, name: pathlib.PurePath) -> int | None:
+        """The layer of a file in its folder; None where the design gives its sub-folder none."""
+        folder = self.folder_of(name)
+        layers = self.layers.get(folder)
+        if not layers:
+            return TOP
+        if not name.is_relative_to(PUBLIC):
+            return layers.get(".", TOP) if len(name.parts) == 2 else layers.get(name.parts[1])
+        if len(name.parts) > 4:
+            return layers.get(name.parts[3])
+        if (self.root / folder / f"{name.stem}.cpp").is_file():
+            return layers.get(".", TOP)
+        for sub_folder, layer in layers.items():
+            if (self.root / folder / sub_folder / f"{name.stem}.cpp").is_file():
+                return layer
+        below = [self.layer(i.path) for i in self.includes(name) if i.path and self.folder_of(i.path) == folder]
+        return max((layer for layer in below if layer is not None), default=0)
+
+    def violations(self):
+        if not self.arrows:
+            yield "docs/design.md: no arrows found"
+        for name in self.sources():
+            if self.layer(name) is None:
+                yield f"{name}: docs/design.md names no layer for {name.parent}"
                 continue
-            name = path.relative_to(root)
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                match = INCLUDE.match(line)
-                if match and (reason := objection(folder, allowed, name, match[1], arrows)):
-                    yield f"{name}:{number}: includes {match[1]}, but {reason}"
+            for include in self.includes(name):
+                if reason := self.objection(name, include):
+                    yield f"{name}:{include.line}: includes {include.text}, {reason}"
 
+        yield from walk_violations(self)
 
-def objection(folder, allowed, name, header, arrows) -> str | None:
-    target = header.split("/")[0]
-    if target in arrows and "/" in header:
-        if target == folder or target in allowed or name == UMBRELLA:
+    def objection(self, name: pathlib.PurePath, include: Include) -> str | None:
+        folder = self.folder_of(name)
+        allowed = self.arrows.get(folder, set())
+        if include.folder in self.folders and "/" in include.text:
+            if (self.root / f"{include.text}.in").is_file():
+                return None  # made by CMake
+            if include.path is None:
+                return "which is not there: public headers are <ddprun/...>"
+            if name.is_relative_to(PUBLIC) and not include.is_public:
+                return "but a public header cannot include a private one"
+            if name == UMBRELLA:
+                return None
+            if include.folder != folder:
+                return None if include.folder in allowed else f"but docs/design.md draws no arrow from {folder} to {include.folder}"
+            if (self.layer(include.path) or 0) > self.layer(name):
+                return "which is not below it in docs/design.md"
+            if self.layers.get(folder) and not include.is_public and not name.is_relative_to(PUBLIC):
+                own, other = name.parent, include.path.parent
+                if own != other and len(own.parts) > 1 and self.layer(include.path) == self.layer(name):
+                    return "which is beside it, not below it, in docs/design.md"
             return None
-        return f"docs/design.md draws no arrow from {folder} to {target}"
-    if folder != "comm" and COMM_ONLY.match(header):
-        return "only comm/ touches c10d, gloo, CUDA and NCCL headers"
-    if LIBTORCH.match(header) and "LibTorch" not in allowed:
-        return f"{folder} is built without LibTorch"
-    return None
+        if folder != "comm" and COMM_ONLY.match(include.text):
+            return "but only comm/ touches c10d, gloo, CUDA and NCCL headers"
+        if LIBTORCH.match(include.text) and name != UMBRELLA and "LibTorch" not in allowed:
+            return f"but {folder} is built without LibTorch"
+        return None
 
 
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(violations(root))
+    found = list(Tree(root).violations())
     print("\n".join(found) if found else "includes follow docs/design.md")
     return 1 if found else 0
 

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include <ddprun/amp/grad_scaler.h>
-#include "examples/models/lenet.h"
 #include <ddprun/optim/sgd.h>
+
+#include "examples/models/lenet.h"
 
 namespace {
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
+
 #include "checkpoint/module_state.h"
 
 namespace {

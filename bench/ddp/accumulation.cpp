@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <ddprun/ddp/distributed_data_parallel.h>
+
 #include "examples/models/lenet.h"
 
 namespace bench {

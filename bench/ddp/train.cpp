@@ -15,11 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/ddp/accumulation.h"
-#include "bench/ddp/overlap.h"
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+
+#include "bench/ddp/accumulation.h"
+#include "bench/ddp/overlap.h"
 #include "examples/models/lenet.h"
 #include "examples/models/resnet.h"
 

@@ -4,7 +4,6 @@
 // milliseconds of an iteration of LeNet with batches of the loader and with one batch in memory, and the median of the
 // pairs' ratios.
 #include <ATen/Parallel.h>
-#include <ddprun/ddp.h>
 #include <torch/data.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
@@ -15,6 +14,8 @@
 #include <exception>
 #include <string>
 #include <vector>
+
+#include <ddprun/ddp.h>
 
 #include "examples/models/lenet.h"
 

@@ -1,11 +1,12 @@
 // Joins the job, trains LeNet for one step and prints the monotonic clock: what bench/startup measures. The same
 // program in Python is first_step.py.
-#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
 #include <chrono>
 #include <cstdio>
+
+#include <ddprun/ddp.h>
 
 #include "examples/models/lenet.h"
 

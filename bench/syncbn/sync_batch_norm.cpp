@@ -3,7 +3,6 @@
 // same program for Python's SyncBatchNorm is sync_batch_norm.py.
 //   bench_sync_batch_norm [cpu|cuda] [contiguous|channels_last]
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <ddprun/ddp.h>
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
@@ -11,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 #include <vector>
+
+#include <ddprun/ddp.h>
 
 namespace {
 

@@ -1,5 +1,7 @@
 #include "ddprun/checkpoint/safetensors_header.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,8 +10,6 @@
 #include <optional>
 #include <tuple>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 namespace ddp::safetensors {
 namespace {

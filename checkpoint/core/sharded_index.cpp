@@ -1,10 +1,12 @@
 #include "checkpoint/core/sharded_index.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <stdexcept>
 
 #include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {

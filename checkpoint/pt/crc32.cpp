@@ -11,7 +11,7 @@
 namespace ddp::pt {
 namespace {
 
-constexpr storage::CrcTables kTables(0xedb88320);
+constexpr CrcTables kTables(0xedb88320);
 
 #if defined(__x86_64__)
 // Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ" (2009): 16 bytes are moved over the

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/unpickler.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -5,13 +5,14 @@
 #include <string>
 #include <utility>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/legacy_file.h"
 #include "checkpoint/pt/unpickler.h"
 #include "checkpoint/pt/zip_reader.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -7,8 +7,9 @@
 #include <memory>
 #include <string_view>
 
-#include "checkpoint/pt/value.h"
 #include <ddprun/checkpoint/storage/mapped_file.h>
+
+#include "checkpoint/pt/value.h"
 
 namespace ddp::pt {
 

@@ -1,17 +1,17 @@
 #include "checkpoint/pt/pt_writer.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_float.h"
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/zip_writer.h"
-#include "base/json_float.h"
 
 namespace ddp::pt {
 namespace {

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/rebuild_tensor.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

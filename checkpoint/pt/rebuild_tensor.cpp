@@ -3,9 +3,10 @@
 #include <optional>
 #include <utility>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/format_error.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -1,14 +1,16 @@
 #include "checkpoint/pt/run_state.h"
 
+#include <nlohmann/json.hpp>
+
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
-#include "checkpoint/pt/format_error.h"
 #include <ddprun/checkpoint/safetensors_header.h>
+
+#include "checkpoint/pt/format_error.h"
 
 namespace ddp::pt {
 namespace {

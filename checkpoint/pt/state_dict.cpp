@@ -1,12 +1,12 @@
 #include "checkpoint/pt/state_dict.h"
 
+#include <nlohmann/json.hpp>
+
 #include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/tensor_walk.h"

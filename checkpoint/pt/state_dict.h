@@ -6,8 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/pt/value.h"
 #include <ddprun/checkpoint/safetensors_header.h>
+
+#include "checkpoint/pt/value.h"
 
 namespace ddp::pt {
 

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/opcodes.h"
 #include "checkpoint/pt/rebuild.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

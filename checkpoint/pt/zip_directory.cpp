@@ -4,8 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/pt/zip_records.h"
 #include <ddprun/checkpoint/safetensors_header.h>
+
+#include "checkpoint/pt/zip_records.h"
 
 namespace ddp::pt::zip {
 namespace {

@@ -4,11 +4,12 @@
 #include <array>
 #include <utility>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/crc32.h"
 #include "checkpoint/pt/inflate.h"
 #include "checkpoint/pt/zip_directory.h"
 #include "checkpoint/pt/zip_records.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 
 namespace ddp::pt {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ddprun/checkpoint/storage/file_system.h>
+
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {

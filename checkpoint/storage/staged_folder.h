@@ -9,6 +9,7 @@
 
 #include <ddprun/checkpoint/storage/byte_sink.h>
 #include <ddprun/checkpoint/storage/file_system.h>
+
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {

@@ -6,8 +6,9 @@
 #include <string>
 
 #include <ddprun/checkpoint/storage/file_system.h>
-#include "checkpoint/storage/manifest.h"
 #include <ddprun/checkpoint/storage/mapped_file.h>
+
+#include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {
 

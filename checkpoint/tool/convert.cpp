@@ -1,17 +1,18 @@
 #include "checkpoint/tool/convert.h"
 
-#include <map>
 #include <nlohmann/json.hpp>
+
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "checkpoint/core/atomic_file.h"
-#include "checkpoint/pt/pt_writer.h"
-#include "checkpoint/pt/state_dict.h"
 #include "checkpoint/core/python_state.h"
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/core/shallow_json.h"
+#include "checkpoint/pt/pt_writer.h"
+#include "checkpoint/pt/state_dict.h"
 
 namespace ddp::tool {
 namespace {

@@ -1,5 +1,6 @@
 // ddprun-checkpoint: shows, verifies and converts checkpoints. No LibTorch, so it starts at once.
 #include <CLI/CLI.hpp>
+
 #include <cinttypes>
 #include <cstdio>
 #include <exception>

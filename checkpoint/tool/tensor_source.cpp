@@ -6,10 +6,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ddprun/checkpoint/storage/mapped_file.h>
+
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/run_state.h"
-#include <ddprun/checkpoint/storage/mapped_file.h>
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp::tool {

@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/state_dict.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::tool {

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/group/argument_checks.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/real_view.h"
 #include "comm/collectives/tensor_shape.h"
+#include "comm/group/argument_checks.h"
 
 namespace ddp {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "comm/group/argument_checks.h"
 #include "comm/collectives/collective_call.h"
+#include "comm/group/argument_checks.h"
 
 namespace ddp {
 namespace {

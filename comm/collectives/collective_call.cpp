@@ -6,10 +6,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ddprun/comm/pending.h>
+
+#include "comm/core/graph_capture.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/failure_cause.h"
-#include "comm/core/graph_capture.h"
-#include <ddprun/comm/pending.h>
 #include "comm/group/store.h"
 #include "comm/group/stream_use.h"
 

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include <ddprun/comm/collective_options.h>
-#include "comm/group/group_state.h"
 #include <ddprun/comm/process_group.h>
+
+#include "comm/group/group_state.h"
 
 namespace ddp::detail {
 

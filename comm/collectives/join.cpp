@@ -7,8 +7,9 @@
 #include <stdexcept>
 
 #include <ddprun/comm/collectives.h>
-#include "comm/group/group_state.h"
+
 #include "comm/collectives/pending_work.h"
+#include "comm/group/group_state.h"
 
 namespace ddp {
 namespace {

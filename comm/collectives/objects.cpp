@@ -6,9 +6,10 @@
 
 #include <cstring>
 
-#include "comm/group/argument_checks.h"
 #include <ddprun/comm/broadcast.h>
 #include <ddprun/comm/gather.h>
+
+#include "comm/group/argument_checks.h"
 
 namespace ddp {
 namespace {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "comm/group/argument_checks.h"
 #include "comm/collectives/collective_call.h"
+#include "comm/group/argument_checks.h"
 #include "comm/group/pair_exchange.h"
 
 namespace ddp {

@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/group/argument_checks.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
+#include "comm/group/argument_checks.h"
 
 namespace ddp {
 namespace {

@@ -6,8 +6,9 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "comm/group/argument_checks.h"
 #include <ddprun/comm/gather.h>
+
+#include "comm/group/argument_checks.h"
 
 namespace ddp::detail {
 namespace {

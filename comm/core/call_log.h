@@ -22,7 +22,7 @@ struct CallRecord {
 
 /// What a rank says of itself in one group.
 struct RankReport {
-  std::vector<CallRecord> calls{};          ///< the last ones, in order
+  std::vector<CallRecord> calls{};         ///< the last ones, in order
   std::chrono::milliseconds since_last{};  ///< since the last begin or end
 
   friend bool operator==(const RankReport&, const RankReport&) = default;

@@ -2,11 +2,11 @@
 // tests' support folder include it; no installed header does, since c10d's headers ask for gloo's and for build macros.
 #pragma once
 
-#include <torch/headeronly/version.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/headeronly/version.h>
 
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
               "c10d's C++ headers change between versions: check every use of this header before adding one");

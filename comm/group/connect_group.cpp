@@ -1,14 +1,14 @@
 #include "comm/group/connect_group.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+
 #include <csignal>
 #include <future>
 #include <stdexcept>
 #include <thread>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
 #include "comm/group/cuda_plugin.h"

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/base/rank_info.h>
+
 #include "comm/core/backend_map.h"
 #include "comm/group/c10d_compat.h"
-#include <ddprun/base/rank_info.h>
 
 namespace ddp::detail {
 

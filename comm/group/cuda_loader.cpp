@@ -7,9 +7,9 @@
 #include <stdexcept>
 
 #include "comm/core/cuda_devices.h"
-#include "comm/group/cuda_plugin.h"
 #include "comm/core/cuda_presence.h"
 #include "comm/core/graph_capture.h"
+#include "comm/group/cuda_plugin.h"
 
 namespace ddp::detail {
 

@@ -2,11 +2,11 @@
 
 #include <ATen/cuda/CUDAContext.h>
 #include <nccl.h>
-#include <ATen/cuda/CUDAGraphsUtils.cuh>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <ATen/cuda/CUDAGraphsUtils.cuh>
 #include <cstdio>
 #include <stdexcept>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 namespace ddp::detail {
 namespace {

@@ -6,9 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include <ddprun/comm/report.h>
+
 #include "comm/group/failure_cause.h"
 #include "comm/group/pair_exchange.h"
-#include <ddprun/comm/report.h>
 #include "comm/group/roll_call.h"
 #include "comm/group/store_keys.h"
 

@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/base/rank_info.h>
+
 #include "comm/core/backend_map.h"
-#include "comm/group/c10d_compat.h"
 #include "comm/core/call_log.h"
+#include "comm/core/last_words.h"
+#include "comm/group/c10d_compat.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/job_links.h"
-#include "comm/core/last_words.h"
 #include "comm/group/peers.h"
-#include <ddprun/base/rank_info.h>
 
 namespace ddp::detail {
 

@@ -4,14 +4,14 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/group/verify_across_ranks.h"
+#include "comm/core/graph_capture.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/failure_cause.h"
-#include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
+#include "comm/group/verify_across_ranks.h"
 
 namespace ddp {
 namespace {
@@ -40,7 +40,7 @@ Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ra
   const Store parent = group.state().store();
   if (!parent) return nullptr;
   verify_equal_across_ranks("the groups of new_group (number " + std::to_string(number) + ")",
-                      {"ranks " + text_of(ranks) + ", backend " + backends.text()}, group, timeout);
+                            {"ranks " + text_of(ranks) + ", backend " + backends.text()}, group, timeout);
   return c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(number), parent);
 }
 

@@ -8,8 +8,9 @@
 #include <memory>
 #include <mutex>
 
-#include "comm/group/c10d_compat.h"
 #include <ddprun/base/rank_info.h>
+
+#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

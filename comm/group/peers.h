@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/group/job_links.h"
 #include <ddprun/base/rank_info.h>
+
+#include "comm/group/job_links.h"
 
 namespace ddp::detail {
 

@@ -6,14 +6,15 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/group/connect_group.h"
-#include "comm/core/cuda_devices.h"
-#include "comm/group/cuda_plugin.h"
-#include "comm/core/device_choice.h"
 #include <ddprun/base/failure_handlers.h>
-#include "comm/core/graph_capture.h"
-#include "comm/group/group_state.h"
+
 #include "base/malloc_tuning.h"
+#include "comm/core/cuda_devices.h"
+#include "comm/core/device_choice.h"
+#include "comm/core/graph_capture.h"
+#include "comm/group/connect_group.h"
+#include "comm/group/cuda_plugin.h"
+#include "comm/group/group_state.h"
 #include "comm/group/store.h"
 
 namespace ddp {

@@ -1,10 +1,13 @@
 #include "ddprun/comm/spawn.h"
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include <cstdlib>
 #include <mutex>
 #include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
+
+#include <ddprun/base/job.h>
 
 #include "comm/core/cuda_devices.h"
 #include "comm/group/cuda_plugin.h"
@@ -13,7 +16,6 @@
 #include "comm/group/spawn_ranks.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
-#include <ddprun/base/job.h>
 
 namespace ddp {
 

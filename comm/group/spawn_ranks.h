@@ -3,8 +3,9 @@
 
 #include <functional>
 
-#include "comm/group/connect_group.h"
 #include <ddprun/comm/spawn.h>
+
+#include "comm/group/connect_group.h"
 
 namespace ddp::detail {
 

@@ -4,10 +4,11 @@
 #include <chrono>
 #include <string>
 
+#include <ddprun/base/rank_info.h>
+
 #include "comm/core/backend_map.h"
 #include "comm/group/c10d_compat.h"
 #include "comm/group/job_links.h"
-#include <ddprun/base/rank_info.h>
 
 namespace ddp::detail {
 

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/group/failure_cause.h"
 #include "comm/core/graph_capture.h"
+#include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
 #include "comm/group/roll_call.h"
 #include "comm/group/store.h"
@@ -139,8 +139,8 @@ class Comparison {
 
 }  // namespace
 
-void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
-                         std::optional<std::chrono::milliseconds> timeout) {
+void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines,
+                               const GroupHandle& group, std::optional<std::chrono::milliseconds> timeout) {
   detail::GroupState& state = group.state();
   const Store store = state.store();
   if (!store || group.size() == 1) return;

@@ -15,8 +15,8 @@ namespace ddp {
 /// throws std::runtime_error on every rank, with the first difference and whose it is: "`subject` differ; the first
 /// difference: rank 2 has …, the others …", or without a majority "rank 0 has …, rank 1 has …". Throws as well, naming
 /// them, when ranks don't come within `timeout`, by default the group's.
-void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines, const GroupHandle& group,
-                         std::optional<std::chrono::milliseconds> timeout = {});
+void verify_equal_across_ranks(const std::string& subject, const std::vector<std::string>& lines,
+                               const GroupHandle& group, std::optional<std::chrono::milliseconds> timeout = {});
 
 /// The group's ranks that do not run this library but, as a rule, Python. The same on all others. Not a collective;
 /// asks the store once per rank.

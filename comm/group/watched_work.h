@@ -6,8 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "comm/group/c10d_compat.h"
 #include <ddprun/comm/process_group.h>
+
+#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -1,15 +1,17 @@
 // Internal: a user's communication hook as c10d::Reducer wants it.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <vector>
 
-#include "comm/group/c10d_compat.h"
 #include <ddprun/comm/gradient_bucket.h>
+
+#include "comm/group/c10d_compat.h"
 #include "comm/group/watched_work.h"
 
 namespace ddp::detail {

@@ -1,8 +1,8 @@
 #include "ddprun/comm/gradient_bucket.h"
 
 #include <ATen/core/grad_mode.h>
-
 #include <torch/csrc/distributed/c10d/comm.hpp>
+
 #include <utility>
 
 #include "comm/group/group_state.h"

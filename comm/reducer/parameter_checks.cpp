@@ -1,13 +1,14 @@
 #include "comm/reducer/parameter_checks.h"
 
-#include <stdexcept>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "comm/group/verify_across_ranks.h"
+#include <stdexcept>
+
 #include "comm/group/c10d_compat.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
+#include "comm/group/verify_across_ranks.h"
 
 namespace ddp {
 

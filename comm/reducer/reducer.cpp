@@ -15,17 +15,18 @@
 #include <unordered_set>
 #include <utility>
 
-#include "comm/core/bucket_tuner.h"
 #include <ddprun/comm/collectives.h>
-#include "comm/reducer/comm_hook_adapter.h"
-#include "comm/reducer/gradient_aliases.h"
+#include <ddprun/comm/wrapped_parameters.h>
+
+#include "comm/collectives/pending_work.h"
+#include "comm/core/bucket_tuner.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
-#include "comm/collectives/pending_work.h"
-#include "comm/reducer/reducer_engine.h"
 #include "comm/group/store.h"
 #include "comm/group/watched_work.h"
-#include <ddprun/comm/wrapped_parameters.h>
+#include "comm/reducer/comm_hook_adapter.h"
+#include "comm/reducer/gradient_aliases.h"
+#include "comm/reducer/reducer_engine.h"
 
 namespace ddp {
 namespace {

@@ -5,8 +5,9 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include "comm/group/c10d_compat.h"
 #include <ddprun/comm/reducer.h>
+
+#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -34,8 +34,8 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters, std::function<void(size_t parameter)> after_accumulate,
-                   MarkKind kind) {
+WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters,
+                                     std::function<void(size_t parameter)> after_accumulate, MarkKind kind) {
   const auto callback = std::make_shared<const MarkHook::Callback>(std::move(after_accumulate));
   hooks_.reserve(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {

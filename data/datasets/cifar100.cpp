@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ddprun/data/cifar100_format.h>
+
 #include "data/datasets/tensors_of.h"
 
 namespace ddp {

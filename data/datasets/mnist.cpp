@@ -5,6 +5,7 @@
 
 #include <ddprun/data/error.h>
 #include <ddprun/data/idx_format.h>
+
 #include "data/datasets/tensors_of.h"
 
 namespace ddp {

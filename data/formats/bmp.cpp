@@ -2,9 +2,10 @@
 #include <bit>
 #include <string>
 
+#include <ddprun/data/error.h>
+
 #include "data/formats/bmp_header.h"
 #include "data/formats/decoders.h"
-#include <ddprun/data/error.h>
 
 namespace ddp {
 namespace {

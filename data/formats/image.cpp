@@ -3,9 +3,10 @@
 #include <string>
 
 #include <ddprun/data/byte_source.h>
-#include "data/formats/decoders.h"
 #include <ddprun/data/error.h>
 #include <ddprun/data/image_format.h>
+
+#include "data/formats/decoders.h"
 
 namespace ddp {
 namespace {

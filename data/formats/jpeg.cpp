@@ -9,8 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "data/formats/decoders.h"
 #include <ddprun/data/error.h>
+
+#include "data/formats/decoders.h"
 
 namespace ddp {
 namespace {

@@ -6,8 +6,9 @@
 #include <cstring>
 #include <string>
 
-#include "data/formats/decoders.h"
 #include <ddprun/data/error.h>
+
+#include "data/formats/decoders.h"
 
 namespace ddp {
 namespace {

@@ -4,8 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "data/formats/decoders.h"
 #include <ddprun/data/error.h>
+
+#include "data/formats/decoders.h"
 
 namespace ddp {
 namespace {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <ddprun/comm/device_copy.h>
+
 #include "comm/group/stream_use.h"
 
 namespace ddp {

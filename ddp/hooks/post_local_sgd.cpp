@@ -8,8 +8,9 @@
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
-#include "comm/core/graph_capture.h"
 #include <ddprun/ddp/comm_hooks.h>
+
+#include "comm/core/graph_capture.h"
 
 namespace ddp {
 namespace hooks {

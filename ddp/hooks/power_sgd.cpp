@@ -22,9 +22,10 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/ddp/comm_hooks.h>
+
 #include "comm/core/graph_capture.h"
 #include "comm/group/stream_use.h"
-#include <ddprun/ddp/comm_hooks.h>
 
 namespace ddp {
 namespace {

@@ -4,11 +4,11 @@
 #include <ddprun/amp/amp.h>
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
+#include <ddprun/base/failure_handlers.h>
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/stop_request.h>
 #include <ddprun/comm/collectives.h>
-#include <ddprun/base/failure_handlers.h>
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>

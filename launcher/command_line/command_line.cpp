@@ -1,6 +1,7 @@
 #include "launcher/command_line/command_line.h"
 
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <utility>
 

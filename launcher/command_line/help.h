@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+
 #include <string>
 
 namespace launcher {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+
 #include <chrono>
 #include <functional>
 #include <optional>

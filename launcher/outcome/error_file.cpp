@@ -1,10 +1,10 @@
 #include "launcher/outcome/error_file.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "launcher/system/unique_fd.h"
 

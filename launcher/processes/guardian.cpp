@@ -246,8 +246,8 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
-    // One more that nobody closes: the guardian sees the end of the pipe when sweeper and supervisor are gone altogether,
-    // not when they have left this function and still have the temporary folder to remove.
+    // One more that nobody closes: the guardian sees the end of the pipe when sweeper and supervisor are gone
+    // altogether, not when they have left this function and still have the temporary folder to remove.
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_say({.signals = signals,

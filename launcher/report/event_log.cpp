@@ -1,11 +1,11 @@
 #include "launcher/report/event_log.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "launcher/outcome/first_failure.h"
 #include "launcher/system/host_name.h"

@@ -1,10 +1,10 @@
 // What happens to a job, as JSON lines in a file, for programs that watch it (--events).
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <sys/types.h>
 
 #include <chrono>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "launcher/outcome/job_end.h"

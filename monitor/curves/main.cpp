@@ -1,5 +1,6 @@
 // ddprun-curves: the curves of event files as a picture.
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "monitor/curves/canvas.h"
 #include <ddprun/monitor/images.h>
+
+#include "monitor/curves/canvas.h"
 
 namespace ddp::curves {
 

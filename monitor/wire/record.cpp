@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "monitor/crc32c.h"
+#include "base/crc32c.h"
 #include "monitor/wire/little_endian.h"
 
 namespace ddp::wire {
@@ -14,6 +14,11 @@ constexpr uint64_t kHeader = 12;
 constexpr uint64_t kChecksum = 4;
 
 }  // namespace
+
+uint32_t masked_crc32c(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
+}
 
 void append_record(std::string& out, std::string_view payload) {
   std::string length;

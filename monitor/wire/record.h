@@ -13,6 +13,10 @@ namespace ddp::wire {
 /// Bytes that a record has besides its payload.
 inline constexpr uint64_t kRecordOverhead = 16;
 
+/// The checksum that records keep: CRC32C, rotated and shifted, so that the checksum of data that holds checksums stays
+/// a good one.
+uint32_t masked_crc32c(std::string_view bytes);
+
 void append_record(std::string& out, std::string_view payload);
 
 /// Reads a file of records that may be damaged, hostile, or still being written.

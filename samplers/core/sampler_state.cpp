@@ -1,6 +1,7 @@
 #include "ddprun/samplers/sampler_state.h"
 
 #include <nlohmann/json.hpp>
+
 #include <stdexcept>
 
 namespace ddp {

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
+#include <nlohmann/json.hpp>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -11,7 +12,6 @@
 #include <exception>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -1,5 +1,3 @@
-#include <ddprun/amp/autocast.h>
-
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/binary_cross_entropy.h>
@@ -23,6 +21,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <ddprun/amp/autocast.h>
 
 #include "tests/support/catch.h"
 

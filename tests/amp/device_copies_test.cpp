@@ -1,7 +1,5 @@
 // No copy towards the CPU goes unawaited: the host would read what was there before. What asks for the copies is the
 // same code for every device, so this can be seen without a GPU.
-#include <ddprun/comm/device_copy.h>
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -9,14 +7,17 @@
 #include <torch/optim/sgd.h>
 
 #include <vector>
+
 #include <ddprun/amp/amp.h>
 #include <ddprun/amp/grad_scaler.h>
-#include "amp/unscale.h"
+#include <ddprun/comm/device_copy.h>
 #include <ddprun/ddp/data_parallel.h>
 #include <ddprun/optim/adam.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/sgd.h>
+
+#include "amp/unscale.h"
 #include "tests/support/catch.h"
 #include "tests/support/copies_to_host.h"
 

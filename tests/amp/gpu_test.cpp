@@ -11,8 +11,9 @@
 #include <ddprun/amp/amp.h>
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
-#include "examples/models/lenet.h"
 #include <ddprun/optim/sgd.h>
+
+#include "examples/models/lenet.h"
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 

@@ -1,6 +1,4 @@
 // What scaler_test.py, the comparison with Python's GradScaler, leaves open: ranks, host reads, containers, archives.
-#include <ddprun/amp/grad_scaler.h>
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <torch/cuda.h>
@@ -15,9 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#include <ddprun/amp/grad_scaler.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/sgd.h>
+
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

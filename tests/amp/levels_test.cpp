@@ -18,9 +18,10 @@
 #include <vector>
 
 #include <ddprun/amp/amp.h>
+#include <ddprun/optim/sgd.h>
+
 #include "amp/model_cast.h"
 #include "examples/models/lenet.h"
-#include <ddprun/optim/sgd.h>
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_checks.h"

@@ -23,6 +23,7 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/sgd.h>
+
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -1,11 +1,11 @@
 // A rank is taken from a group, taken as given, or refused where it is missing and matters.
-#include <ddprun/base/rank_option.h>
-
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 
 #include <ddprun/base/job.h>
+#include <ddprun/base/rank_option.h>
+
 #include "tests/support/catch.h"
 
 namespace ddp {

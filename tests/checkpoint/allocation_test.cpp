@@ -6,10 +6,11 @@
 #include <new>
 #include <string>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/manifest.h"
 #include "tests/checkpoint/text_sink.h"
 #include "tests/support/catch.h"

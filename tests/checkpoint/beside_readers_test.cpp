@@ -16,6 +16,7 @@
 #include <string>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
+
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "tests/support/catch.h"

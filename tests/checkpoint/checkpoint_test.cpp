@@ -1,5 +1,3 @@
-#include <ddprun/checkpoint/checkpoint.h>
-
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
@@ -12,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/safetensors.h>
+
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

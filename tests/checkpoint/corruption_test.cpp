@@ -9,9 +9,10 @@
 #include <stdexcept>
 #include <string>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"
-#include <ddprun/checkpoint/safetensors_header.h>
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
 #include "tests/checkpoint/text_sink.h"

@@ -20,6 +20,7 @@
 #include <ddprun/optim/reduce_lr_on_plateau.h>
 #include <ddprun/optim/sgd.h>
 #include <ddprun/samplers/distributed_sampler.h>
+
 #include "tests/checkpoint/nets.h"
 
 namespace {

@@ -15,7 +15,7 @@ inline std::string with_checksum(std::string text) {
   if (found == std::string::npos || text.size() - found < marker.size() + 8) return text;
   const auto at = found + marker.size();
   char digits[9];
-  std::snprintf(digits, sizeof(digits), "%08x", storage::crc32c(text.data(), at));
+  std::snprintf(digits, sizeof(digits), "%08x", crc32c(text.data(), at));
   return text.replace(at, 8, digits);
 }
 

@@ -11,14 +11,15 @@
 #include <string>
 
 #include <ddprun/checkpoint/checkpoint.h>
-#include "checkpoint/module_state.h"
-#include "checkpoint/optimizer_state.h"
 #include <ddprun/checkpoint/tensor_files.h>
-#include "examples/models/lenet.h"
-#include "examples/models/resnet.h"
 #include <ddprun/optim/adagrad.h>
 #include <ddprun/optim/adam.h>
 #include <ddprun/optim/sgd.h>
+
+#include "checkpoint/module_state.h"
+#include "checkpoint/optimizer_state.h"
+#include "examples/models/lenet.h"
+#include "examples/models/resnet.h"
 
 namespace {
 

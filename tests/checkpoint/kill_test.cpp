@@ -12,9 +12,10 @@
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/safetensors.h>
-#include "checkpoint/storage/inventory.h"
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+
+#include "checkpoint/storage/inventory.h"
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

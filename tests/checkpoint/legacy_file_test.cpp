@@ -1,6 +1,8 @@
 
 #include "checkpoint/pt/legacy_file.h"
+
 #include <string>
+
 #include "checkpoint/pt/pt_file.h"
 #include "tests/checkpoint/legacy_forms.h"
 #include "tests/support/catch.h"

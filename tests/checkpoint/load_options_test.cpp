@@ -1,15 +1,16 @@
 // What of a file is loaded, under which names and dtypes, and models that come in several files.
-#include <ddprun/checkpoint/load_options.h>
-
 #include <torch/optim/sgd.h>
 
 #include <string>
+
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include "checkpoint/optimizer_state.h"
+#include <ddprun/checkpoint/load_options.h>
 #include <ddprun/checkpoint/safetensors.h>
-#include "checkpoint/core/sharded_index.h"
 #include <ddprun/checkpoint/tensor_files.h>
+
+#include "checkpoint/core/sharded_index.h"
+#include "checkpoint/optimizer_state.h"
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

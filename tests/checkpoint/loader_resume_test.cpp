@@ -16,6 +16,7 @@
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
+
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -1,5 +1,3 @@
-#include <ddprun/checkpoint/checkpoint_manager.h>
-
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
@@ -15,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/safetensors.h>
+#include <ddprun/comm/collectives.h>
+
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/staged_folder.h"
-#include <ddprun/comm/collectives.h>
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"

@@ -4,9 +4,11 @@
 #include <torch/optim/sgd.h>
 
 #include <string>
+
 #include <ddprun/checkpoint/checkpoint.h>
-#include "checkpoint/pt/zip_writer.h"
 #include <ddprun/checkpoint/tensor_files.h>
+
+#include "checkpoint/pt/zip_writer.h"
 #include "tests/checkpoint/sparse_file.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

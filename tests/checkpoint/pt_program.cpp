@@ -7,8 +7,9 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "checkpoint/pt/pt_writer.h"
 #include <ddprun/checkpoint/tensor_files.h>
+
+#include "checkpoint/pt/pt_writer.h"
 #include "tests/checkpoint/sparse_file.h"
 
 namespace {

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include <ddprun/amp/grad_scaler.h>
-#include "checkpoint/core/python_state.h"
 #include <ddprun/checkpoint/stateful.h>
 #include <ddprun/optim/lr_scheduler.h>
 #include <ddprun/optim/reduce_lr_on_plateau.h>
 #include <ddprun/samplers/distributed_sampler.h>
+
+#include "checkpoint/core/python_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

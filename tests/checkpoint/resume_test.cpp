@@ -9,6 +9,7 @@
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/samplers/distributed_sampler.h>
+
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

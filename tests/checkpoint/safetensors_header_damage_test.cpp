@@ -4,7 +4,6 @@
 #include <string>
 
 #include "tests/checkpoint/safetensors_headers.h"
-
 #include "tests/support/catch.h"
 
 namespace ddp::safetensors {

@@ -1,9 +1,9 @@
-#include <ddprun/checkpoint/safetensors_header.h>
-
 #include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include <ddprun/checkpoint/safetensors_header.h>
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,3 @@
-#include <ddprun/checkpoint/safetensors.h>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <sys/stat.h>
@@ -12,6 +10,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <ddprun/checkpoint/safetensors.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -2,6 +2,7 @@
 #include "checkpoint/core/sampler_place.h"
 
 #include <vector>
+
 #include "tests/support/catch.h"
 
 namespace ddp {

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ddprun/checkpoint/storage/file_system.h>
+
 #include "checkpoint/storage/inventory.h"
 #include "tests/support/catch.h"
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include <ddprun/checkpoint/stop_request.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 

@@ -1,9 +1,9 @@
 // Values beside a model come back as they were, to the bit, or are refused with a reason.
-#include <ddprun/checkpoint/values.h>
-
 #include <cmath>
 #include <limits>
 #include <string>
+
+#include <ddprun/checkpoint/values.h>
 
 #include "checkpoint/pt/pt_file.h"
 #include "checkpoint/pt/pt_writer.h"

@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/pt/crc32.h"
 #include <ddprun/checkpoint/storage/byte_sink.h>
+
+#include "checkpoint/pt/crc32.h"
 
 namespace ddp::test {
 

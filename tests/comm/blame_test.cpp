@@ -3,6 +3,7 @@
 
 #include <string>
 #include <vector>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

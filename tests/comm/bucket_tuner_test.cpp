@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ddprun/comm/logging_data.h>
+
 #include "tests/support/catch.h"
 
 namespace ddp::detail {

@@ -1,5 +1,3 @@
-#include <ddprun/comm/collectives.h>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
@@ -20,7 +18,9 @@
 #include <tuple>
 #include <vector>
 
+#include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"

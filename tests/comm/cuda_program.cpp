@@ -7,8 +7,9 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
-#include "comm/group/group_state.h"
 #include <ddprun/comm/spawn.h>
+
+#include "comm/group/group_state.h"
 #include "tests/support/fake_cuda.h"
 
 namespace {

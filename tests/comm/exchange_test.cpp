@@ -12,10 +12,10 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <nlohmann/json.hpp>
 
 #include <atomic>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -4,8 +4,10 @@
 #include <ATen/TensorOperators.h>
 
 #include <vector>
+
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"

@@ -1,5 +1,3 @@
-#include <ddprun/comm/join.h>
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -8,6 +6,8 @@
 #include <string>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/comm/join.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

@@ -1,15 +1,15 @@
-#include <ddprun/comm/report.h>
-
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <ddprun/comm/report.h>
 
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -1,6 +1,4 @@
 // Batches made by threads: order, bounds, exceptions, and every way to end a pass.
-#include <ddprun/data/batch_pipeline.h>
-
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +13,8 @@
 #include <set>
 #include <system_error>
 #include <thread>
+
+#include <ddprun/data/batch_pipeline.h>
 
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

@@ -1,9 +1,9 @@
 // Reading plain and gzip files with every length checked.
-#include <ddprun/data/byte_source.h>
-
 #include <sys/stat.h>
 
+#include <ddprun/data/byte_source.h>
 #include <ddprun/data/error.h>
+
 #include "tests/data/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

@@ -1,12 +1,12 @@
 // The strict reader of CIFAR-10's binary files: what it accepts, and the one clear line for everything else.
-#include <ddprun/data/cifar10_format.h>
-
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <functional>
 
+#include <ddprun/data/cifar10_format.h>
 #include <ddprun/data/error.h>
+
 #include "tests/data/cifar10_records.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

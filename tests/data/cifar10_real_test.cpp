@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <ddprun/data/cifar10.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,6 +1,4 @@
 // Batched access to CIFAR-10 in memory, alone, through batches() and through LibTorch's data loader.
-#include <ddprun/data/cifar10.h>
-
 #include <ATen/ATen.h>
 #include <torch/data/dataloader.h>
 
@@ -9,8 +7,10 @@
 #include <type_traits>
 
 #include <ddprun/data/batches.h>
+#include <ddprun/data/cifar10.h>
 #include <ddprun/data/error.h>
 #include <ddprun/samplers/distributed_sampler.h>
+
 #include "tests/data/cifar10_records.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

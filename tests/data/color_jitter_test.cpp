@@ -1,10 +1,11 @@
 // Colour jitter: known pixels, ranges, randomness. Pillow's pixels are compared in decoders_test.py.
-#include <ddprun/data/color_jitter.h>
-#include "tests/support/catch.h"
-#include "tests/support/matchers.h"
-
 #include <limits>
 #include <stdexcept>
+
+#include <ddprun/data/color_jitter.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 
 namespace ddp {
 namespace {

@@ -1,8 +1,8 @@
-#include <ddprun/data/crop_flip.h>
-
 #include <map>
 #include <stdexcept>
 #include <vector>
+
+#include <ddprun/data/crop_flip.h>
 
 #include "tests/support/catch.h"
 

@@ -14,6 +14,7 @@
 #include <ddprun/data/volumes.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
+
 #include "tests/data/cifar10_records.h"
 #include "tests/data/formats.h"
 #include "tests/support/catch.h"

@@ -11,6 +11,7 @@
 #include <ddprun/data/image_transform.h>
 #include <ddprun/data/nifti_format.h>
 #include <ddprun/data/resize.h>
+
 #include "tests/support/catch.h"
 
 namespace {

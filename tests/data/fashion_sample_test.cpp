@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <ddprun/data/cifar10.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,5 +1,7 @@
 // IDX, CIFAR-100 and NIfTI files: what is read, and the one clear line for everything else.
 
+#include "tests/data/formats.h"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -8,7 +10,7 @@
 #include <ddprun/data/error.h>
 #include <ddprun/data/idx_format.h>
 #include <ddprun/data/nifti_format.h>
-#include "tests/data/formats.h"
+
 #include "tests/data/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

@@ -1,14 +1,14 @@
 // On a machine with a GPU: batches copied to it beside the computation.
-#include <ddprun/data/device_loader.h>
-
 #include <ATen/ATen.h>
 
 #include <stdexcept>
 
 #include <ddprun/comm/process_group.h>
+#include <ddprun/data/device_loader.h>
 #include <ddprun/data/synthetic_images.h>
 #include <ddprun/data/tensor_dataset.h>
 #include <ddprun/samplers/sequential_sampler.h>
+
 #include "tests/support/catch.h"
 
 namespace ddp {

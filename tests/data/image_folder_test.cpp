@@ -1,16 +1,16 @@
 // Batches of pictures from files: sizes, augmentation, damaged files thrown or replaced, through the loader.
-#include <ddprun/data/image_folder.h>
-
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/error.h>
+#include <ddprun/data/image_folder.h>
 #include <ddprun/data/image_transform.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
+
 #include "tests/data/pictures.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

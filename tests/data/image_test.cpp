@@ -1,14 +1,14 @@
 // Picture files, image folders, splits and class indices.
-#include <ddprun/data/image.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <stdexcept>
 
 #include <ddprun/data/error.h>
+#include <ddprun/data/image.h>
 #include <ddprun/data/image_folder_listing.h>
 #include <ddprun/data/image_format.h>
+
 #include "tests/data/picture_files.h"
 #include "tests/data/pictures.h"
 #include "tests/support/catch.h"

@@ -6,6 +6,7 @@
 #include <ddprun/data/image.h>
 #include <ddprun/data/image_folder_listing.h>
 #include <ddprun/data/image_format.h>
+
 #include "tests/data/picture_files.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"

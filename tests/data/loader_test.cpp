@@ -1,13 +1,13 @@
 // The loader over a sampler: the same batches whatever the workers, epochs, resume, errors with the sample's index.
-#include <ddprun/data/loader.h>
-
 #include <stdexcept>
 
 #include <ddprun/data/augmented_images.h>
 #include <ddprun/data/batches.h>
 #include <ddprun/data/cifar10.h>
+#include <ddprun/data/loader.h>
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
+
 #include "tests/data/cifar10_records.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

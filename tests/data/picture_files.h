@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <ddprun/data/image.h>
+
 #include "tests/data/pictures.h"
 
 namespace ddp::test {

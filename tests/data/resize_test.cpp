@@ -1,9 +1,9 @@
 // Scaling against what Pillow 12 gives, and the random parts that training takes.
-#include <ddprun/data/resize.h>
-
 #include <stdexcept>
 
 #include <ddprun/data/image_transform.h>
+#include <ddprun/data/resize.h>
+
 #include "tests/support/catch.h"
 
 namespace ddp {

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include <ddprun/amp/grad_scaler.h>
-#include "checkpoint/host_snapshot.h"
-#include "comm/core/graph_capture.h"
 #include <ddprun/comm/spawn.h>
 #include <ddprun/data/device_transfer.h>
 #include <ddprun/ddp/comm_hooks.h>
@@ -22,6 +20,9 @@
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/sgd.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
+
+#include "checkpoint/host_snapshot.h"
+#include "comm/core/graph_capture.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"

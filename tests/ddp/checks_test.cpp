@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/group/verify_across_ranks.h"
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/wrapped_parameters.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+
+#include "comm/group/verify_across_ranks.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

@@ -1,5 +1,3 @@
-#include <ddprun/ddp/comm_hooks.h>
-
 #include <torch/optim/sgd.h>
 
 #include <functional>
@@ -10,9 +8,11 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/apex_settings.h>
+#include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/post_local_sgd.h>
 #include <ddprun/ddp/power_sgd.h>
+
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

@@ -1,6 +1,4 @@
 // DataParallel on the CPU: copies of a model in threads against one process that works through the same pieces.
-#include <ddprun/ddp/data_parallel.h>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -20,6 +18,8 @@
 #include <thread>
 #include <tuple>
 #include <vector>
+
+#include <ddprun/ddp/data_parallel.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -1,5 +1,3 @@
-#include <ddprun/ddp/distributed_data_parallel.h>
-
 #include <torch/torch.h>
 
 #include <memory>
@@ -11,6 +9,8 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

@@ -13,6 +13,7 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -18,6 +18,7 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

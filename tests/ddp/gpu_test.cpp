@@ -5,11 +5,13 @@
 
 #include <string>
 #include <vector>
+
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/power_sgd.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

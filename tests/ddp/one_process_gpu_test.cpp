@@ -7,10 +7,12 @@
 
 #include <functional>
 #include <string>
+
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/data_parallel.h>
 #include <ddprun/horovod/horovod.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

@@ -11,6 +11,7 @@
 #include <ddprun/comm/new_group.h>
 #include <ddprun/comm/point_to_point.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"

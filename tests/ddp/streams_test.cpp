@@ -13,12 +13,14 @@
 #include <functional>
 #include <tuple>
 #include <vector>
-#include "checkpoint/host_snapshot.h"
+
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/data_parallel.h>
 #include <ddprun/ddp/power_sgd.h>
+
+#include "checkpoint/host_snapshot.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/gradient_buckets.h"

@@ -1,6 +1,4 @@
 // Horovod's names and ways against closed forms and a single process that sees all batches.
-#include <ddprun/horovod/horovod.h>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -20,6 +18,8 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/horovod/horovod.h>
+
 #include "horovod/gradient_buckets.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -13,6 +13,7 @@
 #include <ddprun/metrics/average.h>
 #include <ddprun/metrics/confusion_matrix.h>
 #include <ddprun/metrics/throughput.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"

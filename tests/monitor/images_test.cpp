@@ -1,9 +1,9 @@
-#include <ddprun/monitor/images.h>
-
 #include <png.h>
 
 #include <limits>
 #include <stdexcept>
+
+#include <ddprun/monitor/images.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

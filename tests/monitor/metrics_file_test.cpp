@@ -1,12 +1,13 @@
-#include <ddprun/monitor/metrics_file.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "monitor/csv.h"
 #include <ddprun/base/job.h>
+#include <ddprun/monitor/metrics_file.h>
+
+#include "monitor/csv.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -1,6 +1,4 @@
 // What a bar writes to a file, and to a terminal: a small terminal is emulated behind a pty.
-#include <ddprun/monitor/progress_bar.h>
-
 #include <pty.h>
 #include <termios.h>
 #include <unistd.h>
@@ -11,6 +9,8 @@
 #include <thread>
 
 #include <ddprun/base/job.h>
+#include <ddprun/monitor/progress_bar.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

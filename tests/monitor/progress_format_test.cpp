@@ -1,8 +1,9 @@
 // Lines of progress against what tqdm 4.67 gives for the same numbers (tqdm.format_meter).
-#include <ddprun/monitor/progress_format.h>
-#include "tests/support/catch.h"
-
 #include <limits>
+
+#include <ddprun/monitor/progress_format.h>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {

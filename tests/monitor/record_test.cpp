@@ -12,6 +12,11 @@ namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
 
+TEST_CASE("Record: the mask rotates by 15 and adds") {
+  CHECK(masked_crc32c("") == 0xA282EAD8U);
+  CHECK(masked_crc32c("123456789") == ((0xE3069283U >> 15) | (0xE3069283U << 17)) + 0xA282EAD8U);
+}
+
 TEST_CASE("Record: is length checksum payload checksum") {
   std::string record;
   append_record(record, "123456789");

@@ -1,8 +1,8 @@
-#include <ddprun/monitor/summary_writer.h>
-
 #include <stdexcept>
 
 #include <ddprun/base/job.h>
+#include <ddprun/monitor/summary_writer.h>
+
 #include "tests/monitor/event_files.h"
 #include "tests/support/catch.h"
 
@@ -11,9 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 using test::Scalar;
 using test::scalars_in;
-using Catch::Matchers::MessageMatches;
 
 TEST_CASE("SummaryWriter: writes scalars that can be read after a flush") {
   const test::TemporaryFolder folder;

@@ -1,11 +1,12 @@
 // Columns of a terminal, against what wcwidth() of a UTF-8 locale tells where the machine has one.
 #include "monitor/text_width.h"
-#include "tests/support/catch.h"
 
 #include <wchar.h>
 
 #include <clocale>
 #include <string>
+
+#include "tests/support/catch.h"
 
 namespace ddp {
 namespace {

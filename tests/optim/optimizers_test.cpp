@@ -18,6 +18,7 @@
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/sgd.h>
+
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"
 

@@ -23,6 +23,7 @@
 #include <ddprun/optim/reduce_lr_on_plateau.h>
 #include <ddprun/optim/sgd.h>
 #include <ddprun/optim/zero_redundancy_optimizer.h>
+
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"

@@ -39,7 +39,7 @@ class Components(unittest.TestCase):
         self.assertFalse((support.WORK / "no-run").exists())
 
     def test_so_do_the_others_that_are_built_without_it(self):
-        components = "ranks;comm_core;samplers_core;schedules;checkpoint_core;data_core"
+        components = "base;comm_core;samplers_core;schedules;checkpoint_core;data_core"
         messages = self.configure(components + ";launcher")
         for component in components.split(";"):
             self.assertIn(f"there is ddprun::{component}", messages)
@@ -54,7 +54,7 @@ class Components(unittest.TestCase):
 
     def test_a_component_that_does_not_exist_is_named_with_those_that_do(self):
         messages = self.configure("monitr", check=False)
-        self.assertIn("there is no component 'monitr'. This ddprun has: launcher, ranks, monitor,", messages)
+        self.assertIn("there is no component 'monitr'. This ddprun has: launcher, base, monitor,", messages)
 
     def test_the_libtorch_in_use_is_told_with_its_kind(self):
         messages = self.configure("samplers", prefixes=[support.LIBTORCH])

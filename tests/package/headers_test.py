@@ -9,7 +9,7 @@ class Headers(unittest.TestCase):
     def test_each_is_self_contained(self):
         root = support.PREFIX / "include/ddprun"
         headers = {str(header.relative_to(root)) for header in root.rglob("*.h")}
-        headers.remove("include/ddprun/ddp.h")  # the first include of the consumer, whose build is a test of its own
+        headers.remove("ddp.h")  # the first include of the consumer, whose build is a test of its own
         headers = sorted(headers)
         self.assertGreater(len(headers), 5)
         build = support.WORK / "build"

@@ -35,7 +35,7 @@ class ChecksFindViolations(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.write("docs/design.md", "# Design\n\n    ddp/ comm/ checkpoint/    what they are\n    tests/ docs/ scripts/\n\n    ddp, checkpoint → comm → LibTorch      launcher → std, POSIX\n")
+        self.write("docs/design.md", "# Design\n\n    include/ ddp/ comm/ checkpoint/    what they are\n    tests/ docs/ scripts/\n\n    ddp, checkpoint → comm → LibTorch      launcher → std, POSIX\n")
 
     def write(self, name: str, text: str):
         file = self.root / name
@@ -50,16 +50,40 @@ class ChecksFindViolations(unittest.TestCase):
         self.assertEqual(len(result.stdout.splitlines()), len(expected), result.stdout)
 
     def test_allowed_includes_pass(self):
-        self.write("ddp/core.h", '#include "ddp/options.h"\n#include "comm/group.h"\n#include <ATen/Tensor.h>\n')
-        self.write("ddp/ddp.h", '#include <ddprun/checkpoint/checkpoint.h>\n')
+        self.write("include/ddprun/ddp/core.h", "#include <ddprun/comm/group.h>\n#include <ATen/Tensor.h>\n")
+        self.write("include/ddprun/comm/group.h", "")
+        self.write("include/ddprun/checkpoint/checkpoint.h", "")
+        self.write("include/ddprun/ddp.h", "#include <ddprun/checkpoint/checkpoint.h>\n#include <ddprun/ddp/core.h>\n")
+        self.write("ddp/core.cpp", '#include "ddprun/ddp/core.h"\n#include "ddp/parts.h"\n')
+        self.write("ddp/parts.h", "")
         self.write("comm/nccl.cpp", "#include <c10/cuda/CUDAGuard.h>\n#include <torch/csrc/distributed/c10d/Store.hpp>\n")
         result = check("check_includes.py", self.root)
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_an_arrow_that_the_design_does_not_draw(self):
-        self.write("comm/group.h", '// a comment\n#include "ddp/core.h"\n')
-        self.write("checkpoint/file.cpp", '#  include <ddp/core.h>\n')
-        self.assert_reports("check_includes.py", "comm/group.h:2", "checkpoint/file.cpp:1")
+        self.write("include/ddprun/ddp/core.h", "")
+        self.write("ddp/parts.h", "")
+        self.write("include/ddprun/comm/group.h", "// a comment\n#include <ddprun/ddp/core.h>\n")
+        self.write("checkpoint/file.cpp", '#  include "ddp/parts.h"\n')
+        self.assert_reports("check_includes.py", "group.h:2", "checkpoint/file.cpp:1")
+
+    def test_public_headers_are_spelled_as_such_and_include_no_private_one(self):
+        self.write("comm/store.h", "")
+        self.write("include/ddprun/comm/group.h", '#include "comm/store.h"\n')
+        self.write("ddp/core.cpp", '#include "comm/group.h"\n')
+        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "group.h:1")
+
+    def test_sub_folders_include_those_below_them(self):
+        self.write("docs/design.md", "    ddp, checkpoint → comm → LibTorch\n    inside comm: core < group < reducer\n")
+        self.write("comm/core/text.h", '#include "comm/reducer/engine.h"\n')
+        self.write("comm/reducer/engine.h", '#include "comm/core/text.h"\n')
+        self.write("comm/group/group.cpp", '#include "ddprun/comm/group.h"\n#include <ddprun/comm/hook.h>\n')
+        self.write("include/ddprun/comm/group.h", "")
+        self.write("include/ddprun/comm/hook.h", "#include <ddprun/comm/reducer.h>\n")
+        self.write("include/ddprun/comm/reducer.h", "")
+        self.write("comm/reducer/reducer.cpp", "#include <ddprun/comm/group.h>\n")
+        self.write("comm/other/file.h", "")
+        self.assert_reports("check_includes.py", "comm/core/text.h:1", "comm/group/group.cpp:2", "comm/other")
 
     def test_a_backend_outside_comm_and_libtorch_in_the_launcher(self):
         self.write("ddp/core.cpp", "#include <torch/csrc/distributed/c10d/reducer.hpp>\n")
@@ -84,7 +108,7 @@ class ChecksFindViolations(unittest.TestCase):
         self.assert_reports("check_tree.py", "scripts/run:2", "ddp/kernel.cu")
 
     def test_a_copy_that_nobody_waits_for(self):
-        self.write("CMakeLists.txt", "add_library(ddp ddp/core.cpp comm/device_copy.cpp)\n")
+        self.write("CMakeLists.txt", "add_library(ddp ddp/core.cpp comm.cpp)\n")
         self.write("ddp/core.cpp", "x.to(device, /*non_blocking=*/true);\nx.to(device, dtype, /*non_blocking=*/false);\ny.copy_(x, true);\n")
         self.write("include/ddprun/comm/device_copy.h", "x.to(device, /*non_blocking=*/true);\n")
         self.write("tests/some.h", "x.to(device, /*non_blocking=*/true);\n")

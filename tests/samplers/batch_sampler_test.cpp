@@ -1,10 +1,10 @@
+#include <limits>
+#include <stdexcept>
+
 #include <ddprun/samplers/batch_sampler.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
-
-#include <limits>
-#include <stdexcept>
 
 namespace ddp {
 namespace {

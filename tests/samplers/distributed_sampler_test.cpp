@@ -1,12 +1,12 @@
 // DistributedSampler against what PyTorch 2.11.0 gives (sampler_expected.json), and inside LibTorch's data loader.
-#include <ddprun/samplers/distributed_sampler.h>
-
 #include <torch/data/dataloader.h>
 #include <torch/serialize/archive.h>
 
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+
+#include <ddprun/samplers/distributed_sampler.h>
 
 #include "tests/samplers/expected.h"
 #include "tests/support/catch.h"

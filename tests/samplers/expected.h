@@ -1,10 +1,11 @@
 // What PyTorch 2.11 gives (sampler_expected.json), and how its long orders are compared.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tests/support/catch.h"

@@ -1,9 +1,9 @@
 // Orders without LibTorch against what PyTorch 2.11 gives.
-#include <ddprun/samplers/permutation.h>
-
 #include <stdexcept>
 
+#include <ddprun/samplers/permutation.h>
 #include <ddprun/samplers/shard.h>
+
 #include "tests/samplers/expected.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -15,6 +15,7 @@
 #include <ddprun/samplers/random_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 #include <ddprun/samplers/weighted_sampler.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

@@ -1,9 +1,9 @@
-#include <ddprun/samplers/shard.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+
+#include <ddprun/samplers/shard.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -1,9 +1,10 @@
 // Prints what each schedule of schedules_test.py does to two parameter groups, as JSON: {case: {"lr": [[…], […]], …}}.
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,10 +1,11 @@
 // Builds the schedules that nested_test.py has drawn, and resumes each of them at every step: nested_program CASES.
 // CASES is a JSON list of {"schedule": …, "steps": n}; prints, as a JSON list, what each case's groups and state were
 // at every step, and at which steps a resumed schedule went another way.
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -1,13 +1,13 @@
 // What schedules refuse, what their states survive, and how the learning rate is scaled. Values are compared with
 // Python's in schedules_test.py.
-#include <ddprun/schedules/schedule.h>
-
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
 #include <ddprun/schedules/plateau.h>
 #include <ddprun/schedules/scale_lr.h>
+#include <ddprun/schedules/schedule.h>
+
 #include "tests/support/catch.h"
 
 namespace ddp::schedules {

@@ -3,6 +3,7 @@
 #include <catch2/catch_session.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -1,9 +1,10 @@
 // Matchers that Catch2 lacks: each element of a range against a value or a matcher of its own.
 #pragma once
 
-#include <algorithm>
 #include <catch2/catch_tostring.hpp>
 #include <catch2/matchers/catch_matchers_templated.hpp>
+
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <functional>

@@ -1,6 +1,7 @@
 #include "tests/support/rank_checks.h"
 
 #include <catch2/internal/catch_assertion_handler.hpp>
+
 #include <mutex>
 #include <thread>
 #include <utility>

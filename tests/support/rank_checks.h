@@ -10,6 +10,7 @@
 
 #include <catch2/catch_tostring.hpp>
 #include <catch2/internal/catch_decomposer.hpp>
+
 #include <functional>
 #include <ostream>
 #include <sstream>

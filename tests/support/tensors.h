@@ -4,8 +4,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
-
 #include <catch2/matchers/catch_matchers_templated.hpp>
+
 #include <sstream>
 #include <string>
 #include <utility>

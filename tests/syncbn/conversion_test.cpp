@@ -1,5 +1,3 @@
-#include <ddprun/syncbn/conversion.h>
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -19,7 +17,9 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/wrapped_parameters.h>
+#include <ddprun/syncbn/conversion.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

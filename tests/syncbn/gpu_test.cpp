@@ -4,9 +4,11 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <vector>
+
 #include <ddprun/comm/collectives.h>
 #include <ddprun/syncbn/conversion.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 

@@ -13,9 +13,10 @@
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
-#include "examples/models/resnet.h"
 #include <ddprun/syncbn/conversion.h>
 #include <ddprun/syncbn/join.h>
+
+#include "examples/models/resnet.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"

@@ -1,5 +1,3 @@
-#include <ddprun/syncbn/sync_batch_norm.h>
-
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
@@ -15,6 +13,8 @@
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/syncbn/sync_batch_norm.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

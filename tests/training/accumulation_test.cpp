@@ -1,6 +1,6 @@
-#include <ddprun/training/accumulation.h>
-
 #include <vector>
+
+#include <ddprun/training/accumulation.h>
 
 #include "tests/support/catch.h"
 

@@ -1,12 +1,12 @@
 // What a program's command line makes of its options.
-#include <ddprun/training/command_line.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <ddprun/training/command_line.h>
 
 #include "tests/support/catch.h"
 

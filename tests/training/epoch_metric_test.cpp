@@ -1,7 +1,7 @@
-#include <ddprun/training/epoch_metric.h>
-
 #include <cmath>
 #include <limits>
+
+#include <ddprun/training/epoch_metric.h>
 
 #include "tests/support/catch.h"
 

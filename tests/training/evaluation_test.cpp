@@ -1,6 +1,4 @@
 // Evaluation over several ranks gives what one process alone gets, and leaves the model and the thread as they were.
-#include <ddprun/training/evaluation.h>
-
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -16,6 +14,8 @@
 #include <ddprun/metrics/accuracy.h>
 #include <ddprun/metrics/average.h>
 #include <ddprun/metrics/confusion_matrix.h>
+#include <ddprun/training/evaluation.h>
+
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/rank_checks.h"

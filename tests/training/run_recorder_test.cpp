@@ -1,6 +1,4 @@
 // What a run tells: exact means over ranks, one writer, curves and tables that go on after a resume.
-#include <ddprun/training/run_recorder.h>
-
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -13,6 +11,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <ddprun/training/run_recorder.h>
 
 #include "tests/monitor/event_files.h"
 #include "tests/support/captured_output.h"

@@ -1,6 +1,4 @@
 // How a run begins: anew beside what was there, where it stopped, or not at all.
-#include <ddprun/training/start_run.h>
-
 #include <torch/nn/modules/linear.h>
 
 #include <cerrno>
@@ -8,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <system_error>
+
+#include <ddprun/training/start_run.h>
 
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/support/captured_output.h"

@@ -83,8 +83,8 @@ class GradScaler {
   /// `outputs` times the scale. The first call makes the scale, on that tensor's device.
   at::Tensor scale(const at::Tensor& outputs);
 
-  /// The same for all tensors in a vector, array, tuple, map … (see include/ddprun/comm/output_tensors.h), on any devices. Throws
-  /// std::invalid_argument for a type whose tensors are not known.
+  /// The same for all tensors in a vector, array, tuple, map … (see include/ddprun/comm/output_tensors.h), on any
+  /// devices. Throws std::invalid_argument for a type whose tensors are not known.
   template <typename Outputs>
   requires(!std::is_convertible_v<const Outputs&, const at::Tensor&>) Outputs scale(Outputs outputs) {
     const bool known = for_each_tensor(outputs, [this](auto& tensor) { tensor = scale(tensor); });

@@ -40,8 +40,8 @@ struct GradientReducerOptions {
 class GradientReducer {
  public:
   /// Hooks into the gradients of `parameters` (leaves that require gradients, no duplicates; all ranks need the same
-  /// shapes and dtypes in the same order, see comm/reducer/parameter_checks.h). `names` are theirs, for messages. Construct it
-  /// under the stream on which the forwards will run. Not a collective by itself.
+  /// shapes and dtypes in the same order, see comm/reducer/parameter_checks.h). `names` are theirs, for messages.
+  /// Construct it under the stream on which the forwards will run. Not a collective by itself.
   GradientReducer(std::vector<at::Tensor> parameters, const std::vector<std::string>& names, const GroupHandle& group,
                   const GradientReducerOptions& options);
   ~GradientReducer();

@@ -26,8 +26,8 @@ class WrappedParameters {
   /// `parameters` are leaves that require gradients. `after_accumulate`, if any, is called in the backward thread each
   /// time the gradient of one of them was accumulated, with its index.
   explicit WrappedParameters(const std::vector<at::Tensor>& parameters,
-                    std::function<void(size_t parameter)> after_accumulate = nullptr,
-                    MarkKind kind = MarkKind::kDistributedDataParallel);
+                             std::function<void(size_t parameter)> after_accumulate = nullptr,
+                             MarkKind kind = MarkKind::kDistributedDataParallel);
   /// GradientHook::keep() for each parameter: without it, a gradient would not be reduced after torch::load(). A node
   /// that is restored brings back all its hooks, c10d::Reducer's among them.
   void keep();

@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include <ddprun/monitor/progress_format.h>
 #include <ddprun/base/rank_option.h>
 #include <ddprun/base/ranked_group.h>
+#include <ddprun/monitor/progress_format.h>
 
 namespace ddp {
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <string_view>
 
-#include <ddprun/monitor/event.h>
-#include <ddprun/monitor/images.h>
 #include <ddprun/base/rank_option.h>
 #include <ddprun/base/ranked_group.h>
+#include <ddprun/monitor/event.h>
+#include <ddprun/monitor/images.h>
 
 namespace ddp {
 

@@ -38,8 +38,8 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   /// next(), and state() does not learn how many of them are used: begin_pass() is for that.
   std::vector<int64_t> indices() const;
 
-  /// All of this rank's samples of that epoch, in order, whatever was used of it: what a dataset may put in the place of
-  /// one that cannot be read.
+  /// All of this rank's samples of that epoch, in order, whatever was used of it: what a dataset may put in the place
+  /// of one that cannot be read.
   std::vector<int64_t> share_of_epoch(int64_t epoch) const;
 
   /// Starts the current epoch as reset() does, for a loader that takes all of a pass's samples at once and says which

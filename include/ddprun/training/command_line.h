@@ -3,17 +3,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <c10/core/ScalarType.h>
 
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include <c10/core/ScalarType.h>
-
 #include <ddprun/amp/opt_level.h>
-#include <ddprun/comm/process_group.h>
 #include <ddprun/base/rank_info.h>
+#include <ddprun/comm/process_group.h>
 #include <ddprun/data/loader.h>
 #include <ddprun/training/run_recorder.h>
 #include <ddprun/training/training_options.h>

@@ -1,14 +1,13 @@
 // Evaluation of a model over all ranks that gives what one process alone would get.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <cstdint>
 #include <iterator>
 #include <utility>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/process_group.h>

@@ -5,6 +5,7 @@
 
 #include <ddprun/data/cifar100_format.h>
 #include <ddprun/data/cifar10_format.h>
+
 #include "tests/data/fuzz/reader.h"
 #include "tests/fuzz/memory_file.h"
 

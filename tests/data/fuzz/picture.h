@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ddprun/data/image.h>
+
 #include "tests/data/fuzz/reader.h"
 
 namespace fuzz {

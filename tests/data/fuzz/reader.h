@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ddprun/data/error.h>
+
 #include "tests/fuzz/fuzz.h"
 
 namespace fuzz {

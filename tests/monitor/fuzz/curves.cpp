@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include <ddprun/monitor/event.h>
+
 #include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
-#include <ddprun/monitor/event.h>
 #include "monitor/utf8.h"
 #include "monitor/wire/message_writer.h"
 #include "tests/fuzz/fuzz.h"

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include <ddprun/monitor/event.h>
+
 #include "monitor/wire/message_reader.h"
 #include "monitor/wire/record.h"
 #include "tests/fuzz/fuzz.h"

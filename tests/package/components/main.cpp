@@ -1,9 +1,9 @@
 // Watches a loop, without LibTorch and without a word about ranks.
-#include <ddprun/monitor/progress_bar.h>
-#include <ddprun/monitor/summary_writer.h>
-
 #include <cstdio>
 #include <exception>
+
+#include <ddprun/monitor/progress_bar.h>
+#include <ddprun/monitor/summary_writer.h>
 
 int main(int, char** argv) try {
   ddp::SummaryWriter writer(argv[1]);

@@ -1,5 +1,4 @@
 // Trains a small model for a few steps and prints its weights' sum: equal on every rank, and no rank has all the data.
-#include <ddprun/ddp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -9,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <ddprun/ddp.h>
 
 // Links what reads pictures, and with it the libraries that the installed package has to find for that.
 static void read_a_picture() {

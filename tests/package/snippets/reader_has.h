@@ -1,8 +1,7 @@
-// What a reader of the pages has already when they come to a block of code: a net, a group, data. A block that declares one of these
-// itself means its own. Nothing is defined, since nothing is linked.
+// What a reader of the pages has already when they come to a block of code: a net, a group, data. A block that declares
+// one of these itself means its own. Nothing is defined, since nothing is linked.
 #pragma once
 
-#include <ddprun/ddp.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -10,6 +9,8 @@
 #include <iostream>
 #include <span>
 #include <vector>
+
+#include <ddprun/ddp.h>
 
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
@@ -37,7 +38,8 @@ void train_one_step();
 double train_on(const ddp::Batch& batch);
 double train_on(const torch::Tensor& data, const torch::Tensor& target);
 
-// What a page's earlier blocks made, and where it speaks of numbers or functions, under names that are tensors elsewhere.
+// What a page's earlier blocks made, and where it speaks of numbers or functions, under names that are tensors
+// elsewhere.
 namespace amp_page {
 extern ddp::amp::Amp amp;
 }
@@ -50,7 +52,7 @@ extern double loss;
 namespace monitor_page {
 extern double loss, accuracy;
 extern torch::Tensor batch;
-}
+}  // namespace monitor_page
 namespace optim_page {
 extern torch::nn::CrossEntropyLoss loss;
 }

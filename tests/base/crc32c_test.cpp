@@ -5,7 +5,7 @@
 
 #include "tests/support/catch.h"
 
-namespace ddp::storage {
+namespace ddp {
 namespace {
 
 std::string random_bytes(size_t size) {
@@ -16,6 +16,18 @@ std::string random_bytes(size_t size) {
 }
 
 // RFC 3720, appendix B.4, and the usual check value.
+// The test vectors of RFC 3720, appendix B.4.
+TEST_CASE("Crc32c: gives the values of the RFC") {
+  CHECK(crc32c(std::string(32, '\0')) == 0x8A9136AAU);
+  CHECK(crc32c(std::string(32, '\xFF')) == 0x62A8AB43U);
+  std::string rising;
+  for (int i = 0; i < 32; ++i) rising.push_back(static_cast<char>(i));
+  CHECK(crc32c(rising) == 0x46DD794EU);
+  CHECK(crc32c(std::string(rising.rbegin(), rising.rend())) == 0x113FDB5CU);
+  CHECK(crc32c("123456789") == 0xE3069283U);
+  CHECK(crc32c("") == 0U);
+}
+
 TEST_CASE("Crc32c: has the published values") {
   const auto of = [](const std::string& bytes) { return crc32c(bytes.data(), bytes.size()); };
   CHECK(of("") == 0U);
@@ -48,4 +60,4 @@ TEST_CASE("Crc32c: pieces give the checksum of the whole") {
 }
 
 }  // namespace
-}  // namespace ddp::storage
+}  // namespace ddp

@@ -1,9 +1,9 @@
-#include <ddprun/base/rank_info.h>
-
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <ddprun/base/rank_info.h>
 
 #include "tests/support/catch.h"
 

@@ -1,0 +1,40 @@
+"""What is public is what include/ddprun holds, and no header of a user's project can be taken for one of ours."""
+
+import shutil
+import unittest
+
+import support
+
+SOURCES = support.SOURCE / "include"
+
+
+class Includes(unittest.TestCase):
+    def test_public_headers_are_installed_and_no_others(self):
+        def headers(root):
+            return sorted(str(header.relative_to(root)) for header in root.rglob("*.h"))
+
+        self.assertGreater(len(headers(SOURCES)), 100)
+        self.assertEqual(headers(support.PREFIX / "include/ddprun"), headers(SOURCES / "ddprun"))
+        # Beside them only the old spelling, in a folder of its own, which is the one that users' include path shows.
+        self.assertEqual(sorted(path.name for path in (support.PREFIX / "include").iterdir()), ["ddprun", "ddprun-old-spelling"])
+
+    def test_a_project_may_have_headers_of_the_same_names_and_the_old_spelling_is_told_the_new_one(self):
+        own = support.WORK / "own"
+        shutil.rmtree(own, ignore_errors=True)
+        for header in (support.PREFIX / "include").glob("ddprun*/**/*.h"):
+            name = header.relative_to(support.PREFIX / "include").parts[1:]
+            mine = own.joinpath(*name)
+            mine.parent.mkdir(parents=True, exist_ok=True)
+            mine.write_text("#error this header of the user's project was taken for one of ddprun's\n")
+        (own / "data/loader.h").write_text("struct OwnHeader {\n  static constexpr bool kIsData = true;\n};\n")
+        build = support.WORK / "build"
+        support.configure(
+            support.HERE / "includes", build, "-D", "CMAKE_CXX_COMPILER_LAUNCHER=",
+            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"OWN_HEADERS={own}",
+        )  # fmt: skip
+        built = support.run("cmake", "--build", build).stdout
+        self.assertIn("write #include <ddprun/ddp.h>", built)
+        self.assertIn("write #include <ddprun/base/rank_info.h>", built)
+
+
+support.main()

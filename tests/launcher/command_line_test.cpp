@@ -8,25 +8,34 @@
 namespace launcher {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+
 Options parse(const std::vector<std::string>& arguments) {
-  auto result = parse_command_line(arguments);
-  if (const auto* exit = std::get_if<ExitRequest>(&result)) {
-    FAIL_CHECK("refused: " << exit->text);
-    return {};
-  }
+  const auto result = parse_command_line(arguments);
+  if (const auto* exit = std::get_if<ExitRequest>(&result)) FAIL("refused: " << exit->text);
   return std::get<Options>(result);
 }
 
 ExitRequest refused(const std::vector<std::string>& arguments) {
-  auto result = parse_command_line(arguments);
-  if (std::holds_alternative<Options>(result)) {
-    FAIL_CHECK("accepted");
-    return {};
-  }
+  const auto result = parse_command_line(arguments);
+  if (std::holds_alternative<Options>(result)) FAIL("accepted");
   return std::get<ExitRequest>(result);
 }
 
 using Words = std::vector<std::string>;
+
+// Sets a variable as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
 
 TEST_CASE("CommandLine: defaults are torchrun's") {
   const Options options = parse({"prog"});
@@ -41,7 +50,7 @@ TEST_CASE("CommandLine: defaults are torchrun's") {
   CHECK(options.program == Words{"prog"});
 }
 
-TEST_CASE("CommandLine: both spellings and both forms of a value") {
+TEST_CASE("CommandLine: both spellings and both forms of a value are taken") {
   for (const Words& words : std::vector<Words>{{"--nproc_per_node", "4"},
                                                {"--nproc-per-node", "4"},
                                                {"--nproc-per_node=4"},
@@ -51,9 +60,9 @@ TEST_CASE("CommandLine: both spellings and both forms of a value") {
                                                {"-n=4"},
                                                {"-np", "4"},
                                                {"-np=4"}}) {
+    CAPTURE(words);
     Words all = words;
     all.push_back("prog");
-    INFO(words.front());
     CHECK(parse(all).nproc_per_node == 4);
   }
   CHECK(parse({"--master-port", "29501", "prog"}).master_port == 29501);
@@ -69,7 +78,7 @@ TEST_CASE("CommandLine: program and arguments are verbatim") {
   CHECK(parse(all).nproc_per_node == 2);
 }
 
-TEST_CASE("CommandLine: double dash begins the program") {
+TEST_CASE("CommandLine: a double dash begins the program") {
   CHECK(parse({"--", "prog", "--x"}).program == Words{"prog", "--x"});
   CHECK(parse({"-n", "2", "--", "--odd-name"}).program == Words{"--odd-name"});
   CHECK(parse({"--", "--"}).program == Words{"--"});
@@ -84,7 +93,7 @@ TEST_CASE("CommandLine: the last of several equal options counts") {
   CHECK(parse({"-n", "2", "-n", "3", "prog"}).nproc_per_node == 3);
 }
 
-TEST_CASE("CommandLine: where the output goes") {
+TEST_CASE("CommandLine: options say where the output goes") {
   const Options options = parse({"--log-dir", "logs", "-r", "1", "-t", "0:3,11:2", "--local-ranks-filter=0,11",
                                  "--duplicate-stdout-filters", "a,b", "--stdin", "3", "prog"});
   CHECK(options.log_folder == "logs");
@@ -103,20 +112,20 @@ TEST_CASE("CommandLine: help and version are answers, not errors") {
   CHECK(refused({"--help"}).status == 0);
   CHECK(refused({"-h"}).status == 0);
   CHECK(refused({"--version"}).status == 0);
-  CHECK(refused({"--help"}).text.find("--grace") != std::string::npos);
+  CHECK_THAT(refused({"--help"}).text, ContainsSubstring("--grace"));
 }
 
 TEST_CASE("CommandLine: mistyped options get a suggestion") {
-  CHECK(refused({"--nproc_per_nodes", "2", "x"}).text.find("did you mean --nproc_per_node?") != std::string::npos);
-  CHECK(refused({"--master-prot", "2", "x"}).text.find("did you mean --master_port?") != std::string::npos);
-  CHECK(refused({"--nprc", "2", "x"}).text.find("did you mean --nproc_per_node?") != std::string::npos);
-  CHECK(refused({"--zebra", "x"}).text.find("see ddprun --help") != std::string::npos);
+  CHECK_THAT(refused({"--nproc_per_nodes", "2", "x"}).text, ContainsSubstring("did you mean --nproc_per_node?"));
+  CHECK_THAT(refused({"--master-prot", "2", "x"}).text, ContainsSubstring("did you mean --master_port?"));
+  CHECK_THAT(refused({"--nprc", "2", "x"}).text, ContainsSubstring("did you mean --nproc_per_node?"));
+  CHECK_THAT(refused({"--zebra", "x"}).text, ContainsSubstring("see ddprun --help"));
 }
 
-TEST_CASE("CommandLine: torchrun's ways to say the same") {
+TEST_CASE("CommandLine: torchrun's ways to say the same are taken") {
   CHECK(parse({"--nnodes", "1:1", "x"}).nnodes == 1);
   CHECK(parse({"--nnodes=2:2", "x"}).nnodes == 2);
-  CHECK(refused({"--nnodes", "1:4", "x"}).text.find("cannot change during a job") != std::string::npos);
+  CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("cannot change during a job"));
   const Options options = parse({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=host0:4000", "--rdzv-backend=static",
                                  "--rdzv-conf=timeout=7,read_timeout=60", "x"});
   CHECK(options.master_addr == "host0");
@@ -129,63 +138,47 @@ TEST_CASE("CommandLine: torchrun's ways to say the same") {
 }
 
 TEST_CASE("CommandLine: variables stand in for options") {
-  setenv("PET_NPROC_PER_NODE", "3", 1);
-  setenv("PET_STANDALONE", "1", 1);
-  setenv("PET_GRACE", "0.5", 1);
-  setenv("PET_PREFIX", "<{rank}>", 1);
+  const Variable ranks("PET_NPROC_PER_NODE", "3");
+  const Variable standalone("PET_STANDALONE", "1");
+  const Variable grace("PET_GRACE", "0.5");
+  const Variable prefix("PET_PREFIX", "<{rank}>");
   const Options options = parse({"x"});
-  const Options overridden = parse({"-n", "5", "x"});
-  setenv("PET_GRACE", "soon", 1);
-  const ExitRequest bad = refused({"x"});
-  for (const char* name : {"PET_NPROC_PER_NODE", "PET_STANDALONE", "PET_GRACE", "PET_PREFIX"}) unsetenv(name);
   CHECK(options.nproc_per_node == 3);
   CHECK(options.standalone);
   CHECK(options.grace == std::chrono::milliseconds(500));
   CHECK(options.prefix == "<{rank}>");
-  CHECK(overridden.nproc_per_node == 5);
-  INFO(bad.text);
-  CHECK(bad.text.find("--grace: expected seconds") != std::string::npos);
+  CHECK(parse({"-n", "5", "x"}).nproc_per_node == 5);
+  const Variable bad_grace("PET_GRACE", "soon");
+  CHECK_THAT(refused({"x"}).text, ContainsSubstring("--grace: expected seconds"));
 }
 
-// Sets a variable as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 TEST_CASE("CommandLine: outranks variables that say the contrary") {
-  {
+  SECTION("no prefix") {
     const Variable variable("PET_NO_PREFIX", "1");
     CHECK(parse({"--prefix", "train"}).prefix == "[{rank}] ");
     CHECK(parse({"train"}).no_prefix);
   }
-  {
+  SECTION("a prefix") {
     const Variable variable("PET_PREFIX", "x");
     const Options options = parse({"--no-prefix", "train"});
     CHECK(options.no_prefix);
     CHECK_FALSE(options.prefix);
   }
-  {
+  SECTION("a module") {
     const Variable variable("PET_MODULE", "1");
     CHECK_FALSE(parse({"--run-path", "train"}).module);
     CHECK(parse({"-m", "train"}).module);
   }
-  {
+  SECTION("output in files") {
     const Variable variable("PET_TEE", "3");
     CHECK(parse({"--output_filename", "out", "train"}).tee.is_empty());
   }
-  {
+  SECTION("the endpoint of the rendezvous") {
     const Variable variable("PET_RDZV_ENDPOINT", "theirs:1");
     CHECK(parse({"--nnodes=2", "--master_addr=ours", "train"}).master_addr == "ours");
     CHECK(parse({"--nnodes=2", "train"}).master_addr == "theirs");
   }
-  {
+  SECTION("several nodes") {
     const Variable variable("PET_NNODES", "2");
     CHECK(parse({"--standalone", "train"}).nnodes == 1);
     const Variable rank("PET_NODE_RANK", "1");
@@ -195,7 +188,7 @@ TEST_CASE("CommandLine: outranks variables that say the contrary") {
     CHECK(options.node_rank == 0);
     CHECK_FALSE(options.master_port);
   }
-  {
+  SECTION("the time to join") {
     const Variable variable("PET_RDZV_CONF", "timeout=7");
     CHECK(parse({"--join_timeout=3", "train"}).join_timeout.count() == 3000);
     CHECK(parse({"train"}).join_timeout.count() == 7000);
@@ -203,10 +196,10 @@ TEST_CASE("CommandLine: outranks variables that say the contrary") {
 }
 
 TEST_CASE("CommandLine: what contradicts itself among variables or options is refused") {
-  CHECK(refused({"--prefix", "--no_prefix", "train"}).text.find("exclude each other") != std::string::npos);
+  CHECK_THAT(refused({"--prefix", "--no_prefix", "train"}).text, ContainsSubstring("exclude each other"));
   const Variable first("PET_PREFIX", "x");
   const Variable second("PET_NO_PREFIX", "1");
-  CHECK(refused({"train"}).text.find("exclude each other") != std::string::npos);
+  CHECK_THAT(refused({"train"}).text, ContainsSubstring("exclude each other"));
 }
 
 TEST_CASE("CommandLine: empty rendezvous options are as if left out") {
@@ -219,10 +212,10 @@ TEST_CASE("CommandLine: empty rendezvous options are as if left out") {
   const Variable variable("PET_RDZV_ID", "b");
   CHECK(parse({"--rdzv_id=", "train"}).rdzv_id == "");
   CHECK(parse({"--rdzv_id=a", "--rdzv_id=", "train"}).rdzv_id == "");
-  CHECK(refused({"--log_dir=", "train"}).text.find("needs a value") != std::string::npos);
+  CHECK_THAT(refused({"--log_dir=", "train"}).text, ContainsSubstring("needs a value"));
 }
 
-TEST_CASE("CommandLine: bad values are one line and status 125") {
+TEST_CASE("CommandLine: a bad value is one line and status 125") {
   for (const Words& words : std::vector<Words>{{"-n", "0", "x"},
                                                {"-n", "-3", "x"},
                                                {"-n", "2x", "x"},
@@ -249,11 +242,12 @@ TEST_CASE("CommandLine: bad values are one line and status 125") {
                                                {"-n", "2"},
                                                {""},
                                                {}}) {
+    CAPTURE(words);
     const ExitRequest exit = refused(words);
     CHECK(exit.status == 125);
-    UNSCOPED_INFO(exit.text);
+    CAPTURE(exit.text);
     CHECK(exit.text.find('\n') == exit.text.size() - 1);
-    CHECK(exit.text.substr(0, 8) == "ddprun: ");
+    CHECK_THAT(exit.text, StartsWith("ddprun: "));
   }
 }
 

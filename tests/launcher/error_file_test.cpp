@@ -1,12 +1,13 @@
 #include "launcher/outcome/error_file.h"
 
 #include <string>
+
 #include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
-TEST_CASE("ErrorFile: torch's nested form") {
+TEST_CASE("ErrorFile: torch's nested form is read") {
   const auto record = parse_error_record(
       R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "…", "timestamp": "1700000000"}}})");
   REQUIRE(record);
@@ -14,7 +15,7 @@ TEST_CASE("ErrorFile: torch's nested form") {
   CHECK(record->time == 1700000000);
 }
 
-TEST_CASE("ErrorFile: the flat form") {
+TEST_CASE("ErrorFile: the flat form is read") {
   const auto record = parse_error_record(R"({"message": "text", "timestamp": 1700000000.25})");
   REQUIRE(record);
   CHECK(record->message == "text");
@@ -22,13 +23,13 @@ TEST_CASE("ErrorFile: the flat form") {
 }
 
 TEST_CASE("ErrorFile: what is no such JSON is the message itself") {
-  for (const std::string text : {"plain text", "{", "[1,2]", "5", "{\"a\": 1}", "{\"message\": 5}", "\xff\xfe"}) {
-    const auto record = parse_error_record(text);
-    INFO(text);
-    REQUIRE(record);
-    CHECK(record->message == text);
-    CHECK_FALSE(record->time);
-  }
+  const auto text =
+      GENERATE(values<std::string>({"plain text", "{", "[1,2]", "5", "{\"a\": 1}", "{\"message\": 5}", "\xff\xfe"}));
+  CAPTURE(text);
+  const auto record = parse_error_record(text);
+  REQUIRE(record);
+  CHECK(record->message == text);
+  CHECK_FALSE(record->time);
 }
 
 TEST_CASE("ErrorFile: nothing in it means no record") {
@@ -38,13 +39,12 @@ TEST_CASE("ErrorFile: nothing in it means no record") {
 }
 
 TEST_CASE("ErrorFile: a time that is no number is left out") {
-  for (const std::string time : {"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\""}) {
-    const auto record = parse_error_record(R"({"message": "m", "timestamp": )" + time + "}");
-    REQUIRE(record);
-    CHECK(record->message == "m");
-    INFO(time);
-    CHECK_FALSE(record->time);
-  }
+  const auto time = GENERATE(values<std::string>({"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\""}));
+  CAPTURE(time);
+  const auto record = parse_error_record(R"({"message": "m", "timestamp": )" + time + "}");
+  REQUIRE(record);
+  CHECK(record->message == "m");
+  CHECK_FALSE(record->time);
 }
 
 TEST_CASE("ErrorFile: deep nesting is survived") {

@@ -1,6 +1,7 @@
 #include "launcher/store/eviction.h"
 
 #include <vector>
+
 #include "tests/support/catch.h"
 
 namespace launcher::store {

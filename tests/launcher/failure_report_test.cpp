@@ -43,7 +43,7 @@ TEST_CASE("ExitStatusOf: success is zero and silent") {
   CHECK(failure_report(end) == "");
 }
 
-TEST_CASE("ExitStatusOf: the first failure, not the lowest rank") {
+TEST_CASE("ExitStatusOf: is the first failure's, not the lowest rank's") {
   const JobEnd end = job({exited(2, 0, 5), exited(3, 33, 10), exited(0, 1, 11), killed(1, SIGTERM, 12, true)});
   CHECK(first_failure(end) == 1U);
   CHECK(exit_status(end) == 33);
@@ -54,7 +54,7 @@ TEST_CASE("ExitStatusOf: a signal is 128 plus its number") {
   CHECK(exit_status(job({killed(0, SIGKILL, 1)})) == 137);
 }
 
-TEST_CASE("ExitStatusOf: told to stop") {
+TEST_CASE("ExitStatusOf: a job that was told to stop has its ranks' status or the signal's") {
   CHECK(exit_status(job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 0);
   CHECK(exit_status(job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 85);
   CHECK(exit_status(job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)) == 143);
@@ -103,9 +103,9 @@ TEST_CASE("FirstFailure: a whole second is no evidence within that second") {
 
 TEST_CASE("FirstFailure: unbelievable times are ignored") {
   for (const double time : {at(-100.5), at(1e6), 0.0, -1.0}) {
+    CAPTURE(time);
     RankEnd odd = exited(1, 51, 900);
     odd.error = ErrorRecord{"odd", time};
-    INFO(time);
     CHECK(exit_status(job({exited(0, 50, 500), odd})) == 50);
   }
 }
@@ -163,7 +163,7 @@ TEST_CASE("FailureReport: stays short with many ranks and a long message") {
   CHECK_THAT(text, ContainsSubstring("991 more failed as well"));
 }
 
-TEST_CASE("FailureReport: the last lines of standard error and the log file") {
+TEST_CASE("FailureReport: has the last lines of standard error and names the log file") {
   RankEnd culprit = exited(0, 1, 1);
   culprit.last_lines = "Traceback\nValueError: no such shard\n";
   culprit.log_file = "logs/0/stderr.log";
@@ -186,7 +186,7 @@ TEST_CASE("FirstFailure: last lines say that the peer was gone") {
   CHECK(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})) == 1);
 }
 
-TEST_CASE("FailureReport: GPU, attempt and hints") {
+TEST_CASE("FailureReport: names GPU, attempt and hints") {
   JobEnd end = job({killed(2, SIGKILL, 1000)});
   end.gpu = "GPU 2 (NVIDIA H200, GPU-12)";
   end.attempt = 3;

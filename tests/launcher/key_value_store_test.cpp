@@ -13,6 +13,7 @@ namespace launcher::store {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::Equals;
 
 // Collects what each connection was sent.
 class Replies : public ReplySink {
@@ -50,7 +51,7 @@ class KeyValueStoreTest {
   Replies replies_;
 };
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: set, get, delete, count") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: keys are set, read, deleted and counted") {
   CHECK(ask(Opcode::kSet, {"/k"}, {"v"}) == "");
   CHECK(ask(Opcode::kGet, {"/k"}) == wire::text("v"));
   CHECK(ask(Opcode::kGet, {"/none"}) == wire::text(""));
@@ -70,8 +71,8 @@ TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: add keeps decimal text") {
 
 TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: add refuses what is no number and overflow") {
   for (const char* text : {"x", "", "1x", " 1", "99999999999999999999"}) {
+    CAPTURE(text);
     ask(Opcode::kSet, {"n"}, {text});
-    UNSCOPED_INFO(text);
     CHECK(problem(Opcode::kAdd, {"n"}, 1) != "");
     CHECK(get("n") == text);
   }
@@ -80,7 +81,7 @@ TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: add refuses what is no numbe
   CHECK(problem(Opcode::kBarrier, {"n"}, 1) != "");
 }
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: compare set") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: compare-set stores where the value is the expected one") {
   CHECK(ask(Opcode::kCompareSet, {"k"}, {"old", "new"}) == wire::text("old"));  // as torch: nothing is stored
   CHECK(ask(Opcode::kCheck, {"k"}) == kNotReady);
   CHECK(ask(Opcode::kCompareSet, {"k"}, {"", "first"}) == wire::text("first"));
@@ -88,7 +89,7 @@ TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: compare set") {
   CHECK(ask(Opcode::kCompareSet, {"k"}, {"first", "second"}) == wire::text("second"));
 }
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: append and multi") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: values are appended to, and several are set and read at once") {
   ask(Opcode::kAppend, {"k"}, {"ab"});
   ask(Opcode::kAppend, {"k"}, {"c"});
   CHECK(get("k") == "abc");
@@ -111,10 +112,11 @@ TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: append keeps to the limit of
   CHECK(store_.find("k")->size() == kMaxValueBytes);
 }
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: list keys names every key") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: the list of keys names every key") {
   ask(Opcode::kMultiSet, {"x", "y"}, {"1", "2"});
   const std::string list = ask(Opcode::kListKeys);
-  CHECK((list == i64(2) + wire::text("x") + wire::text("y") || list == i64(2) + wire::text("y") + wire::text("x")));
+  CHECK_THAT(list,
+             Equals(i64(2) + wire::text("x") + wire::text("y")) || Equals(i64(2) + wire::text("y") + wire::text("x")));
 }
 
 TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: wait is answered when the last key arrives") {
@@ -130,10 +132,11 @@ TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: wait is answered when the la
   CHECK(replies_.take(1) == "");
 }
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: every kind of writing wakes") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: every kind of writing wakes who waits") {
   int round = 0;
   for (const Opcode opcode : {Opcode::kSet, Opcode::kAppend, Opcode::kMultiSet, Opcode::kQueuePush, Opcode::kAdd}) {
     const std::string key = "key" + std::to_string(round++);
+    CAPTURE(key);
     CHECK(ask(Opcode::kWait, {key}) == "");
     ask(opcode, {key}, {"v"}, 1, 2);
     CHECK(replies_.take(1) == kStop);
@@ -213,7 +216,7 @@ class MemoryBudgetTest {
   UnreadReplies replies_;
 };
 
-TEST_CASE_METHOD(MemoryBudgetTest, "MemoryBudget: what has no room is refused and the rest goes on") {
+TEST_CASE_METHOD(MemoryBudgetTest, "MemoryBudget: what has no room is refused, and the rest goes on") {
   const std::string large(40'000, 'x');
   CHECK(ask(Opcode::kSet, {"a"}, {large}) == "");
   CHECK(ask(Opcode::kQueuePush, {"q"}, {large}) == "");
@@ -259,7 +262,7 @@ TEST_CASE_METHOD(MemoryBudgetTest, "MemoryBudget: those who list the same keys s
   CHECK(*replies_.values.back() != *replies_.values.front());
 }
 
-TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: ping echoes") {
+TEST_CASE_METHOD(KeyValueStoreTest, "KeyValueStore: a ping is echoed") {
   CHECK(ask(Opcode::kPing, {}, {}, 0xdeadbeef) == wire::integer(0xdeadbeefU));
 }
 

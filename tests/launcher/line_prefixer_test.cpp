@@ -22,12 +22,12 @@ TEST_CASE("LinePrefixer: each line gets the prefix") {
   CHECK(prefixed("") == "");
 }
 
-TEST_CASE("LinePrefixer: however the bytes are cut the lines are the same") {
+TEST_CASE("LinePrefixer: however the bytes are cut, the lines are the same") {
   using std::string_literals::operator""s;
   const std::string bytes = "first\n\n\xff\xfe\0x\nprogress 1\rprogress 2\r\rwindows\r\nlast \r\n\r\nend"s;
   const std::string whole = prefixed(bytes);
   for (std::size_t chunk = 1; chunk < 20; ++chunk) {
-    INFO(chunk);
+    CAPTURE(chunk);
     CHECK(prefixed(bytes, chunk) == whole);
   }
 }

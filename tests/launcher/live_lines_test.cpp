@@ -75,7 +75,7 @@ TEST_CASE("LiveLines: what is finished and shown does not depend on how the byte
   const Shown whole = LiveLinesOf().feed(bytes).settle().shown();
   CHECK(whole.rows.back() == ">last \xc3\xa4");
   for (std::size_t piece = 1; piece < bytes.size(); ++piece) {
-    INFO(piece);
+    CAPTURE(piece);
     CHECK(LiveLinesOf().feed(bytes, piece).settle().shown().rows == whole.rows);
   }
 }
@@ -109,8 +109,8 @@ TEST_CASE("LiveLines: rows are kept however the rank goes up to them") {
     LiveLinesOf lines;
     lines.feed("\ra0\nb\nc\nd").settle();  // nobody knows yet
     for (const std::string number : {"1", "2", "3"}) {
+      CAPTURE(up, number);
       lines.feed("\r" + up + "a" + number + "\nb\nc\nd").settle();
-      INFO(number);
       CHECK(lines.shown() == Shown{">a0\n>b\n>c\n", {">a" + number, ">b", ">c", ">d"}});
     }
   }
@@ -145,11 +145,11 @@ TEST_CASE("LiveLines: rows are cut to the width and keep their colours") {
 
 TEST_CASE("RedrawsItself: is what goes back or up") {
   for (const char* line : {"a\rb\n", "\r", "a\x1b[K\n", "\x1b[2Jx", "\x1b]0;title\x07", "\x1b(B\x1b(0", "\x1b[?25l"}) {
-    INFO(line);
+    CAPTURE(line);
     CHECK(redraws_itself(line));
   }
   for (const char* line : {"", "a\n", "a\r\n", "a\r\r\n", "\x1b[31mred\x1b[0m\n", "\x1b", "\x1b[3", "\x1b\x1c\n"}) {
-    INFO(line);
+    CAPTURE(line);
     CHECK_FALSE(redraws_itself(line));
   }
 }

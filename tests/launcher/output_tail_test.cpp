@@ -1,9 +1,9 @@
 #include "launcher/output/output_tail.h"
 
-#include <fstream>
 #include <string>
 
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace launcher {
@@ -21,17 +21,17 @@ std::string numbered(int first, int count) {
   return text;
 }
 
-TEST_CASE("OutputTail: the last lines in their order") {
+TEST_CASE("OutputTail: has the last lines in their order") {
   CHECK(tail_of("") == "");
   CHECK(tail_of("a\nb\n") == "a\nb\n");
   CHECK(tail_of("a\nno newline") == "a\nno newline\n");
   CHECK(tail_of(numbered(0, 10'000)) == numbered(9'992, 8));
 }
 
-TEST_CASE("OutputTail: however the bytes come the lines are the same") {
+TEST_CASE("OutputTail: however the bytes come, the lines are the same") {
   const std::string bytes = numbered(0, 1'000);
   for (const std::size_t chunk : {1U, 7U, 100U, 2047U, 2048U, 2049U, 5000U}) {
-    INFO(chunk);
+    CAPTURE(chunk);
     CHECK(tail_of(bytes, chunk) == numbered(992, 8));
   }
 }
@@ -51,12 +51,12 @@ TEST_CASE("OutputTail: shows what a terminal would show") {
   CHECK(tail_of("cut sequence \x1b[") == "cut sequence \n");
 }
 
-TEST_CASE("OutputTail: of a file the same") {
+TEST_CASE("OutputTail: of a file is the same") {
   const ddp::test::TemporaryFolder folder;
   const std::string path = folder / "errors.log";
-  std::ofstream(path) << numbered(0, 10'000);
+  ddp::test::write_file(path, numbered(0, 10'000));
   CHECK(last_lines_of_file(path) == numbered(9'992, 8));
-  std::ofstream(path) << "short";
+  ddp::test::write_file(path, "short");
   CHECK(last_lines_of_file(path) == "short\n");
   CHECK(last_lines_of_file(path + ".missing") == "");
   CHECK(last_lines_of_file("/dev/zero") == "");

@@ -25,7 +25,7 @@ TEST_CASE("Phase: a job that ends by itself is done") {
   CHECK(after({kRanksGone, kAllGone}) == Phase::kDone);
 }
 
-TEST_CASE("Phase: what is left is asked then killed") {
+TEST_CASE("Phase: what is left is asked, then killed") {
   CHECK(after({kStop}) == Phase::kStopping);
   CHECK(after({kStop, kRanksGone}) == Phase::kEndingOrphans);
   CHECK(after({kStop, kKill}) == Phase::kKilling);
@@ -37,6 +37,7 @@ TEST_CASE("Phase: killing is never taken back") {
   for (const Phase phase : kPhases) {
     if (!is_killing(phase)) continue;
     for (const PhaseEvent event : kEvents) {
+      CAPTURE(phase, event);
       const Phase next = next_phase(phase, event);
       CHECK((is_killing(next) || next == Phase::kDone));
     }
@@ -47,6 +48,7 @@ TEST_CASE("Phase: the ranks do not come back") {
   for (const Phase phase : kPhases) {
     if (!is_ending_orphans(phase) && !is_done(phase)) continue;
     for (const PhaseEvent event : kEvents) {
+      CAPTURE(phase, event);
       const Phase next = next_phase(phase, event);
       CHECK((is_ending_orphans(next) || is_done(next)));
     }
@@ -56,6 +58,7 @@ TEST_CASE("Phase: the ranks do not come back") {
 TEST_CASE("Phase: only a signal after the end dismisses") {
   for (const Phase phase : kPhases) {
     for (const PhaseEvent event : kEvents) {
+      CAPTURE(phase, event);
       const bool is_dismissed = next_phase(phase, event) == Phase::kDismissed;
       CHECK(is_dismissed == (phase == Phase::kDismissed || (phase == Phase::kDone && event == kDismiss)));
     }
@@ -72,6 +75,7 @@ TEST_CASE("Phase: every phase is reached and ends when all are gone") {
   }
   CHECK(reached.size() == kPhases.size());
   for (const Phase phase : kPhases) {
+    CAPTURE(phase);
     CHECK(is_done(next_phase(phase, kAllGone)));
     CHECK(is_done(next_phase(phase, kGiveUp)));
   }

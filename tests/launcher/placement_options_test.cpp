@@ -32,40 +32,43 @@ TEST_CASE("PlacementOptions: defaults leave everything to the user") {
   CHECK(options.gpus.empty());
   CHECK(options.binding == Options::Binding::kNone);
   CHECK(options.store == Options::Store::kLauncher);
-  CHECK_FALSE(
-      (options.start_timeout || options.debug_rank || options.torchrun_exit_code || options.virtual_local_rank));
+  CHECK_FALSE(options.start_timeout);
+  CHECK_FALSE(options.debug_rank);
+  CHECK_FALSE(options.torchrun_exit_code);
+  CHECK_FALSE(options.virtual_local_rank);
 }
 
-TEST_CASE("PlacementOptions: one rank for each named GPU") {
+TEST_CASE("PlacementOptions: there is one rank for each named GPU") {
   const Options options = options_of({"--gpus", "2,4,GPU-12ab"});
   CHECK_THAT(options.gpus, ElementsAre("2", "4", "GPU-12ab"));
   CHECK(options.nproc_per_node == 3);
   CHECK(options_of({"--gpus=2,4,7", "-n", "6"}).nproc_per_node == 6);
   CHECK_THAT(problem_with({"--gpus", "1,1"}), ContainsSubstring("twice"));
   for (const char* list : {"1,,2", "x", "-1", ",", "0x1"}) {
-    INFO(list);
+    CAPTURE(list);
     CHECK_THAT(problem_with({"--gpus", list}), ContainsSubstring("--gpus"));
   }
 }
 
-TEST_CASE("PlacementOptions: signals by their names") {
+TEST_CASE("PlacementOptions: signals go by their names") {
   CHECK_THAT(options_of({"--signals-to-handle", "SIGTERM,USR1"}).stop_signals, ElementsAre(SIGTERM, SIGUSR1));
   for (const char* list : {"SIGNONE", "SIGKILL", "SIGCHLD", "", "SIGTERM,"}) {
-    INFO(list);
+    CAPTURE(list);
     CHECK(problem_with({"--signals_to_handle", list}) != "");
   }
 }
 
-TEST_CASE("PlacementOptions: the others and their mistakes") {
+TEST_CASE("PlacementOptions: the others are taken and their mistakes refused") {
   const Options options = options_of({"--bind-to", "numa", "--store=rank0", "--exit-code", "torchrun", "--debug", "1",
                                       "--virtual-local-rank", "-n", "2"});
   CHECK(options.binding == Options::Binding::kNuma);
   CHECK(options.store == Options::Store::kRank0);
   CHECK(options.debug_rank == 1);
-  CHECK((options.torchrun_exit_code && options.virtual_local_rank));
+  CHECK(options.torchrun_exit_code);
+  CHECK(options.virtual_local_rank);
   CHECK(options_of({"--start_timeout", "0.5"}).start_timeout == std::chrono::milliseconds(500));
   for (const char* value : {"0", "-1", "nan", "inf", "x"}) {
-    UNSCOPED_INFO(value);
+    CAPTURE(value);
     CHECK(problem_with({"--start_timeout", value}) != "");
   }
   CHECK_THAT(problem_with({"--bind_to", "socket"}), ContainsSubstring("--bind_to"));

@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "launcher/system/launch_error.h"
-#include "launcher/system/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace launcher {
 namespace {
@@ -30,7 +30,7 @@ TEST_CASE("WorkerArguments: Python files run unbuffered") {
   CHECK(worker_arguments(with_program({"t.py", "a"}), "/opt/python") == Words{"/opt/python", "-u", "t.py", "a"});
 }
 
-TEST_CASE("WorkerArguments: modules and no Python") {
+TEST_CASE("WorkerArguments: modules run in Python, and nothing does that must not") {
   Options options = with_program({"package.train", "a"});
   options.module = true;
   CHECK(worker_arguments(options, "python3") == Words{"python3", "-u", "-m", "package.train", "a"});
@@ -39,7 +39,7 @@ TEST_CASE("WorkerArguments: modules and no Python") {
   CHECK(worker_arguments(options, "python3") == Words{"t.py"});
 }
 
-TEST_CASE("WorkerArguments: run path means Python whatever the name") {
+TEST_CASE("WorkerArguments: a run path means Python, whatever the name") {
   Options options = with_program({"folder_with_main", "a"});
   options.run_path = true;
   CHECK(worker_arguments(options, "python3") == Words{"python3", "-u", "folder_with_main", "a"});
@@ -83,9 +83,9 @@ TEST_CASE("ProgramOfRank: a script without a shebang gets the same") {
 class FindExecutable {
  protected:
   std::string make(const std::string& name, mode_t mode) {
-    const std::string path = folder_.path() + "/" + name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path) << "#!/bin/sh\n";
+    const std::filesystem::path path = folder_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    ddp::test::write_file(path, "#!/bin/sh\n");
     chmod(path.c_str(), mode);
     return path;
   }
@@ -97,32 +97,32 @@ class FindExecutable {
     }
     return ExitStatus::kSuccess;
   }
-  TemporaryFolder folder_;
+  ddp::test::TemporaryFolder folder_;
 };
 
-TEST_CASE_METHOD(FindExecutable, "FindExecutable: takes the first one in path that can be executed") {
+TEST_CASE_METHOD(FindExecutable, "FindExecutable: takes the first one in PATH that can be executed") {
   make("a/tool", 0644);
   const std::string second = make("b/tool", 0755);
   make("c/tool", 0755);
-  const std::string path = folder_.path() + "/a:" + folder_.path() + "/b:" + folder_.path() + "/c";
-  CHECK(find_executable("tool", path) == second);
+  const std::string here = folder_.path();
+  CHECK(find_executable("tool", here + "/a:" + here + "/b:" + here + "/c") == second);
 }
 
 TEST_CASE_METHOD(FindExecutable, "FindExecutable: a folder is no program") {
-  std::filesystem::create_directories(folder_.path() + "/a/tool");
-  CHECK(status_of("tool", folder_.path() + "/a") == ExitStatus::kNotFound);
-  CHECK(status_of(folder_.path() + "/a/tool", "") == ExitStatus::kNotExecutable);
+  std::filesystem::create_directories(folder_ / "a/tool");
+  CHECK(status_of("tool", folder_ / "a") == ExitStatus::kNotFound);
+  CHECK(status_of(folder_ / "a/tool", "") == ExitStatus::kNotExecutable);
 }
 
 TEST_CASE_METHOD(FindExecutable, "FindExecutable: tells missing from not executable") {
   const std::string data = make("a/data", 0644);
   CHECK(status_of(data, "") == ExitStatus::kNotExecutable);
-  CHECK(status_of("data", folder_.path() + "/a") == ExitStatus::kNotExecutable);
+  CHECK(status_of("data", folder_ / "a") == ExitStatus::kNotExecutable);
   CHECK(status_of(data + "/x", "") == ExitStatus::kNotFound);
   CHECK(status_of("nothing", folder_.path()) == ExitStatus::kNotFound);
 }
 
-TEST_CASE_METHOD(FindExecutable, "FindExecutable: an empty part of path is this folder") {
+TEST_CASE_METHOD(FindExecutable, "FindExecutable: an empty part of PATH is this folder") {
   const auto before = std::filesystem::current_path();
   make("tool", 0755);
   std::filesystem::current_path(folder_.path());

@@ -6,7 +6,7 @@
 namespace launcher {
 namespace {
 
-TEST_CASE("AssignRanks: consecutive in the order of the nodes") {
+TEST_CASE("AssignRanks: ranks are consecutive in the order of the nodes") {
   const auto ranks = assign_ranks({{"default", 0, 2}, {"default", 1, 3}, {"default", 2, 1}});
   REQUIRE(ranks.size() == 3U);
   CHECK(to_json(ranks[0]) == "[0,6,0,6]");
@@ -41,12 +41,12 @@ TEST_CASE("RendezvousJson: other text is refused") {
        {"", "x", "[]", "{}", R"({"role": 1, "rank": 1, "local_world_size": 2})",
         R"({"role": "r", "rank": -1, "local_world_size": 2})", R"({"role": "r", "rank": 0, "local_world_size": 0})",
         R"({"role": "r", "rank": 1e99, "local_world_size": 2})"}) {
-    INFO(text);
+    CAPTURE(text);
     CHECK_FALSE(parse_role_info(text));
   }
   for (const char* text : {"", "[1,2,3]", "[1,2,3,4,5]", "[0,0,0,1]", "[-1,1,1,1]", "[1.5,2,3,4]", "[\"0\",1,0,1]",
                            "{}", "[3,3,0,3]", "[0,3,3,3]"}) {
-    INFO(text);
+    CAPTURE(text);
     CHECK_FALSE(parse_node_ranks(text));
   }
 }

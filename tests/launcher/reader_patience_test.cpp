@@ -19,7 +19,7 @@ TEST_CASE("ReaderPatience: a reader that takes something is waited for after a f
   CHECK(patience.deadline(kEnd + 20s) == kEnd + 50s);
 }
 
-TEST_CASE("ReaderPatience: a job that is stopped ends within the grace time but not within a second") {
+TEST_CASE("ReaderPatience: a job that is stopped ends within the grace time, but not within a second") {
   const ReaderPatience patience{.begin = kEnd, .grace = 30s, .kill_time = kEnd + 10s, .ended_well = true};
   CHECK(patience.deadline(kEnd + 9s) == kEnd + 10s);
   CHECK(ReaderPatience{.begin = kEnd, .kill_time = kEnd - 10s}.deadline(kEnd) == kEnd + 1s);

@@ -30,7 +30,7 @@ Options options(int nnodes, int node_rank = 0, const std::string& backend = "") 
 // The launchers of one job in one event loop. What each was told of failures elsewhere is in heard[node].
 class RendezvousTest {
  protected:
-  void SetUp() override {
+  RendezvousTest() {
     const int port = store::free_port();
     for (int node = 0; node < 3; ++node) {
       RendezvousSettings settings{.nnodes = 3,
@@ -83,7 +83,7 @@ TEST_CASE("RendezvousKinds: say what does not fit") {
   CHECK(find_rendezvous(options(1))->objection(options(1, 1)) == "--node_rank 1 is not below --nnodes 1");
 }
 
-TEST_CASE("SingleNode: has met at once and each round has a fresh store") {
+TEST_CASE("SingleNode: has met at once, and each round has a fresh store") {
   EventLoop loop;
   Silence messages;
   const auto node = find_rendezvous(options(1))->make(loop, messages, {.local_world_size = 4, .master_addr = "here"});
@@ -102,7 +102,7 @@ TEST_CASE("SingleNode: has met at once and each round has a fresh store") {
   CHECK(node->store()->connections() == 0U);
 }
 
-TEST_CASE("SingleNode: opens no store where rank zero does") {
+TEST_CASE("SingleNode: opens no store where rank 0 does") {
   EventLoop loop;
   Silence messages;
   const auto node = find_rendezvous(options(1))->make(loop, messages, {.agent_store = false});
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody has met before the last one
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
 }
 
-TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others and only that") {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others, and only that") {
   meet();
   nodes[1]->announce(44, "rank 1 failed");
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
@@ -172,7 +172,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a failure ends the wait of those t
   CHECK(nodes[1]->first_failure()->exit_status == 7);
 }
 
-TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a lost node zero is a failure") {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a lost node 0 is a failure") {
   meet();
   nodes[0].reset();
   run_until([&] { return nodes[1]->first_failure() && nodes[2]->first_failure(); });

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <vector>
+
 #include "tests/launcher/wire.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
@@ -35,33 +36,31 @@ std::vector<Request> parse_all(RequestParser& parser, const std::string& bytes, 
   return requests;
 }
 
-TEST_CASE("RequestParser: reads every request however the bytes are cut") {
-  for (const std::size_t chunk :
-       {std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{64}, std::size_t{1} << 20}) {
-    RequestParser parser;
-    const auto requests = parse_all(parser, every_request(), chunk);
-    CHECK(parser.error() == "");
-    UNSCOPED_INFO(chunk);
-    REQUIRE(requests.size() == 19U);
-    CHECK(requests[1].number == 0xfffffff0);
-    CHECK_THAT(requests[2].keys, ElementsAre("k"));
-    CHECK_THAT(requests[2].values, ElementsAre("v"));
-    CHECK_THAT(requests[3].values, ElementsAre("old", "new"));
-    CHECK(requests[5].number == -5);
-    CHECK_THAT(requests[6].keys, ElementsAre("a", "b"));
-    CHECK_THAT(requests[7].keys, IsEmpty());
-    CHECK_THAT(requests[9].keys, ElementsAre(""));
-    CHECK_THAT(requests[10].values, ElementsAre(std::string("\0\xff", 2)));
-    CHECK_THAT(requests[12].keys, ElementsAre("a", "b"));
-    CHECK_THAT(requests[12].values, ElementsAre("1", "2"));
-    CHECK(requests[18].number == 4);
-    const Opcode order[] = {Opcode::kValidate, Opcode::kPing,       Opcode::kSet,       Opcode::kCompareSet,
-                            Opcode::kGet,      Opcode::kAdd,        Opcode::kCheck,     Opcode::kWait,
-                            Opcode::kNumKeys,  Opcode::kDelete,     Opcode::kAppend,    Opcode::kMultiGet,
-                            Opcode::kMultiSet, Opcode::kCancelWait, Opcode::kQueuePush, Opcode::kQueuePop,
-                            Opcode::kQueueLen, Opcode::kListKeys,   Opcode::kBarrier};
-    for (std::size_t i = 0; i < requests.size(); ++i) CHECK(requests[i].opcode == order[i]);
-  }
+TEST_CASE("RequestParser: reads every request, however the bytes are cut") {
+  const auto chunk = GENERATE(values<std::size_t>({1, 2, 7, 64, 1 << 20}));
+  CAPTURE(chunk);
+  RequestParser parser;
+  const auto requests = parse_all(parser, every_request(), chunk);
+  CHECK(parser.error() == "");
+  REQUIRE(requests.size() == 19U);
+  CHECK(requests[1].number == 0xfffffff0);
+  CHECK_THAT(requests[2].keys, ElementsAre("k"));
+  CHECK_THAT(requests[2].values, ElementsAre("v"));
+  CHECK_THAT(requests[3].values, ElementsAre("old", "new"));
+  CHECK(requests[5].number == -5);
+  CHECK_THAT(requests[6].keys, ElementsAre("a", "b"));
+  CHECK_THAT(requests[7].keys, IsEmpty());
+  CHECK_THAT(requests[9].keys, ElementsAre(""));
+  CHECK_THAT(requests[10].values, ElementsAre(std::string("\0\xff", 2)));
+  CHECK_THAT(requests[12].keys, ElementsAre("a", "b"));
+  CHECK_THAT(requests[12].values, ElementsAre("1", "2"));
+  CHECK(requests[18].number == 4);
+  const Opcode order[] = {Opcode::kValidate, Opcode::kPing,       Opcode::kSet,       Opcode::kCompareSet,
+                          Opcode::kGet,      Opcode::kAdd,        Opcode::kCheck,     Opcode::kWait,
+                          Opcode::kNumKeys,  Opcode::kDelete,     Opcode::kAppend,    Opcode::kMultiGet,
+                          Opcode::kMultiSet, Opcode::kCancelWait, Opcode::kQueuePush, Opcode::kQueuePop,
+                          Opcode::kQueueLen, Opcode::kListKeys,   Opcode::kBarrier};
+  for (std::size_t i = 0; i < requests.size(); ++i) CHECK(requests[i].opcode == order[i]);
 }
 
 TEST_CASE("RequestParser: nothing is read before the validation") {

@@ -1,6 +1,7 @@
 #include "launcher/system/shell_quote.h"
 
 #include <string>
+
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <vector>
+
 #include "tests/support/catch.h"
 
 namespace launcher {
@@ -30,7 +31,7 @@ TEST_CASE("StreamSelection: ranks are named with any number of digits") {
   CHECK(shown("0:3,11:1,1234:2", 1234) == "-e");
 }
 
-TEST_CASE("StreamSelection: whether anything is selected") {
+TEST_CASE("StreamSelection: knows whether anything is selected") {
   CHECK(StreamSelection().is_empty());
   CHECK(StreamSelection::parse("0")->is_empty());
   CHECK(StreamSelection::parse("4:0")->is_empty());
@@ -41,15 +42,15 @@ TEST_CASE("StreamSelection: whether anything is selected") {
 TEST_CASE("StreamSelection: what means nothing is refused") {
   for (const char* text : {"", "4", "-1", "33", "0:", ":3", "0:4", "0:3,", ",0:3", "0:3;1:3", "a:1", "0:3,1", "-1:3",
                            "99999999999:1", "0 :1", "0:13"}) {
-    INFO(text);
+    CAPTURE(text);
     CHECK(shown(text, 0) == "refused");
   }
 }
 
-TEST_CASE("RankList: numbers with commas") {
+TEST_CASE("RankList: is numbers with commas") {
   CHECK(parse_rank_list("0,11,3") == std::vector<int>{0, 11, 3});
   for (const char* text : {"", ",", "1,", "1,,2", "a", "-1", "1 2"}) {
-    INFO(text);
+    CAPTURE(text);
     CHECK_FALSE(parse_rank_list(text));
   }
 }

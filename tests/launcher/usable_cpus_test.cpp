@@ -3,11 +3,11 @@
 #include <sched.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
-#include "launcher/system/temporary_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace launcher {
 namespace {
@@ -21,7 +21,7 @@ TEST_CASE("UsableCpus: a quota is rounded up to whole CPUs") {
 
 TEST_CASE("UsableCpus: what is no quota is no limit") {
   for (const char* text : {"", "max 100000", "100000", "0 100000", "-5 100000", "100000 0", "x y", "100000 -1"}) {
-    INFO(text);
+    CAPTURE(text);
     CHECK(cpus_from_cpu_max(text) == 0);
   }
 }
@@ -30,16 +30,16 @@ TEST_CASE("UsableCpus: what is no quota is no limit") {
 class Cgroups {
  protected:
   void write(const std::string& file, const std::string& text) {
-    const std::filesystem::path path = folder_.path() + "/" + file;
+    const std::filesystem::path path = folder_ / file;
     std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
+    ddp::test::write_file(path, text);
   }
   std::string mount(const std::string& root, const std::string& name, const std::string& type,
                     const std::string& options) const {
-    return "30 23 0:26 " + root + " " + folder_.path() + "/" + name + " rw,nosuid shared:9 - " + type + " cgroup " +
+    return "30 23 0:26 " + root + " " + (folder_ / name).string() + " rw,nosuid shared:9 - " + type + " cgroup " +
            options + "\n";
   }
-  TemporaryFolder folder_;
+  ddp::test::TemporaryFolder folder_;
 };
 
 TEST_CASE_METHOD(Cgroups, "Cgroups: the quota of version 1 counts") {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <vector>
+
 #include "tests/support/catch.h"
 
 namespace launcher {
@@ -48,7 +49,7 @@ class Targets {
   std::map<pid_t, Disposition> dispositions_;
 };
 
-TEST_CASE_METHOD(Targets, "Targets: a rank that takes the signal gets it alone whatever it started") {
+TEST_CASE_METHOD(Targets, "Targets: a rank that takes the signal gets it alone, whatever it started") {
   add(10, 1, kTakes);
   add(11, 10, kTakes);
   CHECK(pids(find({{10, 0}})) == std::vector<pid_t>{10});

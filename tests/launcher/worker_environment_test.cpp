@@ -2,6 +2,7 @@
 
 #include <string>
 #include <vector>
+
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 
@@ -56,7 +57,7 @@ TEST_CASE("WorkerEnvironment: replaces what was inherited from an outer job") {
              ElementsAre("HOME=/root", "RANKS=x", "no-equals-sign", "EMPTY=", "=C:=odd"));
 }
 
-TEST_CASE("WorkerEnvironment: without the agent store Python sees no true") {
+TEST_CASE("WorkerEnvironment: without the agent store Python is told of none") {
   JobEnvironment job = kJob;
   job.agent_store = false;
   CHECK_THAT(worker_variables({}, job, kPlace, ""), !Contains("TORCHELASTIC_USE_AGENT_STORE=True"));

@@ -66,12 +66,14 @@ void StartWatch::look() {
   timer_.reset();
   const auto begin = EventLoop::Clock::now();
   const bool is_last = begin >= deadline_;
-  const PortsOfSockets sockets = sockets_to_port(port_);
+  PortsOfSockets sockets = sockets_to_port(port_);
   const std::map<pid_t, int> ranks = running_ranks_();
   look_at_ranks(ranks, sockets);
   std::vector<int> late = missing();
   if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
     look_at_families(ranks, sockets);
+    // What was closed meanwhile may have been a rank's, who no longer has it.
+    sockets = sockets_to_port(port_);
     forget_others(sockets);
     next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;
     late = missing();

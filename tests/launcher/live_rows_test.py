@@ -46,6 +46,7 @@ class Terminal:
 
     def __init__(self, columns, rows=24):
         self.master, self.slave = pty.openpty()
+        self.name = os.ttyname(self.slave)
         self.lock = threading.Lock()
         self.model = ScreenModel(rows, columns)
         self.error = None
@@ -76,6 +77,12 @@ class Terminal:
             if self.error:
                 raise self.error
             return self.model.text()
+
+    def write(self, text):
+        """Behind what others have written and the reader has perhaps not read yet."""
+        terminal = os.open(self.name, os.O_WRONLY | os.O_NOCTTY)
+        os.write(terminal, text)
+        os.close(terminal)
 
     def own(self):
         os.setsid()
@@ -248,8 +255,7 @@ class LiveRows(LauncherTest):
         self.shows(self.bar(0, 80), self.bar(1, 80))
         os.write(self.terminal.master, b"\x1a")
         wait_until(lambda: process_state(self.job.process.pid) == "T", "ddprun to be suspended")
-        with self.terminal.lock:
-            self.terminal.model.feed(b"\n[1]+  Stopped\n$ fg\n")  # what the shell writes
+        self.terminal.write(b"\n[1]+  Stopped\n$ fg\n")  # as the shell does
         self.job.signal(signal.SIGCONT)
         self.step("['\\rlater\\x1b[K']")
         self.shows(self.bar(0, 80), self.bar(1, 80), "", "[1]+  Stopped", "$ fg", "[0] later", "[1] later")

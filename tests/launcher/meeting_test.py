@@ -90,7 +90,7 @@ open("came." + os.environ["RANK"], "w")
 
     def test_one_rank_that_comes_often_does_not_stand_for_another(self):
         self.write("short.py", self.SHORT)
-        status, _, err = self.run_job("-n", "2", "--start-timeout", "3", *shell(
+        status, _, err = self.run_job("-n", "2", "--start-timeout", "6", *shell(
             "[ $RANK = 0 ] && python3 short.py ask 10\nexec sleep 1000"))
         self.assertEqual(status, 124, err)
         self.assertIn("rank 1 had not reached the store", err)

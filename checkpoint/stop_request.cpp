@@ -8,6 +8,8 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "comm/group/group_backends.h"
+
 namespace ddp {
 namespace {
 
@@ -43,8 +45,7 @@ void install_stop_handlers() {
 bool stop_requested(const GroupHandle& group) {
   install_stop_handlers();
   if (group.size() == 1) return told_to_stop().load();
-  const bool only_nccl = group.backend() == "nccl" || group.backend() == "cuda:nccl";
-  const auto device = only_nccl ? group.device() : c10::Device(c10::kCPU);
+  const auto device = detail::backends_of(group).cpu == nullptr ? group.device() : c10::Device(c10::kCPU);
   auto told = at::scalar_tensor(told_to_stop().load() ? 1 : 0, at::TensorOptions(at::kInt).device(device));
   all_reduce(told, group, ReduceOp::kMax);
   return told.item<int>() != 0;

@@ -15,6 +15,7 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "comm/core/graph_capture.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
 #include "comm/reducer/parameter_checks.h"
 #include "ddp/ddp_join_hook.h"
@@ -106,7 +107,8 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
     verify_parameters(tensors_of(trainable), group_);
     broadcast_state(0);
   }
-  const bool nothing_to_reduce = trainable.empty() || (group_.backend() == "local" && !options_.comm_hook);
+  const bool is_alone = detail::backends_of(group_).with(&BackendTraits::for_one_rank) != nullptr;
+  const bool nothing_to_reduce = trainable.empty() || (is_alone && !options_.comm_hook);
   if (nothing_to_reduce) {
     mark_ = std::make_unique<WrappedParameters>(tensors_of(trainable));
   } else {

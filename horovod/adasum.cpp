@@ -14,6 +14,8 @@
 
 #include <ddprun/comm/point_to_point.h>
 
+#include "comm/group/group_backends.h"
+
 namespace ddp::horovod {
 namespace {
 
@@ -41,7 +43,8 @@ void combine(const std::vector<at::Tensor>& tensors, int partner, const GroupHan
   std::vector<at::Tensor> rows;
   for (const at::Tensor& tensor : tensors) rows.push_back(tensor.detach().reshape({-1}));
   at::Tensor mine = at::cat(rows);
-  if (group.backend().find("nccl") == std::string::npos) mine = mine.cpu();  // gloo sends from the host only
+  const BackendTraits* backend = ddp::detail::backend_for(group, mine.device());
+  if (backend == nullptr || !backend->sends_on_device) mine = mine.cpu();  // gloo sends from the host only
   const at::Tensor theirs = at::empty_like(mine);
   batch_send_recv({send_to(partner, mine), receive_from(partner, theirs)}, group);
   const bool lower = group.rank() < partner;

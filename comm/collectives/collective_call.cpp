@@ -11,6 +11,7 @@
 #include "comm/core/graph_capture.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/failure_cause.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/store.h"
 #include "comm/group/stream_use.h"
 
@@ -48,6 +49,15 @@ std::string signature(const Call& call) {
   text += " of a " + subject(call, group) + " failed: " + brief(error);
   if (call.is_collective) text += failure_cause(group.state(), number);
   throw std::runtime_error(text);
+}
+
+// CUDA tensors on a backend whose wait() holds the host.
+void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
+  if (call.tensors.empty() || !call.tensors[0].is_cuda()) return;
+  const BackendTraits* backend = backend_for(group, call.tensors[0].device());
+  if (backend == nullptr || !backend->wait_blocks) return;
+  refuse_capture(who(group.info()) + ": " + call.operation + " over " + backend->title,
+                 "it goes through the host's memory. Use backend 'nccl'");
 }
 
 class OneCall final : public PendingCall {
@@ -142,10 +152,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
                                    std::function<void()> after, std::optional<std::chrono::milliseconds> wait_limit) {
   GroupState& state = group.state();
   const auto c10d_group = state.group(call.operation);
-  if (!call.tensors.empty() && call.tensors[0].is_cuda() && state.backends().cuda == "gloo") {
-    refuse_capture(who(group.info()) + ": " + call.operation + " over gloo",
-                   "it goes through the host's memory. Use backend 'nccl'");
-  }
+  refuse_capture_over_host(call, group);
   const uint64_t number = call.is_collective ? state.next_operation(signature(call)) : 0;
   const at::NoGradGuard no_grad;
   WorkPtr work;

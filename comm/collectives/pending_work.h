@@ -1,7 +1,7 @@
 // Internal: a c10d Work behind a type that installed headers may name.
 #pragma once
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 
 namespace ddp::detail {
 

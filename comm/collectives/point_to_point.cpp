@@ -5,6 +5,7 @@
 
 #include "comm/collectives/collective_call.h"
 #include "comm/group/argument_checks.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/pair_exchange.h"
 
 namespace ddp {
@@ -29,10 +30,11 @@ void check(const Message& message, const GroupHandle& group) {
   if (message.peer == group.rank()) {
     detail::refuse(group, operation, "peer " + std::to_string(message.peer) + " is this rank itself: copy the tensor");
   }
-  if (!message.tensor.is_cpu() && group.state().backends().cuda == "gloo") {
+  const BackendTraits* backend = detail::backend_for(group, message.tensor.device());
+  if (!message.tensor.is_cpu() && !backend->sends_on_device) {
     detail::refuse(group, operation,
-                   "gloo's messages between two ranks are for CPU tensors, got a " + detail::describe(message.tensor) +
-                       ": use NCCL, or send .cpu()");
+                   backend->title + "'s messages between two ranks are for CPU tensors, got a " +
+                       detail::describe(message.tensor) + ": use NCCL, or send .cpu()");
   }
   check_tag(message.tag, group, operation);
 }
@@ -59,7 +61,7 @@ Started begin(const Message& message, const GroupHandle& group, const Collective
       {}, wait_limit(message.tensor, options));
 }
 
-// NCCL starts a list of messages as one call; the others start each by itself without blocking.
+// NCCL, for one, starts a list of messages as one call; the others start each by itself without blocking.
 Started begin_coalesced(const std::vector<Message>& messages, const GroupHandle& group) {
   detail::Call call{.operation = "batch_send_recv", .is_collective = false};
   for (const Message& message : messages) {
@@ -78,8 +80,8 @@ Started begin_coalesced(const std::vector<Message>& messages, const GroupHandle&
   });
 }
 
-bool goes_through_nccl(const Message& message, const GroupHandle& group) {
-  return !message.tensor.is_cpu() && group.state().backends().cuda == "nccl";
+bool is_coalesced(const Message& message, const GroupHandle& group) {
+  return !message.tensor.is_cpu() && detail::backend_for(group, message.tensor.device())->coalesces_messages;
 }
 
 }  // namespace
@@ -112,9 +114,8 @@ void recv(at::Tensor tensor, int from, const GroupHandle& group, int tag, const 
 
 int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const CollectiveOptions& options) {
   detail::check_tensor(tensor, group, "recv_any");
-  const BackendMap& backends = group.state().backends();
-  if ((tensor.is_cpu() ? backends.cpu : backends.cuda) != "gloo") {
-    detail::refuse(group, "recv_any", "only gloo can receive from any rank, not backend '" + backends.text() + "'");
+  if (!detail::backend_for(group, tensor.device())->receives_from_any) {
+    detail::refuse(group, "recv_any", "only gloo can receive from any rank, not backend '" + group.backend() + "'");
   }
   check_tag(tag, group, "recv_any");
   detail::WorkPtr work;
@@ -137,7 +138,7 @@ Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const 
   std::vector<Started> started;
   std::vector<Message> coalesced;
   for (const Message& message : messages) {
-    if (messages.size() > 1 && goes_through_nccl(message, group)) {
+    if (messages.size() > 1 && is_coalesced(message, group)) {
       coalesced.push_back(message);
     } else {
       started.push_back(begin(message, group, options));

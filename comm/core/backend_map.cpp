@@ -1,48 +1,101 @@
 #include "comm/core/backend_map.h"
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 
 namespace ddp {
+namespace {
 
-std::string BackendMap::text() const {
-  if (cpu == cuda) return cpu;
-  if (cpu.empty() && cuda == "nccl") return cuda;
-  if (cpu.empty()) return "cuda:" + cuda;
-  if (cuda.empty()) return "cpu:" + cpu;
-  return "cpu:" + cpu + ",cuda:" + cuda;
+// Those of one rank are chosen by themselves.
+std::string names_of(const BackendList& known) {
+  std::string names;
+  for (const BackendTraits* backend : known) {
+    if (!backend->for_one_rank) names += "'" + backend->name + "', ";
+  }
+  return names.substr(0, names.size() - std::min<size_t>(names.size(), 2));
 }
 
-BackendMap parse_backend_map(const std::string& text) {
-  const auto fail = [&text](const std::string& why) {
-    throw std::invalid_argument("process group backend '" + text + "': " + why +
-                                ". Use 'gloo', 'nccl' or a list such as 'cpu:gloo,cuda:nccl'.");
-  };
-  // Named by torch.distributed, which has it only in builds from source with an MPI compiler.
-  if (text.find("mpi") != std::string::npos) {
-    fail(
-        "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can start the ranks all the same: "
-        "its variables are read, and gloo or nccl connects them");
-  }
-  if (text == "gloo" || text == "local") return {.cpu = text, .cuda = text};
-  if (text == "nccl") return {.cpu = "", .cuda = "nccl"};
+const BackendTraits* find(const std::string& name, const BackendList& known) {
+  const auto found = std::ranges::find(known, name, &BackendTraits::name);
+  return found == known.end() ? nullptr : *found;
+}
 
-  BackendMap map;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
+class Parser {
+ public:
+  Parser(const std::string& text, const BackendList& known) : text_(text), known_(known) {}
+
+  BackendMap parse() {
+    if (const BackendTraits* all = find(text_, known_)) {
+      return {.cpu = all->serves_cpu ? all : nullptr, .cuda = all->serves_cuda ? all : nullptr};
+    }
+    std::istringstream parts(text_);
+    for (std::string part; std::getline(parts, part, ',');) read_part(part);
+    if (map_ == BackendMap{}) fail("nothing is named");
+    return map_;
+  }
+
+ private:
+  void read_part(const std::string& part) {
     const auto colon = part.find(':');
-    if (colon == std::string::npos) fail("'" + part + "' is no known backend");
+    if (colon == std::string::npos) fail_unknown(part);
     const std::string device = part.substr(0, colon);
-    const std::string backend = part.substr(colon + 1);
+    const std::string name = part.substr(colon + 1);
     if (device != "cpu" && device != "cuda") fail("device '" + device + "' is neither cpu nor cuda");
-    if (backend != "gloo" && backend != "nccl") fail("'" + backend + "' is no known backend");
-    if (device == "cpu" && backend == "nccl") fail("nccl serves CUDA tensors only");
-    std::string& slot = device == "cpu" ? map.cpu : map.cuda;
-    if (!slot.empty()) fail("device '" + device + "' is named twice");
+    const BackendTraits* backend = find(name, known_);
+    if (backend == nullptr || backend->for_one_rank) fail_unknown(name);
+    const bool is_cpu = device == "cpu";
+    if (is_cpu && !backend->serves_cpu) fail(name + " serves CUDA tensors only");
+    if (!is_cpu && !backend->serves_cuda) fail(name + " serves CPU tensors only");
+    const BackendTraits*& slot = is_cpu ? map_.cpu : map_.cuda;
+    if (slot != nullptr) fail("device '" + device + "' is named twice");
     slot = backend;
   }
-  if (map == BackendMap{}) fail("nothing is named");
-  return map;
+
+  [[noreturn]] void fail_unknown(const std::string& name) const {
+    // Named by torch.distributed, which has it only in builds from source with an MPI compiler.
+    if (name.find("mpi") != std::string::npos) {
+      fail(
+          "LibTorch's builds have no MPI backend (no ProcessGroupMPI inside). mpirun can start the ranks all the same: "
+          "its variables are read, and gloo or nccl connects them");
+    }
+    fail("'" + name + "' is no known backend");
+  }
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw std::invalid_argument("process group backend '" + text_ + "': " + why + ". Use " + names_of(known_) +
+                                " or a list such as 'cpu:gloo,cuda:nccl'.");
+  }
+
+  const std::string& text_;
+  const BackendList& known_;
+  BackendMap map_{};
+};
+
+}  // namespace
+
+std::string BackendMap::text() const {
+  if (cpu == cuda) return cpu == nullptr ? "" : cpu->name;
+  if (cpu == nullptr) return cuda->serves_cpu ? "cuda:" + cuda->name : cuda->name;
+  if (cuda == nullptr) return cpu->serves_cuda ? "cpu:" + cpu->name : cpu->name;
+  return "cpu:" + cpu->name + ",cuda:" + cuda->name;
+}
+
+const BackendTraits* BackendMap::with(bool BackendTraits::*trait) const {
+  if (cuda != nullptr && cuda->*trait) return cuda;
+  return cpu != nullptr && cpu->*trait ? cpu : nullptr;
+}
+
+std::chrono::milliseconds BackendMap::default_timeout() const {
+  std::chrono::milliseconds longest{0};
+  for (const BackendTraits* backend : {cpu, cuda}) {
+    if (backend != nullptr) longest = std::max(longest, backend->default_timeout);
+  }
+  return longest;
+}
+
+BackendMap parse_backend_map(const std::string& text, const BackendList& known) {
+  return Parser(text, known).parse();
 }
 
 }  // namespace ddp

@@ -4,7 +4,7 @@
 namespace ddp::detail {
 
 /// Number of visible CUDA devices; 0 on a CPU run. The first call loads the CUDA part. Throws std::runtime_error when
-/// that comes too late, see comm/group/cuda_plugin.h.
+/// that comes too late, see comm/backends/cuda_plugin.h.
 int cuda_device_count();
 
 /// Loads the CUDA part where there is a device. Never throws; cuda_device_count() tells how it went.

@@ -4,7 +4,7 @@
 
 namespace ddp {
 
-DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, bool one_per_rank,
+DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, const std::string& exclusive,
                                 const std::string& visible) {
   const std::string facts =
       "LOCAL_RANK=" + std::to_string(local_rank) + ", LOCAL_WORLD_SIZE=" + std::to_string(local_world_size) +
@@ -14,9 +14,9 @@ DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device
   }
   if (device_count == 1) return {.index = 0, .notice = ""};
   if (local_rank < device_count && local_world_size <= device_count) return {.index = local_rank, .notice = ""};
-  if (one_per_rank) {
-    throw std::invalid_argument("more ranks than GPUs on this node, and NCCL needs one GPU per rank (" + facts +
-                                "). Start at most " + std::to_string(device_count) +
+  if (!exclusive.empty()) {
+    throw std::invalid_argument("more ranks than GPUs on this node, and " + exclusive + " needs one GPU per rank (" +
+                                facts + "). Start at most " + std::to_string(device_count) +
                                 " ranks here, or use backend 'gloo' to share GPUs.");
   }
   const int index = local_rank % device_count;

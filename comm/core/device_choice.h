@@ -12,10 +12,11 @@ struct DeviceChoice {
 };
 
 /// Device LOCAL_RANK where every local rank has one; device 0 where exactly one is visible (each rank then sees its
-/// own). With fewer devices than local ranks, NCCL needs one device a rank, so `one_per_rank` makes that an error;
-/// otherwise ranks wrap around, with a notice. `visible` is the text of CUDA_VISIBLE_DEVICES for the message, "unset"
-/// when it is. Throws std::invalid_argument that shows LOCAL_RANK, the number of devices and CUDA_VISIBLE_DEVICES.
-DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, bool one_per_rank,
+/// own). With fewer devices than local ranks, where a backend needs one device a rank, so `exclusive`, such a backend's
+/// title or "", makes that an error; otherwise ranks wrap around, with a notice. `visible` is the text of
+/// CUDA_VISIBLE_DEVICES for the message, "unset" when it is. Throws std::invalid_argument that shows LOCAL_RANK, the
+/// number of devices and CUDA_VISIBLE_DEVICES.
+DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, const std::string& exclusive,
                                 const std::string& visible);
 
 }  // namespace ddp

@@ -4,15 +4,14 @@
 #include <stdexcept>
 
 #include "comm/core/graph_capture.h"
-#include "comm/group/group_state.h"
+#include "comm/group/group_backends.h"
 
 namespace ddp::detail {
 namespace {
 
 void check_served(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
-  const BackendMap& backends = group.state().backends();
-  if ((tensor.is_cpu() ? backends.cpu : backends.cuda).empty()) {
-    refuse(group, operation, "backend '" + backends.text() + "' does not serve a " + describe(tensor));
+  if (backend_for(group, tensor.device()) == nullptr) {
+    refuse(group, operation, "backend '" + group.backend() + "' does not serve a " + describe(tensor));
   }
 }
 
@@ -55,7 +54,7 @@ void check_rank(int rank, const char* role, const GroupHandle& group, const char
 c10::Device host_value_device(const GroupHandle& group) {
   refuse_capture(who(group.info()) + ": a collective with numbers or texts for the host",
                  "the host waits for them, and replays would not renew them. Leave it out of the capture");
-  return group.state().backends().cpu.empty() ? group.device() : c10::Device(c10::kCPU);
+  return backends_of(group).cpu == nullptr ? group.device() : c10::Device(c10::kCPU);
 }
 
 void check_packable(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "comm/backends/c10d_compat.h"
 #include "comm/core/store_connection.h"
-#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

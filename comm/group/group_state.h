@@ -10,11 +10,10 @@
 
 #include <ddprun/base/rank_info.h>
 
+#include "comm/backends/c10d_compat.h"
 #include "comm/core/backend_map.h"
 #include "comm/core/call_log.h"
 #include "comm/core/last_words.h"
-#include "comm/group/c10d_compat.h"
-#include "comm/group/connect_group.h"
 #include "comm/group/job_links.h"
 #include "comm/group/peers.h"
 
@@ -33,7 +32,6 @@ class GroupState {
     c10::intrusive_ptr<c10d::ProcessGroup> group{};
     bool hosts_store = false;                       ///< this process runs the store's server: it must leave last
     bool in_process = false;                        ///< see GroupPlan
-    BackendWrapper wrapper{};                       ///< see GroupPlan
     std::shared_ptr<PairExchange> pair_exchange{};  ///< made by the constructor
     JobLinks job{};
     std::string path{};          ///< of the group's keys below the job's group: "" or "subgroup1/"
@@ -51,7 +49,6 @@ class GroupState {
   c10::Device device() const { return device_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   bool in_process() const { return parts_.in_process; }
-  const BackendWrapper& wrapper() const { return parts_.wrapper; }
 
   bool is_open() const;
   /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "comm/backends/c10d_compat.h"
 #include "comm/group/bounded_store.h"
-#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -4,10 +4,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/backends/backend_types.h"
+#include "comm/core/backend_choice.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/argument_checks.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/failure_cause.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
@@ -33,6 +36,24 @@ void check_ranks(std::vector<int>& ranks, const GroupHandle& group) {
   if (twice != ranks.end()) detail::refuse(group, "new_group", "rank " + std::to_string(*twice) + " is listed twice");
 }
 
+BackendMap backends_for(const std::string& named, const std::vector<int>& ranks, const GroupHandle& group) {
+  const BackendMap& of_parent = detail::backends_of(group);
+  if (named.empty()) return of_parent;
+  const BackendMap backends = parse_backend_map(named, detail::known_backends());
+  const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda);
+  if (exclusive != nullptr && of_parent.with(&BackendTraits::needs_cuda) == nullptr) {
+    detail::refuse(
+        group, "new_group",
+        "backend '" + exclusive->name + "' needs a group that has a GPU per rank, not '" + of_parent.text() + "'");
+  }
+  if (!can_connect(backends, static_cast<int>(ranks.size()))) {
+    detail::refuse(group, "new_group",
+                   "backend '" + backends.text() + "' is for one rank, not for ranks " + text_of(ranks));
+  }
+  detail::check_backends(backends, group.info());
+  return backends;
+}
+
 // The keys of the new group in our own part of the store; null where there is no store. All ranks compare what they
 // want before any of them connects, so that none waits for one that has refused.
 Store agree(const GroupHandle& group, int64_t number, const std::vector<int>& ranks, const BackendMap& backends,
@@ -52,11 +73,7 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
   const auto parent_group = parent.group("new_group");
   check_ranks(ranks, group);
   detail::refuse_capture(who(group.info()) + ": new_group", "it connects ranks. Make groups before the capture");
-  const BackendMap backends = options.backend.empty() ? parent.backends() : parse_backend_map(options.backend);
-  if (backends.uses("nccl") && !parent.backends().uses("nccl")) {
-    detail::refuse(group, "new_group",
-                   "backend 'nccl' needs a group that has a GPU per rank, not '" + group.backend() + "'");
-  }
+  const BackendMap backends = backends_for(options.backend, ranks, group);
   const auto timeout = options.timeout.value_or(parent.timeout());
   detail::check_timeout(group.info(), "new_group", timeout);
   const int64_t number = parent.next_subgroup();
@@ -79,7 +96,6 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                   .group = nullptr,
                                   .hosts_store = false,
                                   .in_process = parent.in_process(),
-                                  .wrapper = parent.wrapper(),
                                   .job = parent.job(),
                                   .path = path,
                                   .members = members};
@@ -94,8 +110,7 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                          .name = std::to_string(number),
                                          .description = "sub-group",
                                          .members = parts.members,
-                                         .in_process = parent.in_process(),
-                                         .wrapper = parent.wrapper()});
+                                         .in_process = parent.in_process()});
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": new_group: could not connect ranks " + text_of(ranks) + " (backend " +
                              backends.text() + "): " + detail::brief(error) +

@@ -10,7 +10,7 @@
 
 #include <ddprun/base/rank_info.h>
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -9,11 +9,13 @@
 #include <ddprun/base/failure_handlers.h>
 
 #include "base/malloc_tuning.h"
+#include "comm/backends/backend_types.h"
+#include "comm/backends/cuda_plugin.h"
+#include "comm/core/backend_choice.h"
 #include "comm/core/cuda_devices.h"
 #include "comm/core/device_choice.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/connect_group.h"
-#include "comm/group/cuda_plugin.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 
@@ -24,24 +26,22 @@ using detail::cuda_device_count;
 using detail::GroupState;
 using detail::require_cuda;
 
-BackendMap choose_backends(const ProcessGroupOptions& options, const RankInfo& info) {
-  if (!options.backend.empty()) {
-    const BackendMap map = parse_backend_map(options.backend);
-    if (map.uses("local") && info.world_size > 1) {
-      throw std::invalid_argument(who(info) + ": backend 'local' is for a single process");
-    }
-    return map;
+BackendMap backends_for(const ProcessGroupOptions& options, const RankInfo& info) {
+  const BackendMap backends = choose_backends(
+      options.backend,
+      {.is_single_process = info.world_size == 1, .have_cuda_device_each = [] { return cuda_device_count() > 0; }},
+      detail::known_backends());
+  if (!can_connect(backends, info.world_size)) {
+    throw std::invalid_argument(who(info) + ": backend '" + backends.text() + "' is for a single process");
   }
-  if (info.world_size == 1) return {.cpu = "local", .cuda = "local"};
-  if (cuda_device_count() > 0) return {.cpu = "gloo", .cuda = "nccl"};
-  return {.cpu = "gloo", .cuda = "gloo"};
+  return backends;
 }
 
 c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& backends, const RankInfo& info) {
-  const bool wants_cuda = options.device
-                              ? options.device->is_cuda()
-                              : backends.cuda == "nccl" || (backends.cuda == "local" && cuda_device_count() > 0);
-  if (!wants_cuda && backends.cuda == "nccl") {
+  const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda);
+  const auto alone_with_cuda = [&] { return backends.with(&BackendTraits::for_one_rank) && cuda_device_count() > 0; };
+  const bool wants_cuda = options.device ? options.device->is_cuda() : exclusive != nullptr || alone_with_cuda();
+  if (!wants_cuda && exclusive != nullptr) {
     throw std::invalid_argument(who(info) + ": backend '" + backends.text() + "' needs a CUDA device, not '" +
                                 options.device->str() + "'");
   }
@@ -50,17 +50,13 @@ c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& 
   if (options.device && options.device->has_index()) return *options.device;
 
   const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
-  const DeviceChoice choice = choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
-                                                 backends.cuda == "nccl", visible ? "'" + *visible + "'" : "unset");
+  const DeviceChoice choice =
+      choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
+                         exclusive != nullptr ? exclusive->title : "", visible ? "'" + *visible + "'" : "unset");
   if (!choice.notice.empty()) {
     std::fprintf(stderr, "ddprun: %s: %s\n", who(info).c_str(), choice.notice.c_str());
   }
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(choice.index)};
-}
-
-std::chrono::milliseconds default_timeout(const BackendMap& backends) {
-  const bool nccl_only = backends.cpu.empty() && backends.cuda == "nccl";
-  return std::chrono::minutes(nccl_only ? 10 : 30);
 }
 
 }  // namespace
@@ -71,16 +67,17 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   detail::prepare_process();
   install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
-  const BackendMap backends = choose_backends(options, info);
+  const BackendMap backends = backends_for(options, info);
   const c10::Device device = choose_device(options, backends, info);
-  const auto timeout = options.timeout.value_or(default_timeout(backends));
+  const auto timeout = options.timeout.value_or(backends.default_timeout());
   detail::check_timeout(info, "init_process_group", timeout);
   detail::bind_device(device);
-  if (backends.uses("nccl")) require_cuda(info, "NCCL").check_nccl_version();
+  detail::check_backends(backends, info);
 
   const detail::JobStore store = detail::join_store(info, backends, timeout);
-  if (backends.uses("nccl")) {
-    detail::claim_gpu(store, info, require_cuda(info, "NCCL").device_uuid(device.index()));
+  if (const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda)) {
+    const std::string uuid = require_cuda(info, exclusive->title).device_uuid(device.index());
+    detail::claim_gpu(store, info, exclusive->title, uuid);
   }
   GroupState::Parts parts{.info = info,
                           .backends = backends,

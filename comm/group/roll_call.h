@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "comm/backends/c10d_compat.h"
 #include "comm/core/call_log.h"
 #include "comm/group/bounded_store.h"
-#include "comm/group/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -9,8 +10,11 @@
 
 #include <ddprun/base/job.h>
 
+#include "comm/backends/backend_types.h"
+#include "comm/backends/cuda_plugin.h"
+#include "comm/core/backend_choice.h"
 #include "comm/core/cuda_devices.h"
-#include "comm/group/cuda_plugin.h"
+#include "comm/group/connect_group.h"
 #include "comm/group/group_state.h"
 #include "comm/group/roll_call.h"
 #include "comm/group/spawn_ranks.h"
@@ -25,6 +29,13 @@ SpawnError::~SpawnError() = default;
 namespace detail {
 namespace {
 
+// By the backends that are named: those that serve both devices by way of the host leave the ranks on the CPU.
+bool may_take_cuda(const std::string& named) {
+  if (named.empty()) return true;
+  const BackendMap backends = parse_backend_map(named, known_backends());
+  return backends.cuda != nullptr && (backends.cuda != backends.cpu || !backends.cuda->wait_blocks);
+}
+
 std::vector<c10::Device> choose_devices(int size, const SpawnOptions& options) {
   if (!options.devices.empty()) {
     if (options.devices.size() != static_cast<size_t>(size)) {
@@ -34,25 +45,26 @@ std::vector<c10::Device> choose_devices(int size, const SpawnOptions& options) {
     return options.devices;
   }
   std::vector<c10::Device> devices(static_cast<size_t>(size), c10::Device(c10::kCPU));
-  const bool has_enough = cuda_device_count() >= size && options.backend != "gloo";
+  const bool has_enough = may_take_cuda(options.backend) && cuda_device_count() >= size;
   for (int rank = 0; has_enough && rank < size; ++rank) {
     devices[static_cast<size_t>(rank)] = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank));
   }
   return devices;
 }
 
-BackendMap choose_backends(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
-  if (!options.backend.empty()) {
-    const BackendMap map = parse_backend_map(options.backend);
-    if (map.uses("local") && devices.size() > 1) throw std::invalid_argument("spawn: backend 'local' is for one rank");
-    return map;
+bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
+  std::ranges::sort(devices, {}, &c10::Device::index);
+  return std::ranges::all_of(devices, &c10::Device::is_cuda) && std::ranges::adjacent_find(devices) == devices.end();
+}
+
+BackendMap backends_for(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
+  const BackendMap backends = choose_backends(
+      options.backend, {.have_cuda_device_each = [&] { return are_cuda_devices_of_their_own(devices); }},
+      known_backends());
+  if (!can_connect(backends, static_cast<int>(devices.size()))) {
+    throw std::invalid_argument("spawn: backend '" + backends.text() + "' is for one rank");
   }
-  for (size_t rank = 0; rank < devices.size(); ++rank) {
-    for (size_t other = 0; other < rank; ++other) {
-      if (!devices[rank].is_cuda() || devices[rank] == devices[other]) return {.cpu = "gloo", .cuda = "gloo"};
-    }
-  }
-  return devices[0].is_cuda() ? BackendMap{.cpu = "gloo", .cuda = "nccl"} : BackendMap{.cpu = "gloo", .cuda = "gloo"};
+  return backends;
 }
 
 // The ranks of one spawn() call: their groups, and the first failure among them.
@@ -107,11 +119,13 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                  const SpawnTestOptions& test_options) {
   if (size < 1) throw std::invalid_argument("spawn: expected at least 1 rank, got " + std::to_string(size));
   const std::vector<c10::Device> devices = choose_devices(size, options);
-  const BackendMap backends = choose_backends(devices, options);
+  const BackendMap backends = backends_for(devices, options);
   for (const c10::Device device : devices) {
-    if (device.is_cuda() || backends.uses("nccl")) require_cuda({.world_size = size}, "device '" + device.str() + "'");
+    if (device.is_cuda() || backends.with(&BackendTraits::needs_cuda) != nullptr) {
+      require_cuda({.world_size = size}, "device '" + device.str() + "'");
+    }
   }
-  if (backends.uses("nccl")) require_cuda({.world_size = size}, "NCCL").check_nccl_version();
+  check_backends(backends, {.world_size = size});
   prepare_process();
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   const auto timeout = options.timeout.value_or(std::chrono::minutes(30));
@@ -138,8 +152,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                              .store = space,
                                              .name = "0",
                                              .description = "default_pg",
-                                             .in_process = true,
-                                             .wrapper = test_options.wrapper});
+                                             .in_process = true});
       const auto state = std::make_shared<GroupState>(GroupState::Parts{.info = info,
                                                                         .backends = backends,
                                                                         .device = device,
@@ -148,7 +161,6 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                                                         .group = connection,
                                                                         .hosts_store = false,
                                                                         .in_process = true,
-                                                                        .wrapper = test_options.wrapper,
                                                                         .job = {.store = own, .roll_call = roll_call}});
       ranks.enter(rank, state);
       body(GroupHandle(state));

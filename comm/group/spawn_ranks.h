@@ -5,12 +5,9 @@
 
 #include <ddprun/comm/spawn.h>
 
-#include "comm/group/connect_group.h"
-
 namespace ddp::detail {
 
 struct SpawnTestOptions {
-  BackendWrapper wrapper{};   ///< around each CPU backend
   bool aborts_others = true;  ///< off: the others learn of a failure only through their connections
 };
 

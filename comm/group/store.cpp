@@ -136,7 +136,7 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   Store server;
   try {
     if (store.hosted_here) server = connect(info, true, timeout);
-    if (backends.uses("nccl")) {
+    if (backends.with(&BackendTraits::needs_torch_store) != nullptr) {
       store.root = server ? server : connect(info, false, timeout);
     } else {
       store.root = connect_bounded(info, timeout);
@@ -154,15 +154,14 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   return store;
 }
 
-void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid) {
+void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& backend, const std::string& uuid) {
   if (!store.own) return;
   const std::string me = "rank " + std::to_string(info.rank);
   const std::string holder = set_once(*store.own, keys::gpu(uuid), me);
   if (holder != me) {
-    throw std::runtime_error(
-        who(info) + ": " + holder + " uses the same GPU (" + uuid +
-        "), and NCCL needs one GPU per rank. Start fewer ranks on this node, make more GPUs visible, or "
-        "use backend 'gloo' to share GPUs.");
+    throw std::runtime_error(who(info) + ": " + holder + " uses the same GPU (" + uuid + "), and " + backend +
+                             " needs one GPU per rank. Start fewer ranks on this node, make more GPUs visible, or "
+                             "use backend 'gloo' to share GPUs.");
   }
 }
 

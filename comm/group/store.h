@@ -6,8 +6,8 @@
 
 #include <ddprun/base/rank_info.h>
 
+#include "comm/backends/c10d_compat.h"
 #include "comm/core/backend_map.h"
-#include "comm/group/c10d_compat.h"
 #include "comm/group/job_links.h"
 
 namespace ddp::detail {
@@ -27,8 +27,9 @@ struct JobStore {
 /// advice.
 JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
 
-/// Refuses a GPU that another rank of this host has claimed, which NCCL would only notice in the middle of its start.
-void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& uuid);
+/// Refuses a GPU that another rank of this host has claimed, which `backend` (NCCL) would only notice in the middle of
+/// its start.
+void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& backend, const std::string& uuid);
 
 /// Why the ranks could not connect: "; never arrived: rank 1, 3", or as connect_failure_cause() of failure_cause.h.
 std::string connect_failure_cause(const JobStore& store, const RankInfo& info);

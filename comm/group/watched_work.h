@@ -8,7 +8,7 @@
 
 #include <ddprun/comm/process_group.h>
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 
 namespace ddp::detail {
 

@@ -11,7 +11,7 @@
 
 #include <ddprun/comm/gradient_bucket.h>
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 #include "comm/group/watched_work.h"
 
 namespace ddp::detail {

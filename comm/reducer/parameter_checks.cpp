@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
@@ -23,7 +23,7 @@ void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<
       throw std::invalid_argument(begin + " and '" + names[0] + "' on " + parameters[0].device().str() +
                                   "; all parameters must be on one type of device");
     }
-    if ((device.is_cpu() ? backends.cpu : backends.cuda).empty()) {
+    if ((device.is_cpu() ? backends.cpu : backends.cuda) == nullptr) {
       throw std::invalid_argument(begin + ", which backend '" + backends.text() +
                                   "' does not serve: move the model to " + group.device().str() + " first");
     }

@@ -236,8 +236,9 @@ class GradientReducer::Impl : public std::enable_shared_from_this<GradientReduce
     const auto refuse = [&](const std::string& why) {
       detail::refuse_capture(who(group_.info()) + ": DistributedDataParallel's forward", why);
     };
-    if (group_.state().backends().cuda == "gloo") {
-      refuse("backend gloo reduces gradients through the host's memory. Use backend 'nccl'");
+    const BackendTraits* backend = group_.state().backends().cuda;
+    if (backend != nullptr && backend->wait_blocks) {
+      refuse("backend " + backend->name + " reduces gradients through the host's memory. Use backend 'nccl'");
     }
     if (options_.find_unused_parameters) refuse("find_unused_parameters reads on the host which parameters were used");
     if (options_.check_finite) refuse("check_gradients reads every bucket on the host");

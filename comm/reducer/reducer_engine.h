@@ -7,7 +7,7 @@
 
 #include <ddprun/comm/reducer.h>
 
-#include "comm/group/c10d_compat.h"
+#include "comm/backends/c10d_compat.h"
 
 namespace ddp::detail {
 

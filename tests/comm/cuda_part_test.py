@@ -56,6 +56,21 @@ class SubGroups(unittest.TestCase):
             "nccl 1 (sub-group) rank 0 of 1, members: 2"]))
 
 
+class Backends(unittest.TestCase):
+    def test_ranks_take_the_device_that_their_backends_are_for(self):
+        lines = [line for line in lines_of("EAGER", "devices") if not line.startswith("nccl 0")]
+        self.assertEqual(lines[2:], [
+            "gloo: cpu, cpu by gloo, cuda by gloo",
+            "cpu:gloo: cpu, cpu by gloo",
+            "gloo: cpu, cpu by gloo, cuda by gloo",
+            "cuda:gloo: cuda:0, cuda by gloo",
+            "local: cuda:0, cpu by local, cuda by local",
+            "nccl: cuda:0, cuda by nccl",
+            "cpu:gloo,cuda:nccl: cuda:0, cpu by gloo, cuda by nccl",
+            "counting: cpu, cpu by counting, cuda by counting",
+            "cpu:counting,cuda:nccl: cuda:0, cpu by counting, cuda by nccl"])
+
+
 class Capture(unittest.TestCase):
     def test_what_the_host_waits_for_is_refused(self):
         lines = dict(line.split(": ", 1) for line in lines_of("EAGER", "capture", DDPRUN_TEST_CAPTURES="1")[2:])

@@ -9,7 +9,10 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/spawn.h>
 
+#include "comm/backends/backend_types.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
+#include "tests/comm/counting_backend.h"
 #include "tests/support/fake_cuda.h"
 
 namespace {
@@ -23,6 +26,22 @@ void make_groups(const ddp::GroupHandle& group) {
     ranks.append(" ").append(std::to_string(rank));
   std::printf("gloo %s, members:%s\n", backend->getBackendOptions()->group_name.c_str(), ranks.c_str());
   ddp::new_group(*options, {1});
+}
+
+// The ranks' device, and who serves which one.
+void print_devices(const std::string& backend) {
+  ddp::spawn(1,
+             [](const ddp::GroupHandle& group) {
+               std::printf("%s: %s", group.backend().c_str(), group.device().str().c_str());
+               const auto c10d = group.state().group("test");
+               for (const auto device : {c10::kCPU, c10::kCUDA}) {
+                 if (ddp::detail::backend_for(group, device) == nullptr) continue;
+                 std::printf(", %s by %s", c10::Device(device).str().c_str(),
+                             c10d->getBackend(device)->getBackendName().c_str());
+               }
+               std::puts("");
+             },
+             {.backend = backend});
 }
 
 template <typename Call>
@@ -62,6 +81,12 @@ void run(const std::string& mode) {
   ddp::test::use_fake_cuda();
   if (mode == "groups") {
     ddp::spawn(3, make_groups, {.backend = "cpu:gloo,cuda:nccl"});
+  } else if (mode == "devices") {
+    ddp::detail::register_backend(ddp::test::counting_backend("counting", std::make_shared<std::atomic<int>>(0)));
+    for (const char* backend : {"gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "cuda:gloo", "local", "nccl",
+                                "cpu:gloo,cuda:nccl", "counting", "cpu:counting,cuda:nccl"}) {
+      print_devices(backend);
+    }
   } else if (mode == "capture") {
     capture();
   } else {

@@ -10,12 +10,12 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-constexpr bool kOnePerRank = true;
-constexpr bool kShared = false;
+constexpr const char* kOnePerRank = "NCCL";
+constexpr const char* kShared = "";
 
-std::string error_of(int local_rank, int local_world_size, int device_count, bool one_per_rank) {
+std::string error_of(int local_rank, int local_world_size, int device_count, const std::string& exclusive) {
   try {
-    choose_cuda_device(local_rank, local_world_size, device_count, one_per_rank, "'0,1'");
+    choose_cuda_device(local_rank, local_world_size, device_count, exclusive, "'0,1'");
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
@@ -23,13 +23,13 @@ std::string error_of(int local_rank, int local_world_size, int device_count, boo
 }
 
 TEST_CASE("DeviceChoice: gives each local rank a device of its own") {
-  for (const bool one_per_rank : {kOnePerRank, kShared}) {
+  for (const char* exclusive : {kOnePerRank, kShared}) {
     for (int rank = 0; rank < 4; ++rank) {
-      const DeviceChoice choice = choose_cuda_device(rank, 4, 8, one_per_rank, "unset");
+      const DeviceChoice choice = choose_cuda_device(rank, 4, 8, exclusive, "unset");
       CHECK(choice.index == rank);
       CHECK(choice.notice == "");
     }
-    CHECK(choose_cuda_device(3, 4, 4, one_per_rank, "unset").index == 3);
+    CHECK(choose_cuda_device(3, 4, 4, exclusive, "unset").index == 3);
   }
 }
 
@@ -45,6 +45,7 @@ TEST_CASE("DeviceChoice: refuses more ranks than devices where each needs its ow
     CHECK_THAT(error_of(rank, 4, 2, kOnePerRank),
                ContainsSubstring("LOCAL_RANK=" + std::to_string(rank)) && ContainsSubstring("LOCAL_WORLD_SIZE=4") &&
                    ContainsSubstring("visible CUDA devices: 2") && ContainsSubstring("CUDA_VISIBLE_DEVICES='0,1'") &&
+                   ContainsSubstring("and NCCL needs one GPU per rank") &&
                    ContainsSubstring("Start at most 2 ranks here, or use backend 'gloo'"));
   }
 }
@@ -59,8 +60,8 @@ TEST_CASE("DeviceChoice: wraps around with a notice where devices may be shared"
 }
 
 TEST_CASE("DeviceChoice: refuses to do without a device") {
-  for (const bool one_per_rank : {kOnePerRank, kShared}) {
-    CHECK_THAT(error_of(0, 1, 0, one_per_rank),
+  for (const char* exclusive : {kOnePerRank, kShared}) {
+    CHECK_THAT(error_of(0, 1, 0, exclusive),
                ContainsSubstring("no CUDA device is visible") && ContainsSubstring("'gloo'"));
   }
 }

@@ -106,6 +106,14 @@ TEST_CASE("SubGroup: refuses lists that make no sense") {
                     ContainsSubstring("member 2 is not a rank"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { new_group(group, {0}, {.backend = "mpi"}); }),
                     ContainsSubstring("LibTorch's builds have no MPI backend"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      new_group(group, {0, 1}, {.backend = "local"});
+                    }),
+                    ContainsSubstring("backend 'local' is for one rank, not for ranks (0, 1)"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
+                      new_group(group, {0, 1}, {.backend = "nccl"});
+                    }),
+                    ContainsSubstring("backend 'nccl' needs a group that has a GPU per rank, not 'cpu:gloo'"));
     for (const int milliseconds : {0, -5000}) {
       RANK_CHECK_THAT(
           error_of<std::invalid_argument>([&] {

@@ -115,6 +115,21 @@ TEST_CASE("ProcessGroup: forms without a launcher with rank 0 hosting the store"
   }
 }
 
+TEST_CASE("ProcessGroup: forms over a backend that the program adds") {
+  const auto outcomes = run_all(job(2, program("count", {"--backend", "counting"})), kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    CHECK(outcomes[i].output == "rank " + std::to_string(i) + " of 2 sum 3 backend counting\n1 calls\n");
+  }
+}
+
+TEST_CASE("ProcessGroup: refuses a backend that nobody has added and says which there are") {
+  const auto outcomes = run_all(job(2, program("join", {"--backend", "counting"})), kBound);
+  for (const Outcome& outcome : outcomes) {
+    CHECK_THAT(error_line(outcome), ContainsSubstring("'counting' is no known backend. Use 'gloo', 'nccl' or a list"));
+  }
+}
+
 TEST_CASE("ProcessGroup: of one process needs no variables") {
   const auto outcomes = run_all({{.arguments = program("join")}}, kBound);
   expect_success(outcomes[0]);

@@ -7,9 +7,11 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,6 +19,9 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
+
+#include "comm/backends/backend_types.h"
+#include "tests/comm/counting_backend.h"
 
 namespace {
 
@@ -28,6 +33,15 @@ void print_sum(const ProcessGroup& group) {
   ddp::all_reduce(sum, group);
   std::printf("rank %d of %d sum %g backend %s\n", group.rank(), group.size(), sum[2].item<double>(),
               group.backend().c_str());
+}
+
+// Over a backend that this program adds.
+void join_over_own_backend(const ProcessGroupOptions& options) {
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  ddp::detail::register_backend(ddp::test::counting_backend("counting", calls));
+  const ProcessGroup group = ddp::init_process_group(options);
+  print_sum(group);
+  std::printf("%d calls\n", calls->load());
 }
 
 void join(const ProcessGroupOptions& options) {
@@ -111,6 +125,8 @@ int main(int count, char** arguments) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (what == "join") {
     join(options);
+  } else if (what == "count") {
+    join_over_own_backend(options);
   } else if (what == "meet_python") {
     meet_python(options);
   } else if (what == "rank0_leaves_first") {

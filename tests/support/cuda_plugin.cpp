@@ -1,5 +1,5 @@
 // Stands in for libddprun_comm_cuda.so where there is no GPU: says when it is loaded, and what NCCL would be told.
-#include "comm/group/cuda_plugin.h"
+#include "comm/backends/cuda_plugin.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -22,13 +22,13 @@ class Plugin final : public ddp::detail::CudaPlugin {
   std::string device_uuid(int device_index) const override { return "fake" + std::to_string(device_index); }
   bool is_capturing() const override { return std::getenv("DDPRUN_TEST_CAPTURES") != nullptr; }
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&,
-                                              const ddp::detail::NcclPlan& plan) const override {
+                                              const ddp::detail::GroupPlan& plan) const override {
     const std::lock_guard lock(mutex_);
     std::string ranks;
     for (const int rank : plan.members) ranks.append(" ").append(std::to_string(rank));
-    std::printf("nccl %s (%s) rank %d of %d, members:%s\n", plan.group_name.c_str(), plan.description.c_str(),
-                plan.rank, plan.size, ranks.c_str());
-    return c10::make_intrusive<SilentBackend>(plan.rank, plan.size);
+    std::printf("nccl %s (%s) rank %d of %d, members:%s\n", plan.name.c_str(), plan.description.c_str(), plan.info.rank,
+                plan.info.world_size, ranks.c_str());
+    return c10::make_intrusive<SilentBackend>(plan.info.rank, plan.info.world_size);
   }
 
  private:

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/backends/gloo.h"
+
 namespace ddp::test {
 namespace {
 
@@ -195,8 +197,11 @@ class LateBackend final : public c10d::Backend {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_late_backend(c10::intrusive_ptr<c10d::Backend> inner) {
-  return c10::make_intrusive<LateBackend>(std::move(inner));
+detail::BackendType late_backend() {
+  return {.traits = {.name = "late", .serves_cpu = true, .receives_from_any = true},
+          .make = [](const detail::GroupPlan& plan, const auto& store) {
+            return c10::make_intrusive<LateBackend>(detail::make_gloo(plan, store));
+          }};
 }
 
 }  // namespace ddp::test

@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "comm/backends/backend_types.h"
 #include "comm/group/group_state.h"
 #include "comm/group/spawn_ranks.h"
 #include "tests/support/late_backend.h"
@@ -24,6 +25,10 @@ namespace {
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
 }
 
+[[gnu::constructor]] void know_late_backend() {
+  detail::register_backend(late_backend());
+}
+
 RankInfo info_of(int rank, int size) {
   return {.rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size};
 }
@@ -32,14 +37,12 @@ RankInfo info_of(int rank, int size) {
 
 void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options) {
   const SpawnOptions spawn_options{
-      .backend = "cpu:gloo",
+      .backend = options.wire == Wire::kLate ? "late" : "cpu:gloo",
       .timeout = options.timeout,
       .devices = std::vector<c10::Device>(static_cast<size_t>(size), c10::Device(c10::kCPU))};
   try {
     // As between processes: what a rank says when another one fails is under test.
-    detail::spawn_ranks(size, body, spawn_options,
-                        {.wrapper = options.wire == Wire::kLate ? make_late_backend : detail::BackendWrapper(),
-                         .aborts_others = false});
+    detail::spawn_ranks(size, body, spawn_options, {.aborts_others = false});
   } catch (const SpawnError& error) {
     report_rank_checks();
     try {

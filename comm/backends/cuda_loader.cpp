@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "comm/backends/cuda_plugin.h"
 #include "comm/core/cuda_devices.h"
 #include "comm/core/cuda_presence.h"
 #include "comm/core/graph_capture.h"
-#include "comm/group/cuda_plugin.h"
 
 namespace ddp::detail {
 
@@ -70,6 +70,13 @@ const CudaPlugin* cuda_plugin(std::string* why) {
   if (why != nullptr) *why = the_part().why;
   if (the_part().plugin != nullptr) require_in_time();
   return the_part().plugin;
+}
+
+const CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose) {
+  std::string why;
+  const CudaPlugin* plugin = cuda_plugin(&why);
+  if (plugin == nullptr) throw std::invalid_argument(who(info) + ": " + purpose + " needs CUDA: " + why);
+  return *plugin;
 }
 
 void preload_cuda() {

@@ -3,25 +3,14 @@
 // libtorch_cuda multiplies the start-up time and the memory of a CPU run.
 #pragma once
 
-#include <chrono>
 #include <string>
-#include <vector>
 
-#include "comm/group/c10d_compat.h"
+#include <ddprun/base/rank_info.h>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/backends/group_plan.h"
 
 namespace ddp::detail {
-
-/// What torch.distributed tells NCCL about a group.
-struct NcclPlan {
-  int rank = 0;
-  int size = 1;
-  std::chrono::milliseconds timeout{};
-  std::string group_name{};
-  std::string description{};
-  /// A sub-group's ranks in the job; empty: the job itself. Flight recorder, watchdog and heartbeat messages say ranks
-  /// by them.
-  std::vector<int> members{};
-};
 
 class CudaPlugin {
  public:
@@ -34,13 +23,16 @@ class CudaPlugin {
   /// Whether the calling thread's current stream is being captured into a graph. Makes no context.
   virtual bool is_capturing() const = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                                      const NcclPlan& plan) const = 0;
+                                                      const GroupPlan& plan) const = 0;
 };
 
 /// The plugin, or null on a CPU run; `why` (if not null) receives the reason for its absence, for error messages. The
 /// first call loads it, and libtorch_cuda with it. Throws std::runtime_error when that comes too late: before it the
 /// program has asked LibTorch about CUDA, which then sees none for good.
 const CudaPlugin* cuda_plugin(std::string* why = nullptr);
+
+/// The plugin; throws std::invalid_argument with the reason for its absence. `purpose` begins the message.
+const CudaPlugin& require_cuda(const RankInfo& info, const std::string& purpose);
 
 }  // namespace ddp::detail
 

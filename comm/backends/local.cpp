@@ -1,9 +1,24 @@
-#include "comm/group/local_backend.h"
-
+// The backend of a group of one process. Every collective is the identity and no socket is opened.
 #include <algorithm>
+
+#include "comm/backends/backend_type.h"
 
 namespace ddp::detail {
 namespace {
+
+// A Work that has already ended with `result`, whose future carries the devices of the tensors, as Reducer expects.
+c10::intrusive_ptr<c10d::Work> completed_work(const std::vector<at::Tensor>& result) {
+  std::vector<c10::Device> devices;
+  for (const at::Tensor& tensor : result) {
+    if (!tensor.is_cpu()) devices.push_back(tensor.device());
+  }
+  std::sort(devices.begin(), devices.end(), [](c10::Device a, c10::Device b) { return a.index() < b.index(); });
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
+  future->markCompleted(c10::IValue(result));
+  return c10d::Work::create_from_future(future);
+}
 
 class LocalBackend final : public c10d::Backend {
  public:
@@ -59,21 +74,10 @@ class LocalBackend final : public c10d::Backend {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_local_backend() {
-  return c10::make_intrusive<LocalBackend>();
-}
-
-c10::intrusive_ptr<c10d::Work> completed_work(const std::vector<at::Tensor>& result) {
-  std::vector<c10::Device> devices;
-  for (const at::Tensor& tensor : result) {
-    if (!tensor.is_cpu()) devices.push_back(tensor.device());
-  }
-  std::sort(devices.begin(), devices.end(), [](c10::Device a, c10::Device b) { return a.index() < b.index(); });
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
-  future->markCompleted(c10::IValue(result));
-  return c10d::Work::create_from_future(future);
+BackendType local_backend() {
+  return {
+      .traits = {.name = "local", .serves_cpu = true, .serves_cuda = true, .for_one_rank = true, .wait_blocks = false},
+      .make = [](const GroupPlan&, const auto&) { return c10::make_intrusive<LocalBackend>(); }};
 }
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-#include "comm/group/cuda_plugin.h"
+#include "comm/backends/cuda_plugin.h"
 
 #include <ATen/cuda/CUDAContext.h>
 #include <nccl.h>
@@ -42,13 +42,13 @@ class Plugin final : public CudaPlugin {
   bool is_capturing() const override { return at::cuda::currentStreamCaptureStatus() != at::cuda::CaptureStatus::None; }
 
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                              const NcclPlan& plan) const override {
+                                              const GroupPlan& plan) const override {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = plan.timeout;
-    options->group_name = plan.group_name;
+    options->group_name = plan.name;
     options->group_desc = plan.description;
     options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, plan.rank, plan.size, options);
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, plan.info.rank, plan.info.world_size, options);
   }
 };
 

@@ -1,0 +1,64 @@
+#include "comm/backends/gloo.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+
+#include <future>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "comm/backends/backend_type.h"
+
+namespace ddp::detail {
+namespace {
+
+using Backend = c10::intrusive_ptr<c10d::Backend>;
+
+// Runs `make` in a thread of its own, which is left behind when it takes longer.
+template <typename Result, typename Make>
+Result within(std::chrono::milliseconds limit, Make make) {
+  std::packaged_task<Result()> task(std::move(make));
+  std::future<Result> made = task.get_future();
+  std::thread thread(std::move(task));
+  if (made.wait_for(limit) == std::future_status::ready) {
+    thread.join();
+    return made.get();
+  }
+  thread.detach();
+  throw std::runtime_error("the ranks have not connected within " + std::to_string(limit.count()) + " ms");
+}
+
+}  // namespace
+
+Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store) {
+  auto options = plan.in_process ? c10d::ProcessGroupGloo::Options::create(plan.timeout)
+                                 : c10d::ProcessGroupGloo::Options::create_default(plan.timeout);
+  if (plan.in_process) options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  options->group_name = plan.name;
+  options->group_desc = plan.description;
+  options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
+  // gloo tries five times, each as long as the timeout, to connect to a rank that has stopped.
+  constexpr auto kGrace = std::chrono::milliseconds(250);
+  return within<Backend>(plan.timeout + kGrace, [store, options, rank = plan.info.rank, size = plan.info.world_size] {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  });
+}
+
+Backend with_checks(Backend backend, const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store) {
+  backend->setSequenceNumberForGroup();
+  if (c10d::debug_level() != c10d::DebugLevel::Detail) return backend;
+  const auto helper_store = c10::make_intrusive<c10d::PrefixStore>("pg_wrapper:" + plan.name, store);
+  return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, make_gloo(plan, helper_store));
+}
+
+BackendType gloo_backend() {
+  return {.traits = {.name = "gloo", .serves_cpu = true, .serves_cuda = true, .receives_from_any = true},
+          .c10d_type = c10d::ProcessGroup::GLOO,
+          .make = [](const GroupPlan& plan, const auto& store) {
+            return with_checks(make_gloo(plan, store), plan, store);
+          }};
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,16 @@
+#include "comm/group/group_backends.h"
+
+#include "comm/group/group_state.h"
+
+namespace ddp::detail {
+
+const BackendMap& backends_of(const GroupHandle& group) {
+  return group.state().backends();
+}
+
+const BackendTraits* backend_for(const GroupHandle& group, c10::Device device) {
+  const BackendMap& backends = backends_of(group);
+  return device.is_cpu() ? backends.cpu : backends.cuda;
+}
+
+}  // namespace ddp::detail

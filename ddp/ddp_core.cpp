@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <sstream>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
@@ -17,14 +15,16 @@
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
+#include "comm/reducer/option_rules.h"
 #include "comm/reducer/parameter_checks.h"
+#include "comm/reducer/reducer.h"
 #include "ddp/ddp_join_hook.h"
+#include "ddp/named_tensors.h"
 #include "ddp/output_sink.h"
+#include "ddp/wrap_checks.h"
 
 namespace ddp {
 namespace {
-
-constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 
 std::vector<std::string> left_out(const DdpOptions& options) {
   std::vector<std::string> names = options.ignored;
@@ -35,44 +35,6 @@ std::vector<std::string> left_out(const DdpOptions& options) {
 std::shared_ptr<torch::nn::Module> require_module(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group) {
   if (module) return module;
   throw std::invalid_argument(who(group.info()) + ": DistributedDataParallel got an empty module holder");
-}
-
-int64_t first_bucket_bytes(const DdpOptions& options) {
-  const BucketCap& cap = options.bucket_cap_bytes;
-  const int64_t by_rule = cap.is_default() || cap.is_automatic() ? kFirstBucketBytes : cap.bytes();
-  return std::min(options.first_bucket_bytes.value_or(by_rule), cap.bytes());
-}
-
-std::string describe(const char* kind, const NamedTensor& item) {
-  std::ostringstream text;
-  text << kind << " '" << item.name << "' " << item.tensor.scalar_type() << " " << item.tensor.sizes();
-  if (!item.tensor.is_contiguous()) text << " strides " << item.tensor.strides();
-  if (item.tensor.requires_grad()) text << " that requires a gradient";
-  return text.str();
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
-}
-
-std::string switch_line(const char* name, bool value) {
-  return std::string("option ") + name + " = " + (value ? "true" : "false");
-}
-
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(items.size());
-  for (const NamedTensor& item : items) tensors.push_back(item.tensor);
-  return tensors;
-}
-
-std::vector<std::string> names_of(const std::vector<NamedTensor>& items) {
-  std::vector<std::string> names;
-  names.reserve(items.size());
-  for (const NamedTensor& item : items) names.push_back(item.name);
-  return names;
 }
 
 at::Tensor find(const torch::nn::Module& module, const std::string& name, const std::string& what) {
@@ -93,15 +55,16 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
       device_(c10::kCPU) {
   detail::refuse_capture(rank_ + ": wrapping a model in DistributedDataParallel",
                          "the ranks compare it on the host. Do it before, under the stream that will be captured");
-  check_options();
-  if (!options_.delayed.names.empty() || !options_.bucket_ends.empty() || options_.bucket_cap_bytes.is_automatic()) {
+  detail::check_options(options_, rank_);
+  if (!options_.delayed.names.empty() || detail::option_not_in_python(options_) != nullptr) {
     python_ranks_ = ranks_running_python(group_);
   }
-  check_python_has_it();
+  refuse_python_ranks(options_, python_ranks_, rank_);
+  require_unwrapped(*module_, rank_ + ": DistributedDataParallel");
+  check_parameters(parameters_, options_, group_);
   const std::vector<NamedTensor> trainable = parameters_.trainable();
-  check_model(trainable);
   device_ = parameters_.all().empty() ? group_.device() : parameters_.all().front().tensor.device();
-  if (options_.init_sync) compare_with_other_ranks();
+  if (options_.init_sync) compare_with_other_ranks(parameters_, options_, group_);
   if (!options_.delayed.names.empty()) make_delayed();
   if (options_.init_sync && !trainable.empty()) {
     verify_parameters(tensors_of(trainable), group_);
@@ -112,67 +75,9 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   if (nothing_to_reduce) {
     mark_ = std::make_unique<WrappedParameters>(tensors_of(trainable));
   } else {
-    make_reducer(trainable);
+    reducer_ = std::make_shared<detail::GradientReducer>(reduced_model(), group_, options_);
   }
   take_rank_stream(group_);
-}
-
-void DdpCore::check_options() const {
-  const auto refuse = [&](const std::string& why) {
-    throw std::invalid_argument(rank_ + ": DistributedDataParallel: " + why);
-  };
-  if (options_.bucket_cap_bytes.bytes() <= 0 || options_.first_bucket_bytes.value_or(1) <= 0) {
-    refuse("bucket_cap_bytes=" + std::to_string(options_.bucket_cap_bytes.bytes()) +
-           " and first_bucket_bytes=" + std::to_string(first_bucket_bytes(options_)) + ": both must be positive");
-  }
-  if (options_.delayed.names.empty() != options_.delayed.trigger.empty())
-    refuse("delayed.names and delayed.trigger need to be set at the same time");
-  if (options_.skip_all_reduce_unused_params && !options_.find_unused_parameters)
-    refuse("skip_all_reduce_unused_params needs find_unused_parameters");
-  if (options_.bucket_cap_bytes.is_automatic() && !options_.bucket_ends.empty())
-    refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
-}
-
-// With other buckets than Python's, or collectives of its own, the ranks' messages would not fit each other.
-void DdpCore::check_python_has_it() const {
-  const char* option = !options_.bucket_ends.empty()              ? "bucket_ends"
-                       : options_.bucket_cap_bytes.is_automatic() ? "kAutoBucketCap"
-                                                                  : nullptr;
-  if (option == nullptr || python_ranks_.empty()) return;
-  throw std::invalid_argument(rank_ + ": DistributedDataParallel: " + option +
-                              " needs this library on every rank, but " + "rank " +
-                              std::to_string(python_ranks_.front()) +
-                              " runs Python, which does not have it: leave it out, or run all ranks in C++");
-}
-
-void DdpCore::check_model(const std::vector<NamedTensor>& trainable) const {
-  require_unwrapped(*module_, rank_ + ": DistributedDataParallel");
-  if (trainable.empty() && options_.delayed.names.empty()) {
-    throw std::invalid_argument(
-        rank_ +
-        ": DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.");
-  }
-  check_devices(tensors_of(parameters_.all()), names_of(parameters_.all()), group_);
-}
-
-void DdpCore::compare_with_other_ranks() const {
-  std::vector<std::string> lines{
-      "option bucket_cap_bytes = " + (options_.bucket_cap_bytes.is_automatic()
-                                          ? std::string("auto")
-                                          : std::to_string(options_.bucket_cap_bytes.bytes())),
-      "option first_bucket_bytes = " + std::to_string(first_bucket_bytes(options_)),
-      switch_line("find_unused_parameters", options_.find_unused_parameters),
-      switch_line("static_graph", options_.static_graph),
-      switch_line("broadcast_buffers", options_.broadcast_buffers),
-      switch_line("skip_all_reduce_unused_params", options_.skip_all_reduce_unused_params),
-      switch_line("comm_hook", static_cast<bool>(options_.comm_hook)),
-      "option bucket_ends = " + joined(options_.bucket_ends),
-      "option delayed = " + joined(options_.delayed.names) + " with " + options_.delayed.trigger};
-  for (const NamedTensor& parameter : parameters_.all()) lines.push_back(describe("parameter", parameter));
-  if (options_.broadcast_buffers) {
-    for (const NamedTensor& buffer : parameters_.buffers()) lines.push_back(describe("buffer", buffer));
-  }
-  verify_equal_across_ranks("the ranks' models", lines, group_);
 }
 
 // What Python's DDP broadcasts, in its order.
@@ -206,34 +111,12 @@ void DdpCore::make_delayed() {
       [this, as_python] { return (sync_enabled_ || as_python) && group_.size() > 1; });
 }
 
-void DdpCore::make_reducer(const std::vector<NamedTensor>& trainable) {
-  const std::vector<std::string> names = names_of(trainable);
-  std::unordered_map<std::string, size_t> index_of;
-  for (size_t i = 0; i < names.size(); ++i) index_of.emplace(names[i], i);
-  std::vector<size_t> ends;
-  for (const std::string& name : options_.bucket_ends) {
-    const auto found = index_of.find(name);
-    if (found == index_of.end()) {
-      throw std::invalid_argument(rank_ + ": DistributedDataParallel: bucket_ends names '" + name +
-                                  "', which is no parameter of the model that requires a gradient");
-    }
-    ends.push_back(found->second);
-  }
-  reducer_ = std::make_unique<GradientReducer>(
-      tensors_of(trainable), names, group_,
-      GradientReducerOptions{.bucket_cap_bytes = options_.bucket_cap_bytes.bytes(),
-                             .first_bucket_bytes = first_bucket_bytes(options_),
-                             .tune_bucket_cap = options_.bucket_cap_bytes.is_automatic(),
-                             .bucket_ends = std::move(ends),
-                             .find_unused_parameters = options_.find_unused_parameters,
-                             .static_graph = options_.static_graph,
-                             .gradient_as_bucket_view = options_.gradient_as_bucket_view,
-                             .skip_all_reduce_unused_params = options_.skip_all_reduce_unused_params,
-                             .check_finite = options_.check_gradients,
-                             .expect_sparse = parameters_.sparse(),
-                             .module_name = module_->name(),
-                             .broadcast_buffers = options_.broadcast_buffers});
-  if (options_.comm_hook) reducer_->register_comm_hook(options_.comm_hook, "");
+detail::ReducedModel DdpCore::reduced_model() const {
+  const std::vector<NamedTensor> trainable = parameters_.trainable();
+  return {.name = module_->name(),
+          .parameters = tensors_of(trainable),
+          .names = names_of(trainable),
+          .sparse_gradients = parameters_.sparse()};
 }
 
 bool DdpCore::will_reduce() const {
@@ -349,21 +232,7 @@ void DdpCore::register_comm_hook(CommHook hook, const std::string& name) {
 }
 
 DdpLoggingData DdpCore::logging_data() const {
-  if (reducer_) return reducer_->logging_data();
-  DdpLoggingData data{.module_name = module_->name(),
-                      .backend = group_.backend(),
-                      .rank = group_.rank(),
-                      .world_size = group_.size(),
-                      .bucket_cap_bytes = options_.bucket_cap_bytes.bytes(),
-                      .find_unused_parameters = options_.find_unused_parameters,
-                      .static_graph = options_.static_graph,
-                      .gradient_as_bucket_view = options_.gradient_as_bucket_view,
-                      .broadcast_buffers = options_.broadcast_buffers};
-  for (const NamedTensor& parameter : parameters_.trainable()) {
-    ++data.parameter_tensors;
-    data.parameter_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-  }
-  return data;
+  return reducer_ ? reducer_->logging_data() : detail::logging_data(options_, reduced_model(), group_);
 }
 
 std::unique_ptr<JoinHook> DdpCore::join_hook(const JoinOptions& options) {

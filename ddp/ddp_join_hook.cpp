@@ -2,6 +2,8 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "comm/reducer/reducer.h"
+
 namespace ddp {
 
 void DdpJoinHook::main_hook() {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "comm/group/group_state.h"
-#include "comm/group/watched_work.h"
+#include "comm/reducer/logged_collective.h"
 
 namespace ddp {
 
@@ -32,9 +32,9 @@ std::vector<at::Tensor> GradientBucket::gradients() const {
 TensorFuture all_reduce_future(at::Tensor tensor, const GroupHandle& group) {
   const auto c10d_group = group.state().group("all_reduce");
   const at::NoGradGuard no_grad;
-  const detail::Watch watch(group, "all_reduce of a gradient bucket of " + std::to_string(tensor.nbytes()) + " bytes");
+  const detail::LoggedCollective collective(group, detail::bucket_text(tensor));
   std::vector<at::Tensor> tensors{tensor};
-  const auto future = watch.start([&] { return c10d_group->allreduce(tensors); })->getFuture();
+  const auto future = collective.run([&] { return c10d_group->allreduce(tensors); })->getFuture();
   return then(future, [tensor = std::move(tensor)](const at::Tensor&) { return tensor; });
 }
 

@@ -2,11 +2,92 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "comm/group/group_state.h"
+#include "comm/reducer/group_transports.h"
+#include "comm/reducer/hook_transport.h"
+#include "comm/reducer/logged_collective.h"
+#include "comm/reducer/option_rules.h"
+
 namespace ddp::detail {
+namespace {
+
+// What the Reducer is given as its process group. The real one is looked up at each call, so that a closed one says so.
+class ReducerProcessGroup final : public c10d::ProcessGroup {
+ public:
+  explicit ReducerProcessGroup(std::shared_ptr<const ReductionContext> context)
+      : ProcessGroup(context->group().rank(), context->group().size()), context_(std::move(context)) {
+    // The Reducer asks the default backend how to allocate buckets.
+    const auto real = real_group();
+    setBoundDeviceId(real->getBoundDeviceId());
+    setDefaultBackend(real->getBackendType());
+    setBackend(context_->group().device().type(), real->getBackendType(), real->getDefaultBackend());
+  }
+
+  // Not the real one: for "gloo" c10d::Logger casts the backend to ProcessGroupGloo, which it need not be.
+  const std::string getBackendName() const override { return "ddprun"; }
+
+  // Buckets, to be summed, and with find_unused_parameters which parameters were used.
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    const at::Tensor& tensor = tensors.at(0);
+    if (tensor.scalar_type() != at::kInt) {
+      return work_of(context_->reduce(tensor, group_transport(context_->group(), tensor, context_->failure())));
+    }
+    return run("all_reduce of the used-parameter flags", [&] { return real_group()->allreduce(tensors, options); });
+  }
+
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+    return run("broadcast of the bucket order", [&] { return real_group()->broadcast(tensors, options); });
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> real_group() const {
+    return context_->group().state().group("DistributedDataParallel");
+  }
+  WorkPtr run(const char* what, const std::function<WorkPtr()>& begin) const {
+    return LoggedCollective(context_->group(), what, context_->failure()).run(begin);
+  }
+
+  const std::shared_ptr<const ReductionContext> context_;
+};
+
+// What the Reducer is given as its communication hook.
+class ReducerHook final : public c10d::CommHookInterface {
+ public:
+  ReducerHook(CommHook hook, std::shared_ptr<const ReductionContext> context, const ReducerEngine& engine)
+      : hook_(std::move(hook)), context_(std::move(context)), engine_(engine) {}
+
+  TensorFuture runHook(c10d::GradBucket& bucket) override {
+    // Its own list of parameters is not that of regrouped buckets.
+    GradientBucket view(bucket, engine_.bucket_parameters(bucket.getIndex()));
+    return context_->reduce(view.buffer(),
+                            std::make_shared<HookTransport>(hook_, view, context_->failure(), context_->rank()));
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  const CommHook hook_;
+  const std::shared_ptr<const ReductionContext> context_;
+  const ReducerEngine& engine_;  // it owns this
+};
+
+}  // namespace
+
+void ReducerEngine::use_hook(CommHook hook, std::shared_ptr<const ReductionContext> context) {
+  register_comm_hook(std::make_unique<ReducerHook>(std::move(hook), std::move(context), *this));
+}
+
+at::Tensor ReducerEngine::sum_of_used_flags() const {
+  std::vector<at::Tensor> used{get_local_used_map_on_device()};
+  process_group_->allreduce(used)->wait();
+  return used.front();
+}
 
 std::vector<std::vector<size_t>> ReducerEngine::assignment() const {
   std::vector<std::vector<size_t>> indices;
@@ -60,28 +141,50 @@ void ReducerEngine::regroup_after(const std::vector<size_t>& ends) {
   initialize_buckets(std::move(buckets));
 }
 
-std::shared_ptr<ReducerEngine> make_engine(const std::vector<at::Tensor>& parameters,
-                                           const std::vector<std::string>& names,
-                                           c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                           const GradientReducerOptions& options) {
-  std::vector<bool> expect_sparse = options.expect_sparse;
-  expect_sparse.resize(parameters.size(), false);
+std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const ReductionContext>& context) {
+  const ReducedModel& model = context->model();
+  const DdpOptions& options = context->options();
+  std::vector<bool> expect_sparse = model.sparse_gradients;
+  expect_sparse.resize(model.parameters.size(), false);
+  const int64_t cap = options.bucket_cap_bytes.bytes();
+  const int64_t first_cap = first_bucket_bytes(options);
   // As in Python's DDP: a single bucket until the first backward has told the order in which gradients become ready,
   // unless that order is never asked for.
   const bool rebuilds = options.static_graph || !options.find_unused_parameters;
-  const std::vector<size_t> limits = rebuilds
-                                         ? std::vector<size_t>{static_cast<size_t>(std::numeric_limits<int64_t>::max())}
-                                         : std::vector<size_t>{static_cast<size_t>(options.first_bucket_bytes),
-                                                               static_cast<size_t>(options.bucket_cap_bytes)};
-  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, limits, expect_sparse));
+  const std::vector<size_t> limits =
+      rebuilds ? std::vector<size_t>{static_cast<size_t>(std::numeric_limits<int64_t>::max())}
+               : std::vector<size_t>{static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(model.parameters, limits, expect_sparse));
   std::reverse(buckets.begin(), buckets.end());
-  std::unordered_map<size_t, std::string> names_by_index;
-  for (size_t i = 0; i < names.size(); ++i) names_by_index.emplace(i, names[i]);
+  std::unordered_map<size_t, std::string> names;
+  for (size_t i = 0; i < model.names.size(); ++i) names.emplace(i, model.names[i]);
   return std::make_shared<ReducerEngine>(
-      parameters, std::move(buckets), std::move(group), expect_sparse, options.bucket_cap_bytes,
-      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names_by_index),
-      options.first_bucket_bytes, options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,
+      model.parameters, std::move(buckets), c10::make_intrusive<ReducerProcessGroup>(context), expect_sparse, cap,
+      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_cap,
+      options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+}
+
+// c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
+std::string explain(const std::exception& error, const std::vector<std::string>& names) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+  const std::string before_indices = "Parameter indices which did not receive grad for rank ";
+  const auto found = text.find(before_indices);
+  if (found == std::string::npos || text.find("Parameters which did not receive grad") != std::string::npos) {
+    return text;
+  }
+  const auto line_end = std::min(text.find('\n', found), text.size());
+  const auto colon = text.find(':', found);
+  if (colon >= line_end) return text;
+  std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
+  std::string list;
+  for (size_t index = 0; indices >> index;) {
+    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
+  }
+  const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
+  return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +
+         text.substr(found, line_end - found);
 }
 
 void read_logger(c10d::Logger& logger, DdpLoggingData& data) {

@@ -1,19 +1,29 @@
-// Internal: c10d::Reducer with the bookkeeping that its public interface leaves out. Everything that depends on the
-// Reducer's constructor, which changes between versions, is here.
+// Internal: c10d::Reducer with the bookkeeping that its public interface leaves out, and where it calls us: for its
+// process group and its communication hook. Everything that depends on the Reducer's constructor, which changes between
+// versions, is here.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
-#include <ddprun/comm/reducer.h>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/logging_data.h>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/reducer/reduction_context.h"
 
 namespace ddp::detail {
 
 class ReducerEngine final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
+
+  /// Buckets are reduced by `hook` from now on.
+  void use_hook(CommHook hook, std::shared_ptr<const ReductionContext> context);
 
   /// Indices of the parameters in each bucket, in the order of reduction.
   std::vector<std::vector<size_t>> assignment() const;
@@ -23,6 +33,9 @@ class ReducerEngine final : public c10d::Reducer {
   bool has_rebuilt() const { return has_rebuilt_bucket_; }
   /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
+
+  /// For each parameter how many ranks have used it in this backward. All ranks must call it, or run a backward.
+  at::Tensor sum_of_used_flags() const;
 
   /// Regroups the buckets by size, keeping the order of the gradients.
   void regroup(int64_t first_bytes, int64_t cap_bytes);
@@ -34,10 +47,11 @@ class ReducerEngine final : public c10d::Reducer {
   std::vector<size_t> order() const;
 };
 
-std::shared_ptr<ReducerEngine> make_engine(const std::vector<at::Tensor>& parameters,
-                                           const std::vector<std::string>& names,
-                                           c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                           const GradientReducerOptions& options);
+/// An engine whose buckets go through `context`.
+std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const ReductionContext>& context);
+
+/// What rebuild_buckets() has thrown, with the parameters' names.
+std::string explain(const std::exception& error, const std::vector<std::string>& names);
 
 /// What c10d's logger has collected, in our words. Fields that it does not know are left alone.
 void read_logger(c10d::Logger& logger, DdpLoggingData& data);

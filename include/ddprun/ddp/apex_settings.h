@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/process_group.h>
-#include <ddprun/ddp/ddp_options.h>
 
 namespace ddp {
 

@@ -8,16 +8,21 @@
 #include <typeinfo>
 #include <vector>
 
+#include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/join.h>
+#include <ddprun/comm/logging_data.h>
 #include <ddprun/comm/output_tensors.h>
 #include <ddprun/comm/process_group.h>
-#include <ddprun/comm/reducer.h>
 #include <ddprun/comm/wrapped_parameters.h>
-#include <ddprun/ddp/ddp_options.h>
 #include <ddprun/ddp/delayed_reduction.h>
 #include <ddprun/ddp/model_parameters.h>
 
 namespace ddp {
+
+namespace detail {
+class GradientReducer;
+struct ReducedModel;
+}  // namespace detail
 
 /// Why a forward's output cannot be looked into.
 enum class OutputFault { kUnknown, kConst, kCopies, kNothing };
@@ -48,12 +53,8 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
  private:
   friend class DdpJoinHook;
 
-  void check_options() const;
-  void check_python_has_it() const;
-  void check_model(const std::vector<NamedTensor>& trainable) const;
-  void compare_with_other_ranks() const;
   void broadcast_state(int root) const;
-  void make_reducer(const std::vector<NamedTensor>& trainable);
+  detail::ReducedModel reduced_model() const;
   void make_delayed();
 
   bool will_reduce() const;
@@ -75,7 +76,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   bool divide_by_initial_world_size_ = true;
   std::unique_ptr<WrappedParameters> mark_;  // where there is no reducer
   std::unique_ptr<DelayedReduction> delayed_;
-  std::unique_ptr<GradientReducer> reducer_;  // null in a single process, which has nothing to reduce
+  std::shared_ptr<detail::GradientReducer> reducer_;  // null in a single process, which has nothing to reduce
 };
 
 /// Keeps gradients local while it lives; made by DistributedDataParallelImpl::no_sync().

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/module_holder.h>
 #include <ddprun/comm/output_tensors.h>
 #include <ddprun/ddp/ddp_core.h>
-#include <ddprun/ddp/ddp_options.h>
 
 namespace ddp {
 

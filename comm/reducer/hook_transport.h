@@ -1,0 +1,31 @@
+// Internal: a user's communication hook as a transport of buckets.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/reducer/bucket_transport.h"
+#include "comm/reducer/failure_note.h"
+
+namespace ddp::detail {
+
+/// Reduces one bucket by a hook; what that throws, now or later, is noted with `rank` and the bucket's number.
+class HookTransport final : public BucketTransport {
+ public:
+  /// `hook` and `bucket` must outlive start().
+  HookTransport(const CommHook& hook, GradientBucket& bucket, std::shared_ptr<FailureNote> note,
+                const std::string& rank);
+
+  TensorFuture start() override;
+  c10::IValue finish(c10::ivalue::Future* arrived) override;
+
+ private:
+  [[noreturn]] void fail(const std::string& message) const;
+
+  const CommHook& hook_;
+  GradientBucket& bucket_;
+  const std::shared_ptr<FailureNote> note_;
+  const std::string place_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,78 @@
+#include "comm/reducer/option_rules.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace ddp::detail {
+namespace {
+
+constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+std::string switch_line(const char* name, bool value) {
+  return std::string("option ") + name + " = " + (value ? "true" : "false");
+}
+
+}  // namespace
+
+int64_t first_bucket_bytes(const DdpOptions& options) {
+  const BucketCap& cap = options.bucket_cap_bytes;
+  const int64_t by_rule = cap.is_default() || cap.is_automatic() ? kFirstBucketBytes : cap.bytes();
+  return std::min(options.first_bucket_bytes.value_or(by_rule), cap.bytes());
+}
+
+void check_options(const DdpOptions& options, const std::string& rank) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(rank + ": DistributedDataParallel: " + why);
+  };
+  if (options.bucket_cap_bytes.bytes() <= 0 || options.first_bucket_bytes.value_or(1) <= 0) {
+    refuse("bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes.bytes()) +
+           " and first_bucket_bytes=" + std::to_string(first_bucket_bytes(options)) + ": both must be positive");
+  }
+  if (options.delayed.names.empty() != options.delayed.trigger.empty())
+    refuse("delayed.names and delayed.trigger need to be set at the same time");
+  if (options.skip_all_reduce_unused_params && !options.find_unused_parameters)
+    refuse("skip_all_reduce_unused_params needs find_unused_parameters");
+  if (options.bucket_cap_bytes.is_automatic() && !options.bucket_ends.empty())
+    refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
+}
+
+const char* option_not_in_python(const DdpOptions& options) {
+  if (!options.bucket_ends.empty()) return "bucket_ends";
+  return options.bucket_cap_bytes.is_automatic() ? "kAutoBucketCap" : nullptr;
+}
+
+std::vector<std::string> options_to_compare(const DdpOptions& options) {
+  return {"option bucket_cap_bytes = " + (options.bucket_cap_bytes.is_automatic()
+                                              ? std::string("auto")
+                                              : std::to_string(options.bucket_cap_bytes.bytes())),
+          "option first_bucket_bytes = " + std::to_string(first_bucket_bytes(options)),
+          switch_line("find_unused_parameters", options.find_unused_parameters),
+          switch_line("static_graph", options.static_graph),
+          switch_line("broadcast_buffers", options.broadcast_buffers),
+          switch_line("skip_all_reduce_unused_params", options.skip_all_reduce_unused_params),
+          switch_line("comm_hook", static_cast<bool>(options.comm_hook)),
+          "option bucket_ends = " + joined(options.bucket_ends),
+          "option delayed = " + joined(options.delayed.names) + " with " + options.delayed.trigger};
+}
+
+DdpLoggingData logging_data(const DdpOptions& options, const ReducedModel& model, const GroupHandle& group) {
+  return {.module_name = model.name,
+          .backend = group.backend(),
+          .rank = group.rank(),
+          .world_size = group.size(),
+          .parameter_tensors = static_cast<int64_t>(model.parameters.size()),
+          .parameter_bytes = model.bytes(),
+          .bucket_cap_bytes = options.bucket_cap_bytes.bytes(),
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph,
+          .gradient_as_bucket_view = options.gradient_as_bucket_view,
+          .broadcast_buffers = options.broadcast_buffers};
+}
+
+}  // namespace ddp::detail

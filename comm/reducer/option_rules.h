@@ -1,0 +1,31 @@
+// Internal: what is said about DdpOptions as a whole: which values fit each other, what the ranks compare, what logging
+// data shows. What a single option does stands where it is done.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/ddp_options.h>
+#include <ddprun/comm/logging_data.h>
+#include <ddprun/comm/process_group.h>
+
+#include "comm/reducer/reduced_model.h"
+
+namespace ddp::detail {
+
+/// Cap of the bucket that becomes ready first.
+int64_t first_bucket_bytes(const DdpOptions& options);
+
+/// Throws std::invalid_argument, beginning with `rank`, for options that cannot be had, or not together.
+void check_options(const DdpOptions& options, const std::string& rank);
+
+/// The option that is set and that Python's DDP does not have; null if there is none.
+const char* option_not_in_python(const DdpOptions& options);
+
+/// A line for each option that all ranks must have alike.
+std::vector<std::string> options_to_compare(const DdpOptions& options);
+
+/// What is known before the first step.
+DdpLoggingData logging_data(const DdpOptions& options, const ReducedModel& model, const GroupHandle& group);
+
+}  // namespace ddp::detail

@@ -1,0 +1,87 @@
+#include "comm/reducer/parameter_gradients.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+at::Tensor alias_of(const at::Tensor& view, at::Tensor& kept) {
+  const bool fits = kept.defined() && kept.storage().is_alias_of(view.storage()) &&
+                    kept.storage_offset() == view.storage_offset() && kept.sizes() == view.sizes() &&
+                    kept.strides() == view.strides();
+  if (!fits) {
+    kept = at::empty({0}, view.options());
+    kept.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
+  }
+  return kept;
+}
+
+}  // namespace
+
+ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets,
+                                       std::shared_ptr<BucketTuning> tuning)
+    : parameters_(std::move(parameters)),
+      in_buckets_(in_buckets),
+      tuning_(std::move(tuning)),
+      aliases_(parameters_.size()) {}
+
+void ParameterGradients::follow_backward() {
+  std::function<void(size_t)> hook;
+  if (in_buckets_ || tuning_) {
+    hook = [weak = weak_from_this()](size_t parameter) {
+      if (const auto self = weak.lock()) self->after_accumulate(parameter);
+    };
+  }
+  hooks_.emplace(parameters_, std::move(hook));
+}
+
+void ParameterGradients::before_forward() {
+  hooks_->keep();
+  end_queued_.store(false, std::memory_order_relaxed);
+}
+
+// Views are replaced one by one, since the end of a backward that throws is never reached, and once more at the end:
+// the Reducer's final callback gives views to parameters that only other ranks have used.
+void ParameterGradients::after_accumulate(size_t parameter) {
+  if (in_buckets_) replace_view(parameter);
+  queue_end_of_backward();
+}
+
+// That callback is queued late in backward: a callback that is queued from a callback runs after all earlier ones.
+void ParameterGradients::queue_end_of_backward() {
+  if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    torch::autograd::Engine::get_default_engine().queue_callback([weak] {
+      if (const auto self = weak.lock()) self->end_of_backward();
+    });
+  });
+}
+
+void ParameterGradients::end_of_backward() {
+  end_queued_.store(false, std::memory_order_relaxed);
+  replace_views();
+  if (tuning_) tuning_->after_backward();
+}
+
+void ParameterGradients::replace_views() {
+  if (!in_buckets_) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) replace_view(i);
+}
+
+void ParameterGradients::replace_view(size_t parameter) {
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
+    gradient = alias_of(gradient, aliases_[parameter]);
+  }
+}
+
+void ParameterGradients::forget() {
+  std::ranges::fill(aliases_, at::Tensor());
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,84 @@
+// Internal: the engine under DistributedDataParallel: bucketed gradient reduction overlapped with backward. The work is
+// done by LibTorch's c10d::Reducer, the one under Python's DDP, so results are the same bits.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/ddp_options.h>
+#include <ddprun/comm/join.h>
+#include <ddprun/comm/logging_data.h>
+
+#include "comm/reducer/reduced_model.h"
+
+namespace c10d {
+class Logger;
+}
+
+namespace ddp::detail {
+
+class BucketTuning;
+class ParameterGradients;
+class ReducerEngine;
+class ReductionContext;
+
+/// Averages the gradients of a model over a group's ranks during backward. In a std::shared_ptr.
+class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
+ public:
+  /// Hooks into the gradients of `model`'s parameters; all ranks need the same shapes and dtypes in the same order, see
+  /// comm/reducer/parameter_checks.h. Construct it under the stream on which the forwards will run. Not a collective by
+  /// itself. Throws std::invalid_argument when bucket_ends names something else than a parameter of the model.
+  GradientReducer(ReducedModel model, const GroupHandle& group, const DdpOptions& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Replaces the all-reduce of the buckets. Once, before the first backward. `name` is for logging_data().
+  void register_comm_hook(CommHook hook, const std::string& name);
+
+  /// What before_forward() has to know.
+  struct Forward {
+    bool records_gradients = true;
+    bool will_reduce = true;    ///< its backward shall reduce
+    JoinNotice active_ranks{};  ///< of Joinable::notify_join_context(), or null
+    bool divide_by_initial_world_size = true;
+  };
+
+  /// Call before each forward. After the first reducing backward it regroups the buckets in the order in which
+  /// gradients became ready, which is a broadcast from rank 0, on all ranks; as in Python's DDP also when this
+  /// forward's backward will not reduce. Throws std::runtime_error (with c10d's text and the parameters' names) when
+  /// the previous backward did not reach every parameter, and when a reduction has failed before.
+  void before_forward(const Forward& forward);
+  /// Call after each forward whose backward shall reduce; leave it out to accumulate gradients locally. `outputs` are
+  /// the forward's, for finding unused parameters; empty otherwise.
+  void after_forward(const std::vector<at::Tensor>& outputs);
+  /// Call from the first backward with static_graph, in the backward thread: everything is reduced at its end.
+  void reduce_after_backward();
+
+  /// What a rank that has joined does in place of a forward and of a backward.
+  void shadow_forward();
+  /// `keep_gradients`: the parameters get the gradients that the other ranks have reduced.
+  void shadow_backward(bool keep_gradients = false);
+  /// Bucket sizes are not changed any more; for join().
+  void stop_tuning();
+
+  DdpLoggingData logging_data() const;
+
+ private:
+  void check_capture(const Forward& forward) const;
+  void rebuild();
+  std::vector<size_t> indices_of_bucket_ends() const;
+
+  const std::shared_ptr<ReductionContext> context_;
+  const std::vector<size_t> bucket_ends_;
+  std::shared_ptr<BucketTuning> tuning_;  // null unless kAutoBucketCap
+  const std::shared_ptr<ParameterGradients> gradients_;
+  std::string hook_name_;
+  int64_t reducing_forwards_ = 0;
+  bool counts_active_ranks_ = false;
+  std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
+  std::shared_ptr<c10d::Logger> logger_;
+};
+
+}  // namespace ddp::detail

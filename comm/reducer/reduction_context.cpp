@@ -1,0 +1,78 @@
+#include "comm/reducer/reduction_context.h"
+
+#include <ATen/ops/isfinite.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::detail {
+
+ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
+    : model_(std::move(model)), group_(std::move(group)), options_(std::move(options)), rank_(who(group_.info())) {}
+
+TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
+                                      const std::shared_ptr<BucketTransport>& transport) const {
+  check(bucket);
+  TensorFuture arrived = transport->start();
+  if (!arrived) return finish_before_reducer(transport);
+  if (!arrived->devices().empty()) return arrived;
+  return arrived->then([transport](c10::ivalue::Future& done) { return transport->finish(&done); },
+                       arrived->elementType());
+}
+
+// The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first.
+TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<BucketTransport>& transport) const {
+  auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto finish = [transport, sum] {
+    c10::IValue value;
+    try {
+      value = transport->finish(nullptr);
+    } catch (const std::exception&) {
+      sum->setError(std::current_exception());
+      return;
+    }
+    sum->markCompleted(std::move(value));
+  };
+  const bool in_backward = torch::autograd::get_current_graph_task_id() >= 0;
+  if (in_backward && !finishes_at_once_) {
+    torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
+  } else {
+    finish();
+  }
+  return sum;
+}
+
+void ReductionContext::finishing_at_once(const std::function<void()>& reduce_all) {
+  finishes_at_once_ = true;
+  const auto reset = c10::make_scope_exit([this] { finishes_at_once_ = false; });
+  reduce_all();
+}
+
+void ReductionContext::refuse_after_failure() const {
+  const std::string failure = failure_->get();
+  if (failure.empty()) return;
+  throw std::runtime_error(rank_ +
+                           ": an earlier backward failed, so the ranks' gradients differ and training cannot go on: "
+                           "restart all ranks from a checkpoint. It was: " +
+                           failure);
+}
+
+void ReductionContext::check(const at::Tensor& bucket) const {
+  if (!options_.check_gradients || !bucket.is_floating_point()) return;
+  if (at::isfinite(bucket.is_sparse() ? bucket._values() : bucket).all().item<bool>()) return;
+  std::string message = rank_ + ": a gradient is NaN or infinite before its reduction";
+  for (size_t i = 0; i < model_.parameters.size(); ++i) {
+    const at::Tensor& gradient = model_.parameters[i].grad();
+    if (!gradient.defined() || gradient.is_sparse() || at::isfinite(gradient).all().item<bool>()) continue;
+    message += ": parameter '" + model_.names[i] + "'";
+    break;
+  }
+  failure_->set(message);
+  throw std::runtime_error(message);
+}
+
+}  // namespace ddp::detail

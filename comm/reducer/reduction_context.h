@@ -1,0 +1,51 @@
+// Internal: what the reduction of every bucket of one model needs, in one place: the options, the check of what is
+// sent, the note of what failed, and what has to be done later in the same backward.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <ddprun/comm/ddp_options.h>
+#include <ddprun/comm/process_group.h>
+
+#include "comm/reducer/bucket_transport.h"
+#include "comm/reducer/failure_note.h"
+#include "comm/reducer/reduced_model.h"
+
+namespace ddp::detail {
+
+/// Shared by the reducer and by reductions under way.
+class ReductionContext {
+ public:
+  ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options);
+
+  const ReducedModel& model() const { return model_; }
+  const GroupHandle& group() const { return group_; }
+  const DdpOptions& options() const { return options_; }
+  const std::string& rank() const { return rank_; }  ///< "rank 1 of 2"
+  const std::shared_ptr<FailureNote>& failure() const { return failure_; }
+
+  /// The whole way of one bucket: checks it, starts `transport` and sees to it that it is finished before c10d::Reducer
+  /// needs the sum. Called by the Reducer in the backward thread. What it throws fails this rank's backward.
+  TensorFuture reduce(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
+
+  /// While `reduce_all` runs, reductions finish in the call that starts them: it needs their sums itself.
+  void finishing_at_once(const std::function<void()>& reduce_all);
+
+  /// Throws std::runtime_error when a reduction has failed before.
+  void refuse_after_failure() const;
+
+ private:
+  void check(const at::Tensor& bucket) const;
+  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport) const;
+
+  const ReducedModel model_;
+  const GroupHandle group_;
+  const DdpOptions options_;
+  const std::string rank_;
+  const std::shared_ptr<FailureNote> failure_ = std::make_shared<FailureNote>();
+  bool finishes_at_once_ = false;
+};
+
+}  // namespace ddp::detail

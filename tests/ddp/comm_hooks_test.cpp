@@ -74,6 +74,17 @@ TEST_CASE_METHOD(Hooks, "Hooks: built in ones leave the mean within their precis
   }
 }
 
+TEST_CASE_METHOD(Hooks, "Hooks: noop leaves each rank its own gradients") {
+  run(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    const auto actual = gradients(net, group, {.comm_hook = hooks::noop()});
+    auto alone = make<TwoLayers>(1);
+    alone(numbers({2, 6}, group.rank())).square().sum().backward();
+    const auto parameters = alone->parameters();
+    for (size_t i = 0; i < actual.size(); ++i) expect_equal(actual[i], parameters[i].grad());
+  });
+}
+
 TEST_CASE_METHOD(Hooks, "Hooks: a hook of the users sees each bucket and replaces its reduction") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);

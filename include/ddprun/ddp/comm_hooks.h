@@ -20,4 +20,8 @@ CommHook bf16_compress(const GroupHandle& group);
 CommHook fp16_compress_wrapper(CommHook hook);
 CommHook bf16_compress_wrapper(CommHook hook);
 
+/// Leaves each rank its own gradients, undivided: to measure what the reduction costs, never to train. Reference:
+/// debugging_hooks.noop_hook.
+CommHook noop();
+
 }  // namespace ddp::hooks

@@ -7,7 +7,7 @@
 
 #include "base/json_float.h"
 #include "schedules/python_state.h"
-#include "schedules/rule.h"
+#include "schedules/scheduler.h"
 
 namespace ddp::schedules {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "schedules/rule.h"
+#include "schedules/scheduler.h"
 
 namespace ddp::schedules {
 namespace {

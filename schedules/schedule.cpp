@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
-#include "schedules/rule.h"
+#include "schedules/scheduler.h"
 
 namespace ddp::schedules {
 
-Schedule::Schedule(std::unique_ptr<Rule> rule) : rule_(std::move(rule)) {}
-Schedule::Schedule(const Schedule& other) : rule_(other.rule_->clone()) {}
+Schedule::Schedule(std::unique_ptr<Scheduler> scheduler) : scheduler_(std::move(scheduler)) {}
+Schedule::Schedule(const Schedule& other) : scheduler_(other.scheduler_->clone()) {}
 Schedule& Schedule::operator=(const Schedule& other) {
-  if (this != &other) rule_ = other.rule_->clone();
+  if (this != &other) scheduler_ = other.scheduler_->clone();
   return *this;
 }
 Schedule::Schedule(Schedule&& other) noexcept = default;
@@ -21,26 +21,26 @@ Schedule& Schedule::operator=(Schedule&& other) noexcept = default;
 Schedule::~Schedule() = default;
 
 void Schedule::start(Groups& groups) {
-  rule_->start(groups);
+  scheduler_->start(groups);
 }
 void Schedule::step(Groups& groups) {
-  rule_->step(groups);
+  scheduler_->step(groups);
 }
 
 std::string Schedule::save() const {
   nlohmann::json state;
-  rule_->save(state);
+  scheduler_->save(state);
   return state.dump();
 }
 
 void Schedule::load(const std::string& state) {
-  auto loaded = rule_->clone();
+  auto loaded = scheduler_->clone();
   try {
     loaded->load(nlohmann::json::parse(state), /*sequences=*/0);
   } catch (const nlohmann::json::exception&) {
-    throw std::invalid_argument(rank_prefix() + "this is no state of the schedule " + rule_->name());
+    throw std::invalid_argument(rank_prefix() + "this is no state of the schedule " + scheduler_->name());
   }
-  rule_ = std::move(loaded);
+  scheduler_ = std::move(loaded);
 }
 
 }  // namespace ddp::schedules

@@ -40,7 +40,7 @@ class Live(Lists, unittest.TestCase):
     def expected(self):
         from python_lists import lists
 
-        return lists()
+        return lists(PROGRAM)
 
 
 if __name__ == "__main__":

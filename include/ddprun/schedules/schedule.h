@@ -23,13 +23,13 @@ struct Group {
 
 using Groups = std::vector<Group>;
 
-class Rule;
+class Scheduler;
 
 /// A schedule and how far it has come; a copy goes on independently. Made by the functions below. Not for use by
 /// several threads at once.
 class Schedule {
  public:
-  explicit Schedule(std::unique_ptr<Rule> rule);
+  explicit Schedule(std::unique_ptr<Scheduler> scheduler);
   Schedule(const Schedule& other);
   Schedule& operator=(const Schedule& other);
   Schedule(Schedule&& other) noexcept;
@@ -48,10 +48,10 @@ class Schedule {
   /// that name as JSON. Throws std::invalid_argument for anything else, and then changes nothing.
   void load(const std::string& state);
 
-  Rule& rule() { return *rule_; }
+  Scheduler& scheduler() { return *scheduler_; }
 
  private:
-  std::unique_ptr<Rule> rule_;
+  std::unique_ptr<Scheduler> scheduler_;
 };
 
 // All of these throw std::invalid_argument with Python's message, after the rank, for values out of range. Steps are

@@ -1,4 +1,5 @@
-// How schedules are implemented: one class per schedule of Python's, with its recursive formula.
+// How schedules are implemented: one class for each of torch.optim.lr_scheduler, with its name and recursive formula. A
+// Schedule holds one.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,33 +13,33 @@
 
 namespace ddp::schedules {
 
-class Rule {
+class Scheduler {
  public:
-  virtual ~Rule() = default;
-  virtual std::unique_ptr<Rule> clone() const = 0;
+  virtual ~Scheduler() = default;
+  virtual std::unique_ptr<Scheduler> clone() const = 0;
   virtual std::string name() const = 0;  ///< Python's name of the class
 
   virtual void start(Groups& groups) = 0;         ///< Python's constructor
   virtual void initial_step(Groups& groups) = 0;  ///< its last act
   virtual void step(Groups& groups) = 0;
-  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence comes to this rule
+  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence comes to this scheduler
   virtual void undo() = 0;                   ///< takes back the counting of initial_step()
   virtual bool is_composed() const { return false; }
 
   virtual void save(nlohmann::json& state) const = 0;
-  /// `sequences`: how many sequences this rule is a part of; each of them has taken one step back from it with undo().
+  /// `sequences`: how many sequences this scheduler is a part of; each of them has taken one step back from it with undo().
   /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit, and may then be half
   /// loaded.
   virtual void load(const nlohmann::json& state, int64_t sequences) = 0;
 
  protected:
-  Rule() = default;
-  Rule(const Rule&) = default;
-  Rule& operator=(const Rule&) = delete;
+  Scheduler() = default;
+  Scheduler(const Scheduler&) = default;
+  Scheduler& operator=(const Scheduler&) = delete;
 };
 
-/// A rule that computes each group's next rate from its current one.
-class SimpleRule : public Rule {
+/// One that computes each group's next rate from its current one: Python's class of that name.
+class LRScheduler : public Scheduler {
  public:
   void start(Groups& groups) override;
   void initial_step(Groups& groups) override;
@@ -50,9 +51,9 @@ class SimpleRule : public Rule {
 
  protected:
   /// The rate of group `i` at step last_epoch_, where `group.lr` is that of the step before.
-  virtual double next_lr(const Group& group, size_t i) = 0;
-  /// The rate at step 0 without regard to the current one; next_lr() where Python has no closed form.
-  virtual double first_lr(const Group& group, size_t i) { return next_lr(group, i); }
+  virtual double get_lr(const Group& group, size_t i) = 0;
+  /// The rate at step 0 without regard to the current one: _get_closed_form_lr(), and get_lr() where Python has none.
+  virtual double closed_form_lr(const Group& group, size_t i) { return get_lr(group, i); }
   /// Anything besides the rates.
   virtual void adjust(Groups&) {}
 
@@ -67,12 +68,12 @@ class SimpleRule : public Rule {
   std::vector<double> base_lrs_{};
 };
 
-/// A rule `Self` that can be copied.
-template <typename Self, typename Base = SimpleRule>
-class CloneableRule : public Base {
+/// A scheduler `Self` that can be copied.
+template <typename Self, typename Base = LRScheduler>
+class Cloneable : public Base {
  public:
   using Base::Base;
-  std::unique_ptr<Rule> clone() const override { return std::make_unique<Self>(static_cast<const Self&>(*this)); }
+  std::unique_ptr<Scheduler> clone() const override { return std::make_unique<Self>(static_cast<const Self&>(*this)); }
 };
 
 /// Throws std::invalid_argument with the rank and `message` unless `valid`.

@@ -1,4 +1,4 @@
-#include "schedules/rule.h"
+#include "schedules/scheduler.h"
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,7 @@ std::vector<double> per_group(const std::vector<double>& values, size_t count, c
   return values;
 }
 
-void SimpleRule::start(Groups& groups) {
+void LRScheduler::start(Groups& groups) {
   base_lrs_.clear();
   for (auto& group : groups) {
     if (!group.initial_lr) group.initial_lr = group.lr;
@@ -32,49 +32,49 @@ void SimpleRule::start(Groups& groups) {
   initial_step(groups);
 }
 
-void SimpleRule::initial_step(Groups& groups) {
+void LRScheduler::initial_step(Groups& groups) {
   step_count_ = 0;
   is_initial_ = true;
   step(groups);
   is_initial_ = false;
 }
 
-void SimpleRule::require_same_number(const Groups& groups) const {
+void LRScheduler::require_same_number(const Groups& groups) const {
   require(groups.size() == base_lrs_.size(), name() + " was started with " + std::to_string(base_lrs_.size()) +
                                                  " parameter groups, but there are " + std::to_string(groups.size()));
 }
 
-void SimpleRule::step(Groups& groups) {
+void LRScheduler::step(Groups& groups) {
   require_same_number(groups);
   ++step_count_;
   advance(groups);
 }
 
-void SimpleRule::advance(Groups& groups) {
+void LRScheduler::advance(Groups& groups) {
   ++last_epoch_;
-  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = next_lr(groups[i], i);
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = get_lr(groups[i], i);
   adjust(groups);
 }
 
-void SimpleRule::restart(Groups& groups) {
+void LRScheduler::restart(Groups& groups) {
   last_epoch_ = 0;
-  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = first_lr(groups[i], i);
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = closed_form_lr(groups[i], i);
   adjust(groups);
 }
 
-void SimpleRule::save(nlohmann::json& state) const {
+void LRScheduler::save(nlohmann::json& state) const {
   state["type"] = name();
   state["last_epoch"] = last_epoch_;
   state["_step_count"] = step_count_;
   state["base_lrs"] = base_lrs_;
 }
 
-void SimpleRule::load(const nlohmann::json& state, int64_t sequences) {
+void LRScheduler::load(const nlohmann::json& state, int64_t sequences) {
   require_type(state, name());
   const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
   const auto last_epoch = state.at("last_epoch").get<int64_t>();
   const auto step_count = state.at("_step_count").get<int64_t>();
-  // Within sequences, a rule whose turn has not come is one step back for each of them; one not started counts -1.
+  // Within sequences, a scheduler whose turn has not come is one step back for each of them; one not started counts -1.
   require(last_epoch >= -std::max<int64_t>(sequences, 1) && step_count >= 0,
           "the state of " + name() + " counts steps below 0");
   require(base_lrs_.empty() || base_lrs.size() == base_lrs_.size(),

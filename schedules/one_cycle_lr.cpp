@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/rank_prefix.h"
-#include "schedules/rule.h"
+#include "schedules/scheduler.h"
 
 namespace ddp::schedules {
 namespace {
@@ -28,9 +28,9 @@ struct Phase {
   double Bounds::*end_momentum;
 };
 
-class OneCycleRule : public CloneableRule<OneCycleRule> {
+class OneCycleLR : public Cloneable<OneCycleLR> {
  public:
-  explicit OneCycleRule(const OneCycleOptions& options) : options_(options) {
+  explicit OneCycleLR(const OneCycleOptions& options) : options_(options) {
     require(options.total_steps > 0,
             "Expected positive integer total_steps, but got " + std::to_string(options.total_steps));
     require(options.pct_start >= 0 && options.pct_start <= 1,
@@ -58,11 +58,11 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
       groups[i].initial_lr = bounds_[i].initial_lr;
       if (options_.cycle_momentum) groups[i].momentum = bounds_[i].max_momentum;
     }
-    SimpleRule::start(groups);
+    LRScheduler::start(groups);
   }
 
   void load(const nlohmann::json& state, int64_t sequences) override {
-    SimpleRule::load(state, sequences);
+    LRScheduler::load(state, sequences);
     bounds_ = base_lrs_.empty() ? std::vector<Bounds>{} : bounds(base_lrs_.size());
   }
 
@@ -70,11 +70,11 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
     require(last_epoch_ < options_.total_steps, "Tried to step " + std::to_string(last_epoch_ + 1) +
                                                     " times. The specified number of total steps is " +
                                                     std::to_string(options_.total_steps));
-    SimpleRule::step(groups);
+    LRScheduler::step(groups);
   }
 
   void save(nlohmann::json& state) const override {
-    SimpleRule::save(state);
+    LRScheduler::save(state);
     // Python's class keeps these in the optimizer's groups, so a program of Python's needs them to go on.
     state["groups"] = nlohmann::json::array();
     for (const auto& bounds : bounds_) {
@@ -88,7 +88,7 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
   }
 
  protected:
-  double next_lr(const Group&, size_t i) override {
+  double get_lr(const Group&, size_t i) override {
     const auto [phase, share] = place();
     return anneal(bounds_[i].*phase.start_lr, bounds_[i].*phase.end_lr, share);
   }
@@ -145,7 +145,7 @@ class OneCycleRule : public CloneableRule<OneCycleRule> {
 }  // namespace
 
 Schedule one_cycle(const OneCycleOptions& options) {
-  return Schedule(std::make_unique<OneCycleRule>(options));
+  return Schedule(std::make_unique<OneCycleLR>(options));
 }
 
 }  // namespace ddp::schedules

@@ -70,21 +70,36 @@ bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
          value.to(model.scalar_type()).to(value.scalar_type()).equal(value);
 }
 
-std::string describe(at::ScalarType dtype, at::IntArrayRef shape) {
+std::string describe(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << c10::toString(dtype) << " " << shape;
+  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
   return text.str();
 }
 
-// "missing 'a', 'b' and 3 more"
-void append_list(std::vector<std::string>& parts, const char* title, const std::vector<std::string>& items) {
-  constexpr size_t kShown = 6;
-  if (items.empty()) return;
-  std::string text = title;
-  for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i > 0 ? ", " : " ") + items[i];
-  if (items.size() > kShown) text += " and " + std::to_string(items.size() - kShown) + " more";
-  parts.push_back(text);
-}
+// What of a file does not fit the model.
+struct Misfits {
+  std::vector<std::string> missing{};
+  std::vector<std::string> unexpected{};
+  std::vector<std::string> different{};
+
+  // "missing 'a', 'b' and 3 more; different: …"; the first two only where all names must be in both.
+  std::string text(bool all_names) const {
+    std::string text;
+    if (all_names) append(text, "missing", missing);
+    if (all_names) append(text, "unexpected", unexpected);
+    append(text, "different:", different);
+    return text;
+  }
+
+ private:
+  static void append(std::string& text, const char* title, const std::vector<std::string>& items) {
+    constexpr size_t kShown = 6;
+    if (items.empty()) return;
+    text += (text.empty() ? "" : "; ") + std::string(title);
+    for (size_t i = 0; i < std::min(items.size(), kShown); ++i) text += (i > 0 ? ", " : " ") + items[i];
+    if (items.size() > kShown) text += " and " + std::to_string(items.size() - kShown) + " more";
+  }
+};
 
 }  // namespace
 
@@ -125,21 +140,21 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
   };
 
   MatchResult result;
-  std::vector<std::string> missing, unexpected, different;
+  Misfits misfits;
   std::set<std::string> used;
   for (const auto& [name, tensor] : expected) {
     if (!wanted(name)) continue;
     const auto found = find(name);
     if (found == candidates.end()) {
       result.missing.push_back(name);
-      missing.push_back(quote_name(name) + skipped_reason(stored, prefix + name));
+      misfits.missing.push_back(quote_name(name) + skipped_reason(stored, prefix + name));
       continue;
     }
     const auto& value = found->second;
     used.insert(found->first);
     if (!fits(tensor, value, options.cast)) {
-      different.push_back(quote_name(name) + " is " + describe(tensor.scalar_type(), tensor.sizes()) +
-                          " in the model, but " + describe(value.scalar_type(), value.sizes()) + " in the file");
+      misfits.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
+                                  describe(value) + " in the file");
     }
     result.assignments.push_back({tensor, value});
   }
@@ -147,21 +162,15 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     const auto plain = name.substr(prefix.size());
     if (used.count(name) != 0 || !wanted(plain)) continue;
     result.unexpected.push_back(plain);
-    unexpected.push_back(quote_name(name));
+    misfits.unexpected.push_back(quote_name(name));
   }
 
   const bool takes_nothing = result.assignments.empty() && !expected.empty();
-  std::vector<std::string> parts;
-  if (options.strict || takes_nothing) {
-    append_list(parts, "missing", missing);
-    append_list(parts, "unexpected", unexpected);
+  if (const auto text = misfits.text(options.strict || takes_nothing); !text.empty()) {
+    throw std::runtime_error(stored.source + " does not fit the model: " + text);
   }
-  append_list(parts, "different:", different);
-  if (parts.empty() && takes_nothing) parts.push_back("no name of the model is among those to load");
-  if (!parts.empty()) {
-    std::string message = stored.source + " does not fit the model: ";
-    for (size_t i = 0; i < parts.size(); ++i) message += (i > 0 ? "; " : "") + parts[i];
-    throw std::runtime_error(message);
+  if (takes_nothing) {
+    throw std::runtime_error(stored.source + " does not fit the model: no name of the model is among those to load");
   }
   return result;
 }

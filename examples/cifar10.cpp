@@ -21,9 +21,10 @@
 
 #include "examples/models/lenet.h"
 
-int main(int argc, char** argv) try {
-  CLI::App app("Trains a LeNet-like network on CIFAR-10 images with data parallel training.");
-  ddp::TrainingOptions options{
+namespace {
+
+struct Arguments {
+  ddp::TrainingOptions training{
       .epochs = 5, .lr = 0.001, .loader = {.batch_size = 16}, .checkpoint_dir = "checkpoints/cifar10"};
   ddp::amp::Options precision;
   std::string data_dir = CIFAR10_SAMPLE_DIR;
@@ -31,86 +32,105 @@ int main(int argc, char** argv) try {
   int64_t accumulate = 1;
   double momentum = 0.0;
   bool augment = true;
-  ddp::add_options(app, options);
-  ddp::add_options(app, precision);
-  app.add_option("--data-dir", data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
-  app.add_option("--momentum", momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
+};
+
+void declare(CLI::App& app, Arguments& args) {
+  ddp::add_options(app, args.training);
+  ddp::add_options(app, args.precision);
+  app.add_option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
+  app.add_option("--momentum", args.momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
       ->capture_default_str();
-  app.add_option("--accumulate", accumulate, "Backward passes per optimizer step")
+  app.add_option("--accumulate", args.accumulate, "Backward passes per optimizer step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--augment,!--no-augment", augment, "Crop and mirror the training images at random (default: on)");
-  app.add_option("--pretrained", pretrained, "Start from the weights in this safetensors or .pt file")
+  app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror the training images at random (default: on)");
+  app.add_option("--pretrained", args.pretrained, "Start from the weights in this safetensors or .pt file")
       ->type_name("FILE")
       ->excludes("--resume");
-  CLI11_PARSE(app, argc, argv);
+}
 
+void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder,
+                 int64_t accumulate) {
+  int64_t pass = 0;
+  for (const auto& batch : loader) {
+    const auto update = ddp::update_part(pass++, loader.size(), accumulate);
+    if (update.is_first) optimizer.zero_grad();
+    if (recorder.steps_done() == 0) recorder.images("images", batch.data * 0.5 + 0.5);  // as the network sees them
+    std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
+    if (!update.is_last) local_only.emplace(model->no_sync());
+    torch::Tensor loss;
+    {
+      const auto autocast = amp.autocast();
+      loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+    }
+    amp.scale_loss(loss / update.passes, optimizer, {.delay_unscale = !update.is_last}).backward();
+    if (update.is_last) amp.step(optimizer);
+    recorder.step(loss, batch.target.size(0));
+  }
+}
+
+auto validate(models::LeNet& net, auto& model, const ddp::Cifar10& test, ddp::ProcessGroup& group) {
+  ddp::Accuracy accuracy;
+  for (const auto& batch : ddp::evaluate(net, test, group)) accuracy.update(model(batch.data), batch.target);
+  const auto counts = accuracy.counts(group);
+  return ddp::ratio_metric("accuracy", counts.right[0], counts.samples);
+}
+
+// What was asked for comes before what was saved.
+void apply(const CLI::App& app, const Arguments& args, torch::optim::SGD& optimizer) {
+  for (auto& parameters : optimizer.param_groups()) {
+    auto& sgd = static_cast<torch::optim::SGDOptions&>(parameters.options());
+    if (app.count("--lr") > 0) sgd.lr(args.training.lr);
+    if (app.count("--momentum") > 0) sgd.momentum(args.momentum);
+  }
+}
+
+int run(const CLI::App& app, Arguments args) {
+  auto& options = args.training;
   const ddp::Normalization normalization{.mean = {0.5F, 0.5F, 0.5F}, .stddev = {0.5F, 0.5F, 0.5F}};
-  const ddp::Cifar10 train(data_dir, ddp::Cifar10::Split::kTrain, normalization);
-  const ddp::Cifar10 test(data_dir, ddp::Cifar10::Split::kTest, normalization);
+  const ddp::Cifar10 train(args.data_dir, ddp::Cifar10::Split::kTrain, normalization);
+  const ddp::Cifar10 test(args.data_dir, ddp::Cifar10::Split::kTest, normalization);
 
   auto group = ddp::init_process_group(options.process_group);
   ddp::install_stop_handlers();  // TERM, INT and USR1 end the run after the epoch, saved
-  ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size, accumulate));
-  if (precision.enabled) {
-    ddp::print_on_main(group, "mixed precision: ", app["--amp"]->as<std::string>(), ", level ", precision.opt_level);
+  ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size, args.accumulate));
+  if (args.precision.enabled) {
+    ddp::print_on_main(group, "mixed precision: ", app["--amp"]->as<std::string>(), ", level ",
+                       args.precision.opt_level);
   }
-  ddp::print_on_main(group, "dataset ", data_dir, ": ", train.size(), " training and ", test.size(),
+  ddp::print_on_main(group, "dataset ", args.data_dir, ": ", train.size(), " training and ", test.size(),
                      " validation images");
 
   ddp::manual_seed(options.seed, group);
   models::LeNet net;
   net->to(group.device());
-  if (!pretrained.empty()) ddp::load_weights(pretrained, net, group);
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(momentum));
-  precision.group = group.handle();
-  const auto amp = ddp::amp::initialize(net, optimizer, precision);
+  if (!args.pretrained.empty()) ddp::load_weights(args.pretrained, net, group);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(args.momentum));
+  args.precision.group = group.handle();
+  const auto amp = ddp::amp::initialize(net, optimizer, args.precision);
   auto mixed = amp.model(net);
   ddp::DistributedDataParallel model(mixed, group);
 
-  const ddp::AugmentedImages images(train, {.padding = augment ? 4 : 0, .flip = augment, .seed = options.seed});
+  const ddp::AugmentedImages images(train,
+                                    {.padding = args.augment ? 4 : 0, .flip = args.augment, .seed = options.seed});
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(images, sampler, group.device(), options.loader);
-  const auto steps = loader.size();
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
   ddp::TrainingState state{.model = net, .optimizer = optimizer};
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
-  if (precision.enabled) state.scaler = amp;
+  if (args.precision.enabled) state.scaler = amp;
   const auto start = ddp::start_run(checkpoints, state, group, options.resume);
-  for (auto& parameters : optimizer.param_groups()) {  // what was asked for comes before what was saved
-    auto& sgd = static_cast<torch::optim::SGDOptions&>(parameters.options());
-    if (app.count("--lr") > 0) sgd.lr(options.lr);
-    if (app.count("--momentum") > 0) sgd.momentum(momentum);
-  }
-  options.recorder.steps_done = start.step * steps;
+  apply(app, args, optimizer);
+  options.recorder.steps_done = start.step * loader.size();
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
 
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
-    recorder.begin_epoch(epoch, steps);
-    int64_t pass = 0;
-    for (const auto& batch : loader) {
-      const auto update = ddp::update_part(pass++, steps, accumulate);
-      if (update.is_first) optimizer.zero_grad();
-      if (recorder.steps_done() == 0) recorder.images("images", batch.data * 0.5 + 0.5);  // as the network sees them
-      std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
-      if (!update.is_last) local_only.emplace(model->no_sync());
-      torch::Tensor loss;
-      {
-        const auto autocast = amp.autocast();
-        loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
-      }
-      amp.scale_loss(loss / update.passes, optimizer, {.delay_unscale = !update.is_last}).backward();
-      if (update.is_last) amp.step(optimizer);
-      recorder.step(loss, batch.target.size(0));
-    }
-
-    ddp::Accuracy accuracy;
-    for (const auto& batch : ddp::evaluate(net, test, group)) accuracy.update(mixed(batch.data), batch.target);
-    const auto counts = accuracy.counts(group);
-    const auto validation = ddp::ratio_metric("accuracy", counts.right[0], counts.samples);
+    recorder.begin_epoch(epoch, loader.size());
+    train_epoch(model, loader, optimizer, amp, recorder, args.accumulate);
+    const auto validation = validate(net, mixed, test, group);
     // Named by the number of finished epochs, which is the epoch to go on with.
     checkpoints.save(epoch + 1, state,
                      {.metrics = {{"loss", recorder.mean_loss()}, {validation.name, validation.value}}});
@@ -121,8 +141,18 @@ int main(int argc, char** argv) try {
       return ddp::kSavedAndStopped;
     }
   }
-  recorder.write_hparams({{"lr", options.lr}, {"momentum", momentum}, {"batch_size", options.loader.batch_size}});
+  recorder.write_hparams({{"lr", options.lr}, {"momentum", args.momentum}, {"batch_size", options.loader.batch_size}});
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Trains a LeNet-like network on CIFAR-10 images with data parallel training.");
+  Arguments arguments;
+  declare(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  return run(app, arguments);
 } catch (const std::exception& error) {
   return ddp::report(error);
 }

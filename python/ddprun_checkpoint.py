@@ -65,46 +65,46 @@ def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=No
     if rng is True:
         rng = [rng_state()]
     rng = list(rng or [])
-    world_size = world_size or len(rng) or len(per_rank or []) or 1
+    run = {"step": step, "world_size": world_size or len(rng) or len(per_rank or []) or 1,
+           "metrics": dict(metrics or {}), "values": dict(values or {})}
+    for key, value in (("rng", rng), ("shared", shared), ("per_rank", per_rank)):
+        if value:
+            run[key] = value
+    for key, value in (("model", model), ("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)):
+        if value is not None:
+            run[key] = states.state_of(value)
     named = {"": optimizer} if optimizer is not None else {}
     named.update(optimizers or {})
-    objects = {key: states.state_of(value) for key, value in
-               (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)) if value is not None}
     if path.suffix in (".pt", ".pth"):
-        run = {"step": step, "world_size": world_size, "metrics": dict(metrics or {}), "values": dict(values or {}), **objects}
-        for key, value in (("rng", rng), ("shared", shared), ("per_rank", per_rank)):
-            if value:
-                run[key] = value
-        if model is not None:
-            run["model"] = states.state_of(model)
         if optimizer is not None:
             run["optimizer"] = states.state_of(optimizer)
         if optimizers:
             run["optimizers"] = {name: states.state_of(each) for name, each in optimizers.items()}
         torch.save(run, path)
         return path
+    return folders.commit(path, step, run["world_size"], run["metrics"],
+                          lambda folder: _write_folder(folder, run, model, named))
 
-    def write(folder):
-        if model is not None:
-            states.save_tensors(folder / "model.safetensors", states.state_of(model), tie=True)
-        for name, each in named.items():
-            tensors, groups = states.named_optimizer(each, model)
-            target = f"optim-{name}.safetensors" if name else "optim.safetensors"
-            states.save_tensors(folder / target, tensors, {states.OPTIMIZER: states.to_json({"type": "", "param_groups": groups})})
-        for key, state in objects.items():
-            name = "schedule" if key == "scheduler" else key
-            (folder / f"{name}.state").write_text(states.state_to_json(state))
-        for name, state in (shared or {}).items():
-            (folder / f"shared-{name}.state").write_bytes(state)
-        ranks = {}
-        for rank, devices in enumerate(rng):
-            ranks.update({f"rank.{rank}.rng.{device}": state for device, state in devices.items()})
-        for rank, own in enumerate(per_rank or []):
-            ranks.update({f"rank.{rank}.object.{name}": torch.tensor(list(state), dtype=torch.uint8) for name, state in own.items()})
-        states.save_tensors(folder / "ranks.safetensors", ranks)
-        (folder / "trainer.json").write_text(states.to_json(values or {}, indent=2) + "\n")
 
-    return folders.commit(path, step, world_size, dict(metrics or {}), write)
+def _write_folder(folder, run, model, optimizers):
+    if "model" in run:
+        states.save_tensors(folder / "model.safetensors", run["model"], tie=True)
+    for name, each in optimizers.items():
+        tensors, groups = states.named_optimizer(each, model)
+        target = f"optim-{name}.safetensors" if name else "optim.safetensors"
+        states.save_tensors(folder / target, tensors, {states.OPTIMIZER: states.to_json({"type": "", "param_groups": groups})})
+    for key, name in (("scaler", "scaler"), ("scheduler", "schedule"), ("sampler", "sampler")):
+        if key in run:
+            (folder / f"{name}.state").write_text(states.state_to_json(run[key]))
+    for name, state in run.get("shared", {}).items():
+        (folder / f"shared-{name}.state").write_bytes(state)
+    ranks = {}
+    for rank, devices in enumerate(run.get("rng", [])):
+        ranks.update({f"rank.{rank}.rng.{device}": state for device, state in devices.items()})
+    for rank, own in enumerate(run.get("per_rank", [])):
+        ranks.update({f"rank.{rank}.object.{name}": torch.tensor(list(state), dtype=torch.uint8) for name, state in own.items()})
+    states.save_tensors(folder / "ranks.safetensors", ranks)
+    (folder / "trainer.json").write_text(states.to_json(run["values"], indent=2) + "\n")
 
 
 def flat_optimizer_state(path, name="", *, verify=True):

@@ -155,27 +155,31 @@ class Tree:
         folder = self.folder_of(name)
         allowed = self.arrows.get(folder, set())
         if include.folder in self.folders and "/" in include.text:
-            if (self.root / f"{include.text}.in").is_file():
-                return None  # made by CMake
-            if include.path is None:
-                return "which is not there: public headers are <ddprun/...>"
-            if name.is_relative_to(PUBLIC) and not include.is_public:
-                return "but a public header cannot include a private one"
-            if name == UMBRELLA:
-                return None
-            if include.folder != folder:
-                return None if include.folder in allowed else f"but docs/design.md draws no arrow from {folder} to {include.folder}"
-            if (self.layer(include.path) or 0) > self.layer(name):
-                return "which is not below it in docs/design.md"
-            if self.layers.get(folder) and not include.is_public and not name.is_relative_to(PUBLIC):
-                own, other = name.parent, include.path.parent
-                if own != other and len(own.parts) > 1 and self.layer(include.path) == self.layer(name):
-                    return "which is beside it, not below it, in docs/design.md"
-            return None
+            return self.objection_to_ours(name, include)
         if folder != "comm" and COMM_ONLY.match(include.text):
             return "but only comm/ touches c10d, gloo, CUDA and NCCL headers"
         if LIBTORCH.match(include.text) and name != UMBRELLA and "LibTorch" not in allowed:
             return f"but {folder} is built without LibTorch"
+        return None
+
+    def objection_to_ours(self, name: pathlib.PurePath, include: Include) -> str | None:
+        if (self.root / f"{include.text}.in").is_file():
+            return None  # made by CMake
+        if include.path is None:
+            return "which is not there: public headers are <ddprun/...>"
+        if name.is_relative_to(PUBLIC) and not include.is_public:
+            return "but a public header cannot include a private one"
+        folder = self.folder_of(name)
+        if name == UMBRELLA or (include.folder != folder and include.folder in self.arrows.get(folder, set())):
+            return None
+        if include.folder != folder:
+            return f"but docs/design.md draws no arrow from {folder} to {include.folder}"
+        if (self.layer(include.path) or 0) > self.layer(name):
+            return "which is not below it in docs/design.md"
+        if self.layers.get(folder) and not include.is_public and not name.is_relative_to(PUBLIC):
+            own, other = name.parent, include.path.parent
+            if own != other and len(own.parts) > 1 and self.layer(include.path) == self.layer(name):
+                return "which is beside it, not below it, in docs/design.md"
         return None
 
 

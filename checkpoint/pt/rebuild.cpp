@@ -162,6 +162,24 @@ Value from_type(Pickle& pickle, const std::string& function, const std::vector<V
   return call_global(pickle, arguments[0].text(), arguments[2]);
 }
 
+FormatError no_storage() {
+  return FormatError("the pickle refers to something that is no storage");
+}
+
+bool is_count(const Value& value) {
+  return value.is(Kind::kInt) && value.integer() >= 0;
+}
+
+// A storage may be part of another one: its key, where it begins there, how long it is.
+int64_t begin_of_view(const Value& view, int64_t elements) {
+  if (!view.is(Kind::kTuple) || view.items().size() != 3) throw no_storage();
+  const auto& begin = view.items()[1];
+  const auto& size = view.items()[2];
+  if (!is_count(begin) || !is_count(size)) throw no_storage();
+  if (begin.integer() > elements || size.integer() > elements - begin.integer()) throw no_storage();
+  return begin.integer();
+}
+
 }  // namespace
 
 bool is_allowed_global(std::string_view name) {
@@ -215,31 +233,20 @@ Value call_global(Pickle& pickle, const std::string& function, const Value& argu
 }
 
 Value load_storage(Pickle& pickle, const Value& id) {
-  const auto refuse = [] { return FormatError("the pickle refers to something that is no storage"); };
-  if (!id.is(Kind::kTuple) || id.items().size() < 5 || id.items().size() > 6) throw refuse();
+  if (!id.is(Kind::kTuple) || id.items().size() < 5 || id.items().size() > 6) throw no_storage();
   const auto& parts = id.items();
   const auto is_text = [](const Value& value) { return value.is(Kind::kText) || value.is(Kind::kBytes); };
   if (!is_text(parts[0]) || parts[0].text() != "storage" || !parts[1].is(Kind::kGlobal) || !is_text(parts[2]) ||
-      !parts[4].is(Kind::kInt) || parts[4].integer() < 0) {
-    throw refuse();
+      !is_count(parts[4])) {
+    throw no_storage();
   }
   const auto storage_class = after_last_dot(parts[1].text());
-  if (!is_storage_class(storage_class)) throw refuse();
+  if (!is_storage_class(storage_class)) throw no_storage();
   StorageEntry storage{.key = parts[2].text(), .elements = parts[4].integer()};
   const auto* dtype = dtype_by_storage(storage_class);
   if (dtype == nullptr) dtype = other_dtype_by_storage(storage_class);
   if (dtype != nullptr) storage.dtype = dtype->name;
-  if (parts.size() == 6 && !parts[5].is(Kind::kNone)) {
-    const auto& view = parts[5];
-    if (!view.is(Kind::kTuple) || view.items().size() != 3) throw refuse();
-    const auto& begin = view.items()[1];
-    const auto& size = view.items()[2];
-    if (!begin.is(Kind::kInt) || !size.is(Kind::kInt) || begin.integer() < 0 || size.integer() < 0 ||
-        begin.integer() > storage.elements || size.integer() > storage.elements - begin.integer()) {
-      throw refuse();
-    }
-    storage.view_begin = begin.integer();
-  }
+  if (parts.size() == 6 && !parts[5].is(Kind::kNone)) storage.view_begin = begin_of_view(parts[5], storage.elements);
   return pickle.storage(std::move(storage));
 }
 

@@ -85,6 +85,21 @@ bool is_descriptor(std::string_view bytes, const EntryHeader& header, const Loca
   return true;
 }
 
+// Whether an entry's own header says what its line in the directory says. What a descriptor behind the data or the
+// extra field says instead is 0 or marked; torch.save knows all of it beforehand or nothing.
+bool has_right_sizes(const EntryHeader& local, const EntryHeader& expected, const LocalExtra& extra) {
+  const bool has_descriptor = (local.flags & zip::kFlagDescriptor) != 0;
+  const auto fits = [&](uint64_t value, uint64_t wanted) {
+    return value == wanted || (has_descriptor && value == 0) || (extra.is_large && value == zip::kIn64);
+  };
+  if (!fits(local.size, expected.size) || !fits(local.stored, expected.stored)) return false;
+  if (local.crc32 != expected.crc32 && !(has_descriptor && local.crc32 == 0)) return false;
+  if (!extra.has_padding || !has_descriptor) return true;
+  const bool knows_nothing = local.size == 0 && local.stored == 0 && local.crc32 == 0;
+  const bool knows_all = local.size != 0 && local.stored != 0 && local.crc32 == expected.crc32;
+  return knows_nothing || knows_all;
+}
+
 // Compares the entry that takes up `bytes` with its line in the directory.
 Located read_entry(std::string_view bytes, const DirectoryEntry& entry) {
   const auto& expected = entry.header;
@@ -99,17 +114,7 @@ Located read_entry(std::string_view bytes, const DirectoryEntry& entry) {
   }
   Located located{.line = &entry, .extra = read_local_extra(fields.take(extra_bytes), entry)};
   located.repeats_line = local.flags == expected.flags && local.version == expected.version;
-  const auto fits = [&](uint64_t value, uint64_t wanted) {
-    return value == wanted || (has_descriptor && value == 0) || (located.extra.is_large && value == zip::kIn64);
-  };
-  if (!fits(local.size, expected.size) || !fits(local.stored, expected.stored) ||
-      !(local.crc32 == expected.crc32 || (has_descriptor && local.crc32 == 0))) {
-    fields.fail();
-  }
-  // torch.save knows all of it beforehand or nothing.
-  const bool knows_nothing = local.size == 0 && local.stored == 0 && local.crc32 == 0;
-  const bool knows_all = local.size != 0 && local.stored != 0 && local.crc32 == expected.crc32;
-  if (located.extra.has_padding && has_descriptor && !knows_nothing && !knows_all) fields.fail();
+  if (!has_right_sizes(local, expected, located.extra)) fields.fail();
   located.data = fields.take(expected.stored);
   const auto rest = bytes.substr(zip::kLocalBytes + name_bytes + extra_bytes + expected.stored);
   if (has_descriptor ? !is_descriptor(rest, expected, located.extra) : !rest.empty()) {

@@ -17,54 +17,18 @@
 #include <thread>
 #include <utility>
 
+#include "comm/core/store_requests.h"
+
 namespace ddp::detail {
 namespace {
 
-// TCPStore's request numbers and answers.
-enum class Query : uint8_t {
-  kValidate = 0,
-  kSet = 1,
-  kCompareSet = 2,
-  kGet = 3,
-  kAdd = 4,
-  kCheck = 5,
-  kWait = 6,
-  kNumKeys = 7,
-  kDelete = 8,
-  kCancelWait = 12,
-};
-constexpr uint32_t kValidationNumber = 0x3C85F7CE;
-constexpr uint8_t kReady = 0;
-constexpr uint8_t kStopWaiting = 0;
+using store::append_integer;
+using store::append_text;
+using store::begin;
+using store::Query;
+
 // More than anything of ours; a greater length means that the other end is no store.
 constexpr uint64_t kLongestText = uint64_t{1} << 30;
-
-template <typename Integer>
-void append_integer(std::string& out, Integer value) {
-  for (size_t i = 0; i < sizeof value; ++i) out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
-}
-
-void append_text(std::string& out, std::string_view text) {
-  append_integer(out, static_cast<uint64_t>(text.size()));
-  out.append(text);
-}
-
-std::string begin(Query query) {
-  return std::string(1, static_cast<char>(query));
-}
-
-std::string begin(Query query, std::string_view key) {
-  std::string bytes = begin(query);
-  append_text(bytes, key);
-  return bytes;
-}
-
-std::string begin(Query query, const std::vector<std::string>& keys) {
-  std::string bytes = begin(query);
-  append_integer(bytes, static_cast<uint64_t>(keys.size()));
-  for (const std::string& key : keys) append_text(bytes, key);
-  return bytes;
-}
 
 }  // namespace
 
@@ -104,7 +68,7 @@ StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit
     if (interrupt_fd_ < 0) fail(std::string("eventfd: ") + std::strerror(errno));
     connect(deadline, patient);
     std::string hello = begin(Query::kValidate);
-    append_integer(hello, kValidationNumber);
+    append_integer(hello, store::kValidationNumber);
     request(hello, deadline);
   } catch (...) {
     if (interrupt_fd_ >= 0) ::close(interrupt_fd_);
@@ -258,7 +222,7 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
   request(begin(Query::kCheck, keys), deadline);
-  return receive_integer<uint8_t>(deadline) == kReady;
+  return receive_integer<uint8_t>(deadline) == store::kReady;
 }
 
 int64_t StoreConnection::delete_key(std::string_view key, Duration limit) {
@@ -288,7 +252,7 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   // The answer may have been on its way; then the store's word about the cancelling follows it.
   const Deadline grace(kGrace);
   request(begin(Query::kCancelWait), grace);
-  if (receive_integer<uint8_t>(grace) != kStopWaiting) return Wait::kTimeout;
+  if (receive_integer<uint8_t>(grace) != store::kStopWaiting) return Wait::kTimeout;
   receive_integer<uint8_t>(grace);
   return Wait::kReady;
 }

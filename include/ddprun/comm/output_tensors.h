@@ -52,7 +52,7 @@ concept OptionalLike = requires(T& value) {
 };
 
 template <typename T>
-concept PointerLike = std::is_pointer_v<T> || requires(T& value) {
+concept PointerLike = (std::is_pointer_v<T> && !std::is_void_v<std::remove_pointer_t<T>>) || requires(T& value) {
   typename T::element_type;
   {static_cast<bool>(value)};
   *value;
@@ -85,6 +85,11 @@ template <typename T>
 concept WithoutTensors = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::monostate> ||
     std::is_same_v<T, std::nullopt_t> || std::convertible_to<T&, std::string_view>;
 
+template <typename T, typename Found>
+bool for_each_tensor_in_range(T& range, const Found& found);
+template <typename T, typename Found>
+bool for_each_tensor_behind(T& pointer, const Found& found);
+
 }  // namespace detail
 
 /// Calls `found(tensor)` for each at::Tensor in `value`, by reference: it may be replaced. Const parts are walked as
@@ -107,24 +112,9 @@ bool for_each_tensor(T& value, const Found& found) {
   } else if constexpr (detail::TupleLike<Plain>) {
     return std::apply([&](auto&... parts) { return (for_each_tensor(parts, found) & ... & true); }, value);
   } else if constexpr (std::ranges::forward_range<T&>) {
-    using Part = std::ranges::range_value_t<T&>;
-    if constexpr (detail::WithoutTensors<Part>) {
-      return detail::tells_all<Plain>;
-    } else if constexpr (std::is_same_v<Part, Plain>) {
-      return false;  // such as a path, whose parts are paths
-    } else {
-      bool known = detail::tells_all<Plain>;
-      for (auto&& part : value) known = for_each_tensor(part, found) && known;
-      return known;
-    }
-  } else if constexpr (detail::OptionalLike<T>) {
-    if (!value.has_value()) return detail::tells_all<Plain>;
-    auto&& part = *value;
-    return for_each_tensor(part, found) && detail::tells_all<Plain>;
-  } else if constexpr (detail::PointerLike<Plain> && !std::is_void_v<std::remove_pointer_t<Plain>>) {
-    if (!value) return detail::tells_all<Plain>;
-    auto&& part = *value;
-    return for_each_tensor(part, found) && detail::tells_all<Plain>;
+    return detail::for_each_tensor_in_range(value, found);
+  } else if constexpr (detail::OptionalLike<T> || detail::PointerLike<Plain>) {
+    return detail::for_each_tensor_behind(value, found);
   } else if constexpr (detail::Named<T>) {
     auto&& part = value.value();
     return for_each_tensor(part, found);
@@ -132,6 +122,38 @@ bool for_each_tensor(T& value, const Found& found) {
     return false;
   }
 }
+
+namespace detail {
+
+template <typename T, typename Found>
+bool for_each_tensor_in_range(T& range, const Found& found) {
+  using Plain = std::remove_cv_t<T>;
+  using Part = std::ranges::range_value_t<T&>;
+  if constexpr (WithoutTensors<Part>) {
+    return tells_all<Plain>;
+  } else if constexpr (std::is_same_v<Part, Plain>) {
+    return false;  // such as a path, whose parts are paths
+  } else {
+    bool known = tells_all<Plain>;
+    for (auto&& part : range) known = for_each_tensor(part, found) && known;
+    return known;
+  }
+}
+
+/// `pointer` may be a std::optional.
+template <typename T, typename Found>
+bool for_each_tensor_behind(T& pointer, const Found& found) {
+  using Plain = std::remove_cv_t<T>;
+  if constexpr (OptionalLike<T>) {
+    if (!pointer.has_value()) return tells_all<Plain>;
+  } else {
+    if (!pointer) return tells_all<Plain>;
+  }
+  auto&& part = *pointer;
+  return for_each_tensor(part, found) && tells_all<Plain>;
+}
+
+}  // namespace detail
 
 /// The tensors in a forward's output.
 struct OutputTensors {

@@ -1,0 +1,238 @@
+#include <ATen/ops/empty_like.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <ddprun/optim/fused_optimizer.h>
+#include <ddprun/optim/options.h>
+
+#include "checkpoint/core/saved_optimizer.h"
+#include "checkpoint/optimizer_kinds.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/parameter_names.h"
+#include "checkpoint/skipped_items.h"
+
+namespace ddp {
+namespace {
+
+using nlohmann::json;
+using safetensors::quote_name;
+
+[[noreturn]] void fail(const StoredTensors& stored, const std::string& message) {
+  throw std::runtime_error(stored.source + ": " + message);
+}
+
+std::optional<SavedOptimizer> saved_optimizer(const StoredTensors& stored) {
+  const auto text = stored.metadata.find(kOptimizerKey);
+  if (text == stored.metadata.end()) return std::nullopt;
+  try {
+    return parse_saved_optimizer(text->second);
+  } catch (const std::invalid_argument&) {
+    fail(stored, std::string("the metadata ") + kOptimizerKey + " is damaged");
+  }
+}
+
+template <typename Kind>
+class Loaded : public LoadedOptimizerState {
+ public:
+  using States = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
+
+  Loaded(const StoredTensors& stored, const SavedOptimizer& saved, torch::optim::Optimizer& optimizer,
+         const TensorMap& model, const LoadOptions& options)
+      : stored_(stored),
+        optimizer_(optimizer),
+        cast_(options.cast),
+        fused_(dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
+    const ParameterNames names(model);
+    auto& groups = optimizer.param_groups();
+    if (saved.groups.size() != groups.size()) {
+      fail(stored, "the optimizer has " + std::to_string(groups.size()) + " parameter groups, but the file has " +
+                       std::to_string(saved.groups.size()));
+    }
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const auto& keys = saved.groups[i].parameters;
+      const auto& parameters = groups[i].params();
+      bool fits = keys.size() == parameters.size();
+      for (size_t j = 0; fits && j < keys.size(); ++j) fits = means(keys[j], names.of(parameters[j]), options.rename);
+      if (!fits) {
+        fail(stored, "parameter group " + std::to_string(i) +
+                         " has other parameters than the optimizer's (the file lists " + std::to_string(keys.size()) +
+                         ", the optimizer " + std::to_string(parameters.size()) + ")");
+      }
+      auto own =
+          std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(groups[i].options()));
+      read_options(saved, saved.groups[i].options, *own);
+      maximize_.push_back(read_maximize(saved.groups[i].options, groups[i].options()));
+      for (size_t j = 0; j < keys.size(); ++j) read_state(keys[j], parameters[j], *own);
+      options_.push_back(std::move(own));
+    }
+  }
+
+  void apply() override {
+    for (size_t i = 0; i < options_.size(); ++i) {
+      // In place: the group's options may be of a derived class, whose own members stay.
+      auto& current = static_cast<typename Kind::Options&>(optimizer_.param_groups()[i].options());
+      std::map<std::string, json> values;
+      Kind::options(*options_[i], [&](const char* key, auto& value) { values[key] = value; });
+      Kind::options(current, [&](const char* key, auto& value) { values.at(key).get_to(value); });
+      if (maximize_[i])
+        dynamic_cast<optim::MaximizeOption&>(optimizer_.param_groups()[i].options()).maximize() = *maximize_[i];
+    }
+    if (!fused_) {
+      optimizer_.state() = std::move(states_);
+      return;
+    }
+    for (const auto& [parameter, state] : fused_states_) fused_->set_parameter_state(parameter, state);
+  }
+
+ private:
+  // Python's own files number the parameters instead of naming them, and may name them with a wrapper's prefix.
+  static bool means(const std::string& stored, std::string_view name, const NameMap& rename) {
+    if (stored.starts_with('#')) return true;
+    const auto renamed = rename(stored);
+    std::string_view key = renamed;
+    for (const std::string_view prefix : {"module.", "_orig_mod.", "module."}) {
+      while (key != name && key.starts_with(prefix)) key.remove_prefix(prefix.size());
+    }
+    return key == name;
+  }
+
+  void read_options(const SavedOptimizer& saved, const json& values, typename Kind::Options& options) {
+    try {
+      Kind::options(options, [&](const char* key, auto& value) {
+        // Python's files name no type, and may lack what C++ has: what they lack stays as it is.
+        if (saved.type.empty() && !values.contains(key)) return;
+        values.at(key).get_to(value);
+      });
+    } catch (const json::exception&) {
+      fail(stored_, std::string("the metadata ") + kOptimizerKey + " lacks a hyper-parameter of " + Kind::kName);
+    }
+  }
+
+  // What the file says, where the optimizer has the option.
+  std::optional<bool> read_maximize(const json& values, torch::optim::OptimizerOptions& options) {
+    const auto found = values.find("maximize");
+    if (found != values.end() && !found->is_boolean()) {
+      fail(stored_, std::string("the metadata ") + kOptimizerKey + " has a damaged hyper-parameter maximize");
+    }
+    const bool maximize = found != values.end() && found->template get<bool>();
+    if (dynamic_cast<optim::MaximizeOption*>(&options)) return maximize;
+    if (maximize)
+      fail(stored_, std::string("it maximizes, which torch::optim::") + Kind::kName + " cannot; ddp::optim's can");
+    return std::nullopt;
+  }
+
+  void read_state(const std::string& key, const at::Tensor& parameter, const typename Kind::Options& options) {
+    const auto prefix = optimizer_tensor_name(key, "");
+    bool has_state = false;
+    optim::StateTensors tensors;
+    for (auto each = stored_.tensors.lower_bound(prefix);
+         each != stored_.tensors.end() && each->first.starts_with(prefix); ++each) {
+      const auto field = each->first.substr(prefix.size());
+      // The state of a parameter "a" is no state of "a.b".
+      if (field.find('.') != std::string::npos) continue;
+      if (std::find(Kind::kFields.begin(), Kind::kFields.end(), field) == Kind::kFields.end()) {
+        fail(stored_, "the optimizer's tensor " + quote_name(each->first) + " is nothing that " + Kind::kName + " has");
+      }
+      has_state = true;
+      tensors.emplace(field, as_wanted(each->second, parameter));
+    }
+    if (fused_) {
+      try {
+        fused_->check_parameter_state(parameter, tensors);
+      } catch (const std::invalid_argument& error) {
+        fail(stored_, "the optimizer's tensors " + quote_name(prefix) + "* do not fit: " + error.what());
+      }
+      fused_states_.emplace_back(parameter, std::move(tensors));
+      return;
+    }
+    // A parameter that has had no gradient yet has no state.
+    if (!has_state) return;
+    auto state = std::make_unique<typename Kind::State>();
+    Kind::state(*state, options, [&](const char* field, auto& value) {
+      const auto name = optimizer_tensor_name(key, field);
+      const auto found = stored_.tensors.find(name);
+      if (found == stored_.tensors.end()) fail(stored_, "the optimizer's tensor " + quote_name(name) + " is missing");
+      read(name, found->second, parameter, value);
+    });
+    states_[parameter.unsafeGetTensorImpl()] = std::move(state);
+  }
+
+  // Step counters are scalars, and stay float32.
+  at::Tensor as_wanted(const at::Tensor& stored, const at::Tensor& parameter) const {
+    const bool other = stored.is_floating_point() && stored.scalar_type() != parameter.scalar_type();
+    return cast_ && other && stored.dim() > 0 ? stored.to(parameter.scalar_type()) : stored;
+  }
+
+  void read(const std::string& name, const at::Tensor& raw, const at::Tensor& parameter, at::Tensor& value) {
+    const auto stored = as_wanted(raw, parameter);
+    if (parameter.sizes() != stored.sizes() || parameter.scalar_type() != stored.scalar_type()) {
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " has another shape or dtype than its parameter");
+    }
+    value = at::empty_like(parameter.detach());
+    value.copy_(stored);
+  }
+
+  // Python counts steps in a float32 scalar. Beyond 2^24 that rounds, but there Adam's bias correction is 1 in any
+  // case.
+  void read(const std::string& name, const at::Tensor& stored, const at::Tensor&, int64_t& value) {
+    if (stored.numel() != 1 || stored.dim() != 0 || stored.scalar_type() != at::kFloat) {
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " must be an F32 scalar");
+    }
+    const auto steps = stored.template item<float>();
+    if (!(steps >= 0 && steps < 0x1p62f) || steps != std::floor(steps)) {
+      fail(stored_, "the optimizer's tensor " + quote_name(name) + " is no number of steps");
+    }
+    value = static_cast<int64_t>(steps);
+  }
+
+  const StoredTensors& stored_;
+  torch::optim::Optimizer& optimizer_;
+  bool cast_;
+  optim::FusedOptimizer* fused_;  // null for LibTorch's own
+  std::vector<std::pair<at::Tensor, optim::StateTensors>> fused_states_;
+  std::vector<std::unique_ptr<typename Kind::Options>> options_;
+  std::vector<std::optional<bool>> maximize_;
+  States states_;
+};
+
+}  // namespace
+
+std::set<std::string> optimizer_tensor_names(const StoredTensors& stored) {
+  const auto saved = saved_optimizer(stored);
+  if (!saved) return {};
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : stored.tensors) names.insert(name);
+  return optimizer_tensors(*saved, names);
+}
+
+std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& stored,
+                                                           torch::optim::Optimizer& optimizer, const TensorMap& model,
+                                                           const LoadOptions& options) {
+  const auto saved = saved_optimizer(stored);
+  if (!saved) {
+    const auto skipped = list_skipped(stored);
+    fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one" +
+                     (skipped.empty() ? "" : "; not read: " + skipped));
+  }
+  for (const auto& [name, what] : stored.skipped) {
+    if (!name.starts_with("state.") || model.count(name) != 0) continue;
+    fail(stored, "the optimizer's tensor " + quote_name(name) + " cannot be read: it is " + what);
+  }
+  std::unique_ptr<LoadedOptimizerState> loaded;
+  const bool known = with_kind_of(optimizer, [&](auto kind) {
+    using Kind = decltype(kind);
+    if (const auto objection = objection_to(*saved, Kind::kName); !objection.empty()) fail(stored, objection);
+    loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model, options);
+  });
+  if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be loaded");
+  return loaded;
+}
+
+}  // namespace ddp

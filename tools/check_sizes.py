@@ -1,0 +1,118 @@
+"""Checks that no folder, file or function of the product is too large to be read at once: `check_sizes.py [project root]`.
+
+  - no folder has more than 40 files (those of its sub-folders are theirs);
+  - no source has more than 300 lines, no function more than 60;
+  - no function has a cyclomatic complexity above 20: 1, and 1 for each if, loop, case, catch, &&, || and ?:. A lambda or a
+    function inside belongs to the function that it stands in.
+C++ and Python outside tests/ and bench/. Prints one line per violation; the exit status is 1 if there is any.
+"""
+
+import ast
+import collections
+import pathlib
+import re
+import sys
+
+from check_tree import tracked_files
+
+MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES, MOST_COMPLEXITY = 40, 300, 60, 20
+NOT_PRODUCT = {"tests", "bench", "docs"}
+NOT_YET = {"comm/reducer/reducer.cpp", "ddp/ddp_core.cpp", "comm/group/new_group.cpp"}  # TO REMOVE AT THE MERGE with the branches that split these
+
+# Comments, raw strings, strings, characters (not the ' of 1'000'000), directives.
+NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\''
+    r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE)
+MARK = re.compile(r"[{};(]")
+SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum|extern)\b")
+LABEL = re.compile(r"\s*(?:(?:public|protected|private):\s*)?")
+CATCH = re.compile(r"\s*catch\s*\([^)]*\)\s*\{")
+# What stands before the brace of a member's initializer: `: a_` or `, a_`.
+MEMBER = re.compile(r"(?<!:)[:,]\s*[\w:]+(?:<[^{}]*>)?\s*$")
+BRANCH = re.compile(r"\b(?:if|for|while|case|catch)\b|\s&&\s|\|\||\?")  # and not the && of a reference
+PYTHON_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
+
+
+def cpp_functions(source: str):
+    """(name, first line, lines, complexity) of each function with a body, those in classes included."""
+    code = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    start = position = 0  # of the declaration that we are in, and of what we look at
+    while match := MARK.search(code, position):
+        position = match.end()
+        head = code[start:match.start()]
+        if match[0] == "(":
+            position = closing(code, match.start(), "()") + 1
+        elif match[0] in ";}":
+            start = position
+        elif is_function(head):
+            end = closing(code, match.start(), "{}")
+            while follow := CATCH.match(code, end + 1):  # a function may be one try block
+                end = closing(code, follow.end() - 1, "{}")
+            first = start + LABEL.match(head).end()
+            name = re.search(r"([\w:~]+|operator\W+)\s*\(", head)
+            complexity = 1 + len(BRANCH.findall(code, match.start(), end))
+            yield name[1] if name else "?", code.count("\n", 0, first) + 1, code.count("\n", first, end) + 1, complexity
+            start = position = end + 1
+        elif SCOPE.search(head):
+            start = position
+        else:  # an initializer
+            position = closing(code, match.start(), "{}") + 1
+
+
+def is_function(head: str) -> bool:
+    """Whether `head`, which ends before a brace, declares a function, so that the brace begins its body."""
+    while "(" in (head := re.sub(r"\(\)", "\0", head)):
+        shorter = re.sub(r"\([^()]*\)", "\0", head)
+        if shorter == head:
+            return False
+        head = shorter
+    parameters, members = head.find("\0"), MEMBER.search(head)
+    return parameters >= 0 and not re.search(r"(?<![=!<>])=\s*$", head) and not (members and parameters < members.start())
+
+
+def closing(code: str, opening: int, pair: str) -> int:
+    depth = 0
+    for match in re.compile(f"[{re.escape(pair)}]").finditer(code, opening):
+        depth += 1 if match[0] == pair[0] else -1
+        if depth == 0:
+            return match.start()
+    return len(code) - 1
+
+
+def python_functions(source: str):
+    """As cpp_functions()."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            branches = sum(isinstance(each, PYTHON_BRANCHES) for each in ast.walk(node))
+            operators = sum(len(each.values) - 1 for each in ast.walk(node) if isinstance(each, ast.BoolOp))
+            yield node.name, node.lineno, node.end_lineno - node.lineno + 1, 1 + branches + operators
+
+
+def violations(root: pathlib.Path):
+    names = [name for name in tracked_files(root) if name.parts[0] not in NOT_PRODUCT]
+    for folder, count in sorted(collections.Counter(name.parent.as_posix() for name in names).items()):
+        if count > MOST_FILES:
+            yield f"{folder}: {count} files, more than {MOST_FILES}: sort them into folders"
+    for name in names:
+        functions = {".h": cpp_functions, ".cpp": cpp_functions, ".py": python_functions}.get(name.suffix)
+        if not functions or name.as_posix() in NOT_YET:
+            continue
+        source = (root / name).read_text()
+        if source.count("\n") > MOST_LINES:
+            yield f"{name}: {source.count(chr(10))} lines, more than {MOST_LINES}"
+        for function, line, lines, complexity in functions(source):
+            if lines > MOST_FUNCTION_LINES:
+                yield f"{name}:{line}: {function}() has {lines} lines, more than {MOST_FUNCTION_LINES}"
+            if complexity > MOST_COMPLEXITY:
+                yield f"{name}:{line}: {function}() has a complexity of {complexity}, more than {MOST_COMPLEXITY}"
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(violations(root))
+    print("\n".join(found) if found else "no folder, file or function is too large")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,17 +18,23 @@ struct Sign {
 };
 
 // The first of these keys that a state has tells its class.
-constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},   Sign{"_milestones", "SequentialLR"},
-                               Sign{"_schedulers", "ChainedScheduler"}, Sign{"T_0", "CosineAnnealingWarmRestarts"},
-                               Sign{"T_max", "CosineAnnealingLR"},      Sign{"total_steps", "OneCycleLR"},
-                               Sign{"milestones", "MultiStepLR"},       Sign{"step_size", "StepLR"},
-                               Sign{"start_factor", "LinearLR"},        Sign{"power", "PolynomialLR"},
-                               Sign{"total_iters", "ConstantLR"},       Sign{"gamma", "ExponentialLR"}};
+constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},
+                               Sign{"_milestones", "SequentialLR"},
+                               Sign{"_schedulers", "ChainedScheduler"},
+                               Sign{"T_0", "CosineAnnealingWarmRestarts"},
+                               Sign{"T_max", "CosineAnnealingLR"},
+                               Sign{"total_steps", "OneCycleLR"},
+                               Sign{"step_ratio", "CyclicLR"},
+                               Sign{"milestones", "MultiStepLR"},
+                               Sign{"step_size", "StepLR"},
+                               Sign{"start_factor", "LinearLR"},
+                               Sign{"power", "PolynomialLR"},
+                               Sign{"total_iters", "ConstantLR"},
+                               Sign{"gamma", "ExponentialLR"}};
 
 std::string type_of(const json& state, const std::string& wanted) {
   if (state.contains("type")) return state.at("type").get<std::string>();
   if (state.contains("lr_lambdas")) return wanted == "MultiplicativeLR" ? wanted : "LambdaLR";
-  if (state.contains("max_lrs") && state.contains("_scale_mode")) return "CyclicLR";
   for (const auto& sign : kSigns) {
     if (state.contains(sign.key)) return std::string(sign.type);
   }

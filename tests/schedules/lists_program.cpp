@@ -112,6 +112,36 @@ int main() {
                        .three_phase = true}));
   lists.add("one_cycle_without_momentum", "OneCycleLR(o, 0.4, 210, cycle_momentum=False)",
             one_cycle({.max_lr = {0.4}, .total_steps = 210, .cycle_momentum = false}));
+  lists.add("cyclic", "CyclicLR(o, [0.01, 0.02], 0.3, 20)",
+            cyclic({.base_lr = {0.01, 0.02}, .max_lr = {0.3}, .step_size_up = 20}));
+  lists.add("cyclic_halved",
+            "CyclicLR(o, 0.01, [0.3, 0.2], 7, 30, 'triangular2', base_momentum=0.7, max_momentum=0.95)",
+            cyclic({.base_lr = {0.01},
+                    .max_lr = {0.3, 0.2},
+                    .step_size_up = 7,
+                    .step_size_down = 30,
+                    .mode = CyclicMode::kTriangular2,
+                    .base_momentum = {0.7},
+                    .max_momentum = {0.95}}));
+  lists.add("cyclic_shrinking", "CyclicLR(o, 0.01, 0.3, 13, mode='exp_range', gamma=0.98, cycle_momentum=False)",
+            cyclic({.base_lr = {0.01},
+                    .max_lr = {0.3},
+                    .step_size_up = 13,
+                    .mode = CyclicMode::kExpRange,
+                    .gamma = 0.98,
+                    .cycle_momentum = false}));
+  lists.add("cyclic_with_a_function", "CyclicLR(o, 0.01, 0.3, 13, 4, scale_fn=hyperbola, scale_mode='iterations')",
+            cyclic({.base_lr = {0.01},
+                    .max_lr = {0.3},
+                    .step_size_up = 13,
+                    .step_size_down = 4,
+                    .scale_fn = [](double step) { return 1.0 / (1.0 + step); },
+                    .scale_mode = CyclicScale::kIterations}));
+  lists.add("warmup_and_cycles",
+            "SequentialLR(o, [LinearLR(o, 0.1, total_iters=10), CyclicLR(o, 0.02, 0.2, 15)], [10])",
+            sequential({linear({.start_factor = 0.1, .total_iters = 10}),
+                        cyclic({.base_lr = {0.02}, .max_lr = {0.2}, .step_size_up = 15})},
+                       {10}));
   lists.add("warmup_and_cosine", "SequentialLR(o, [LinearLR(o, 0.1, total_iters=10), CosineAnnealingLR(o, 190)], [10])",
             sequential({linear({.start_factor = 0.1, .total_iters = 10}), cosine({.t_max = 190})}, {10}));
   lists.add("sequential_of_five",

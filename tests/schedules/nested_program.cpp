@@ -46,6 +46,13 @@ Schedule make(const json& spec) {
   if (type == "CosineAnnealingWarmRestarts") {
     return cosine_warm_restarts({.t_0 = o.at("T_0"), .t_mult = o.at("T_mult"), .eta_min = o.at("eta_min")});
   }
+  if (type == "CyclicLR") {
+    return cyclic({.base_lr = {o.at("base_lr").get<double>()},
+                   .max_lr = {o.at("max_lr").get<double>()},
+                   .step_size_up = o.at("step_size_up"),
+                   .step_size_down = o.at("step_size_down").get<int64_t>(),
+                   .mode = o.at("mode") == "triangular" ? CyclicMode::kTriangular : CyclicMode::kTriangular2});
+  }
   if (type == "OneCycleLR") {
     return one_cycle({.max_lr = {o.at("max_lr").get<double>()}, .total_steps = o.at("total_steps")});
   }

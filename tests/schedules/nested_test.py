@@ -31,6 +31,10 @@ def draw_simple(rng):
         "CosineAnnealingWarmRestarts": lambda: {
             "T_0": rng.randint(1, 12), "T_mult": rng.randint(1, 3), "eta_min": rng.choice([0.0, 0.001])
         },
+        "CyclicLR": lambda: {
+            "base_lr": rng.uniform(0.01, 0.1), "max_lr": rng.uniform(0.1, 1), "step_size_up": rng.randint(1, 20),
+            "step_size_down": rng.randint(1, 20), "mode": rng.choice(["triangular", "triangular2"]),
+        },
         "OneCycleLR": lambda: {"max_lr": rng.uniform(0.1, 1), "total_steps": rng.randint(STEPS, 90)},
     }
     kind = rng.choice(sorted(options))
@@ -53,8 +57,9 @@ def cases():
     drawn = []
     while len(drawn) < CASES:
         schedule = draw(rng, 1 + len(drawn) % 4)
-        # Python's OneCycleLRs of one optimizer overwrite each other's bounds, which lie in its groups.
-        if json.dumps(schedule).count("OneCycleLR") <= 1:
+        # Python's OneCycleLR keeps bounds in the optimizer's groups, where others and CyclicLR overwrite them.
+        text = json.dumps(schedule)
+        if text.count("OneCycleLR") + ("CyclicLR" in text) <= 1 or "OneCycleLR" not in text:
             drawn.append({"schedule": schedule, "steps": STEPS})
     return drawn
 

@@ -143,6 +143,27 @@ struct OneCycleOptions {
 /// Smith's 1cycle policy: up to max_lr and down below the start, momentum the other way round. Python: OneCycleLR.
 Schedule one_cycle(const OneCycleOptions& options);
 
+enum class CyclicMode { kTriangular, kTriangular2, kExpRange };
+enum class CyclicScale { kCycle, kIterations };
+
+struct CyclicOptions {
+  std::vector<double> base_lr;  ///< one for all groups, or one for each
+  std::vector<double> max_lr;   ///< as base_lr
+  int64_t step_size_up = 2000;
+  std::optional<int64_t> step_size_down{};  ///< default: step_size_up
+  CyclicMode mode = CyclicMode::kTriangular;
+  double gamma = 1.0;  ///< of kExpRange
+  /// Instead of the mode: what the amplitude is multiplied by, of the cycle's number from 1 on or of the step.
+  std::function<double(double)> scale_fn{};
+  CyclicScale scale_mode = CyclicScale::kCycle;
+  bool cycle_momentum = true;
+  std::vector<double> base_momentum = {0.8};  ///< as base_lr
+  std::vector<double> max_momentum = {0.9};   ///< as base_lr
+};
+/// Smith's cyclical rates: up from base_lr to max_lr and back down, again and again, momentum the other way round. The
+/// amplitude stays, halves with every cycle (kTriangular2) or shrinks by gamma^step (kExpRange). Python: CyclicLR.
+Schedule cyclic(const CyclicOptions& options);
+
 /// The first schedule until milestone 0, the second until milestone 1, …; each starts anew at its milestone. Composed
 /// ones may only come first. Python: SequentialLR.
 Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);

@@ -5,7 +5,7 @@
 #include <ddprun/data/error.h>
 
 #include "data/formats/bmp_header.h"
-#include "data/formats/decoders.h"
+#include "data/formats/picture_formats.h"
 
 namespace ddp {
 namespace {

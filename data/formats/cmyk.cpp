@@ -1,4 +1,4 @@
-#include "data/formats/decoders.h"
+#include "data/formats/picture_formats.h"
 
 namespace ddp {
 

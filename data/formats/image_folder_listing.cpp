@@ -35,9 +35,9 @@ using PassedOverFormats = std::map<ImageFormat, PassedOver>;
 std::string notice_of(const fs::path& root, const PassedOverFormats& passed_over) {
   std::string notice;
   for (const auto& [format, files] : passed_over) {
-    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(files.count) + " " +
-              (format == ImageFormat::kTiff ? "TIFF" : "WebP") + (files.count == 1 ? " file" : " files") +
-              " passed over, such as " + files.example.lexically_relative(root).string() + ": " + how_to_read(format);
+    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(files.count) + " " + format_name(format) +
+              (files.count == 1 ? " file" : " files") + " passed over, such as " +
+              files.example.lexically_relative(root).string() + ": " + how_to_read(format);
   }
   return notice;
 }

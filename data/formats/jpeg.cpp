@@ -11,7 +11,7 @@
 
 #include <ddprun/data/error.h>
 
-#include "data/formats/decoders.h"
+#include "data/formats/picture_formats.h"
 
 namespace ddp {
 namespace {

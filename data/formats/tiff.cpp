@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "data/formats/decoders.h"
+#include "data/formats/picture_formats.h"
 #include "data/formats/tiff_file.h"
 
 namespace ddp {

@@ -113,6 +113,28 @@ class PictureFiles(unittest.TestCase):
         self.add("few.bmp", made_bmp.bmp(9, 13, 8, few, colors=4))
         self.check()
 
+    def test_gif_of_every_kind(self):
+        for colors, interlace in itertools.product((2, 4, 7, 16, 256), (False, True)):
+            picture = Image.fromarray(self.integers((37, 53, 3), 8).astype(numpy.uint8)).quantize(colors)
+            self.save(f"{colors}-{interlace}.gif", picture, interlace=interlace)
+            self.save(f"{colors}-{interlace}-transparent.gif", picture, interlace=interlace, transparency=1)
+        large = Image.fromarray(self.integers((300, 200), 8).astype(numpy.uint8))  # the table of codes is full several times
+        self.save("grey.gif", large)
+        self.save("plain.gif", Image.new("L", (200, 100), 7))
+        self.save("animated.gif", large.quantize(50), save_all=True, append_images=[Image.new("L", (200, 300), 9)], comment=b"x" * 600)
+        plain = self.paths[-2].read_bytes()
+        screen, picture = plain[:13], plain[plain.index(b",\0\0\0\0") :]
+        for name, flags, palette in (("none", 0, b""), ("short", 0x81, bytes(range(12))), ("whole", 0x87, bytes(range(255, -1, -1)) * 3)):
+            colours = bytes([screen[10] & 0x78 | flags])
+            self.add(f"palette-{name}.gif", screen[:10] + colours + screen[11:] + palette + picture)
+            own = picture[:9] + bytes([picture[9] & 0x78 | flags]) + palette + picture[10:]
+            self.add(f"own-palette-{name}.gif", screen[:10] + b"\0" + screen[11:] + own)
+            apart = picture[:1] + b"\5\0\7\0" + picture[5:]  # beyond the screen, and not at its corner
+            self.add(f"apart-{name}.gif", screen[:10] + colours + screen[11:] + palette + apart)
+            control = b"!\xf9\4\1\0\0\3\0"  # the third colour is transparent
+            self.add(f"apart-transparent-{name}.gif", screen[:10] + colours + screen[11:] + palette + control + apart)
+        self.check()
+
     def test_bmp_in_run_lengths(self):
         rle8 = bytes([5, 7, 0, 3, 1, 2, 3, 0, 5, 9, 0, 0, 13, 4, 0, 0, 0, 4, 6, 5, 4, 3, 9, 8, 0, 0, 0, 1])
         self.add("rle8.bmp", made_bmp.bmp(3, 13, 8, rle8, 1))

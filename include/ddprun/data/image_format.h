@@ -9,10 +9,13 @@
 
 namespace ddp {
 
-enum class ImageFormat { kUnknown, kJpeg, kPng, kBmp, kPnm, kTiff, kWebP };
+enum class ImageFormat { kUnknown, kJpeg, kPng, kBmp, kPnm, kTiff, kWebP, kGif };
 
 /// What a file's first bytes say; 12 are enough.
 ImageFormat image_format(std::span<const uint8_t> bytes);
+
+/// As messages name it: "TIFF".
+std::string format_name(ImageFormat format);
 
 /// What a file's name says, in capitals too: torchvision's IMG_EXTENSIONS (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff
 /// .webp), kUnknown for all others.

@@ -1,0 +1,91 @@
+// The formats of picture files: a function and a line for each. See decode_image().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include <ddprun/data/image.h>
+#include <ddprun/data/image_format.h>
+
+namespace ddp {
+
+Image decode_jpeg(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_pnm(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_gif(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+Image decode_webp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+
+inline bool is_pnm(std::string_view bytes) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
+  return bytes.size() >= 3 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
+         kSpaces.find(bytes[2]) != std::string_view::npos;
+}
+
+/// Of either byte order, and BigTIFF.
+inline bool is_tiff(std::string_view bytes) {
+  using namespace std::string_view_literals;
+  return bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) || bytes.starts_with("II+\0"sv) ||
+         bytes.starts_with("MM\0+"sv);
+}
+
+struct PictureFormat {
+  ImageFormat format;
+  std::string_view name;
+  bool (*is_it)(std::string_view first_bytes);
+  /// Null where this build lacks `library`.
+  Image (*decode)(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
+  /// By which image folders know it: torchvision's IMG_EXTENSIONS.
+  std::array<std::string_view, 2> extensions{};
+  std::string_view library{};  ///< "libtiff 4.5"
+  std::string_view package{};  ///< "libtiff", which comes in a package for development
+};
+
+#ifdef DDPRUN_HAS_TIFF
+inline constexpr auto* kDecodeTiff = decode_tiff;
+#else
+inline constexpr decltype(&decode_tiff) kDecodeTiff = nullptr;
+#endif
+#ifdef DDPRUN_HAS_WEBP
+inline constexpr auto* kDecodeWebP = decode_webp;
+#else
+inline constexpr decltype(&decode_webp) kDecodeWebP = nullptr;
+#endif
+
+inline constexpr PictureFormat kPictureFormats[] = {
+    {ImageFormat::kJpeg,
+     "JPEG",
+     [](std::string_view b) { return b.starts_with("\xFF\xD8\xFF"); },
+     decode_jpeg,
+     {".jpg", ".jpeg"}},
+    {ImageFormat::kPng,
+     "PNG",
+     [](std::string_view b) { return b.starts_with("\x89PNG\r\n\x1A\n"); },
+     decode_png,
+     {".png"}},
+    {ImageFormat::kBmp, "BMP", [](std::string_view b) { return b.starts_with("BM"); }, decode_bmp, {".bmp"}},
+    {ImageFormat::kPnm, "PPM, PGM", is_pnm, decode_pnm, {".ppm", ".pgm"}},
+    {ImageFormat::kGif, "GIF", [](std::string_view b) { return b.starts_with("GIF87a") || b.starts_with("GIF89a"); },
+     decode_gif},
+    {ImageFormat::kTiff, "TIFF", is_tiff, kDecodeTiff, {".tif", ".tiff"}, "libtiff 4.5", "libtiff"},
+    {ImageFormat::kWebP,
+     "WebP",
+     [](std::string_view b) { return b.size() >= 12 && b.starts_with("RIFF") && b.substr(8, 4) == "WEBP"; },
+     kDecodeWebP,
+     {".webp"},
+     "libwebp",
+     "libwebp"},
+};
+
+/// Throws DataError unless a picture of this size may be decoded.
+void check_image_size(const std::filesystem::path& path, int64_t height, int64_t width, const DecodeOptions& options);
+
+/// RGB of `pixels` inks of cyan, magenta, yellow and black (255 is most), as Pillow converts them: 255 - black, less
+/// the part of it that the colour's ink takes, rounded.
+void cmyk_to_rgb(const uint8_t* inks, int64_t pixels, uint8_t* rgb);
+
+}  // namespace ddp

@@ -2,7 +2,7 @@
 
 The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
   - public headers stand in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes; they
-    include no private header. ddprun/ddp.h, which users include, may include those of every folder.
+    include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of every folder.
   - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
     is above them, or where "." stands. A public header belongs to the sub-folder that has its source; one without a source, to the highest that it
     includes.
@@ -20,6 +20,7 @@ import sys
 PUBLIC = pathlib.PurePath("include/ddprun")
 UMBRELLA = PUBLIC / "ddp.h"
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
+INTERNAL = re.compile(r"// Internal\b")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 TOP = 1000  # the layer of what lies in a folder itself
@@ -142,6 +143,8 @@ class Tree:
         if not self.arrows:
             yield "docs/design.md: no arrows found"
         for name in self.sources():
+            if name.is_relative_to(PUBLIC) and INTERNAL.match((self.root / name).read_text()):
+                yield f"{name}: says that it is internal, so it stands beside its source and not in {PUBLIC}"
             if self.layer(name) is None:
                 yield f"{name}: docs/design.md names no layer for {name.parent}"
                 continue

@@ -13,6 +13,75 @@ namespace {
 
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
+/// LZW's table: each code is a string of indices, one longer than an earlier string.
+class Strings {
+ public:
+  explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
+    for (uint32_t i = 0; i < clear_; ++i) table_[i] = {.before = i, .length = 1, .last = static_cast<uint8_t>(i)};
+    reset();
+  }
+
+  int code_bits() const { return bits_; }
+  bool is_end(uint32_t code) const { return code == clear_ + 1; }
+
+  /// Appends what `code` says; false when it says nothing.
+  bool append(uint32_t code, std::vector<uint8_t>& indices) {
+    if (code == clear_) {
+      reset();
+      return true;
+    }
+    const bool has_previous = previous_ < kMostCodes;
+    const bool is_full = next_ == kMostCodes;
+    // A code that is about to be made means the previous string and its first index once more.
+    const bool is_next = has_previous && !is_full && code == next_;
+    if (!is_next && code >= (has_previous ? next_ : clear_)) return false;
+    const uint8_t first = append_string(is_next ? previous_ : code, indices);
+    if (is_next) indices.push_back(first);
+    if (has_previous && !is_full) add(first);
+    previous_ = code;
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t kMostCodes = 4096;
+  struct String {
+    uint32_t before;
+    uint32_t length;
+    uint8_t last;
+  };
+
+  void reset() {
+    next_ = clear_ + 2;
+    bits_ = index_bits_ + 1;
+    previous_ = kMostCodes;
+  }
+
+  /// Returns its first index.
+  uint8_t append_string(uint32_t code, std::vector<uint8_t>& indices) const {
+    indices.resize(indices.size() + table_[code].length);
+    uint8_t first = 0;
+    auto at = indices.end();
+    for (auto length = table_[code].length; length > 0; --length) {
+      first = table_[code].last;
+      *--at = first;
+      code = table_[code].before;
+    }
+    return first;
+  }
+
+  void add(uint8_t last) {
+    table_[next_] = {.before = previous_, .length = table_[previous_].length + 1, .last = last};
+    if (++next_ == 1U << bits_ && bits_ < 12) ++bits_;
+  }
+
+  const int index_bits_;
+  const uint32_t clear_;
+  std::array<String, kMostCodes> table_{};
+  uint32_t next_ = 0;  // the code that is made next
+  int bits_ = 0;
+  uint32_t previous_ = kMostCodes;  // none yet
+};
+
 class Gif {
  public:
   Gif(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options)
@@ -125,51 +194,15 @@ class Gif {
     return value;
   }
 
-  /// LZW: each code is a string that is one index longer than an earlier one.
   std::vector<uint8_t> unpack(size_t count) {
     const int index_bits = byte();
     if (index_bits < 1 || index_bits > 8) refuse("its pixels have " + std::to_string(index_bits) + " bits");
-    const uint32_t clear = 1U << index_bits;
-    constexpr uint32_t kMostCodes = 4096;
-    struct Entry {
-      uint32_t before;
-      uint32_t length;
-      uint8_t last;
-    };
-    std::vector<Entry> table(kMostCodes);
-    for (uint32_t i = 0; i < clear; ++i) table[i] = {.before = i, .length = 1, .last = static_cast<uint8_t>(i)};
-    uint32_t next = clear + 2;
-    int bits = index_bits + 1;
-    uint32_t previous = kMostCodes;  // none yet
+    Strings strings(index_bits);
     std::vector<uint8_t> indices;  // grows with what the file has, not with what it claims
     while (indices.size() < count) {
-      const auto read = code(bits);
-      if (!read || *read == clear + 1) refuse("its pixels are cut short");
-      if (*read == clear) {
-        next = clear + 2;
-        bits = index_bits + 1;
-        previous = kMostCodes;
-        continue;
-      }
-      const bool has_previous = previous < kMostCodes;
-      const bool is_new = has_previous && next < kMostCodes && *read == next;  // the previous string and its first index
-      if (!is_new && *read >= (has_previous ? next : clear)) refuse("its pixels have a code that means nothing");
-      const uint32_t known = is_new ? previous : *read;
-      const size_t end = indices.size() + table[known].length + (is_new ? 1 : 0);
-      indices.resize(end);
-      uint8_t first = 0;
-      uint32_t walk = known;
-      for (size_t i = end - (is_new ? 1 : 0), length = table[known].length; length > 0; --length) {
-        first = table[walk].last;
-        indices[--i] = first;
-        walk = table[walk].before;
-      }
-      if (is_new) indices.back() = first;
-      if (has_previous && next < kMostCodes) {
-        table[next] = {.before = previous, .length = table[previous].length + 1, .last = first};
-        if (++next == 1U << bits && bits < 12) ++bits;
-      }
-      previous = *read;
+      const auto read = code(strings.code_bits());
+      if (!read || strings.is_end(*read)) refuse("its pixels are cut short");
+      if (!strings.append(*read, indices)) refuse("its pixels have a code that means nothing");
     }
     indices.resize(count);
     return indices;

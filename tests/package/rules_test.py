@@ -75,7 +75,8 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("comm/store.h", "")
         self.write("include/ddprun/comm/group.h", '#include "comm/store.h"\n')
         self.write("ddp/core.cpp", '#include "comm/group.h"\n')
-        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "group.h:1")
+        self.write("include/ddprun/ddp/parts.h", "// Internal: parts of what users include.\n")
+        self.assert_reports("check_includes.py", "ddp/core.cpp:1", "group.h:1", "ddprun/ddp/parts.h: says")
 
     def test_sub_folders_include_those_below_them(self):
         self.write("docs/design.md", "    ddp, checkpoint → comm → LibTorch\n    inside comm: core < group < reducer\n")

@@ -15,12 +15,12 @@ set(_ddprun_old_headers
     comm/reductions.h comm/report.h comm/spawn.h comm/wrap_mark.h=comm/wrapped_parameters.h data/augmented_images.h data/batch.h
     data/batch_pipeline.h data/batches.h data/byte_images.h data/byte_source.h data/cifar10.h data/cifar100.h
     data/cifar100_format.h data/cifar10_format.h data/color_jitter.h data/crop_flip.h data/device_loader.h
-    data/device_transfer.h data/error.h data/idx_format.h data/image.h data/image_folder.h data/image_folder_listing.h
+    data/error.h data/idx_format.h data/image.h data/image_folder.h data/image_folder_listing.h
     data/image_format.h data/image_transform.h data/loader.h data/mnist.h data/nifti_format.h data/normalization.h
     data/resize.h data/sample_random.h data/synthetic_images.h data/tensor_dataset.h data/volume_crop.h
     data/volume_listing.h data/volumes.h ddp/apex_settings.h ddp/comm_hooks.h ddp/data_parallel.h ddp/data_parallel_core.h
-    ddp/ddp_core.h ddp/ddp_options.h=comm/ddp_options.h ddp/delayed_reduction.h ddp/device_threads.h ddp/distributed_data_parallel.h
-    ddp/model_parameters.h ddp/post_local_sgd.h ddp/power_sgd.h ddp/replicas.h ddp/scatter_gather.h horovod/adasum.h
+    ddp/ddp_core.h ddp/ddp_options.h=comm/ddp_options.h ddp/delayed_reduction.h ddp/distributed_data_parallel.h
+    ddp/model_parameters.h ddp/post_local_sgd.h ddp/power_sgd.h ddp/scatter_gather.h horovod/adasum.h
     horovod/broadcast_state.h horovod/context.h horovod/distributed_optimizer.h horovod/horovod.h metrics/accuracy.h
     metrics/average.h metrics/confusion_matrix.h metrics/throughput.h monitor/event.h monitor/histogram.h monitor/images.h
     monitor/metrics_file.h monitor/progress_bar.h monitor/progress_format.h monitor/summary_writer.h optim/adagrad.h

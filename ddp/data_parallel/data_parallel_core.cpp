@@ -6,6 +6,8 @@
 #include <stdexcept>
 
 #include "comm/core/cuda_devices.h"
+#include "ddp/data_parallel/device_threads.h"
+#include "ddp/data_parallel/replicas.h"
 
 namespace ddp {
 namespace {
@@ -66,9 +68,15 @@ DataParallelCore::DataParallelCore(const std::shared_ptr<torch::nn::Module>& mod
   if (!passes_through()) threads_ = std::make_unique<DeviceThreads>(devices_);
 }
 
-const Replicas& DataParallelCore::refreshed(size_t count) {
+DataParallelCore::~DataParallelCore() = default;
+
+void DataParallelCore::check_devices() const {
+  if (!devices_.empty()) replicas_->check_devices();
+}
+
+const std::vector<std::shared_ptr<torch::nn::Module>>& DataParallelCore::refreshed(size_t count) {
   replicas_->refresh(count);
-  return *replicas_;
+  return replicas_->modules();
 }
 
 void DataParallelCore::run(const std::vector<std::function<void()>>& tasks) {

@@ -1,4 +1,4 @@
-#include "ddprun/ddp/device_threads.h"
+#include "ddp/data_parallel/device_threads.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>

@@ -1,4 +1,4 @@
-#include "ddprun/ddp/replicas.h"
+#include "ddp/data_parallel/replicas.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <ddprun/ddp/data_parallel.h>
+#include <ddprun/ddp/scatter_gather.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -291,6 +292,42 @@ TEST_CASE("DataParallelOnCpu: arguments and results may be structured") {
   const std::vector<at::Tensor> uneven{x, at::ones({1, 3})};
   CHECK_THROWS_MATCHES(model(uneven, std::nullopt, 1.0), std::invalid_argument,
                        MessageMatches(ContainsSubstring("one has 4 rows and another 1")));
+}
+
+TEST_CASE("Scatter and gather: pieces are chunks of every tensor and make the value again") {
+  using Value = std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, at::Tensor>>;
+  const std::vector<c10::Device> devices(3, c10::Device(c10::kCPU));
+  at::Tensor x = at::arange(20, at::kFloat).view({5, 4});
+  x.set_requires_grad(true);
+  const Value value{x, {x * 2}, {{"x", x + 1}}};
+  const auto pieces = parallel::scatter(value, devices);
+  REQUIRE(pieces.size() == 3);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [tensor, list, named] = pieces[i];
+    CHECK(tensor.equal(x.chunk(3)[i]));
+    CHECK(list.at(0).equal((x * 2).chunk(3)[i]));
+    CHECK(named.at("x").equal((x + 1).chunk(3)[i]));
+  }
+  const auto [tensor, list, named] = parallel::gather(pieces, devices[0]);
+  CHECK(tensor.equal(x));
+  CHECK(list.at(0).equal(x * 2));
+  CHECK(named.at("x").equal(x + 1));
+  tensor.sum().backward();
+  CHECK(x.grad().equal(at::ones({5, 4})));
+}
+
+TEST_CASE("Scatter and gather: other dimensions, numbers and what cannot be cut") {
+  const std::vector<c10::Device> devices(2, c10::Device(c10::kCPU));
+  const at::Tensor x = at::arange(6, at::kFloat).view({2, 3});
+  CHECK(parallel::scatter(x, devices, 1).at(1).equal(x.narrow(1, 2, 1)));
+  CHECK(parallel::gather(parallel::scatter(x, devices, 1), devices[0], 1).equal(x));
+  CHECK(parallel::scatter(7, devices) == std::vector<int>{7});
+  CHECK(parallel::gather(std::vector{at::full({}, 1.0F), at::full({}, 2.0F)}, devices[0]).sizes() ==
+        std::vector<int64_t>{2});
+  CHECK_THROWS_MATCHES(parallel::scatter(x, {}), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("at least one device")));
+  CHECK_THROWS_MATCHES(parallel::gather(std::vector<at::Tensor>{}, devices[0]), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("at least one result")));
 }
 
 TEST_CASE("DataParallelOnCpu: contradicting options are refused") {

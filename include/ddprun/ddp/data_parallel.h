@@ -45,7 +45,7 @@ class DataParallelImpl : public torch::nn::Module {
     detail::Scatter scatter(core_.devices(), core_.dim());
     (scatter.look_at(arguments), ...);
     const size_t pieces = scatter.pieces();
-    const Replicas& replicas = core_.refreshed(pieces);
+    const auto& replicas = core_.refreshed(pieces);
     std::vector<std::optional<Result>> results(pieces);
     std::vector<std::function<void()>> tasks;
     for (size_t i = 0; i < pieces; ++i) {

@@ -9,10 +9,14 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/ddp/device_threads.h>
-#include <ddprun/ddp/replicas.h>
+namespace torch::nn {
+class Module;
+}
 
 namespace ddp {
+
+class DeviceThreads;
+class Replicas;
 
 /// Settings of DataParallel.
 struct DataParallelOptions {
@@ -33,6 +37,7 @@ struct DataParallelOptions {
 class DataParallelCore {
  public:
   DataParallelCore(const std::shared_ptr<torch::nn::Module>& model, const DataParallelOptions& options);
+  ~DataParallelCore();
 
   /// A single device, or none: the model is called as it is.
   bool passes_through() const { return devices_.size() < 2; }
@@ -40,11 +45,10 @@ class DataParallelCore {
   c10::Device output_device() const { return output_device_; }
   int64_t dim() const { return dim_; }
 
-  void check_devices() const {
-    if (!devices_.empty()) replicas_->check_devices();
-  }
-  /// Brings the copies up to date and returns them; the first is the model itself.
-  const Replicas& refreshed(size_t count);
+  /// Throws std::runtime_error when the model is not wholly on the first device.
+  void check_devices() const;
+  /// The model and its copies, of which the first `count` are up to date.
+  const std::vector<std::shared_ptr<torch::nn::Module>>& refreshed(size_t count);
   /// Runs tasks[i] on device i; throws std::runtime_error that names the device, with the cause nested, when one fails.
   void run(const std::vector<std::function<void()>>& tasks);
 

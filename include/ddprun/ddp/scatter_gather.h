@@ -1,6 +1,8 @@
-// Internal: batches cut into pieces for several devices, and results put together again. Both are part of the autograd
-// graph. What is walked: tensors, std::vector, std::tuple, std::pair, std::map and std::optional of such; other
-// arguments are copied to every piece.
+// Batches cut into pieces for several devices, and results put together again, as DataParallel does with a model's
+// arguments and results. Both are part of the autograd graph. Reference: torch.nn.parallel.scatter and gather.
+//
+// What is walked: tensors, std::vector, std::tuple, std::pair, std::map and std::optional of such; other values are
+// copied to every piece, and cannot be put together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -182,3 +184,30 @@ class Gather {
 };
 
 }  // namespace ddp::detail
+
+namespace ddp::parallel {
+
+/// `value` once for each device that gets a piece: its tensors, of shape (N, …) where `dim` is 0, are cut along `dim`
+/// into at most one piece per device, of equal sizes but for the last, and copied to the device of their number.
+/// Tensors without dimensions go to each. Throws std::invalid_argument without devices, and for tensors that would make
+/// different numbers of pieces.
+template <typename T>
+std::vector<T> scatter(const T& value, const std::vector<c10::Device>& devices, int64_t dim = 0) {
+  if (devices.empty()) throw std::invalid_argument("scatter: expected at least one device");
+  detail::Scatter scatter(devices, dim);
+  scatter.look_at(value);
+  std::vector<T> pieces;
+  for (size_t i = 0; i < scatter.pieces(); ++i) pieces.push_back(scatter.piece(value, i));
+  return pieces;
+}
+
+/// Results of equal structure as one, on `device`: their tensors are joined along `dim`, those without dimensions
+/// become rows of one. Throws std::invalid_argument without results, and what at::cat throws for shapes that do not
+/// fit.
+template <typename T>
+T gather(const std::vector<T>& results, c10::Device device, int64_t dim = 0) {
+  if (results.empty()) throw std::invalid_argument("gather: expected at least one result");
+  return detail::Gather(device, dim).join(results);
+}
+
+}  // namespace ddp::parallel

@@ -1,4 +1,4 @@
-// Internal: copies of a model on several devices that stay between iterations, and the way of their gradients back.
+// Copies of a model on several devices that stay between iterations, and the way of their gradients back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +30,8 @@ class Replicas {
   /// anew when the model's parameters or buffers are others than before. To be called before each forward.
   void refresh(size_t count);
 
-  /// Module number i: 0 is the model itself.
-  const std::shared_ptr<torch::nn::Module>& operator[](size_t i) const { return modules_[i]; }
+  /// The model itself, then its copies.
+  const std::vector<std::shared_ptr<torch::nn::Module>>& modules() const { return modules_; }
 
   /// Throws std::runtime_error when the model is not wholly on the first device.
   void check_devices() const;

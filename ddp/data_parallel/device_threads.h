@@ -1,4 +1,4 @@
-// Internal: one thread per device, kept between calls.
+// One thread per device, kept between calls.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,4 +1,4 @@
-#include "ddprun/data/device_transfer.h"
+#include "data/loading/device_transfer.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -56,6 +56,10 @@ Batch DeviceTransfer::finish() {
     for (const at::Tensor& tensor : {copy_.data, copy_.target}) tensor.record_stream(current);
   }
   return std::exchange(copy_, {});
+}
+
+std::unique_ptr<BatchTransfer> transfer_to(c10::Device device) {
+  return std::make_unique<DeviceTransfer>(device);
 }
 
 }  // namespace ddp::detail

@@ -44,13 +44,12 @@ struct Numbers {
 };
 
 // A device whose copies are under way while the loop's body uses the batch before: DeviceLoader reads ahead.
-class CopiesAhead {
+class CopiesAhead : public detail::BatchTransfer {
  public:
-  explicit CopiesAhead(c10::Device) {}
-  bool copies() const { return true; }
-  Batch pin(const Batch& batch) const { return batch; }
-  void start(const Batch& batch) { copy_ = batch; }
-  Batch finish() { return std::exchange(copy_, {}); }
+  bool copies() const override { return true; }
+  Batch pin(const Batch& batch) const override { return batch; }
+  void start(const Batch& batch) override { copy_ = batch; }
+  Batch finish() override { return std::exchange(copy_, {}); }
 
  private:
   Batch copy_;
@@ -78,7 +77,7 @@ void with_loader(Way way, bool name_the_loader, EpochSampler& sampler, const Bod
     DeviceLoader loader(dataset, sampler, cpu, options);
     run(loader);
   } else if (way == Way::kCopies) {
-    DeviceLoader<Numbers, CopiesAhead> loader(dataset, sampler, cpu, options);
+    DeviceLoader loader(dataset, sampler, std::make_unique<CopiesAhead>(), options);
     run(loader);
   } else {
     Loader loader(dataset, sampler, options);

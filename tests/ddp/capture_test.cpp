@@ -12,7 +12,6 @@
 
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/comm/spawn.h>
-#include <ddprun/data/device_transfer.h>
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/post_local_sgd.h>
@@ -23,6 +22,7 @@
 
 #include "checkpoint/host_snapshot.h"
 #include "comm/core/graph_capture.h"
+#include "data/loading/device_transfer.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"

@@ -6,23 +6,41 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
 
-#include <ddprun/data/device_transfer.h>
+#include <ddprun/data/batch.h>
 #include <ddprun/data/loader.h>
 
 namespace ddp {
 
 namespace detail {
 
+/// Batches from the host to a device, one at a time, beside the computation.
+class BatchTransfer {
+ public:
+  virtual ~BatchTransfer() = default;
+
+  /// Whether there is anything to copy: not on the CPU, where everything passes through untouched.
+  virtual bool copies() const = 0;
+  /// The batch in page-locked memory, from which the device reads by itself. For any thread.
+  virtual Batch pin(const Batch& batch) const = 0;
+  /// Begins to copy a pinned batch.
+  virtual void start(const Batch& pinned) = 0;
+  /// The copy that was begun; the current stream waits for it, the host does not.
+  virtual Batch finish() = 0;
+};
+
+std::unique_ptr<BatchTransfer> transfer_to(c10::Device device);
+
 // What the worker threads of a DeviceLoader read.
-template <typename Dataset, typename Transfer>
+template <typename Dataset>
 struct PinnedDataset {
   const Dataset* dataset;
-  const Transfer* transfer;
+  const BatchTransfer* transfer;
   Batch get_batch(std::span<const int64_t> indices, int64_t epoch) const {
     return transfer->pin(Loader<Dataset>::read(*dataset, indices, epoch));
   }
@@ -43,12 +61,16 @@ struct PinnedDataset {
 ///
 /// Use it in one thread, under the stream that computes. The dataset and the sampler must outlive it. What is copied
 /// ahead does not count as used in a checkpoint of the sampler or of the loader.
-template <typename Dataset, typename Transfer = detail::DeviceTransfer>
+template <typename Dataset>
 class DeviceLoader {
  public:
   /// Throws what Loader's constructor throws.
   DeviceLoader(const Dataset& dataset, EpochSampler& sampler, c10::Device device, const LoaderOptions& options = {})
-      : transfer_(device), pinned_{&dataset, &transfer_}, loader_(pinned_, sampler, options) {
+      : DeviceLoader(dataset, sampler, detail::transfer_to(device), options) {}
+  /// With another way to the device, for tests.
+  DeviceLoader(const Dataset& dataset, EpochSampler& sampler, std::unique_ptr<detail::BatchTransfer> transfer,
+               const LoaderOptions& options = {})
+      : transfer_(std::move(transfer)), pinned_{&dataset, transfer_.get()}, loader_(pinned_, sampler, options) {
     static_assert(std::is_same_v<typename Loader<Dataset>::Batch, Batch>, "the dataset has to give a ddp::Batch");
   }
   DeviceLoader(const Dataset&& dataset, EpochSampler& sampler, c10::Device device,
@@ -91,17 +113,17 @@ class DeviceLoader {
   void load(torch::serialize::InputArchive& archive) { loader_.load(archive); }
 
  private:
-  using Pinned = detail::PinnedDataset<Dataset, Transfer>;
+  using Pinned = detail::PinnedDataset<Dataset>;
 
   void advance() {
     current_.reset();
     if (!is_copying_ && !error_) fetch();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
     if (!is_copying_) return;
-    current_ = transfer_.finish();
+    current_ = transfer_->finish();
     loader_.report(used_with_copy_);
     is_copying_ = false;
-    if (transfer_.copies()) fetch();
+    if (transfer_->copies()) fetch();
   }
 
   // The loader's next batch begins its way to the device. What goes wrong belongs to that batch, not to the current
@@ -111,14 +133,14 @@ class DeviceLoader {
       const std::optional<Batch> batch = loader_.fetch();
       if (!batch) return;
       used_with_copy_ = loader_.fetched();
-      transfer_.start(*batch);
+      transfer_->start(*batch);
       is_copying_ = true;
     } catch (...) {
       error_ = std::current_exception();
     }
   }
 
-  Transfer transfer_;
+  std::unique_ptr<detail::BatchTransfer> transfer_;
   Pinned pinned_;
   Loader<Pinned> loader_;
   std::optional<Batch> current_;

@@ -132,7 +132,7 @@ class Loader {
   void load(torch::serialize::InputArchive& archive) { sampler_->load(archive); }
 
  private:
-  template <typename, typename>
+  template <typename>
   friend class DeviceLoader;
 
   static Batch read_naming_samples(const Dataset& dataset, std::span<const int64_t> indices, int64_t epoch,

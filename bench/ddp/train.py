@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "ddp"))
-from parity_train import LeNet, ResNet18  # noqa: E402
+from parity_program import LeNet, ResNet18  # noqa: E402
 
 
 def layers(count, width):

@@ -21,7 +21,7 @@ except ImportError:
 import pt_python
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "ddp"))
-import parity_train  # noqa: E402
+import parity_program  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
 torch.set_num_threads(1)
@@ -36,7 +36,7 @@ FUSED = {
 
 def make(model, optimizer):
     torch.manual_seed(0)
-    net = parity_train.LeNet() if model == "lenet" else parity_train.ResNet18()
+    net = parity_program.LeNet() if model == "lenet" else parity_program.ResNet18()
     if optimizer == "sgd":
         return net, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     if optimizer in FUSED:
@@ -166,7 +166,7 @@ class InteropTest(unittest.TestCase):
         save(self.path("a.pt"), net, optimizer)
         cpp("lenet", "sgd", self.path("a.pt"), self.path("hf") / "model.safetensors", 0, 0)
         torch.manual_seed(1)
-        other = parity_train.LeNet()
+        other = parity_program.LeNet()
         state = other.state_dict()
         dcp.load(state, storage_reader=HuggingFaceStorageReader(str(self.path("hf"))), no_dist=True)
         pt_python.same(dict(state), dict(net.state_dict()))

@@ -1,6 +1,6 @@
 """A rank that is killed in the middle of a backward, and a store that disappears: no other rank hangs, each says what failed.
 
-    faults_test.py PROGRAM    with an interpreter that has torch; PROGRAM is parity_train
+    faults_test.py PROGRAM    with an interpreter that has torch; PROGRAM is parity_program
 """
 
 import pathlib

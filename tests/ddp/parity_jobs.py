@@ -1,6 +1,6 @@
-"""Trainings for parity_train.cpp and its twin in Python, and the jobs that run them. Standard library only.
+"""Trainings for parity_program.cpp and its twin in Python, and the jobs that run them. Standard library only.
 
-The first command line argument is parity_train's path.
+The first command line argument is parity_program's path.
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 import time
 
 PROGRAM = sys.argv.pop(1)
-TWIN = pathlib.Path(__file__).with_name("parity_train.py")
+TWIN = pathlib.Path(__file__).with_name("parity_program.py")
 CPP = [PROGRAM]
 PYTHON = [sys.executable, str(TWIN)]  # needs torch
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMI_", "SLURM_")

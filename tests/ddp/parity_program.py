@@ -1,6 +1,6 @@
-"""One rank of a training job whose every number is determined: the twin of parity_train.cpp, which says what it does.
+"""One rank of a training job whose every number is determined: the twin of parity_program.cpp, which says what it does.
 
-    parity_train.py CASES FOLDER TIMEOUT_S
+    parity_program.py CASES FOLDER TIMEOUT_S
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-# Small models, each about one feature, as in parity_train.cpp.
+# Small models, each about one feature, as in parity_program.cpp.
 FEATURES = 8
 
 

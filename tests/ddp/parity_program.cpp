@@ -1,7 +1,7 @@
-// One rank of a training job whose every number is determined, for parity_test.py; parity_train.py is its twin in
+// One rank of a training job whose every number is determined, for parity_test.py; parity_program.py is its twin in
 // Python.
 //
-//     parity_train CASES FOLDER TIMEOUT_S
+//     parity_program CASES FOLDER TIMEOUT_S
 //
 // CASES holds one training per line, as `name key=value ...`; each is run from scratch in the same process group. After
 // the steps that `save_at` names, the bytes of all parameters and buffers go to FOLDER/<name>.step<step>.rank<rank>.
@@ -37,7 +37,7 @@
 
 namespace {
 
-// Small models, each about one feature; parity_train.py has the same. They read the first features of each image.
+// Small models, each about one feature; parity_program.py has the same. They read the first features of each image.
 constexpr int64_t kFeatures = 8;
 
 torch::Tensor features(const torch::Tensor& images) {
@@ -325,7 +325,7 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
 }  // namespace
 
 int main(int count, char** arguments) try {
-  if (count != 4) throw std::invalid_argument("usage: parity_train CASES FOLDER TIMEOUT_S");
+  if (count != 4) throw std::invalid_argument("usage: parity_program CASES FOLDER TIMEOUT_S");
   at::set_num_threads(1);
   const ddp::ProcessGroup group =
       ddp::init_process_group({.backend = "gloo", .timeout = std::chrono::seconds(std::stoi(arguments[3]))});

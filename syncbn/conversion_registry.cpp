@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "syncbn/synchronized_batch_norm.h"
+#include "syncbn/sync_batch_norm_function.h"
 
 namespace ddp::detail {
 namespace {
@@ -62,8 +62,8 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
           running.mean = *running_mean;
           running.var = running_var.value_or(at::Tensor());
         }
-        return synchronized_batch_norm(input, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()), running, eps,
-                                       converted->layer);
+        return sync_batch_norm_function(input, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()), running, eps,
+                                        converted->layer);
       }
     }
   }

@@ -8,7 +8,7 @@
 
 #include "syncbn/channel_walk.h"
 #include "syncbn/element_types.h"
-#include "syncbn/merge.h"
+#include "syncbn/gather_stats.h"
 
 namespace ddp::detail {
 namespace {
@@ -73,7 +73,7 @@ template <typename T>
 void moments(const SimdKernels<T>& kernels, const ChannelWalk& walk, const T* x, double* mean, double* m2) {
   const Tasks tasks(walk);
   const int64_t channels = walk.channels;
-  const int64_t stride = 1 + 2 * channels;  // as merge_rows() wants it: count, means, sums of squared deviations
+  const int64_t stride = 1 + 2 * channels;  // as gather_stats() wants it: count, means, sums of squared deviations
   std::vector<double> partial(static_cast<size_t>(tasks.count() * stride));
   if (walk.rows) {
     tasks.run([&](int64_t task) {
@@ -94,7 +94,7 @@ void moments(const SimdKernels<T>& kernels, const ChannelWalk& walk, const T* x,
       row[1 + channels + c] = result.m2;
     });
   }
-  const double count = merge_rows(partial.data(), tasks.count(), stride, channels, mean, m2);
+  const double count = gather_stats(partial.data(), tasks.count(), stride, channels, mean, m2);
   for (int64_t c = 0; c < channels; ++c) m2[c] *= count;  // from the variance
 }
 

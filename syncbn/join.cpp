@@ -12,28 +12,28 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
 
-#include "syncbn/arithmetic.h"
 #include "syncbn/batch_norm_members.h"
-#include "syncbn/collective_trace.h"
+#include "syncbn/batch_norm_ops.h"
 #include "syncbn/conversion_registry.h"
+#include "syncbn/shadowed_collectives.h"
 
 namespace ddp {
 namespace {
 
-using detail::CollectiveTrace;
-using Iteration = std::vector<CollectiveTrace::Event>;
+using detail::ShadowedCollectives;
+using Iteration = std::vector<ShadowedCollectives::Event>;
 
 // One collective without values. Returns whether every rank has joined, which only forwards tell.
-bool take_part(const CollectiveTrace::Event& event, const GroupHandle& group) {
+bool take_part(const ShadowedCollectives::Event& event, const GroupHandle& group) {
   const auto options = at::TensorOptions().device(event.device).dtype(event.type);
   if (!event.gather) {
     all_reduce(at::zeros({2, event.channels}, options), group);
     return false;
   }
-  const auto arithmetic = detail::arithmetic_for(event.device);
+  const auto ops = detail::batch_norm_ops_for(event.device);
   const at::Tensor nothing = at::empty({0, event.channels}, options);
-  const at::Tensor row = arithmetic->local_row(nothing, {.channels = event.channels, .joined = true});
-  return arithmetic->all_joined(all_gather(row, group));
+  const at::Tensor row = ops->local_row(nothing, {.channels = event.channels, .joined = true});
+  return ops->all_joined(all_gather(row, group));
 }
 
 // Iteration after iteration, until the ranks that still train have joined too: then all of them are in here, and the
@@ -50,12 +50,12 @@ void keep_company(const Iteration& iteration, const GroupHandle& group) {
 
 class SyncBatchNormJoinHook final : public JoinHook {
  public:
-  SyncBatchNormJoinHook(std::shared_ptr<const CollectiveTrace> trace, GroupHandle group)
-      : trace_(std::move(trace)), group_(std::move(group)) {}
+  SyncBatchNormJoinHook(std::shared_ptr<const ShadowedCollectives> shadowed, GroupHandle group)
+      : shadowed_(std::move(shadowed)), group_(std::move(group)) {}
 
   // Beside what the other joinables do in this thread: the collectives of all of them are mixed in backward.
   void joined() override {
-    Iteration iteration = trace_->last_iteration();
+    Iteration iteration = shadowed_->last_iteration();
     if (iteration.empty()) {
       throw std::runtime_error(
           who(group_.info()) +
@@ -72,7 +72,7 @@ class SyncBatchNormJoinHook final : public JoinHook {
   }
 
  private:
-  const std::shared_ptr<const CollectiveTrace> trace_;
+  const std::shared_ptr<const ShadowedCollectives> shadowed_;
   const GroupHandle group_;
   std::future<void> done_;
 };
@@ -93,7 +93,7 @@ std::vector<std::shared_ptr<detail::SyncLayer>> layers_of(torch::nn::Module& mod
 }  // namespace
 
 SyncBatchNormJoinable::SyncBatchNormJoinable(torch::nn::Module& model, GroupHandle group)
-    : group_(std::move(group)), layers_(layers_of(model)), trace_(std::make_shared<CollectiveTrace>()) {
+    : group_(std::move(group)), layers_(layers_of(model)), shadowed_(std::make_shared<ShadowedCollectives>()) {
   if (layers_.empty()) {
     throw std::invalid_argument(who(group_.info()) +
                                 ": SyncBatchNormJoinable: the model has no synchronised batch norm");
@@ -105,15 +105,15 @@ SyncBatchNormJoinable::SyncBatchNormJoinable(torch::nn::Module& model, GroupHand
                                   "all of them and another one than DistributedDataParallel's");
     }
   }
-  for (const auto& layer : layers_) layer->set_trace(trace_);
+  for (const auto& layer : layers_) layer->set_shadowed(shadowed_);
 }
 
 SyncBatchNormJoinable::~SyncBatchNormJoinable() {
-  for (const auto& layer : layers_) layer->set_trace(nullptr);
+  for (const auto& layer : layers_) layer->set_shadowed(nullptr);
 }
 
 std::unique_ptr<JoinHook> SyncBatchNormJoinable::join_hook(const JoinOptions& /*options*/) {
-  return std::make_unique<SyncBatchNormJoinHook>(trace_, layers_.front()->group());
+  return std::make_unique<SyncBatchNormJoinHook>(shadowed_, layers_.front()->group());
 }
 
 c10::Device SyncBatchNormJoinable::join_device() const {

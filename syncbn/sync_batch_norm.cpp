@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "comm/core/graph_capture.h"
+#include "syncbn/sync_batch_norm_function.h"
 #include "syncbn/sync_layer.h"
-#include "syncbn/synchronized_batch_norm.h"
 
 namespace ddp {
 
@@ -56,7 +56,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   }
   const bool fits = layer_->objection(input).empty();  // if not, what follows throws: such a batch is not counted
   const double momentum = fits ? average_factor() : 0;
-  return detail::synchronized_batch_norm(
+  return detail::sync_batch_norm_function(
       input, weight, bias, {.mean = running_mean, .var = running_var, .momentum = momentum}, options.eps(), layer_);
 }
 

@@ -56,8 +56,8 @@ std::string SyncLayer::disagreement(const at::Tensor& input) {
 }
 
 void SyncLayer::record(bool gather, const at::Tensor& tensor) const {
-  if (!trace_) return;
-  trace_->add({.gather = gather, .channels = channels_, .device = tensor.device(), .type = tensor.scalar_type()});
+  if (!shadowed_) return;
+  shadowed_->add({.gather = gather, .channels = channels_, .device = tensor.device(), .type = tensor.scalar_type()});
 }
 
 std::string shape_text(const at::Tensor& input) {

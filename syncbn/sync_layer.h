@@ -11,7 +11,7 @@
 
 #include <ddprun/comm/process_group.h>
 
-#include "syncbn/collective_trace.h"
+#include "syncbn/shadowed_collectives.h"
 
 namespace ddp::detail {
 
@@ -33,8 +33,8 @@ class SyncLayer {
   /// that disagree would hang or mix up data. Every rank must call it. What is wrong, on every rank; empty if nothing.
   std::string disagreement(const at::Tensor& input);
 
-  /// From now on the layer's collectives are added to `trace`; null ends that. Not during a forward or backward.
-  void set_trace(std::shared_ptr<CollectiveTrace> trace) { trace_ = std::move(trace); }
+  /// From now on the layer's collectives are added to `shadowed`; null ends that. Not during a forward or backward.
+  void set_shadowed(std::shared_ptr<ShadowedCollectives> shadowed) { shadowed_ = std::move(shadowed); }
   void record(bool gather, const at::Tensor& tensor) const;
 
  private:
@@ -42,7 +42,7 @@ class SyncLayer {
   const std::string name_;
   const int64_t channels_;
   std::atomic<bool> compared_{false};
-  std::shared_ptr<CollectiveTrace> trace_;
+  std::shared_ptr<ShadowedCollectives> shadowed_;
 };
 
 /// "[8, 64, 7, 7] (Float, cpu)", for messages.

@@ -13,7 +13,7 @@
 namespace ddp {
 
 namespace detail {
-class CollectiveTrace;
+class ShadowedCollectives;
 class SyncLayer;
 }  // namespace detail
 
@@ -42,7 +42,7 @@ class SyncBatchNormJoinable final : public Joinable {
  private:
   const GroupHandle group_;
   std::vector<std::shared_ptr<detail::SyncLayer>> layers_;
-  std::shared_ptr<detail::CollectiveTrace> trace_;
+  std::shared_ptr<detail::ShadowedCollectives> shadowed_;
 };
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-#include "syncbn/device_arithmetic.h"
+#include "syncbn/device_batch_norm_ops.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
@@ -36,7 +36,7 @@ at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_
   return at::cat({mean, variance, high, low});
 }
 
-at::Tensor DeviceArithmetic::local_row(const at::Tensor& x, const Share& share) const {
+at::Tensor DeviceBatchNormOps::local_row(const at::Tensor& x, const Share& share) const {
   const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
   if (share.joined) {  // no values, in a way that no rank with values writes them
     const at::Tensor none = at::zeros({2 * share.channels}, options);
@@ -48,17 +48,17 @@ at::Tensor DeviceArithmetic::local_row(const at::Tensor& x, const Share& share) 
   return device_row(mean, variance, x.numel() / share.channels);
 }
 
-RowSummary DeviceArithmetic::summary(const at::Tensor& /*rows*/, int64_t /*rank*/) const {
+RowSummary DeviceBatchNormOps::summary(const at::Tensor& /*rows*/, int64_t /*rank*/) const {
   return {};  // reading it would wait for the device
 }
 
-bool DeviceArithmetic::all_joined(const at::Tensor& rows) const {
+bool DeviceBatchNormOps::all_joined(const at::Tensor& rows) const {
   return rows.select(1, rows.size(1) - 2).eq(-1).all().item<bool>();
 }
 
-// As merge_rows(), with tensors. In double: this is a few numbers per channel, whatever the batch.
-BatchStatistics DeviceArithmetic::merge(const at::Tensor& rows, int64_t channels, double eps,
-                                        const RunningStatistics& running) const {
+// As gather_stats(), with tensors. In double: this is a few numbers per channel, whatever the batch.
+BatchStatistics DeviceBatchNormOps::merge(const at::Tensor& rows, int64_t channels, double eps,
+                                          const RunningStatistics& running) const {
   const at::Tensor all = rows.to(at::kDouble);
   const at::Tensor means = all.narrow(1, 0, channels);
   const at::Tensor variances = all.narrow(1, channels, channels);
@@ -81,16 +81,16 @@ BatchStatistics DeviceArithmetic::merge(const at::Tensor& rows, int64_t channels
           .count = count.to(at::kInt).view({1})};
 }
 
-at::Tensor DeviceArithmetic::normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
-                                       const at::Tensor& bias) const {
+at::Tensor DeviceBatchNormOps::normalize(const at::Tensor& x, const BatchStatistics& statistics,
+                                         const at::Tensor& weight, const at::Tensor& bias) const {
   if (x.numel() == 0) return at::empty_like(x);
   constexpr double kUnusedEps = 0;
   return at::batch_norm_elemt(x, parameter_for(x, weight), parameter_for(x, bias), statistics.mean, statistics.invstd,
                               kUnusedEps);
 }
 
-LocalGradients DeviceArithmetic::local_gradients(const at::Tensor& dy, const at::Tensor& x,
-                                                 const BatchStatistics& statistics, const at::Tensor& weight) const {
+LocalGradients DeviceBatchNormOps::local_gradients(const at::Tensor& dy, const at::Tensor& x,
+                                                   const BatchStatistics& statistics, const at::Tensor& weight) const {
   const int64_t channels = x.size(1);
   if (x.numel() == 0) {
     const at::Tensor none = at::zeros({channels}, statistics.mean.options());
@@ -103,9 +103,9 @@ LocalGradients DeviceArithmetic::local_gradients(const at::Tensor& dy, const at:
   return {.sums = at::cat({sum_dy, sum_dy_xmu}).view({2, channels}), .weight = weight_gradient, .bias = sum_dy};
 }
 
-at::Tensor DeviceArithmetic::input_gradient(const at::Tensor& dy, const at::Tensor& x,
-                                            const BatchStatistics& statistics, const at::Tensor& weight,
-                                            const at::Tensor& sums) const {
+at::Tensor DeviceBatchNormOps::input_gradient(const at::Tensor& dy, const at::Tensor& x,
+                                              const BatchStatistics& statistics, const at::Tensor& weight,
+                                              const at::Tensor& sums) const {
   if (x.numel() == 0) return at::empty_like(x);
   return at::batch_norm_backward_elemt(dy, x, statistics.mean, statistics.invstd, parameter_for(x, weight),
                                        sums.select(0, 0), sums.select(0, 1), statistics.count);

@@ -51,9 +51,9 @@ struct RowSummary {
   bool joined = false;
 };
 
-class Arithmetic {
+class BatchNormOps {
  public:
-  virtual ~Arithmetic() = default;
+  virtual ~BatchNormOps() = default;
 
   /// This rank's statistics as a flat row, to be gathered. `x` is contiguous in its suggested memory format.
   virtual at::Tensor local_row(const at::Tensor& x, const Share& share) const = 0;
@@ -76,6 +76,6 @@ class Arithmetic {
 };
 
 /// The one for tensors on `device`.
-std::unique_ptr<Arithmetic> arithmetic_for(c10::Device device);
+std::unique_ptr<BatchNormOps> batch_norm_ops_for(c10::Device device);
 
 }  // namespace ddp::detail

@@ -1,5 +1,5 @@
 // The pure parts: merging of statistics, and each instruction set's kernels against plain loops. No LibTorch headers.
-#include "syncbn/merge.h"
+#include "syncbn/gather_stats.h"
 
 #include <cmath>
 #include <random>
@@ -67,50 +67,50 @@ void expect_merge(const std::vector<Share>& shares, double tolerance = 1e-13) {
   }
   double mean = 0;
   double variance = 0;
-  const double count = merge_rows(rows.data(), static_cast<int64_t>(shares.size()), 3, 1, &mean, &variance);
+  const double count = gather_stats(rows.data(), static_cast<int64_t>(shares.size()), 3, 1, &mean, &variance);
   const Exact expected = exact(together);
   CHECK(count == static_cast<double>(together.size()));
   expect_relative(mean, static_cast<double>(expected.mean), 1e-14);
   expect_relative(variance, static_cast<double>(expected.variance), tolerance);
 }
 
-TEST_CASE("Merge: equals the statistics of all values together") {
+TEST_CASE("GatherStats: equals the statistics of all values together") {
   expect_merge({{10, 0, 1}, {10, 1, 2}});
   expect_merge({{1, 5, 1}, {1000, -5, 0.1}, {3, 100, 10}});
   expect_merge({{7, 1, 1}});
 }
 
-TEST_CASE("Merge: an empty rank adds nothing wherever it is") {
+TEST_CASE("GatherStats: an empty rank adds nothing wherever it is") {
   expect_merge({{0, 0, 0}, {10, 1, 2}});
   expect_merge({{10, 1, 2}, {0, 0, 0}, {5, 3, 1}});
   expect_merge({{0, 0, 0}, {0, 0, 0}, {4, 3, 1}, {0, 0, 0}});
 }
 
-TEST_CASE("Merge: large means and tiny variances do not cancel") {
+TEST_CASE("GatherStats: large means and tiny variances do not cancel") {
   // A sum of squares would have no digit left; the mean itself has 8 of the deviation.
   expect_merge({{100, 1e8, 1}, {50, 1e8, 1}, {1, 1e8, 1}}, 1e-8);
   expect_merge({{100, 1, 1e-8}, {50, 1, 1e-8}}, 1e-8);
 }
 
-TEST_CASE("Merge: without any value it gives zeros") {
+TEST_CASE("GatherStats: without any value it gives zeros") {
   const Values rows{0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   double mean[2] = {7, 7};
   double variance[2] = {7, 7};
-  CHECK(merge_rows(rows.data(), 2, 5, 2, mean, variance) == 0);
+  CHECK(gather_stats(rows.data(), 2, 5, 2, mean, variance) == 0);
   CHECK(mean[1] == 0);
   CHECK(variance[1] == 0);
 }
 
-TEST_CASE("Merge: rows may carry more than it reads") {
+TEST_CASE("GatherStats: rows may carry more than it reads") {
   const Values rows{2, 1, 0, 99, 2, 3, 0, 99};
   double mean = 0;
   double variance = 0;
-  CHECK(merge_rows(rows.data(), 2, 4, 1, &mean, &variance) == 4);
+  CHECK(gather_stats(rows.data(), 2, 4, 1, &mean, &variance) == 4);
   CHECK(mean == 2);
   CHECK(variance == 1);
 }
 
-TEST_CASE("Merge: running statistics move by the momentum") {
+TEST_CASE("GatherStats: running statistics move by the momentum") {
   double running[2] = {1, 10};
   const double batch[2] = {2, 20};
   update_running(running, batch, 2, 0.25);

@@ -9,7 +9,8 @@ namespace ddp::detail {
 /// mean. Writes means and biased variances of `channels` numbers each (zeros when every count is 0) and returns the
 /// total count. Sums n·mean and then M2 + n·Δ²: a rank without values adds nothing, whichever it is, and nothing
 /// cancels. Chan, Golub, LeVeque, "Algorithms for computing the sample variance", 1983.
-double merge_rows(const double* rows, int64_t ranks, int64_t stride, int64_t channels, double* mean, double* variance);
+double gather_stats(const double* rows, int64_t ranks, int64_t stride, int64_t channels, double* mean,
+                    double* variance);
 
 /// running = (1 - momentum) * running + momentum * batch, for `n` numbers. The same bits on every machine of one kind,
 /// whatever vector instructions it has.

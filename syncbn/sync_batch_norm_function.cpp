@@ -1,4 +1,4 @@
-#include "syncbn/synchronized_batch_norm.h"
+#include "syncbn/sync_batch_norm_function.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,7 +12,7 @@
 
 #include <ddprun/comm/collectives.h>
 
-#include "syncbn/cpu_arithmetic.h"
+#include "syncbn/cpu_batch_norm_ops.h"
 
 namespace ddp::detail {
 namespace {
@@ -33,10 +33,10 @@ std::string ranks_where(int64_t size, Chosen chosen) {
 }
 
 // What the gathered rows tell of ranks that could not go on together; nothing where reading them would block the host.
-void check_rows(const Arithmetic& arithmetic, const at::Tensor& rows, const at::Tensor& input, const SyncLayer& layer) {
+void check_rows(const BatchNormOps& ops, const at::Tensor& rows, const at::Tensor& input, const SyncLayer& layer) {
   std::vector<RowSummary> all;
   for (int64_t rank = 0; rank < rows.size(0); ++rank) {
-    all.push_back(arithmetic.summary(rows, rank));
+    all.push_back(ops.summary(rows, rank));
     if (!all.back().known) return;
   }
   const int64_t size = rows.size(0);
@@ -91,22 +91,22 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const RunningStatistics& running, double eps,
                             bool records_gradient, const std::shared_ptr<SyncLayer>& layer) {
-    const auto arithmetic = arithmetic_for(input.device());
+    const auto ops = batch_norm_ops_for(input.device());
     const int64_t channels = layer->channels();
     const at::Tensor x = input.contiguous(input.suggest_memory_format());
     const at::Tensor row =
-        arithmetic->local_row(x, {.channels = channels, .records_gradient = records_gradient, .refused = false});
+        ops->local_row(x, {.channels = channels, .records_gradient = records_gradient, .refused = false});
     const at::Tensor rows = gather_rows(row, *layer, input);
     layer->record(/*gather=*/true, x);
-    check_rows(*arithmetic, rows, input, *layer);
-    const BatchStatistics statistics = arithmetic->merge(rows, channels, eps, running);
+    check_rows(*ops, rows, input, *layer);
+    const BatchStatistics statistics = ops->merge(rows, channels, eps, running);
 
     context->save_for_backward(
         {x, weight.value_or(at::Tensor()), statistics.mean, statistics.invstd, statistics.count});
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["records_gradient"] = records_gradient;
     context->saved_data["layer"] = c10::IValue::make_capsule(c10::make_intrusive<LayerReference>(layer));
-    return arithmetic->normalize(x, statistics, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()));
+    return ops->normalize(x, statistics, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -120,15 +120,15 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
       const at::Tensor& x = saved[0];
       const at::Tensor& weight = saved[1];
       const BatchStatistics statistics{.mean = saved[2], .invstd = saved[3], .count = saved[4]};
-      const auto arithmetic = arithmetic_for(x.device());
+      const auto ops = batch_norm_ops_for(x.device());
       const at::Tensor dy = gradients[0].to(x.scalar_type()).contiguous(x.suggest_memory_format());
-      LocalGradients local = arithmetic->local_gradients(dy, x, statistics, weight);
+      LocalGradients local = ops->local_gradients(dy, x, statistics, weight);
       at::Tensor dx;
       // As announced in forward, whatever this very backward asks for: all ranks or none.
       if (context->saved_data["records_gradient"].toBool()) {
         reduce_sums(local.sums, *layer, x);
         layer->record(/*gather=*/false, local.sums);
-        dx = arithmetic->input_gradient(dy, x, statistics, weight, local.sums);
+        dx = ops->input_gradient(dy, x, statistics, weight, local.sums);
       }
       // One for each argument of forward, undefined for those that were none. Autograd drops what nobody needs and
       // casts to the arguments' types.
@@ -175,16 +175,16 @@ void check_parameter(const at::Tensor& parameter, const char* name, const at::Te
 void tell_refusal(const at::Tensor& input, const SyncLayer& layer) noexcept {
   if (!input.is_cpu()) return;  // they could not read it without waiting for their device
   try {
-    all_gather(CpuArithmetic().local_row(input, {.channels = layer.channels(), .refused = true}), layer.group());
+    all_gather(CpuBatchNormOps().local_row(input, {.channels = layer.channels(), .refused = true}), layer.group());
   } catch (...) {  // NOLINT(bugprone-empty-catch): the reason for the refusal is what matters
   }
 }
 
 }  // namespace
 
-at::Tensor synchronized_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                                   const RunningStatistics& running, double eps,
-                                   const std::shared_ptr<SyncLayer>& layer) {
+at::Tensor sync_batch_norm_function(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                                    const RunningStatistics& running, double eps,
+                                    const std::shared_ptr<SyncLayer>& layer) {
   const std::string objection = layer->objection(input);
   const std::string disagreement = layer->disagreement(input);
   if (!objection.empty()) {

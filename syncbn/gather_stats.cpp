@@ -1,8 +1,9 @@
-#include "syncbn/merge.h"
+#include "syncbn/gather_stats.h"
 
 namespace ddp::detail {
 
-double merge_rows(const double* rows, int64_t ranks, int64_t stride, int64_t channels, double* mean, double* variance) {
+double gather_stats(const double* rows, int64_t ranks, int64_t stride, int64_t channels, double* mean,
+                    double* variance) {
   double total = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) total += rows[rank * stride];
   for (int64_t c = 0; c < channels; ++c) mean[c] = variance[c] = 0;

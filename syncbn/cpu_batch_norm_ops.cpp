@@ -1,4 +1,4 @@
-#include "syncbn/cpu_arithmetic.h"
+#include "syncbn/cpu_batch_norm_ops.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -12,7 +12,7 @@
 #include "syncbn/cpu_elementwise.h"
 #include "syncbn/cpu_reductions.h"
 #include "syncbn/element_types.h"
-#include "syncbn/merge.h"
+#include "syncbn/gather_stats.h"
 
 namespace ddp::detail {
 namespace {
@@ -40,7 +40,7 @@ void update(const at::Tensor& running, const double* batch, int64_t channels, do
 
 }  // namespace
 
-at::Tensor CpuArithmetic::local_row(const at::Tensor& x, const Share& share) const {
+at::Tensor CpuBatchNormOps::local_row(const at::Tensor& x, const Share& share) const {
   at::Tensor row = at::zeros({2 + 2 * share.channels}, at::kDouble);
   auto* values = write<double>(row);
   values[1 + 2 * share.channels] = share.joined ? kJoined : share.records_gradient ? kRecordsGradient : 0;
@@ -53,28 +53,28 @@ at::Tensor CpuArithmetic::local_row(const at::Tensor& x, const Share& share) con
   return row;
 }
 
-RowSummary CpuArithmetic::summary(const at::Tensor& rows, int64_t rank) const {
+RowSummary CpuBatchNormOps::summary(const at::Tensor& rows, int64_t rank) const {
   const double* row = read<double>(rows) + rank * rows.size(1);
   const double state = row[rows.size(1) - 1];
   return {
       .known = true, .count = row[kCount], .records_gradient = state == kRecordsGradient, .joined = state == kJoined};
 }
 
-bool CpuArithmetic::all_joined(const at::Tensor& rows) const {
+bool CpuBatchNormOps::all_joined(const at::Tensor& rows) const {
   for (int64_t rank = 0; rank < rows.size(0); ++rank) {
     if (!summary(rows, rank).joined) return false;
   }
   return true;
 }
 
-BatchStatistics CpuArithmetic::merge(const at::Tensor& rows, int64_t channels, double eps,
-                                     const RunningStatistics& running) const {
+BatchStatistics CpuBatchNormOps::merge(const at::Tensor& rows, int64_t channels, double eps,
+                                       const RunningStatistics& running) const {
   BatchStatistics result{.mean = at::empty({channels}, at::kDouble),
                          .invstd = at::empty({channels}, at::kDouble),
                          .count = at::empty({1}, at::kDouble)};
   auto* mean = write<double>(result.mean);
   std::vector<double> variance(static_cast<size_t>(channels));
-  const double count = merge_rows(read<double>(rows), rows.size(0), rows.size(1), channels, mean, variance.data());
+  const double count = gather_stats(read<double>(rows), rows.size(0), rows.size(1), channels, mean, variance.data());
   *write<double>(result.count) = count;
   auto* invstd = write<double>(result.invstd);
   for (size_t c = 0; c < variance.size(); ++c) invstd[c] = 1 / std::sqrt(variance[c] + eps);
@@ -87,8 +87,8 @@ BatchStatistics CpuArithmetic::merge(const at::Tensor& rows, int64_t channels, d
   return result;
 }
 
-at::Tensor CpuArithmetic::normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
-                                    const at::Tensor& bias) const {
+at::Tensor CpuBatchNormOps::normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
+                                      const at::Tensor& bias) const {
   if (x.numel() == 0) return at::empty_like(x);
   const int64_t channels = x.size(1);
   std::vector<double> scale = numbers(weight, channels, 1);
@@ -97,8 +97,8 @@ at::Tensor CpuArithmetic::normalize(const at::Tensor& x, const BatchStatistics& 
   return apply_affine(level_, x, read<double>(statistics.mean), scale, numbers(bias, channels, 0));
 }
 
-LocalGradients CpuArithmetic::local_gradients(const at::Tensor& dy, const at::Tensor& x,
-                                              const BatchStatistics& statistics, const at::Tensor& /*weight*/) const {
+LocalGradients CpuBatchNormOps::local_gradients(const at::Tensor& dy, const at::Tensor& x,
+                                                const BatchStatistics& statistics, const at::Tensor& /*weight*/) const {
   const int64_t channels = x.size(1);
   const at::Tensor sums = at::zeros({2, channels}, at::kDouble);
   auto* values = write<double>(sums);
@@ -108,8 +108,8 @@ LocalGradients CpuArithmetic::local_gradients(const at::Tensor& dy, const at::Te
   return {.sums = sums, .weight = sums[1] * statistics.invstd, .bias = sums[0].clone()};
 }
 
-at::Tensor CpuArithmetic::input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
-                                         const at::Tensor& weight, const at::Tensor& sums) const {
+at::Tensor CpuBatchNormOps::input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
+                                           const at::Tensor& weight, const at::Tensor& sums) const {
   if (x.numel() == 0) return at::empty_like(x);
   const int64_t channels = x.size(1);
   const auto* invstd = read<double>(statistics.invstd);

@@ -1,5 +1,5 @@
-// Internal: which collectives a model's synchronised batch norms have issued since the last forward began, so that a
-// rank without data can issue them as well.
+// Which collectives a model's synchronised batch norms have issued since the last forward began: a rank without data
+// shadows them, as torch.distributed's Join calls it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,7 +11,7 @@
 
 namespace ddp::detail {
 
-class CollectiveTrace {
+class ShadowedCollectives {
  public:
   struct Event {
     bool gather;  ///< of a forward; otherwise the all-reduce of a backward

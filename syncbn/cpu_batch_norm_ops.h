@@ -1,17 +1,19 @@
-// Internal: batch norm's arithmetic on GPUs, with the operators that LibTorch's own synchronised batch norm is made of.
-// Nothing waits for the device.
+// Internal: batch norm's arithmetic on the CPU. LibTorch's own operators for the purpose exist for GPUs only.
+// Statistics and sums are in double, so that large means and tiny variances lose nothing; results in the input's type.
 #pragma once
 
-#include "syncbn/arithmetic.h"
+#include "syncbn/batch_norm_ops.h"
+#include "syncbn/simd_kernels.h"
 
 namespace ddp::detail {
 
-class DeviceArithmetic final : public Arithmetic {
+class CpuBatchNormOps final : public BatchNormOps {
  public:
+  explicit CpuBatchNormOps(const SimdLevel& level = simd_level()) : level_(level) {}
+
   at::Tensor local_row(const at::Tensor& x, const Share& share) const override;
   RowSummary summary(const at::Tensor& rows, int64_t rank) const override;
   bool all_joined(const at::Tensor& rows) const override;
-  /// Works on tensors of any device.
   BatchStatistics merge(const at::Tensor& rows, int64_t channels, double eps,
                         const RunningStatistics& running) const override;
   at::Tensor normalize(const at::Tensor& x, const BatchStatistics& statistics, const at::Tensor& weight,
@@ -20,9 +22,9 @@ class DeviceArithmetic final : public Arithmetic {
                                  const at::Tensor& weight) const override;
   at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const BatchStatistics& statistics,
                             const at::Tensor& weight, const at::Tensor& sums) const override;
-};
 
-/// A row as DeviceArithmetic gathers it, out of a rank's means, biased variances and number of values per channel.
-at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_t values);
+ private:
+  const SimdLevel& level_;
+};
 
 }  // namespace ddp::detail

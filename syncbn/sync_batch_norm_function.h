@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "syncbn/arithmetic.h"
+#include "syncbn/batch_norm_ops.h"
 #include "syncbn/sync_layer.h"
 
 namespace ddp::detail {
@@ -15,8 +15,8 @@ namespace ddp::detail {
 /// and dtype; N and the other dimensions may differ or be 0. One all-gather, and one all-reduce in backward; on NCCL
 /// neither waits for the device. Not differentiable twice. Throws std::invalid_argument for an input that does not fit,
 /// on CPU std::runtime_error on the other ranks then, and what the collectives throw.
-at::Tensor synchronized_batch_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                                   const RunningStatistics& running, double eps,
-                                   const std::shared_ptr<SyncLayer>& layer);
+at::Tensor sync_batch_norm_function(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                                    const RunningStatistics& running, double eps,
+                                    const std::shared_ptr<SyncLayer>& layer);
 
 }  // namespace ddp::detail

@@ -44,6 +44,15 @@ at::Tensor find(const torch::nn::Module& module, const std::string& name, const 
   throw std::invalid_argument(what + " '" + name + "' is no parameter of the model");
 }
 
+// Where the search for used parameters begins.
+std::vector<at::Tensor> roots_of(const OutputTensors& outputs) {
+  std::vector<at::Tensor> roots;
+  for (const auto* found : {&outputs.tensors, &outputs.fixed}) {
+    std::ranges::copy_if(*found, std::back_inserter(roots), [](const at::Tensor& each) { return each.defined(); });
+  }
+  return roots;
+}
+
 }  // namespace
 
 DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options)
@@ -174,13 +183,7 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   if (needs_sink && type == typeid(void)) refuse_output(type, OutputFault::kNothing);
   if (needs_sink && std::ranges::any_of(outputs.fixed, passes_sink)) refuse_output(type, OutputFault::kConst);
   if (will_reduce()) {
-    std::vector<at::Tensor> roots;
-    if (detects_unused()) {
-      for (const auto* found : {&outputs.tensors, &outputs.fixed}) {
-        std::ranges::copy_if(*found, std::back_inserter(roots), [](const at::Tensor& each) { return each.defined(); });
-      }
-    }
-    reducer_->after_forward(roots);
+    reducer_->after_forward(detects_unused() ? roots_of(outputs) : std::vector<at::Tensor>());
   }
   std::vector<at::Tensor> originals;
   if (needs_sink) std::ranges::copy_if(outputs.tensors, std::back_inserter(originals), passes_sink);

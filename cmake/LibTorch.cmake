@@ -91,7 +91,7 @@ endfunction()
 
 function(_ddprun_libtorch_supported version out)
   set(result FALSE)
-  if(version VERSION_GREATER_EQUAL 2.11 AND version VERSION_LESS 2.12)
+  if(version VERSION_GREATER_EQUAL 2.11 AND version VERSION_LESS 2.16)
     set(result TRUE)
   endif()
   set(${out} ${result} PARENT_SCOPE)

@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "comm/versions/autograd_node.h"
+
 namespace ddp {
 namespace {
 
@@ -32,8 +34,7 @@ std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs
   torch::autograd::edge_list edges;
   edges.reserve(outputs.size());
   for (const at::Tensor& output : outputs) edges.push_back(torch::autograd::impl::gradient_edge(output));
-  const std::shared_ptr<torch::autograd::Node> sink(new Sink(std::move(edges), std::move(on_backward)),
-                                                    torch::autograd::deleteNode);
+  const versions::NodePtr sink = versions::make_node<Sink>(std::move(edges), std::move(on_backward));
   std::vector<at::Tensor> copies;
   copies.reserve(outputs.size());
   for (const at::Tensor& output : outputs) {

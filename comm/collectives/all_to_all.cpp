@@ -12,6 +12,7 @@
 #include "comm/collectives/real_view.h"
 #include "comm/collectives/tensor_shape.h"
 #include "comm/group/argument_checks.h"
+#include "comm/versions/single_tensor_collectives.h"
 
 namespace ddp {
 namespace {
@@ -27,7 +28,8 @@ Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Coun
                        group, [&](c10d::ProcessGroup& c10d) {
                          at::Tensor received = detail::real_view(output);
                          at::Tensor sent = detail::real_view(input);
-                         return c10d.alltoall_base(received, sent, output_counts, input_counts, settings);
+                         return versions::all_to_all_single(c10d, received, sent, output_counts, input_counts,
+                                                            settings);
                        });
 }
 

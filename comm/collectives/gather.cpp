@@ -11,6 +11,7 @@
 #include "comm/collectives/tensor_packing.h"
 #include "comm/collectives/tensor_shape.h"
 #include "comm/group/argument_checks.h"
+#include "comm/versions/single_tensor_collectives.h"
 
 namespace ddp {
 namespace {
@@ -41,9 +42,9 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});
   const auto settings = call_options<c10d::AllgatherOptions>(options, async);
-  auto started =
-      start({.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
-            [&](c10d::ProcessGroup& c10d) { return c10d._allgather_base(flat_output, flat_input, settings); });
+  auto started = start(
+      {.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
+      [&](c10d::ProcessGroup& c10d) { return versions::all_gather_single(c10d, flat_output, flat_input, settings); });
   return {std::move(started), std::move(output)};
 }
 

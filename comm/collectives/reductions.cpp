@@ -9,6 +9,7 @@
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"
+#include "comm/versions/single_tensor_collectives.h"
 
 namespace ddp {
 namespace {
@@ -126,9 +127,9 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
   at::Tensor input = as_numbers(tensor);
   auto settings = call_options<c10d::ReduceScatterOptions>(options, async);
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
-  auto started =
-      start({.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,
-            [&](c10d::ProcessGroup& c10d) { return c10d._reduce_scatter_base(raw_output, input, settings); });
+  auto started = start(
+      {.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,
+      [&](c10d::ProcessGroup& c10d) { return versions::reduce_scatter_single(c10d, raw_output, input, settings); });
   return {std::move(started), std::move(output)};
 }
 

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "comm/versions/autograd_node.h"
+
 namespace ddp {
 namespace {
 
@@ -26,8 +28,7 @@ class AfterAccumulate final : public torch::autograd::FunctionPostHook {
 
 struct GradientHook::Impl {
   at::Tensor parameter;
-  // Held, since the parameter itself refers to it weakly. How nodes are held differs from version to version.
-  decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) node;
+  versions::NodePtr node;  // held, since the parameter itself refers to it weakly
   uintptr_t key;
 };
 
@@ -48,7 +49,7 @@ GradientHook::GradientHook(GradientHook&& other) noexcept = default;
 
 void GradientHook::keep() {
   if (torch::autograd::impl::try_get_grad_accumulator(impl_->parameter) == impl_->node) return;
-  torch::autograd::impl::set_grad_accumulator(impl_->parameter, impl_->node);
+  torch::autograd::impl::set_grad_accumulator(impl_->parameter, versions::WeakNodePtr(impl_->node));
 }
 
 }  // namespace ddp

@@ -18,6 +18,7 @@
 #include <ddprun/comm/device_copy.h>
 
 #include "comm/group/stream_use.h"
+#include "comm/versions/autograd_node.h"
 
 namespace ddp {
 namespace {
@@ -254,8 +255,7 @@ void Replicas::connect(size_t count, bool with_gradients) {
   const std::vector<at::Tensor>& parameters = values_[0]->parameters;
   edge_list edges;
   for (const at::Tensor& parameter : parameters) edges.push_back(torch::autograd::impl::gradient_edge(parameter));
-  const std::shared_ptr<AddGradients> node(new AddGradients(std::move(edges), parameters.size(), devices_),
-                                           torch::autograd::deleteNode);
+  const auto node = versions::make_node<AddGradients>(std::move(edges), parameters.size(), devices_);
   for (size_t i = 1; i < count; ++i) {
     for (size_t k = 0; k < parameters.size(); ++k) {
       const at::Tensor& copy = values_[i]->parameters[k];

@@ -14,6 +14,7 @@
 
 #include <ddprun/training/run_recorder.h>
 
+#include "comm/versions/autograd_node.h"
 #include "tests/monitor/event_files.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
@@ -180,7 +181,7 @@ TEST_CASE("RunRecorder: keeps no graph alive") {
   recorder.begin_epoch(0, 100);
   at::Tensor loss = at::ones({}).requires_grad_() * 2;
   recorder.step(loss, 1);
-  const auto graph = std::weak_ptr(loss.grad_fn());
+  const versions::WeakNodePtr graph(loss.grad_fn());
   loss.reset();
   CHECK(graph.expired());
   CHECK(recorder.mean_loss() == 2);

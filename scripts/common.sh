@@ -18,8 +18,18 @@ export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
 # A checkout in another folder finds what this one has compiled.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD}
+
+# Which PyTorch: DDPRUN_TORCH=2.15.0 scripts/setup takes another than the usual one. Each has a virtual environment and a build
+# folder of its own.
+torch_usual=2.11.0
+torch_version=${DDPRUN_TORCH:-$torch_usual}
 venv=$cache/venv
-build=$PWD/build/release
+build_name=build/release
+if [ "$torch_version" != "$torch_usual" ]; then
+  venv=$cache/venv-$torch_version
+  build_name=build/release-torch-$torch_version
+fi
+build=$PWD/$build_name
 
 # with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it tells the time taken and the last line of
 # the command's output; the whole output is in LOG, and its end is shown when the command fails.

@@ -8,5 +8,5 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/headeronly/version.h>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11 && TORCH_VERSION_MINOR <= 15,
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11 && (TORCH_VERSION_MINOR <= 15 || DDPRUN_TRY_NEWER_LIBTORCH),
               "c10d's C++ headers change between versions: check every use of this header before adding one");

@@ -65,7 +65,14 @@ class Project(unittest.TestCase):
         root = fake_libtorch("torch-2.10", "2.10.1", cuda=False)
         message = refusal(self, support.SOURCE, "version-build", *PROJECT_ONLY, "-D", f"CMAKE_PREFIX_PATH={root}")
         self.assertIn("LibTorch 2.10.1", message)
-        self.assertIn("Install torch 2.11", message)
+        self.assertIn("is built for 2.11 to 2.15", message)
+        self.assertNotIn("DDPRUN_TRY_NEWER_LIBTORCH", message)
+
+    def test_a_version_that_is_newer_than_all_known_ones(self):
+        root = fake_libtorch("torch-2.16", "2.16.0", cuda=False)
+        message = refusal(self, support.SOURCE, "version-build", *PROJECT_ONLY, "-D", f"CMAKE_PREFIX_PATH={root}")
+        self.assertIn("LibTorch 2.16.0", message)
+        self.assertIn("-DDDPRUN_TRY_NEWER_LIBTORCH=ON", message)
 
 
 class Consumer(unittest.TestCase):
@@ -75,13 +82,14 @@ class Consumer(unittest.TestCase):
         )
 
     def test_another_version_of_libtorch(self):
-        message = self.refusal(fake_libtorch("torch-2.12", "2.12.0", cuda=support.flag("LIBTORCH_IS_CUDA")))
-        self.assertIn("LibTorch 2.12.0", message)
+        other = "2.13.0" if os.environ["LIBTORCH_VERSION"].startswith("2.12.") else "2.12.0"
+        message = self.refusal(fake_libtorch("torch-other", other, cuda=support.flag("LIBTORCH_IS_CUDA")))
+        self.assertRegex(message, rf"was built with LibTorch 2\.\d+, but .* is {re.escape(other)}")
         self.assertIn("point CMAKE_PREFIX_PATH at", message)
 
     def test_a_libtorch_that_differs_in_cuda(self):
         has_cuda = support.flag("LIBTORCH_IS_CUDA")
-        message = self.refusal(fake_libtorch("torch-other", "2.11.0", cuda=not has_cuda))
+        message = self.refusal(fake_libtorch("torch-other", os.environ["LIBTORCH_VERSION"], cuda=not has_cuda))
         expected = "with CUDA, but" if has_cuda else "without CUDA, but"
         self.assertIn(f"was built with a LibTorch {expected}", message)
         self.assertIn("or build ddprun with this one", message)

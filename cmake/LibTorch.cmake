@@ -89,7 +89,7 @@ function(_ddprun_libtorch_version root out)
   set(${out} "${version}" PARENT_SCOPE)
 endfunction()
 
-# comm/versions/ has what differs between them; comm/group/c10d_compat.h repeats the numbers for the compiler.
+# comm/versions/ has what differs between them; comm/backends/c10d_compat.h repeats the numbers for the compiler.
 set(_ddprun_libtorch_versions "2.11 to 2.15")
 function(_ddprun_libtorch_supported version out)
   set(result FALSE)

@@ -8,5 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/headeronly/version.h>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11 && (TORCH_VERSION_MINOR <= 15 || DDPRUN_TRY_NEWER_LIBTORCH),
+#ifndef DDPRUN_TRY_NEWER_LIBTORCH
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11 && TORCH_VERSION_MINOR <= 15,
               "c10d's C++ headers change between versions: check every use of this header before adding one");
+#endif

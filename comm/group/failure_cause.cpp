@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/core/blame.h"
+#include "comm/group/desync_debugger.h"
 #include "comm/group/peers.h"
-#include "comm/group/roll_call.h"
 #include "comm/group/store_keys.h"
 
 namespace ddp::detail {
@@ -77,7 +77,7 @@ std::vector<RankState> hear(const Failure& failure, Clock::time_point deadline) 
   }
   ranks[static_cast<size_t>(failure.info.rank)] = {.kind = RankState::Kind::kFailed, .report = failure.own};
   const auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  const auto reports = failure.job.roll_call->ask(*failure.job.store, failure.path, asked, limit);
+  const auto reports = failure.job.desync_debugger->ask(*failure.job.store, failure.path, asked, limit);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].kind != RankState::Kind::kSilent) continue;
     const auto report = reports.find(failure.members[rank]);
@@ -106,7 +106,7 @@ std::string investigate(const Failure& failure) {
   std::string verdict = failure.judge(ranks);
   failure.store.set(keys::verdict(), bytes(verdict));
   // The store may be gone when those fail, or need the rest.
-  failure.job.roll_call->tell(job_store, failure.path, told, verdict);
+  failure.job.desync_debugger->tell(job_store, failure.path, told, verdict);
   return verdict;
 }
 
@@ -121,9 +121,9 @@ std::string await_verdict(c10d::Store& store) {
 }
 
 std::string find_cause(const Failure& failure) {
-  const RollCall& roll_call = *failure.job.roll_call;
-  failure.job.roll_call->note_failure();
-  const auto told = roll_call.told(failure.path);
+  const DesyncDebugger& desync_debugger = *failure.job.desync_debugger;
+  failure.job.desync_debugger->note_failure();
+  const auto told = desync_debugger.told(failure.path);
   if (told && !told->empty()) return *told;
   const BoundedStore::Budget budget(failure.job.bounded, kLongest);
   try {
@@ -136,11 +136,11 @@ std::string find_cause(const Failure& failure) {
     failure.job.store->set(keys::learned(failure.members[static_cast<size_t>(failure.info.rank)]), bytes("1"));
     return verdict;
   } catch (const StoreOutOfTime& error) {
-    return roll_call.told(failure.path)
+    return desync_debugger.told(failure.path)
         .value_or(std::string("; who is missing could not be found out in time: ") + error.what());
   } catch (const std::exception& error) {
     // Told nothing: its host has failed as well, and left.
-    return roll_call.told(failure.path).value_or(about_store(failure.info, error.what()));
+    return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));
   }
 }
 

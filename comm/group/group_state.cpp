@@ -8,9 +8,9 @@
 
 #include <ddprun/comm/report.h>
 
+#include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/pair_exchange.h"
-#include "comm/group/roll_call.h"
 #include "comm/group/store_keys.h"
 
 namespace ddp::detail {
@@ -36,7 +36,7 @@ GroupState::GroupState(Parts parts)
       hosts_store_(parts.hosts_store),
       parts_(std::move(parts)) {
   if (!parts_.store) return;
-  job_.roll_call->add(path_, log_);
+  job_.desync_debugger->add(path_, log_);
   parts_.store->set(keys::connected(info_.rank), std::string("1"));
   parts_.pair_exchange = PairExchange::make(info_, *parts_.group, *parts_.store);
   // Where ranks are threads, all of them end.
@@ -106,7 +106,7 @@ void GroupState::close() {
   parts.pair_exchange.reset();
   parts.group.reset();
   if (!parts.store) return;
-  if (in_job) job_.roll_call->stop();
+  if (in_job) job_.desync_debugger->stop();
   announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));
   // Rank 0 may be the store's server, and NCCL's monitor threads on other ranks ask the store until they shut down:
   // they would log errors if it went away first.
@@ -126,7 +126,7 @@ void GroupState::abort(bool announce) noexcept {
     // that is giving up.
     std::thread([last = std::move(parts.group), exchange = std::move(parts.pair_exchange)] {}).detach();
     if (!parts.store || !path_.empty()) return;
-    job_.roll_call->stop();
+    job_.desync_debugger->stop();
     if (parts.hosts_store) await_learners(info_, job_);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can be done with it, and the first error is what matters
   }
@@ -143,7 +143,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
 
 // A rank that gives up because of others is no cause.
 void GroupState::announce_failure(c10d::Store& store) const {
-  if (!job_.roll_call->has_failed())
+  if (!job_.desync_debugger->has_failed())
     return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
   announce(store, keys::failed(info_.rank), "");
   announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");

@@ -8,13 +8,13 @@
 
 namespace ddp::detail {
 
-class RollCall;
+class DesyncDebugger;
 
 /// Made for the job's group, shared by its sub-groups; empty for a single process.
 struct JobLinks {
   c10::intrusive_ptr<c10d::Store> store{};     ///< our own keys of the job's group
   c10::intrusive_ptr<BoundedStore> bounded{};  ///< under `store`; null where ranks are threads
-  std::shared_ptr<RollCall> roll_call{};
+  std::shared_ptr<DesyncDebugger> desync_debugger{};
 };
 
 }  // namespace ddp::detail

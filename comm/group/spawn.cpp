@@ -15,8 +15,8 @@
 #include "comm/core/backend_choice.h"
 #include "comm/core/cuda_devices.h"
 #include "comm/group/connect_group.h"
+#include "comm/group/desync_debugger.h"
 #include "comm/group/group_state.h"
-#include "comm/group/roll_call.h"
 #include "comm/group/spawn_ranks.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
@@ -143,7 +143,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
           .rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size, .source = "spawn"};
       auto own = c10::make_intrusive<c10d::PrefixStore>(keys::space(0) + "/" + keys::group(0), store);
       own->set(keys::present(rank), std::string("thread"));
-      const auto roll_call = std::make_shared<RollCall>(own, nullptr, rank);
+      const auto desync_debugger = std::make_shared<DesyncDebugger>(own, nullptr, rank);
       const auto space = c10::make_intrusive<c10d::PrefixStore>(group_prefix(0), store);
       const auto connection = connect_group({.info = info,
                                              .backends = backends,
@@ -153,15 +153,16 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                              .name = "0",
                                              .description = "default_pg",
                                              .in_process = true});
-      const auto state = std::make_shared<GroupState>(GroupState::Parts{.info = info,
-                                                                        .backends = backends,
-                                                                        .device = device,
-                                                                        .timeout = timeout,
-                                                                        .store = own,
-                                                                        .group = connection,
-                                                                        .hosts_store = false,
-                                                                        .in_process = true,
-                                                                        .job = {.store = own, .roll_call = roll_call}});
+      const auto state =
+          std::make_shared<GroupState>(GroupState::Parts{.info = info,
+                                                         .backends = backends,
+                                                         .device = device,
+                                                         .timeout = timeout,
+                                                         .store = own,
+                                                         .group = connection,
+                                                         .hosts_store = false,
+                                                         .in_process = true,
+                                                         .job = {.store = own, .desync_debugger = desync_debugger}});
       ranks.enter(rank, state);
       body(GroupHandle(state));
       state->close();

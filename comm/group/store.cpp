@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
-#include "comm/group/roll_call.h"
 #include "comm/group/store_keys.h"
 
 namespace ddp::detail {
@@ -102,8 +102,8 @@ void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, s
   const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
   store.links = {.store = store.own,
                  .bounded = bounded,
-                 .roll_call = std::make_shared<RollCall>(c10::make_intrusive<c10d::PrefixStore>(prefix, questions),
-                                                         questions, info.rank)};
+                 .desync_debugger = std::make_shared<DesyncDebugger>(
+                     c10::make_intrusive<c10d::PrefixStore>(prefix, questions), questions, info.rank)};
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "comm/core/graph_capture.h"
+#include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
-#include "comm/group/roll_call.h"
 #include "comm/group/store.h"
 #include "comm/group/store_keys.h"
 
@@ -149,11 +149,11 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
   try {
     Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
   } catch (const detail::StoreUnreachable& error) {
-    state.job().roll_call->note_failure();
+    state.job().desync_debugger->note_failure();
     throw std::runtime_error(who(group.info()) + ": " + subject + " cannot be compared" +
                              detail::about_store(group.info(), error.what()));
   } catch (const std::exception&) {
-    state.job().roll_call->note_failure();
+    state.job().desync_debugger->note_failure();
     throw;
   }
 }

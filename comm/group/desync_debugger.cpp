@@ -1,4 +1,4 @@
-#include "comm/group/roll_call.h"
+#include "comm/group/desync_debugger.h"
 
 #include <algorithm>
 #include <utility>
@@ -27,14 +27,14 @@ int64_t put_question(c10d::Store& store, int rank, const std::string& question) 
 
 }  // namespace
 
-RollCall::RollCall(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank)
+DesyncDebugger::DesyncDebugger(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank)
     : store_(std::move(store)), bounded_(std::move(bounded)), rank_(rank), thread_([this] { serve(); }) {}
 
-RollCall::~RollCall() {
+DesyncDebugger::~DesyncDebugger() {
   stop();
 }
 
-void RollCall::stop() noexcept {
+void DesyncDebugger::stop() noexcept {
   if (stopping_.exchange(true)) return;
   try {
     if (bounded_) {
@@ -48,12 +48,12 @@ void RollCall::stop() noexcept {
   }
 }
 
-void RollCall::add(const std::string& group, const std::shared_ptr<const CallLog>& log) {
+void DesyncDebugger::add(const std::string& group, const std::shared_ptr<const CallLog>& log) {
   const std::lock_guard lock(mutex_);
   logs_[group] = log;
 }
 
-void RollCall::serve() noexcept {
+void DesyncDebugger::serve() noexcept {
   constexpr auto kForGood = std::chrono::hours(24 * 365);
   for (int64_t number = 1; !stopping_; ++number) {
     try {
@@ -65,7 +65,7 @@ void RollCall::serve() noexcept {
   }
 }
 
-void RollCall::answer(int64_t number) {
+void DesyncDebugger::answer(int64_t number) {
   const std::string question = read(*store_, keys::question(rank_, number));
   store_->deleteKey(keys::question(rank_, number));
   const size_t line = std::min(question.find('\n'), question.size());
@@ -87,8 +87,8 @@ void RollCall::answer(int64_t number) {
   }
 }
 
-std::map<int, RankReport> RollCall::ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-                                        std::chrono::milliseconds limit) const {
+std::map<int, RankReport> DesyncDebugger::ask(c10d::Store& store, const std::string& group,
+                                              const std::vector<int>& ranks, std::chrono::milliseconds limit) const {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   constexpr auto kPollInterval = std::chrono::milliseconds(5);
   std::map<int, int64_t> asked;
@@ -111,12 +111,12 @@ std::map<int, RankReport> RollCall::ask(c10d::Store& store, const std::string& g
   return reports;
 }
 
-void RollCall::tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-                    const std::string& verdict) const {
+void DesyncDebugger::tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                          const std::string& verdict) const {
   for (const int rank : ranks) put_question(store, rank, std::string(kVerdict) + group + "\n" + verdict);
 }
 
-std::optional<std::string> RollCall::told(const std::string& group) const {
+std::optional<std::string> DesyncDebugger::told(const std::string& group) const {
   const std::lock_guard lock(mutex_);
   const auto found = told_.find(group);
   if (found == told_.end()) return std::nullopt;

@@ -16,18 +16,19 @@
 
 namespace ddp::detail {
 
-/// One rank's part in the roll calls of its job: a thread that sleeps on a connection of its own until another rank
-/// asks, and answers with what this rank has called. Costs nothing meanwhile. Its questions go over the caller's store.
-class RollCall {
+/// One rank's part in asking where all ranks are (c10d's own DesyncDebugger does it for NCCL): a thread that sleeps on
+/// a connection of its own until another rank asks, and answers with what this rank has called. Costs nothing
+/// meanwhile. Its questions go over the caller's store.
+class DesyncDebugger {
  public:
   using Store = c10::intrusive_ptr<c10d::Store>;
 
   /// `store` holds our keys of the job's group and serves this class alone, since a wait occupies it. `bounded` is what
   /// lies under it, or null where it lies in this process's memory. `rank` is this rank's in the job.
-  RollCall(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank);
-  ~RollCall();
-  RollCall(const RollCall&) = delete;
-  RollCall& operator=(const RollCall&) = delete;
+  DesyncDebugger(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank);
+  ~DesyncDebugger();
+  DesyncDebugger(const DesyncDebugger&) = delete;
+  DesyncDebugger& operator=(const DesyncDebugger&) = delete;
 
   /// The calls of a group are told while its log lives. `group` is its path below the job's group, "" for that.
   void add(const std::string& group, const std::shared_ptr<const CallLog>& log);

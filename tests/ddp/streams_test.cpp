@@ -21,6 +21,7 @@
 #include <ddprun/ddp/power_sgd.h>
 
 #include "checkpoint/host_snapshot.h"
+#include "ddp/data_parallel/device_threads.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/gradient_buckets.h"

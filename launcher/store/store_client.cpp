@@ -70,13 +70,17 @@ void StoreClient::try_again(std::string problem) {
 void StoreClient::connect_next() {
   const SocketAddress& address = addresses_[next_address_++];
   fd_.reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd_) {
-    try_again(std::strerror(errno));
+  if (!fd_) {  // a machine without IPv6, say
+    on_refused(errno);
+    return;
+  }
+  // Not blocking: the outcome is an event, but for what the kernel knows at once: no route, say.
+  const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(fd_.get(), peer, address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    on_refused(errno);
     return;
   }
   state_ = State::kConnecting;
-  // Not blocking: the outcome is an event, a failure too.
-  static_cast<void>(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length));
   loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t events) {
     if (state_ == State::kConnecting) {
       on_connecting();
@@ -86,18 +90,22 @@ void StoreClient::connect_next() {
   });
 }
 
+void StoreClient::on_refused(int error) {
+  fd_.reset();
+  if (next_address_ < addresses_.size()) {
+    connect_next();
+  } else {
+    try_again(std::strerror(error));
+  }
+}
+
 void StoreClient::on_connecting() {
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) {
     loop_.remove(fd_.get());
-    fd_.reset();
-    if (next_address_ < addresses_.size()) {
-      connect_next();
-    } else {
-      try_again(std::strerror(error));
-    }
+    on_refused(error);
     return;
   }
   set_connection_options(fd_.get());

@@ -52,6 +52,7 @@ class StoreClient {
   void connect_next();
   void try_again(std::string problem);
   void on_connecting();
+  void on_refused(int error);
   void on_event(std::uint32_t events);
   void send_pending();
   void parse_replies();

@@ -17,6 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxBytes = 64 << 10;
+// Between two looks at a command that has closed its output: nearly all have ended then.
+constexpr int kPauseMs = 2;
 
 // Everything up to the end of the output; nothing when it does not come in time.
 std::optional<std::string> read_all(int fd, Clock::time_point deadline) {
@@ -34,6 +36,16 @@ std::optional<std::string> read_all(int fd, Clock::time_point deadline) {
     if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
   }
   return std::nullopt;
+}
+
+// A command may go on without its output. True when it has ended.
+bool wait_for_end(pid_t pid, Clock::time_point deadline) {
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+    if (Clock::now() >= deadline) return false;
+    ::poll(nullptr, 0, kPauseMs);
+  }
+  return true;
 }
 
 }  // namespace
@@ -54,8 +66,9 @@ std::optional<std::string> captured_output(const std::string& file, std::vector<
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return std::nullopt;
   output.writer.reset();
-  auto text = read_all(output.reader.get(), Clock::now() + patience);
-  if (!text) ::kill(pid, SIGKILL);
+  const auto deadline = Clock::now() + patience;
+  auto text = read_all(output.reader.get(), deadline);
+  if (!text || !wait_for_end(pid, deadline)) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -11,6 +11,8 @@ namespace {
 
 // From this size a value is shared with the reply instead of copied.
 constexpr std::size_t kShareFrom = 128;
+// Bytes of a piece that were sent, and are worth moving the rest for.
+constexpr std::size_t kForgetFrom = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -57,12 +59,22 @@ bool ReplyQueue::send_to(int socket) {
   return true;
 }
 
+// A peer that is always a little behind never empties the piece to which more and more is packed.
+void ReplyQueue::forget_sent() {
+  std::string& own = pieces_.front().own;
+  if (sent_of_first_ < kForgetFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;
+  own.erase(0, sent_of_first_);
+  own_bytes_ -= sent_of_first_;
+  sent_of_first_ = 0;
+}
+
 void ReplyQueue::drop_sent(std::size_t count) {
   size_ -= count;
   while (!pieces_.empty()) {
     const std::size_t of_first = pieces_.front().bytes().size() - sent_of_first_;
     if (count < of_first) {
       sent_of_first_ += count;
+      forget_sent();
       return;
     }
     count -= of_first;

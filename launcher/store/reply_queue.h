@@ -31,6 +31,7 @@ class ReplyQueue {
     std::string_view bytes() const { return shared ? std::string_view(*shared) : std::string_view(own); }
   };
   void drop_sent(std::size_t count);
+  void forget_sent();
 
   std::deque<Piece> pieces_;
   std::size_t sent_of_first_ = 0;

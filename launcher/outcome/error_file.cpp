@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "launcher/system/unique_fd.h"
@@ -23,7 +24,7 @@ std::optional<double> number_in(const json& object, const char* name) {
   const auto& text = found->get_ref<const std::string&>();  // torch writes the time as a string
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  return end != text.c_str() && *end == '\0' ? std::optional(number) : std::nullopt;
+  return end != text.c_str() && *end == '\0' && std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "launcher/report/failure_report.h"
 
+#include <cmath>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -102,11 +103,12 @@ TEST_CASE("FirstFailure: a whole second is no evidence within that second") {
 }
 
 TEST_CASE("FirstFailure: unbelievable times are ignored") {
-  for (const double time : {at(-100.5), at(1e6), 0.0, -1.0}) {
+  for (const double time : {at(-100.5), at(1e6), 0.0, -1.0, std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     CAPTURE(time);
     RankEnd odd = exited(1, 51, 900);
     odd.error = ErrorRecord{"odd", time};
     CHECK(exit_status(job({exited(0, 50, 500), odd})) == 50);
+    CHECK(trouble_time(odd, job({odd})) == at(0.9));
   }
 }
 

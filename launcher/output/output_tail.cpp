@@ -8,23 +8,32 @@
 #include <vector>
 
 #include "launcher/system/unique_fd.h"
+#include "launcher/terminal/terminal_parser.h"
 
 namespace launcher {
 namespace {
 
-// Leaves out terminal control sequences: ESC [ parameters letter.
-std::string without_colours(std::string_view text) {
+// Leaves out what a terminal does not show: colours, titles, the addresses of links.
+std::string without_sequences(std::string_view text) {
+  using Kind = TerminalParser::Kind;
   std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\x1b') {
-      plain.push_back(text[i]);
-      continue;
+  TerminalParser parser;
+  for (const char byte : text) {
+    for (bool again = true; again;) {
+      const TerminalParser::Token token = parser.take(byte);
+      again = token.again;
+      if (token.kind == Kind::kCharacter || token.kind == Kind::kControl) plain.append(token.text);
     }
-    if (i + 1 < text.size() && text[i + 1] == '[') ++i;
-    while (i + 1 < text.size() && text[i + 1] >= 0x20 && text[i + 1] < 0x40) ++i;
-    if (i + 1 < text.size() && text[i] != '\x1b') ++i;
   }
   return plain;
+}
+
+// Without the end of a character whose beginning was cut off.
+std::string_view from_whole_character(std::string_view text) {
+  for (int most = 3; most > 0 && !text.empty() && (static_cast<unsigned char>(text.front()) & 0xc0U) == 0x80; --most) {
+    text.remove_prefix(1);
+  }
+  return text;
 }
 
 std::string_view last_state(std::string_view line) {
@@ -35,9 +44,10 @@ std::string_view last_state(std::string_view line) {
 
 std::string shown_lines(std::string_view text, bool is_cut) {
   std::vector<std::string> lines;
+  if (is_cut) text = from_whole_character(text);
   while (!text.empty()) {
     const std::size_t newline = text.find('\n');
-    lines.push_back(without_colours(last_state(text.substr(0, newline))));
+    lines.push_back(without_sequences(last_state(text.substr(0, newline))));
     text = newline == std::string_view::npos ? std::string_view() : text.substr(newline + 1);
   }
   if (is_cut && lines.size() > 1) lines.erase(lines.begin());  // half a line

@@ -11,6 +11,7 @@
 
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/first_failure.h"
+#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {
@@ -45,14 +46,11 @@ std::string clock_time(SystemTime time) {
 
 // The worker's own words, indented. Control characters would let a worker rewrite the terminal.
 std::string quote_message(const std::string& message) {
-  std::vector<std::string> lines(1);
-  for (const char c : message) {
-    if (c == '\n') {
-      lines.emplace_back();
-    } else if (lines.back().size() < kMaxErrorLineBytes) {
-      const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-      lines.back().push_back(is_control ? ' ' : c);
-    }
+  std::vector<std::string> lines;
+  for (std::string_view left = message; !left.empty();) {
+    const std::string_view line = left.substr(0, left.find('\n'));
+    lines.push_back(printable(beginning(line, kMaxErrorLineBytes)));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
   }
   while (!lines.empty() && lines.back().empty()) lines.pop_back();
   std::string text;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "launcher/system/utf8.h"
+
 namespace launcher {
 namespace {
 
@@ -34,21 +36,6 @@ int CharacterWidth::of(std::string_view character) const {
   const int width = ::wcwidth(static_cast<wchar_t>(code_point(character)));
   ::uselocale(before);
   return width < 0 ? 1 : std::min(width, 2);
-}
-
-int utf8_length(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  if (byte >= 0xc2 && byte < 0xe0) return 2;
-  if (byte >= 0xe0 && byte < 0xf0) return 3;
-  if (byte >= 0xf0 && byte < 0xf5) return 4;
-  return 1;
-}
-
-bool is_character(std::string_view bytes) {
-  if (bytes.empty() || static_cast<std::size_t>(utf8_length(bytes.front())) != bytes.size()) return false;
-  if (bytes.size() == 1) return static_cast<unsigned char>(bytes.front()) < 0x80;
-  return std::all_of(bytes.begin() + 1, bytes.end(),
-                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) == 0x80; });
 }
 
 }  // namespace launcher

@@ -24,9 +24,4 @@ class CharacterWidth {
   mutable bool is_made_ = false;
 };
 
-// Bytes of the UTF-8 character that begins with `first`; 1 for a byte with which none begins. Pure.
-int utf8_length(char first);
-// True when `bytes` is one whole character. Pure.
-bool is_character(std::string_view bytes);
-
 }  // namespace launcher

@@ -1,6 +1,6 @@
 #include "launcher/terminal/terminal_parser.h"
 
-#include "launcher/terminal/character_width.h"
+#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launcher/system/utf8.h"
 #include "launcher/terminal/terminal_parser.h"
 
 namespace launcher {

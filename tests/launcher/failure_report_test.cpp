@@ -225,5 +225,26 @@ TEST_CASE("FailureReport: the message cannot control the terminal") {
   CHECK_THAT(text, !ContainsSubstring("\r"));
 }
 
+TEST_CASE("FailureReport: nor with control characters of eight bits, and what is not UTF-8 is shown as such") {
+  RankEnd culprit = exited(0, 1, 1);
+  culprit.error = ErrorRecord{
+      "a\xc2\x9b"
+      "2Jb \x9b c\xff",
+      std::nullopt};
+  CHECK_THAT(failure_report(job({culprit})), ContainsSubstring("    a 2Jb \xef\xbf\xbd c\xef\xbf\xbd\n"));
+}
+
+TEST_CASE("FailureReport: a long line is not cut within a character") {
+  for (const std::size_t shift : {0U, 1U, 2U}) {
+    CAPTURE(shift);
+    RankEnd culprit = exited(0, 1, 1);
+    std::string line(shift, 'x');
+    while (line.size() < 2'000) line += "\xe4\xb8\xad";
+    culprit.error = ErrorRecord{line, std::nullopt};
+    CHECK_THAT(failure_report(job({culprit})),
+               ContainsSubstring("\xe4\xb8\xad\n") && !ContainsSubstring("\xef\xbf\xbd"));
+  }
+}
+
 }  // namespace
 }  // namespace launcher

@@ -51,6 +51,28 @@ TEST_CASE("OutputTail: shows what a terminal would show") {
   CHECK(tail_of("cut sequence \x1b[") == "cut sequence \n");
 }
 
+TEST_CASE("OutputTail: titles, links and other sequences are not shown either") {
+  CHECK(tail_of("\x1b]0;title\aText\n") == "Text\n");
+  CHECK(tail_of("see \x1b]8;;https://host/page\x1b\\the page\x1b]8;;\x1b\\ now\n") == "see the page now\n");
+  CHECK(tail_of("\x1b(Bplain\x1b=\x1b"
+                "c end\n") == "plain end\n");
+  CHECK(tail_of("\x1bPstring\x1b\\after\n") == "after\n");
+  CHECK(tail_of("columns\tand \xe4\xb8\xad stay\n") == "columns\tand \xe4\xb8\xad stay\n");
+}
+
+TEST_CASE("OutputTail: begins with a whole character") {
+  for (const std::size_t shift : {0U, 1U, 2U}) {
+    CAPTURE(shift);
+    std::string line;
+    while (line.size() < 3 * OutputTail::kBytes) line += "\xe4\xb8\xad";
+    const std::string lines = tail_of(line + std::string(shift, 'x'));
+    CHECK(lines.starts_with("\xe4\xb8\xad"));
+    CHECK(lines.size() > OutputTail::kBytes - 3);
+  }
+  // What is not UTF-8 is not taken for half a character for ever.
+  CHECK(tail_of(std::string(100'000, '\x80')).size() > OutputTail::kBytes - 4);
+}
+
 TEST_CASE("OutputTail: of a file is the same") {
   const ddp::test::TemporaryFolder folder;
   const std::string path = folder / "errors.log";

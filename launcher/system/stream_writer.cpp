@@ -34,6 +34,7 @@ void StreamWriter::flush() {
     const ssize_t count = output_.write(std::string_view(buffer_).substr(written_));
     if (count >= 0) {
       written_ += static_cast<std::size_t>(count);
+      if (count > 0) last_taken_ = buffer_[written_ - 1];
       last_progress_ = EventLoop::Clock::now();
     } else if (errno == EAGAIN) {
       break;
@@ -50,6 +51,9 @@ std::size_t StreamWriter::drop_all() {
   const std::size_t dropped = waiting();
   clear();
   watch(false);
+  // The reader has perhaps half of a line, whose rest is gone.
+  last_byte_ = last_taken_;
+  last_source_ = -1;
   return dropped;
 }
 

@@ -48,6 +48,7 @@ class StreamWriter {
   std::size_t written_ = 0;
   int last_source_ = -1;
   char last_byte_ = '\n';
+  char last_taken_ = '\n';  // by the reader
   bool watched_ = false;
   int error_ = 0;
   EventLoop::Clock::time_point last_progress_{};

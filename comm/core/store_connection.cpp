@@ -34,7 +34,8 @@ constexpr uint64_t kLongestText = uint64_t{1} << 30;
 
 class StoreConnection::Deadline {
  public:
-  explicit Deadline(Duration limit) : at_(std::chrono::steady_clock::now() + std::min(limit, Duration(kLongest))) {}
+  explicit Deadline(Duration limit)
+      : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kLongest))) {}
 
   /// For poll(): rounded up, 0 once it has passed.
   int milliseconds() const {
@@ -143,7 +144,7 @@ void StoreConnection::request(const std::string& bytes, const Deadline& deadline
     if (count >= 0) {
       sent += static_cast<size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(POLLOUT, deadline, false)) fail("it does not answer");
+      if (!wait_for(POLLOUT, deadline, true)) fail("it does not answer");
     } else if (errno != EINTR) {
       fail(std::strerror(errno));
     }

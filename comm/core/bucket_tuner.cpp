@@ -21,7 +21,7 @@ BucketTuner::BucketTuner(int64_t gradient_bytes) {
   // One bucket for everything first, then sizes that give at least two.
   candidates_.push_back(std::max(gradient_bytes, kSmallestBytes));
   int64_t bytes = kLargestBytes;
-  while (bytes >= gradient_bytes) bytes /= kFactor;
+  while (bytes >= std::max(gradient_bytes, int64_t{1})) bytes /= kFactor;  // of empty gradients as well
   for (; bytes >= kSmallestBytes; bytes /= kFactor) candidates_.push_back(bytes);
   times_.assign(candidates_.size(), kUnmeasured);
 }

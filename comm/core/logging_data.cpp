@@ -36,7 +36,7 @@ std::string DdpLoggingData::table() const {
   row("iteration", iteration);
   row("parameters", std::to_string(parameter_tensors) + " tensors, " + std::to_string(parameter_bytes) + " bytes");
   row("bucket cap", std::to_string(bucket_cap_bytes) + " bytes" + (bucket_cap_settled ? "" : " (being measured)"));
-  row("buckets", list(bucket_bytes) + " bytes");
+  row("buckets", bucket_bytes.empty() ? "none" : list(bucket_bytes) + " bytes");
   row("buckets rebuilt", yes(has_rebuilt_buckets));
   row("find unused parameters", yes(find_unused_parameters));
   row("unused parameters", unused_parameters.empty() ? "none" : list(unused_parameters));

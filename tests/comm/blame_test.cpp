@@ -11,7 +11,6 @@ namespace ddp::detail {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-using test::ElementsAre;
 using Kind = RankState::Kind;
 
 CallRecord ended(uint64_t number, std::string signature = "all_reduce of a gradient bucket of 332 bytes") {
@@ -140,26 +139,110 @@ TEST_CASE("BlameForConnecting: ranks that live fail or run Python are not named"
   CHECK(blame_for_connecting({state(Kind::kFailed), state(Kind::kAnswered), state(Kind::kUnknown)}) == "");
 }
 
-TEST_CASE("CallLog: tells what was called and what has ended") {
-  CallLog log;
-  log.begin(0, "barrier");
-  log.begin(1, "all_reduce (sum) of Float [4]");
-  log.end(0);
-  CHECK_THAT(log.report().calls, ElementsAre(ended(0, "barrier"), waiting(1, "all_reduce (sum) of Float [4]")));
+// A job of `size` ranks that all wait in collective 6, as the others see it.
+std::vector<RankState> all_waiting(size_t size) {
+  return std::vector<RankState>(size, state(Kind::kAnswered, {ended(5), waiting(6)}));
 }
 
-TEST_CASE("CallLog: keeps a bounded number") {
-  CallLog log;
-  for (uint64_t number = 0; number < 1000; ++number) log.begin(number, "barrier");
-  CHECK(log.report().calls.size() == CallLog::kKept);
-  CHECK(log.report().calls.back().number == 999U);
+TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
+  for (size_t size = 2; size <= 9; ++size) {
+    for (size_t guilty = 0; guilty < size; ++guilty) {
+      INFO("rank " << guilty << " of " << size);
+      const std::string name = "; did not take part in it: rank " + std::to_string(guilty) + " (";
+      auto ranks = all_waiting(size);
+      ranks[guilty] = state(Kind::kSilent);
+      CHECK(blame(ranks, 6) == name + "no answer: killed, stopped or cut off)");
+      ranks[guilty] = state(Kind::kGaveUp, {ended(5)});
+      CHECK(blame(ranks, 6) == name + "it gave up before, because of an error of its own)");
+      ranks[guilty] = state(Kind::kClosed, {ended(5)});
+      CHECK(blame(ranks, 6) == name + "it has closed its group)");
+      ranks[guilty] = state(Kind::kUnknown);
+      CHECK(blame(ranks, 6) == "");
+    }
+  }
 }
 
-TEST_CASE("RankReport: comes back from its text") {
-  const RankReport report{.calls = {ended(3, "a b c"), waiting(4, "")}, .since_last = std::chrono::milliseconds(12)};
-  CHECK(report_from(to_text(report)) == report);
-  CHECK(report_from(to_text(RankReport{})) == RankReport{});
-  CHECK_THROWS_AS(report_from("nonsense"), std::invalid_argument);
+TEST_CASE("Blame: where all wait in the same collective nobody is named") {
+  for (const size_t size : {1U, 2U, 7U, 64U}) CHECK(blame(all_waiting(size), 6) == "");
+  CHECK(blame({}, 6) == "");
+  CHECK_FALSE(is_undecided_yet({}));
+  CHECK(blame_for_connecting({}) == "");
+}
+
+TEST_CASE("Blame: several that are gone are named together, in order") {
+  auto ranks = all_waiting(5);
+  ranks[3] = ranks[1] = ranks[4] = state(Kind::kSilent);
+  CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: killed, stopped or cut off)");
+}
+
+TEST_CASE("Blame: a rank that gave up explains one that is silent, which then followed it") {
+  auto ranks = all_waiting(4);
+  ranks[1] = state(Kind::kSilent);
+  ranks[2] = state(Kind::kGaveUp);
+  CHECK_THAT(blame(ranks, 6), ContainsSubstring("rank 2 (it gave up") && !ContainsSubstring("rank 1"));
+}
+
+TEST_CASE("Blame: any minority is named with what it called") {
+  for (size_t size = 3; size <= 8; ++size) {
+    for (size_t odd = 0; odd < size; ++odd) {
+      auto ranks = all_waiting(size);
+      ranks[odd] = state(Kind::kFailed, {ended(5), waiting(6, "barrier")});
+      INFO("rank " << odd << " of " << size);
+      CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank " + std::to_string(odd) +
+                                   " called barrier, the others all_reduce of a gradient bucket of 332 bytes");
+      CHECK_FALSE(is_undecided_yet(ranks));
+    }
+  }
+}
+
+TEST_CASE("Blame: of three opinions none of which has a majority all are told") {
+  const std::vector<RankState> ranks{state(Kind::kFailed, {waiting(6, "a")}), state(Kind::kFailed, {waiting(6, "b")}),
+                                     state(Kind::kFailed, {waiting(6, "a")}), state(Kind::kFailed, {waiting(6, "c")})};
+  CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank 0, 2 called a, rank 1 called b, rank 3 called c");
+}
+
+TEST_CASE("Blame: that a call has ended makes no difference to what was called") {
+  CHECK(blame({state(Kind::kFailed, {ended(5), waiting(6)}), state(Kind::kAnswered, {waiting(5), waiting(6)})}, 6) ==
+        "");
+}
+
+TEST_CASE("Blame: a rank in an earlier collective waits, and is not away") {
+  auto ranks = all_waiting(3);
+  ranks[1] = state(Kind::kAnswered, {ended(4), waiting(5)});
+  CHECK(blame(ranks, 6) == "");
+  UNSCOPED_INFO("but one that has left it is");
+  ranks[1] = state(Kind::kAnswered, {ended(4), ended(5)});
+  CHECK_THAT(blame(ranks, 6),
+             ContainsSubstring("rank 1 (it lives") && ContainsSubstring("its last was number 5, all_reduce"));
+}
+
+TEST_CASE("Blame: a rank that has called nothing yet is told so") {
+  auto ranks = all_waiting(2);
+  ranks[1] = state(Kind::kAnswered);
+  ranks[1].report.since_last = std::chrono::milliseconds(61'250);
+  CHECK(blame(ranks, 6) ==
+        "; did not take part in it: rank 1 (it lives, but has been outside of every collective of this group for 61.2 "
+        "s; it has called none yet)");
+}
+
+TEST_CASE("Blame: all that are away for about as long are named") {
+  auto ranks = all_waiting(4);
+  const auto away = [&](size_t rank, int seconds) {
+    ranks[rank] = state(Kind::kAnswered, {ended(5)});
+    ranks[rank].report.since_last = std::chrono::seconds(seconds);
+  };
+  away(0, 10);
+  away(1, 5);
+  away(2, 4);
+  const std::string text = blame(ranks, 6);
+  CHECK_THAT(text, ContainsSubstring("rank 0 (") && ContainsSubstring("rank 1 (") && !ContainsSubstring("rank 2 ("));
+}
+
+TEST_CASE("BlameForConnecting: a rank that is connected or has closed is not named") {
+  CHECK(blame_for_connecting({state(Kind::kAnswered), state(Kind::kClosed), state(Kind::kNeverArrived)}) ==
+        "; never arrived: rank 2");
+  CHECK(blame_for_connecting({state(Kind::kNeverArrived), state(Kind::kAnswered), state(Kind::kNeverArrived)}) ==
+        "; never arrived: rank 0, 2");
 }
 
 }  // namespace

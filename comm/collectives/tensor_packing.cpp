@@ -6,6 +6,14 @@
 #include <algorithm>
 
 namespace ddp::detail {
+namespace {
+
+// As messages are made of: without the gaps that reshape() keeps in a vector, and without a conjugation still to come.
+at::Tensor in_one_row(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().reshape({-1}).contiguous();
+}
+
+}  // namespace
 
 void TensorPack::unpack() const {
   if (tensors.size() == 1 && flat.is_alias_of(tensors[0])) return;
@@ -29,7 +37,7 @@ std::vector<TensorPack> pack_by_dtype(const std::vector<at::Tensor>& tensors) {
   }
   for (TensorPack& pack : packs) {
     std::vector<at::Tensor> rows;
-    for (const at::Tensor& tensor : pack.tensors) rows.push_back(tensor.detach().reshape({-1}));
+    for (const at::Tensor& tensor : pack.tensors) rows.push_back(in_one_row(tensor));
     pack.flat = rows.size() == 1 ? rows[0] : at::cat(rows);
   }
   return packs;

@@ -1,6 +1,7 @@
 #include "ddprun/metrics/accuracy.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -31,13 +32,12 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
   const at::Tensor guesses =
       most == 1 ? scores.detach().argmax(1, /*keepdim=*/true) : std::get<1>(scores.detach().topk(most, 1));
   const at::Tensor is_right = guesses.eq(target.unsqueeze(1));
-  if (!counts_.defined()) {
-    counts_ = at::zeros({static_cast<int64_t>(top_k_.size()) + 1}, scores.options().dtype(at::kLong));
-  }
-  for (size_t i = 0; i < top_k_.size(); ++i) {
-    counts_[static_cast<int64_t>(i)].add_(is_right.narrow(1, 0, top_k_[i]).sum());
-  }
-  counts_[-1].add_(target.size(0));
+  const auto on_device = scores.options().dtype(at::kLong);
+  std::vector<at::Tensor> counts;
+  for (const int64_t k : top_k_) counts.push_back(is_right.narrow(1, 0, k).sum());
+  counts.push_back(at::full({}, target.size(0), on_device));
+  // A tensor of its own: copies of this object share the one before, which may also be of inference mode.
+  counts_ = counts_.defined() ? counts_.add(at::stack(counts)) : at::stack(counts);
 }
 
 AccuracyCounts Accuracy::counts(const GroupHandle& group) const {

@@ -50,6 +50,10 @@ ClassCounts counts_of(const ConfusionCounts& matrix, int64_t which) {
   return found;
 }
 
+bool is_integer(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
+
 bool is_within(const at::Tensor& classes, int64_t count) {
   return classes.numel() == 0 || (classes.min().item<int64_t>() >= 0 && classes.max().item<int64_t>() < count);
 }
@@ -97,7 +101,7 @@ ConfusionMatrix::ConfusionMatrix(int64_t classes, const ConfusionMatrixOptions& 
 }
 
 void ConfusionMatrix::update(const at::Tensor& guess, const at::Tensor& target) {
-  if (guess.sizes() != target.sizes() || guess.is_floating_point() || target.is_floating_point()) {
+  if (guess.sizes() != target.sizes() || !is_integer(guess) || !is_integer(target)) {
     std::ostringstream message;
     message << "ConfusionMatrix: expected two integer tensors of equal shape, got " << guess.scalar_type() << " "
             << guess.sizes() << " and " << target.scalar_type() << " " << target.sizes();

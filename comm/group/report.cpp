@@ -14,6 +14,12 @@
 namespace ddp {
 namespace {
 
+// Most of our messages begin with the rank already; "rank 30" is not rank 3.
+bool begins_with(const std::string& message, const std::string& name) {
+  return message.starts_with(name) &&
+         (message.size() == name.size() || message[name.size()] < '0' || message[name.size()] > '9');
+}
+
 // torchrun and ddprun read this file after the process has ended. A half-written one would hide the failure, so it
 // appears under its name only when it is complete.
 void write_error_file(const std::string& path, const std::string& message) {
@@ -26,11 +32,8 @@ void write_error_file(const std::string& path, const std::string& message) {
   std::FILE* file = std::fopen(temporary.c_str(), "wbe");
   if (file == nullptr) return;
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) == 0 && written) {
-    std::rename(temporary.c_str(), path.c_str());
-  } else {
-    unlink(temporary.c_str());
-  }
+  const bool is_whole = std::fclose(file) == 0 && written;
+  if (!is_whole || std::rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
 }
 
 }  // namespace
@@ -39,12 +42,12 @@ int report(const std::exception& error) noexcept {
   try {
     const std::string message = detail::brief(error);
     const char* rank = std::getenv("RANK");
-    const std::string prefix = rank != nullptr ? std::string("rank ") + rank + ": " : "";
-    // Most of our messages begin with the rank already.
-    const bool named = rank != nullptr && message.rfind(std::string("rank ") + rank, 0) == 0;
+    const std::string name = rank != nullptr && *rank != '\0' ? std::string("rank ") + rank : "";
+    const std::string prefix = name.empty() || begins_with(message, name) ? "" : name + ": ";
     std::fflush(stdout);
-    std::fprintf(stderr, "error: %s%s\n", named ? "" : prefix.c_str(), message.c_str());
-    if (const char* path = std::getenv("TORCHELASTIC_ERROR_FILE")) write_error_file(path, message);
+    std::fprintf(stderr, "error: %s%s\n", prefix.c_str(), message.c_str());
+    const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+    if (path != nullptr && *path != '\0') write_error_file(path, message);
   } catch (...) {
     std::fputs("error: out of memory while reporting an error\n", stderr);
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -67,6 +68,54 @@ TEST_CASE_METHOD(Report, "Report: leaves no temporary file behind") {
 TEST_CASE_METHOD(Report, "Report: survives an error file that cannot be written") {
   setenv("TORCHELASTIC_ERROR_FILE", (folder_ / "missing" / "error.json").c_str(), 1);
   CHECK(report(std::runtime_error("no data")) == 1);
+}
+
+TEST_CASE_METHOD(Report, "Report: another rank's number is not taken for this one's") {
+  const test::CapturedStderr said;
+  report(std::runtime_error("rank 30 of 40 has died"));
+  report(std::runtime_error("rank 3"));
+  report(std::runtime_error("rank 3: no data"));
+  report(std::runtime_error(""));
+  CHECK(said.text() ==
+        "error: rank 3: rank 30 of 40 has died\nerror: rank 3\nerror: rank 3: no data\nerror: rank 3: \n");
+}
+
+TEST_CASE_METHOD(Report, "Report: is one line whatever the message is, and names no rank that nobody told") {
+  const test::CapturedStderr said;
+  report(std::runtime_error("two\nlines \n\n"));
+  for (const char* nothing : {static_cast<const char*>(nullptr), ""}) {
+    nothing != nullptr ? setenv("RANK", nothing, 1) : unsetenv("RANK");
+    report(std::runtime_error("no data"));
+  }
+  CHECK(said.text() == "error: rank 3: two lines\nerror: no data\nerror: no data\n");
+}
+
+TEST_CASE_METHOD(Report, "Report: the last failure stays in the file, with its message as it was") {
+  report(std::runtime_error("first"));
+  report(std::runtime_error("rank 3 of 4: second"));
+  CHECK(content().at("message") == "rank 3 of 4: second");
+}
+
+TEST_CASE_METHOD(Report, "Report: a file that cannot take its name leaves no other one behind") {
+  const auto place = folder_ / "place";
+  std::filesystem::create_directory(place);
+  std::filesystem::create_directory(place / "error.json");  // which no file replaces
+  setenv("TORCHELASTIC_ERROR_FILE", (place / "error.json").c_str(), 1);
+  CHECK(report(std::runtime_error("no data")) == 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(place), {}) == 1);
+  UNSCOPED_INFO("nor does a name that is empty");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(place);
+  setenv("TORCHELASTIC_ERROR_FILE", "", 1);
+  CHECK(report(std::runtime_error("no data")) == 1);
+  std::filesystem::current_path(before);
+  CHECK(std::distance(std::filesystem::directory_iterator(place), {}) == 1);
+}
+
+TEST_CASE_METHOD(Report, "Report: without a launcher nothing is written") {
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  CHECK(report(std::runtime_error("no data")) == 1);
+  CHECK(std::filesystem::is_empty(folder_.path()));
 }
 
 }  // namespace

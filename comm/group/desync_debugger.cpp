@@ -69,10 +69,11 @@ void DesyncDebugger::answer(int64_t number) {
   const std::string question = read(*store_, keys::question(rank_, number));
   store_->deleteKey(keys::question(rank_, number));
   const size_t line = std::min(question.find('\n'), question.size());
+  const size_t rest = std::min(line + 1, question.size());
   if (question.starts_with(kVerdict)) {
     {
       const std::lock_guard lock(mutex_);
-      told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(line + 1));
+      told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(rest));
     }
     store_->set(keys::learned(rank_), std::string("1"));
   } else if (question.starts_with(kWhere)) {

@@ -85,7 +85,7 @@ class Consumer(unittest.TestCase):
         other = "2.13.0" if os.environ["LIBTORCH_VERSION"].startswith("2.12.") else "2.12.0"
         message = self.refusal(fake_libtorch("torch-other", other, cuda=support.flag("LIBTORCH_IS_CUDA")))
         self.assertRegex(message, rf"was built with LibTorch 2\.\d+, but .* is {re.escape(other)}")
-        self.assertIn("point CMAKE_PREFIX_PATH at", message)
+        self.assertIn("Point CMAKE_PREFIX_PATH at", message)
 
     def test_a_libtorch_that_differs_in_cuda(self):
         has_cuda = support.flag("LIBTORCH_IS_CUDA")

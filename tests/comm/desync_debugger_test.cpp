@@ -1,5 +1,5 @@
 // Ranks ask each other where they are, and take leave of each other. Their store lies in this process's memory.
-#include "comm/group/roll_call.h"
+#include "comm/group/desync_debugger.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -29,14 +29,14 @@ std::shared_ptr<CallLog> log_with(const std::string& signature) {
   return log;
 }
 
-class RollCalls {
+class DesyncDebuggers {
  protected:
   c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
-  RollCall first_{store_, nullptr, 0};
-  RollCall second_{store_, nullptr, 1};
+  DesyncDebugger first_{store_, nullptr, 0};
+  DesyncDebugger second_{store_, nullptr, 1};
 };
 
-TEST_CASE_METHOD(RollCalls, "RollCall: a rank answers with its calls in the group that it is asked about") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a rank answers with its calls in the group that it is asked about") {
   const auto log = log_with("barrier");
   const auto of_subgroup = log_with("all_reduce");
   second_.add("", log);
@@ -51,31 +51,32 @@ TEST_CASE_METHOD(RollCalls, "RollCall: a rank answers with its calls in the grou
   CHECK(second_.ask(*store_, "", {1}, kForHangs).size() == 1);
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: of a group that is not there, or no longer, there are no calls") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: of a group that is not there, or no longer, there are no calls") {
   CHECK(first_.ask(*store_, "subgroup9/", {1}, kForHangs).at(1) == RankReport{});
   second_.add("", log_with("barrier"));  // which has gone by now
   CHECK(first_.ask(*store_, "", {1}, kForHangs).at(1) == RankReport{});
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: who does not answer within the limit is left out") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: who does not answer within the limit is left out") {
   const auto begin = Clock::now();
   CHECK_FALSE(first_.ask(*store_, "", {0, 1, 7}, kSoon).contains(7));
   CHECK(Clock::now() - begin >= kSoon);
   CHECK(first_.ask(*store_, "", {}, kForHangs).empty());
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: a rank that has stopped answers no longer") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a rank that has stopped answers no longer") {
   second_.stop();
   second_.stop();  // twice is once
   CHECK(first_.ask(*store_, "", {1}, kSoon).empty());
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: any number of questions leaves nothing in the store but their numbers") {
+TEST_CASE_METHOD(DesyncDebuggers,
+                 "DesyncDebugger: any number of questions leaves nothing in the store but their numbers") {
   for (int round = 0; round < 20; ++round) REQUIRE(first_.ask(*store_, "", {0, 1}, kForHangs).size() == 2);
   CHECK(store_->getNumKeys() == 2);
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: several may ask at once") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: several may ask at once") {
   std::vector<std::thread> asking;
   std::vector<size_t> answers(4);
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -87,7 +88,7 @@ TEST_CASE_METHOD(RollCalls, "RollCall: several may ask at once") {
   CHECK(answers == std::vector<size_t>(4, 20));
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: the first verdict that a rank is told is the one that counts") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: the first verdict that a rank is told is the one that counts") {
   CHECK_FALSE(second_.told("").has_value());
   first_.tell(*store_, "", {1}, "; did not take part in it: rank 2\nin two lines");
   first_.tell(*store_, "", {1}, "; something else");
@@ -100,14 +101,14 @@ TEST_CASE_METHOD(RollCalls, "RollCall: the first verdict that a rank is told is 
   CHECK(store_->check({keys::learned(1)}));
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: a failure is noted for good") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a failure is noted for good") {
   CHECK_FALSE(first_.has_failed());
   first_.note_failure();
   CHECK(first_.has_failed());
   CHECK_FALSE(second_.has_failed());
 }
 
-TEST_CASE_METHOD(RollCalls, "RollCall: a question that is none is passed over") {
+TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a question that is none is passed over") {
   for (const char* question : {"", "where", "verdict", "verdict ", "verdict subgroup3/", "stop", "\n", "\xff\xff"}) {
     store_->set(keys::question(1, store_->add(keys::questions(1), 1)), std::string(question));
   }

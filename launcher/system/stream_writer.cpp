@@ -51,9 +51,10 @@ std::size_t StreamWriter::drop_all() {
   const std::size_t dropped = waiting();
   clear();
   watch(false);
-  // The reader has perhaps half of a line, whose rest is gone.
-  last_byte_ = last_taken_;
-  last_source_ = -1;
+  if (dropped > 0) {  // the reader has perhaps half of a line, whose rest is gone
+    last_byte_ = last_taken_;
+    last_source_ = -1;
+  }
   return dropped;
 }
 

@@ -48,12 +48,21 @@ foreach(_ddprun_header IN LISTS _ddprun_old_headers)
 ]] @ONLY)
 endforeach()
 
-# Lets users of the library ddprun_<name> find them: in the installed package, and in a project that adds this folder.
+# What an earlier configuration made and this one does not is not installed.
+file(GLOB_RECURSE _ddprun_made RELATIVE "${PROJECT_BINARY_DIR}/old_spelling" "${PROJECT_BINARY_DIR}/old_spelling/*.h")
+list(TRANSFORM _ddprun_old_headers REPLACE "=.*" "" OUTPUT_VARIABLE _ddprun_wanted)
+list(REMOVE_ITEM _ddprun_made ${_ddprun_wanted})
+list(TRANSFORM _ddprun_made PREPEND "${PROJECT_BINARY_DIR}/old_spelling/")
+if(_ddprun_made)
+  file(REMOVE ${_ddprun_made})
+endif()
+
+# Lets users of the library ddprun_<name> find them: in the installed package, and in a project that adds this folder. Behind
+# all other folders, the system's too: a header of that name that somebody else has comes first.
 function(ddprun_old_spelling name)
-  if(PROJECT_IS_TOP_LEVEL)
-    target_include_directories(ddprun_${name} INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ddprun-old-spelling>")
-  else()
-    target_include_directories(ddprun_${name} INTERFACE "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/old_spelling>"
-                                                        "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ddprun-old-spelling>")
+  target_compile_options(
+    ddprun_${name} INTERFACE "$<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-idirafter$<INSTALL_PREFIX>/${CMAKE_INSTALL_INCLUDEDIR}/ddprun-old-spelling>>")
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    target_compile_options(ddprun_${name} INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-idirafter${PROJECT_BINARY_DIR}/old_spelling>>")
   endif()
 endfunction()

@@ -38,12 +38,16 @@ class Parser {
  private:
   void read_part(const std::string& part) {
     const auto colon = part.find(':');
+    if (colon == std::string::npos && find(part, known_) != nullptr) {
+      fail("in a list each backend is behind its device, as in 'cuda:" + part + "'");
+    }
     if (colon == std::string::npos) fail_unknown(part);
     const std::string device = part.substr(0, colon);
     const std::string name = part.substr(colon + 1);
     if (device != "cpu" && device != "cuda") fail("device '" + device + "' is neither cpu nor cuda");
     const BackendTraits* backend = find(name, known_);
-    if (backend == nullptr || backend->for_one_rank) fail_unknown(name);
+    if (backend == nullptr) fail_unknown(name);
+    if (backend->for_one_rank) fail(name + " is for a single process, and not a part of a list");
     const bool is_cpu = device == "cpu";
     if (is_cpu && !backend->serves_cpu) fail(name + " serves CUDA tensors only");
     if (!is_cpu && !backend->serves_cuda) fail(name + " serves CPU tensors only");

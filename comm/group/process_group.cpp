@@ -32,7 +32,9 @@ BackendMap backends_for(const ProcessGroupOptions& options, const RankInfo& info
       {.is_single_process = info.world_size == 1, .have_cuda_device_each = [] { return cuda_device_count() > 0; }},
       detail::known_backends());
   if (!can_connect(backends, info.world_size)) {
-    throw std::invalid_argument(who(info) + ": backend '" + backends.text() + "' is for a single process");
+    throw std::invalid_argument(who(info) + ": backend '" + backends.text() +
+                                "' is for a single process, and this job has " + std::to_string(info.world_size) +
+                                ". Leave the backend empty, which chooses one, or name 'gloo' or 'nccl'");
   }
   return backends;
 }

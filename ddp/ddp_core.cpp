@@ -154,7 +154,7 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
         break;
     }
     return "and does not know the type " + name + " or one in it: define visit_tensors() for it, as " +
-           "include/ddprun/comm/output_tensors.h says";
+           "<ddprun/comm/output_tensors.h> says";
   };
   throw std::logic_error(rank_ + ": DistributedDataParallel with " +
                          (options_.static_graph ? "static_graph" : "find_unused_parameters") +

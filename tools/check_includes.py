@@ -17,6 +17,8 @@ import pathlib
 import re
 import sys
 
+from report import report
+
 PUBLIC = pathlib.PurePath("include/ddprun")
 UMBRELLA = PUBLIC / "ddp.h"
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
@@ -186,12 +188,5 @@ class Tree:
         return None
 
 
-def main() -> int:
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(Tree(root).violations())
-    print("\n".join(found) if found else "includes follow docs/design.md")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(lambda root: Tree(root).violations(), "includes follow docs/design.md"))

@@ -14,6 +14,7 @@ import re
 import sys
 
 from check_tree import tracked_files
+from report import report
 
 MOST_FILES, MOST_LINES, MOST_FUNCTION_LINES, MOST_COMPLEXITY = 40, 300, 60, 20
 NOT_PRODUCT = {"tests", "bench", "docs"}
@@ -106,12 +107,5 @@ def violations(root: pathlib.Path):
                 yield f"{name}:{line}: {function}() has a complexity of {complexity}, more than {MOST_COMPLEXITY}"
 
 
-def main() -> int:
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(violations(root))
-    print("\n".join(found) if found else "no folder, file or function is too large")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(violations, "no folder, file or function is too large"))

@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 
+from report import report
+
 NOT_OURS = {".git", "build", "runs", ".cache", "__pycache__", ".ccache", ".vscode", ".idea"}
 # Written so that this file does not match itself.
 SHARED = "shared" + "/"
@@ -93,12 +95,5 @@ def violations(root: pathlib.Path):
                 yield f"{name}:{number}: names a path outside the project ({match[0]}...)"
 
 
-def main() -> int:
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(violations(root))
-    print("\n".join(found) if found else "no path outside the project, no .cu files, no copy of its own, no strays, every source is built")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(violations, "no path outside the project, no .cu files, no copy of its own, no strays, every source is built"))

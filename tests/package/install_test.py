@@ -50,7 +50,7 @@ class Install(unittest.TestCase):
         including = [header.name for header in support.PREFIX.glob("include/ddprun/**/*.h") if "<CLI/" in header.read_text()]
         self.assertEqual(including, ["command_line.h"])
         for header in support.PREFIX.glob("include/ddprun/**/*.h"):
-            self.assertNotIn("include/ddprun/training/command_line.h\"\n", header.read_text(), f"{header.name} would need CLI11 too")
+            self.assertNotIn("include <ddprun/training/command_line.h>", header.read_text(), f"{header.name} would need CLI11 too")
 
 
 support.main()

@@ -21,7 +21,7 @@ HERE = SOURCE / "tests/package"
 WORK = path("WORK")
 PREFIX = path("PREFIX")
 LIBTORCH = path("LIBTORCH")
-# CLI11's, which a program that includes include/ddprun/training/command_line.h brings itself.
+# CLI11's, which a program that includes <ddprun/training/command_line.h> brings itself.
 CLI11_INCLUDES = os.environ["CLI11_INCLUDES"].replace(":", ";")
 
 

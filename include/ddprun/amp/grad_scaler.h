@@ -83,7 +83,7 @@ class GradScaler {
   /// `outputs` times the scale. The first call makes the scale, on that tensor's device.
   at::Tensor scale(const at::Tensor& outputs);
 
-  /// The same for all tensors in a vector, array, tuple, map … (see include/ddprun/comm/output_tensors.h), on any
+  /// The same for all tensors in a vector, array, tuple, map … (see <ddprun/comm/output_tensors.h>), on any
   /// devices. Throws std::invalid_argument for a type whose tensors are not known.
   template <typename Outputs>
   requires(!std::is_convertible_v<const Outputs&, const at::Tensor&>) Outputs scale(Outputs outputs) {

@@ -120,7 +120,7 @@ class CheckpointManager {
   LoadedCheckpoint load(int64_t step, const TrainingState& state, const LoadOptions& options = {});
 
   /// The same for a checkpoint's folder, wherever it is and whatever its name, or for a .pt file that Python saved:
-  /// what python/ddprun_checkpoint.py writes, or a dict under the usual keys (pt/run_state.h lists them).
+  /// what python/ddprun_checkpoint.py writes, or a dict under the usual keys (docs/checkpoints.md lists them).
   LoadedCheckpoint load(const std::filesystem::path& folder, const TrainingState& state,
                         const LoadOptions& options = {});
 

@@ -54,7 +54,7 @@ struct DdpOptions {
   /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets. Not with
   /// join(). In a job with ranks that run Python they are reduced under no_sync() too, as there.
   DelayedParameters delayed{};
-  /// Replaces the all-reduce of each bucket; see include/ddprun/ddp/comm_hooks.h for those that exist. Also
+  /// Replaces the all-reduce of each bucket; see <ddprun/ddp/comm_hooks.h> for those that exist. Also
   /// register_comm_hook().
   CommHook comm_hook{};
   /// Names of parameters after which a bucket ends, in place of sizes, once the order of the gradients is known. Not in

@@ -42,7 +42,7 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// copy). Gradients are averaged over the ranks during the backward that follows, unless the forward ran under
   /// no_sync(). All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
   /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
-  /// tensors must be found and replaced by copies: see include/ddprun/comm/output_tensors.h. Throws std::logic_error
+  /// tensors must be found and replaced by copies: see <ddprun/comm/output_tensors.h>. Throws std::logic_error
   /// when they cannot, since one that was passed over would leave gradients out, std::runtime_error when the model has
   /// changed since it was wrapped, when the last backward did not reach every parameter, and when a reduction has
   /// failed.

@@ -1,5 +1,5 @@
 // Lower learning rates when a metric has stopped improving. No LibTorch here;
-// include/ddprun/optim/reduce_lr_on_plateau.h applies it to an optimizer over all ranks. Reference: Python's
+// <ddprun/optim/reduce_lr_on_plateau.h> applies it to an optimizer over all ranks. Reference: Python's
 // ReduceLROnPlateau.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Learning-rate schedules as arithmetic: what a schedule does to the learning rates (and momenta) of an optimizer's
-// parameter groups. No LibTorch here; include/ddprun/optim/lr_scheduler.h applies one to an optimizer. Reference:
+// parameter groups. No LibTorch here; <ddprun/optim/lr_scheduler.h> applies one to an optimizer. Reference:
 // Python's torch.optim.lr_scheduler, whose recursive forms these are, so that schedules compose with the same values.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The settings that most trainers have, for programs to fill from their command line
-// (include/ddprun/training/command_line.h) or any other way.
+// (<ddprun/training/command_line.h>) or any other way.
 #pragma once
 
 #include <cstdint>

@@ -71,10 +71,7 @@ void DesyncDebugger::answer(int64_t number) {
   const size_t line = std::min(question.find('\n'), question.size());
   const size_t rest = std::min(line + 1, question.size());
   if (question.starts_with(kVerdict)) {
-    {
-      const std::lock_guard lock(mutex_);
-      told_.emplace(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(rest));
-    }
+    found(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(rest));
     store_->set(keys::learned(rank_), std::string("1"));
   } else if (question.starts_with(kWhere)) {
     std::shared_ptr<const CallLog> log;
@@ -122,6 +119,23 @@ std::optional<std::string> DesyncDebugger::told(const std::string& group) const 
   const auto found = told_.find(group);
   if (found == told_.end()) return std::nullopt;
   return found->second;
+}
+
+// The first word stands, unless it was empty.
+void DesyncDebugger::found(const std::string& group, const std::string& verdict) {
+  const std::lock_guard lock(mutex_);
+  std::string& known = told_[group];
+  if (known.empty()) known = verdict;
+}
+
+void DesyncDebugger::note_failure() {
+  const std::lock_guard lock(mutex_);
+  if (!first_failure_) first_failure_ = Clock::now();
+}
+
+std::optional<DesyncDebugger::Clock::time_point> DesyncDebugger::first_failure() const {
+  const std::lock_guard lock(mutex_);
+  return first_failure_;
 }
 
 }  // namespace ddp::detail

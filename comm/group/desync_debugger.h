@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@ namespace ddp::detail {
 class DesyncDebugger {
  public:
   using Store = c10::intrusive_ptr<c10d::Store>;
+  using Clock = std::chrono::steady_clock;
 
   /// `store` holds our keys of the job's group and serves this class alone, since a wait occupies it. `bounded` is what
   /// lies under it, or null where it lies in this process's memory. `rank` is this rank's in the job.
@@ -40,12 +42,17 @@ class DesyncDebugger {
   /// Tells `ranks` what was found out about a failure in `group`.
   void tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
             const std::string& verdict) const;
-  /// What another rank has told about a failure in `group`, if any.
+  /// What another rank has told about a failure in `group`, or this one has found out, if any.
   std::optional<std::string> told(const std::string& group) const;
+  /// This rank has found it out: its other collectives that fail now need not ask.
+  void found(const std::string& group, const std::string& verdict);
+  /// Held by the thread of this rank that looks for a cause: several collectives fail at once.
+  std::timed_mutex& investigation() { return investigation_; }
 
   /// Something that ranks do together has failed here: when this rank gives up now, others may be the cause.
-  void note_failure() { failed_ = true; }
-  bool has_failed() const { return failed_; }
+  void note_failure();
+  bool has_failed() const { return first_failure().has_value(); }
+  std::optional<Clock::time_point> first_failure() const;
 
   /// Answers no longer.
   void stop() noexcept;
@@ -58,8 +65,9 @@ class DesyncDebugger {
   const c10::intrusive_ptr<BoundedStore> bounded_;
   const int rank_;
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> failed_{false};
+  std::timed_mutex investigation_;
   mutable std::mutex mutex_;
+  std::optional<Clock::time_point> first_failure_;
   std::map<std::string, std::weak_ptr<const CallLog>> logs_;
   std::map<std::string, std::string> told_;
   std::thread thread_;

@@ -120,12 +120,24 @@ std::string await_verdict(c10d::Store& store) {
   return read(store, keys::verdict());
 }
 
+// Whoever hosts the store may leave as soon as it knows this.
+void say_that_it_is_learned(const Failure& failure) {
+  const int in_job = failure.members[static_cast<size_t>(failure.info.rank)];
+  try {
+    failure.job.store->set(keys::learned(in_job), bytes("1"));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it has left, and what is known stays true
+  }
+}
+
 std::string find_cause(const Failure& failure) {
-  const DesyncDebugger& desync_debugger = *failure.job.desync_debugger;
-  failure.job.desync_debugger->note_failure();
+  DesyncDebugger& desync_debugger = *failure.job.desync_debugger;
+  desync_debugger.note_failure();
+  const auto deadline = Clock::now() + kLongest;
+  const std::unique_lock first(desync_debugger.investigation(), deadline);
   const auto told = desync_debugger.told(failure.path);
   if (told && !told->empty()) return *told;
-  const BoundedStore::Budget budget(failure.job.bounded, kLongest);
+  const BoundedStore::Budget budget(failure.job.bounded,
+                                    std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
   try {
     // That this rank lives and where it is comes first: others may ask at the same moment.
     failure.store.set(keys::failed(failure.info.rank), bytes(to_text(failure.own)));
@@ -133,7 +145,8 @@ std::string find_cause(const Failure& failure) {
     if (failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
     // The first one may have found nothing, or be gone.
     if (verdict.empty()) verdict = investigate(failure);
-    failure.job.store->set(keys::learned(failure.members[static_cast<size_t>(failure.info.rank)]), bytes("1"));
+    desync_debugger.found(failure.path, verdict);
+    say_that_it_is_learned(failure);
     return verdict;
   } catch (const StoreOutOfTime& error) {
     return desync_debugger.told(failure.path)
@@ -142,6 +155,20 @@ std::string find_cause(const Failure& failure) {
     // Told nothing: its host has failed as well, and left.
     return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));
   }
+}
+
+std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge) {
+  const auto store = state.store();
+  if (!store) return "";
+  state.hurry();
+  return find_cause({.info = state.info(),
+                     .store = *store,
+                     .job = state.job(),
+                     .path = state.path(),
+                     .members = state.members(),
+                     .own = state.log().report(),
+                     .without_announcement = [](int) { return RankState::Kind::kUnknown; },
+                     .judge = std::move(judge)});
 }
 
 }  // namespace
@@ -156,17 +183,11 @@ std::string about_store(const RankInfo& info, const std::string& problem) {
 }
 
 std::string failure_cause(GroupState& state, uint64_t number) {
-  const auto store = state.store();
-  if (!store) return "";
-  state.hurry();
-  return find_cause({.info = state.info(),
-                     .store = *store,
-                     .job = state.job(),
-                     .path = state.path(),
-                     .members = state.members(),
-                     .own = state.log().report(),
-                     .without_announcement = [](int) { return RankState::Kind::kUnknown; },
-                     .judge = [number](const auto& ranks) { return blame(ranks, number); }});
+  return cause_in(state, [number](const auto& ranks) { return blame(ranks, number); });
+}
+
+std::string comparison_failure_cause(GroupState& state) {
+  return cause_in(state, blame_for_connecting);
 }
 
 std::string connect_failure_cause(const ConnectingGroup& group) {

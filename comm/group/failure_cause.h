@@ -17,6 +17,10 @@ namespace ddp::detail {
 /// Never throws.
 std::string failure_cause(GroupState& state, uint64_t number);
 
+/// The same for a comparison for which a rank did not come: that one may wait for a third. Only ranks that are gone are
+/// named.
+std::string comparison_failure_cause(GroupState& state);
+
 /// The ranks of a group that is being connected.
 struct ConnectingGroup {
   const RankInfo& info;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 
+#include "comm/group/desync_debugger.h"
 #include "comm/group/store_keys.h"
 
 namespace ddp::detail {
@@ -56,8 +57,13 @@ void await_others(const RankInfo& info, const JobLinks& job, c10d::Store& store,
 }
 
 void await_learners(const RankInfo& info, const JobLinks& job) noexcept {
-  constexpr auto kLongestFarewell = std::chrono::milliseconds(800);
-  await_others(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, kLongestFarewell);
+  using std::chrono::milliseconds;
+  constexpr auto kShortest = milliseconds(800);
+  // Another rank may notice the failure later, and then asks for as long as this one did.
+  constexpr auto kSinceFailure = milliseconds(1950);
+  const auto failed = job.desync_debugger->first_failure();
+  const auto left = failed ? std::chrono::ceil<milliseconds>(*failed + kSinceFailure - Clock::now()) : kShortest;
+  await_others(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, std::max(left, kShortest));
 }
 
 }  // namespace ddp::detail

@@ -122,7 +122,9 @@ void LiveDisplay::resume() {
 }
 
 void LiveDisplay::leave() {
+  const bool has_changed = timer_.has_value();
   cancel_timer();
+  if (has_changed) paint("");
   screen_.leave(writer_.lines_of(kScreen));
   writer_.flush();
 }

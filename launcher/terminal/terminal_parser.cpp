@@ -56,7 +56,7 @@ TerminalParser::Token TerminalParser::in_start(char byte) {
 TerminalParser::Token TerminalParser::in_character(char byte) {
   const bool belongs = is_between(byte, 0x80, 0xbf);
   if (belongs) collected_.push_back(byte);
-  if (belongs && !is_character(collected_)) return {};
+  if (belongs && collected_.size() < static_cast<std::size_t>(utf8_length(collected_.front()))) return {};
   return finish({.kind = Kind::kCharacter, .text = collected_, .again = !belongs});
 }
 

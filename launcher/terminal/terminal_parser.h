@@ -1,6 +1,7 @@
 // Takes what a program writes to a terminal apart: characters, control characters, escape sequences (ECMA-48). Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,7 +11,7 @@ class TerminalParser {
  public:
   enum class Kind {
     kNone,       // a part of something longer
-    kCharacter,  // in `text`: one in UTF-8, or one byte that belongs to none
+    kCharacter,  // in `text`: one in UTF-8, or bytes that begin as one and are none
     kControl,    // `text`: one control character
     kSequence,   // ESC [ parameters final: `parameters`, `final`
     kOther,      // any other escape sequence, with nothing in it for us

@@ -38,6 +38,14 @@ TEST_CASE("Utf8: parts of a character and more than one are none") {
     CAPTURE(bytes);
     CHECK_FALSE(is_character(bytes));
   }
+  // Half of a surrogate pair, forms that are too long, and what is beyond the last character: nobody may write these.
+  for (const std::string bytes : {"\xed\xa0\x80", "\xed\xbf\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xf0\x80\x80\x80",
+                                  "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80"}) {
+    CAPTURE(bytes);
+    CHECK_FALSE(is_character(bytes));
+    CHECK(shown_character(bytes) == 0);
+    CHECK(printable(bytes).size() == 3 * bytes.size());  // a sign for each byte
+  }
   CHECK(shown_character("") == 0);
   CHECK(shown_character("\xe4\xb8x") == 0);
 }

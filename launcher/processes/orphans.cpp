@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 #include <string>
+
+#include "launcher/processes/signal_wait.h"
+#include "launcher/processes/user_signals.h"
 
 namespace launcher {
 namespace {
@@ -20,15 +24,11 @@ std::uint64_t ticks_since_boot() {
          static_cast<std::uint64_t>(now.tv_nsec) * per_second / 1'000'000'000;
 }
 
-// A shell that is no terminal's starts its background jobs with interrupts ignored, say.
-bool ignores(pid_t pid, int signal_number) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with("SigIgn:")) continue;
-    const std::uint64_t ignored = std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 16);
-    return (ignored >> (signal_number - 1) & 1) != 0;
-  }
-  return false;
+Disposition disposition_of(pid_t pid, int signal_number) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  std::ostringstream status;
+  status << file.rdbuf();
+  return disposition_in(status.str(), signal_number);
 }
 
 }  // namespace
@@ -37,19 +37,21 @@ void Orphans::note_asked(pid_t group, int signal_number) {
   groups_[group] = {signal_number, ticks_since_boot()};
 }
 
-// 0: it has not been.
-int Orphans::signal_asked_with(const ProcessIdentity& process) const {
-  const auto own = processes_.find({process.pid, process.start_time});
-  if (own != processes_.end()) return own->second;
-  const auto group = groups_.find(process.group);
-  return group != groups_.end() && process.start_time <= group->second.time ? group->second.signal_number : 0;
+bool Orphans::was_asked_with_group(const ProcessIdentity& process) const {
+  const auto found = groups_.find(process.group);
+  if (found == groups_.end() || process.start_time > found->second.time) return false;
+  const int number = found->second.signal_number;
+  const Disposition disposition = disposition_of(process.pid, number);
+  // A shell that is no terminal's starts its background jobs with interrupts ignored, say.
+  if (disposition == Disposition::kIgnores && number != SIGTERM) return false;
+  // Start times are coarse: who would end of the signal and has not came after it.
+  const bool may_be_later = process.start_time == found->second.time;
+  return !may_be_later || disposition != Disposition::kEnds || is_in_sigwait(process.pid, number);
 }
 
 void Orphans::ask() {
   for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
-    const int asked_with = signal_asked_with(process);
-    if (asked_with == SIGTERM || (asked_with != 0 && !ignores(process.pid, asked_with))) continue;
-    processes_[{process.pid, process.start_time}] = SIGTERM;
+    if (was_asked_with_group(process) || !asked_.emplace(process.pid, process.start_time).second) continue;
     signal_process(process, SIGTERM);
     signal_process(process, SIGCONT);  // a suspended process would not notice
   }

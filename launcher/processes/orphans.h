@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "launcher/processes/descendants.h"
@@ -31,11 +32,11 @@ class Orphans {
     int signal_number = 0;
     std::uint64_t time = 0;  // as start times are given
   };
-  int signal_asked_with(const ProcessIdentity& process) const;
+  bool was_asked_with_group(const ProcessIdentity& process) const;
 
   const JobCgroup* cgroup_;
   std::map<pid_t, Asked> groups_;
-  std::map<std::pair<pid_t, std::uint64_t>, int> processes_;  // by number and start time: the signal
+  std::set<std::pair<pid_t, std::uint64_t>> asked_;  // by number and start time, one by one
 };
 
 }  // namespace launcher

@@ -64,6 +64,9 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   end_.start = std::chrono::system_clock::now();
   workers_.open_gate();
   for (const Worker& worker : workers_.workers()) options_.on_rank_start(worker.plan.place, worker.process.pid);
+  // Nobody was there to be asked.
+  if (is_stopping()) stop_ranks(end_.stop_signal != 0 ? end_.stop_signal : SIGTERM);
+  if (is_killing(phase_)) kill_everything();
 }
 
 JobEnd Supervisor::wait() {
@@ -118,8 +121,6 @@ void Supervisor::on_signal(const signalfd_siginfo& info) {
     case SIGUSR1:
     case SIGUSR2:
       user_signals_.pass_on(workers_.running_ranks(), number);
-      return;
-    default:
       return;
   }
 }
@@ -291,8 +292,7 @@ void Supervisor::end_orphans() {
 void Supervisor::give_up() {
   if (is_done(phase_)) return;
   std::string pids;
-  for (const ProcessIdentity& process : processes_of_job(guarded_.cgroup))
-    pids.append(" ").append(std::to_string(process.pid));
+  for (const auto& process : processes_of_job(guarded_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
   messages_.say("these processes do not end although they were killed, the kernel may be holding them:" + pids);
   advance(PhaseEvent::kGiveUp);
 }

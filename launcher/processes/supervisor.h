@@ -48,7 +48,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts every rank, or none: throws LaunchError when one cannot be started.
+  // Starts every rank, or none: throws LaunchError when one cannot be started. When ddprun has been told to stop
+  // meanwhile, they are asked to stop at once.
   void start(std::vector<RankPlan> plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();

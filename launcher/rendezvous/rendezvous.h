@@ -56,7 +56,7 @@ class Rendezvous {
   virtual store::StoreServer* store() = 0;
 
   // Tells the other nodes that this one is being stopped, and why. Whose failure was the job's first is then known in
-  // first_failure(). Nothing happens before the nodes have met.
+  // first_failure(). Before the nodes have met nobody is told; if they meet after all, they are then.
   virtual void announce(int exit_status, const std::string& text) = 0;
   virtual const std::optional<FailureNotice>& first_failure() const = 0;
 

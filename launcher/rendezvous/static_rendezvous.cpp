@@ -42,6 +42,7 @@ StaticRendezvous::~StaticRendezvous() {
 
 void StaticRendezvous::begin_round(int /*restart_count*/) {
   info_.reset();
+  unannounced_.reset();
   round_.reset();
   store_.reset();
   master_port_ = settings_.master_port;
@@ -73,10 +74,16 @@ void StaticRendezvous::on_joined(const NodeRanks& ranks) {
   info_ = {.place = {.group_rank = settings_.node_rank, .group_world_size = settings_.nnodes, .ranks = ranks},
            .master_addr = settings_.master_addr,
            .master_port = master_port_};
+  if (unannounced_) round_->announce(*unannounced_);
 }
 
 void StaticRendezvous::announce(int exit_status, const std::string& text) {
-  if (info_) round_->announce({settings_.node_rank, exit_status, text});
+  const FailureNotice notice{settings_.node_rank, exit_status, text};
+  if (info_) {
+    round_->announce(notice);
+  } else if (!unannounced_) {
+    unannounced_ = notice;
+  }
 }
 
 void StaticRendezvous::on_first_failure(const FailureNotice& notice, bool is_own) {

@@ -43,6 +43,7 @@ class StaticRendezvous : public Rendezvous {
   int master_port_ = 0;
   std::optional<StaticRound> round_;
   std::optional<RendezvousInfo> info_;
+  std::optional<FailureNotice> unannounced_;  // until the nodes have met
   EventLoop::Clock::time_point leave_deadline_{};
   std::optional<EventLoop::TimerId> leave_timer_;  // while it runs, there is time to leave in good order
 };

@@ -150,6 +150,23 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all o
   CHECK(heard[2] == std::vector<std::string>{"rank 1 failed"});
 }
 
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: what a node announces before all have met is told when they have") {
+  nodes[0]->begin_round(0);
+  nodes[2]->begin_round(0);
+  nodes[2]->announce(143, "told to stop");
+  nodes[2]->announce(144, "told once more");
+  run_for(100ms);
+  CHECK_FALSE(nodes[0]->first_failure());
+  nodes[1]->begin_round(0);
+  run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
+  for (const auto& node : nodes) CHECK(node->first_failure()->exit_status == 143);
+  CHECK(heard[0] == std::vector<std::string>{"told to stop"});
+  for (const auto& node : nodes) node->begin_round(1);
+  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+  run_for(100ms);
+  CHECK_FALSE(nodes[0]->first_failure());
+}
+
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody leaves in peace before the last one") {
   meet();
   nodes[0]->leave(true);

@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "launcher/system/host_name.h"
 #include "launcher/system/pipe.h"
@@ -17,6 +17,8 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kReadBytes = 256 << 10;
+// At the end, of what nobody will read: who writes for ever does not hold us.
+constexpr int kLastReads = 64;
 // Sources of lines besides the numbered ones.
 constexpr int kOwnMessages = -2;
 constexpr int kRawSource = -3;
@@ -121,7 +123,7 @@ bool OutputRelay::read(Source& source) {
     end(source);  // the rank's next write fails as if it were connected to our reader directly
     return false;
   }
-  if (source.to != nullptr && source.to->is_full()) {
+  if (source.to != nullptr && source.to->is_full() && !unshown_) {
     watch(source, false);
     return false;
   }
@@ -143,8 +145,9 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   }
   if (source.request.stream == Stream::kError) source.tail.add(bytes);
   LineFilter* filter = source.request.filter.get();
-  const bool has_own_lines = source.to != nullptr && source.live == nullptr;
-  if (source.live) source.live->feed(bytes);
+  if (unshown_ && source.to != nullptr) *unshown_ += bytes.size();
+  const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
+  if (source.live && !unshown_) source.live->feed(bytes);
   if (!has_own_lines && filter == nullptr) return;
 
   std::string& lines = has_own_lines ? source.to->lines_of(source.number) : unshown_lines_;
@@ -170,7 +173,10 @@ void OutputRelay::end(Source& source) {
   source.fd.reset();
   std::string last;
   source.lines.finish(last);
-  if (source.request.filter != nullptr) source.request.filter->add(last);
+  if (source.request.filter != nullptr) {
+    source.request.filter->add(last);
+    note_log_problem(source.request.filter->file());
+  }
   source.request.copy.reset();
   if (source.live) source.live->finish();
   if (source.to == nullptr || source.live || last.empty()) return;
@@ -179,8 +185,7 @@ void OutputRelay::end(Source& source) {
 }
 
 void OutputRelay::on_room() {
-  for (const StreamWriter* writer :
-       {static_cast<const StreamWriter*>(output_.get()), static_cast<const StreamWriter*>(error_)}) {
+  for (const StreamWriter* writer : {output_.get(), error_}) {
     if (writer->error() == 0 || writer->error() == EPIPE) continue;
     note_problem(std::string("output was lost: cannot write to standard ") +
                  (writer == output_.get() ? "output" : "error") + ": " + std::strerror(writer->error()));
@@ -270,16 +275,15 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
   drop_rest();
 }
 
+// Who reads the output does not hold up the log files.
 void OutputRelay::drop_rest() {
-  std::size_t dropped = 0;
+  unshown_ = 0;
   for (const auto& source : sources_) {
-    int unread = 0;
-    if (source->fd && source->to != nullptr && ::ioctl(source->fd.get(), FIONREAD, &unread) == 0) {
-      dropped += static_cast<std::size_t>(unread);
+    for (int reads = 0; reads < kLastReads && source->fd && read(*source); ++reads) {
     }
     if (source->fd) end(*source);
   }
-  dropped += output_->drop_all();
+  std::size_t dropped = *std::exchange(unshown_, std::nullopt) + output_->drop_all();
   if (error_output_) dropped += error_output_->drop_all();
   if (dropped > 0) {
     note_problem("output was lost: " + std::to_string(dropped) + " bytes were dropped, as nobody read them in time");

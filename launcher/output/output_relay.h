@@ -62,7 +62,7 @@ class OutputRelay : public Messages {
   void say_block(std::string_view lines) override;
 
   // To be called when no process can write any more: reads what is left, and returns when all is written, nobody reads
-  // it, or `give_up` says so; the rest is dropped then and its bytes are counted.
+  // it, or `give_up` says so; the rest goes to the log files only then, and its bytes are counted.
   void finish(const std::function<bool()>& give_up);
   // When a reader last took something.
   EventLoop::Clock::time_point last_progress() const;
@@ -113,8 +113,9 @@ class OutputRelay : public Messages {
   std::vector<std::unique_ptr<Source>> sources_;
   ParkedDescriptors parked_;
   int next_number_ = 0;
-  std::unique_ptr<char[]> scratch_;  // not touched before the first read: ranks are forked with less to copy
-  std::string unshown_lines_;        // of a source that is not shown but filtered
+  std::unique_ptr<char[]> scratch_;     // not touched before the first read: ranks are forked with less to copy
+  std::string unshown_lines_;           // of a source that is not shown but filtered
+  std::optional<std::size_t> unshown_;  // bytes of what came when nothing was shown any more
   std::string problem_;
 };
 

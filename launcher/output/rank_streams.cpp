@@ -41,9 +41,8 @@ void check_input_rank(const Options& options, int world_size) {
 
 bool needs_relay(const Options& options) {
   for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
-    const RankPlace place{.rank = local_rank, .local_rank = local_rank, .world_size = options.nproc_per_node};
     for (const Stream stream : {Stream::kOutput, Stream::kError}) {
-      if (route_stream(options, LogLayout{}, 0, place, stream).to == StreamRoute::To::kRelay) return true;
+      if (planned_route(options, local_rank, stream).to == StreamRoute::To::kRelay) return true;
     }
   }
   return false;
@@ -160,7 +159,7 @@ int RankStreams::open_stream(const RankPlace& place, Stream stream, UniqueFd& ow
       return null_.get();
     case StreamRoute::To::kFile:
       owned = open_log_file(route.file, keep);
-      watched_folder_ = layout_.log_folder;
+      watched_folder_ = layout_.output_folder.empty() ? layout_.log_folder : layout_.output_folder;
       break;
     case StreamRoute::To::kRelay: {
       OutputRelay::StreamRequest request{.place = place, .stream = stream, .is_shown = route.is_shown};

@@ -49,6 +49,14 @@ StreamRoute route_stream(const Options& options, const LogLayout& layout, int at
   return route;
 }
 
+StreamRoute planned_route(const Options& options, int local_rank, Stream stream) {
+  constexpr int kUnknown = -1;
+  const RankPlace place{.rank = options.nnodes == 1 ? local_rank : kUnknown,
+                        .local_rank = local_rank,
+                        .world_size = options.nproc_per_node};
+  return route_stream(options, LogLayout{}, 0, place, stream);
+}
+
 std::size_t needed_descriptors(const Options& options) {
   const auto ranks = static_cast<std::size_t>(options.nproc_per_node);
   std::size_t count = kOwnDescriptors + ranks;  // a pidfd each
@@ -57,9 +65,8 @@ std::size_t needed_descriptors(const Options& options) {
   }
   if (options.standard_input.to == StandardInput::To::kAll) count += ranks;
   for (int local_rank = 0; local_rank < options.nproc_per_node; ++local_rank) {
-    const RankPlace place{.rank = local_rank, .local_rank = local_rank, .world_size = options.nproc_per_node};
     for (const Stream stream : {Stream::kOutput, Stream::kError}) {
-      const StreamRoute route = route_stream(options, LogLayout{}, 0, place, stream);
+      const StreamRoute route = planned_route(options, local_rank, stream);
       if (route.to == StreamRoute::To::kRelay) count += route.file.empty() ? 1 : 2;
     }
   }

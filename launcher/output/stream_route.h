@@ -31,6 +31,9 @@ bool needs_log_folder(const Options& options);
 StreamRoute route_stream(const Options& options, const LogLayout& layout, int attempt, const RankPlace& place,
                          Stream stream);
 
+// The same before the nodes have met, when ranks are not numbered yet: where it says kRelay, a relay may be needed.
+StreamRoute planned_route(const Options& options, int local_rank, Stream stream);
+
 // How many descriptors ddprun needs for itself, its watch over `options.nproc_per_node` ranks, their streams, and their
 // connections to the store.
 std::size_t needed_descriptors(const Options& options);

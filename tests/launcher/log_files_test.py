@@ -220,12 +220,12 @@ def can_mount():
 
 @unittest.skipUnless(can_mount(), "no mounts of our own here")
 class FullDisk(LogFilesTest):
-    def run_on_small_disk(self, *arguments, fill=""):
+    def run_on_small_disk(self, *arguments, fill="", option="--log-dir"):
         """ddprun with its logs on a disk of 64 KiB that only it and its ranks see."""
         disk = self.path("disk")
         os.mkdir(disk)
         script = f'mount -t tmpfs -o size=64k none "$1" && cd "$1" && {{ {fill or ":"}; shift; exec "$@"; }}'
-        command = ["unshare", "-Urm", "sh", "-c", script, "sh", disk, DDPRUN, "--log-dir", disk + "/logs", *arguments]
+        command = ["unshare", "-Urm", "sh", "-c", script, "sh", disk, DDPRUN, option, disk + "/logs", *arguments]
         done = subprocess.run(command, capture_output=True, timeout=30, check=False,
                               env={**os.environ, **QUIET, "DDPRUN_TEST_FOLDER": self.folder})
         return done.returncode, done.stdout, done.stderr.decode()
@@ -235,6 +235,12 @@ class FullDisk(LogFilesTest):
         status, _, err = self.run_on_small_disk("-r", "1", *shell("head -c 1000000 /dev/zero 2>/dev/null; exit 0"))
         self.assertEqual(status, 125, err)
         self.assertIn("No space left on device", err)
+
+    def test_is_said_aloud_when_a_rank_that_is_not_shown_writes_into_a_folder_of_its_own(self):
+        status, _, err = self.run_on_small_disk("-n", "2", "--local-ranks-filter", "0", *shell(
+            "[ $RANK = 0 ] || head -c 1000000 /dev/zero 2>/dev/null; exit 0"), option="--output-filename")
+        self.assertEqual(status, 125, err)
+        self.assertIn("logs: No space left on device", err)
 
     def test_is_said_aloud_when_ddprun_writes_it(self):
         status, out, err = self.run_on_small_disk("-t", "1", *shell("head -c 1000000 /dev/zero"))

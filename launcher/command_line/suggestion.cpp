@@ -26,6 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 // How far `name` is from `option`, also when only the beginning of the option was meant.
 std::size_t misspelling(std::string_view name, std::string_view option) {
   std::size_t distance = edit_distance(name, option);
+  if (name.size() >= 2 && option.starts_with(name)) distance = std::min<std::size_t>(distance, 1);
   if (name.size() < 4) return distance;
   for (std::size_t length = name.size() - 1; length <= name.size() + 1 && length < option.size(); ++length) {
     distance = std::min(distance, edit_distance(name, option.substr(0, length)) + 1);
@@ -37,7 +38,8 @@ std::size_t misspelling(std::string_view name, std::string_view option) {
 
 std::string nearest_name(std::string_view mistyped, std::span<const std::string> names) {
   std::string best;
-  std::size_t best_distance = 3;  // more than two typing errors are no typing error
+  // More than two typing errors are no typing error, nor is it one when nothing is as it should be.
+  std::size_t best_distance = std::min<std::size_t>(3, mistyped.size());
   for (const std::string& name : names) {
     const std::size_t distance = misspelling(mistyped, name);
     if (distance >= best_distance) continue;

@@ -4,6 +4,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <fstream>
 #include <sstream>
 
@@ -30,6 +31,19 @@ bool has_word(std::string_view list, std::string_view word) {
     if (comma == std::string_view::npos) return false;
     list.remove_prefix(comma + 1);
   }
+}
+
+// In mountinfo a blank is \040, and so on.
+std::string without_escapes(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned code = 0;
+    const bool is_escape = text[i] == '\\' && i + 3 < text.size() &&
+                           std::from_chars(&text[i + 1], &text[i + 1] + 3, code, 8).ptr == &text[i + 1] + 3;
+    plain.push_back(is_escape ? static_cast<char>(code) : text[i]);
+    if (is_escape) i += 3;
+  }
+  return plain;
 }
 
 }  // namespace
@@ -60,6 +74,8 @@ std::optional<std::string> cgroup_folder(std::string_view cgroups, std::string_v
     std::string root;
     std::string point;
     fields >> ignored >> ignored >> ignored >> root >> point;
+    root = without_escapes(root);
+    point = without_escapes(point);
     if (root == "/") return point + group;
     if (group == root || group.starts_with(root + "/")) return point + group.substr(root.size());
   }

@@ -1,6 +1,7 @@
 #include "launcher/plan/host_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <optional>
 
@@ -37,9 +38,18 @@ std::optional<HostSlots> parse_host(std::string_view text) {
   return HostSlots{std::string(host), *slots};
 }
 
+bool are_equal_names(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+// Either of two names may leave its domain out.
 bool is_this_machine(std::string_view host, std::string_view own_name) {
-  return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own_name ||
-         host == own_name.substr(0, own_name.find('.'));
+  if (host == "127.0.0.1" || host == "::1" || are_equal_names(host, "localhost")) return true;
+  const std::string_view short_host = host.substr(0, host.find('.'));
+  const std::string_view short_name = own_name.substr(0, own_name.find('.'));
+  const bool have_both_domains = short_host.size() < host.size() && short_name.size() < own_name.size();
+  return are_equal_names(have_both_domains ? host : short_host, have_both_domains ? own_name : short_name);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/plan/options.h"
 #include "launcher/system/launch_error.h"
 #include "tests/support/catch.h"
 
@@ -30,6 +31,20 @@ TEST_CASE("HostList: what is no list is refused") {
 TEST_CASE("HostList: this machine has several names") {
   const Hosts hosts = parse_host_list("localhost:1,127.0.0.1:2,[::1]:3,node7:4,node7.cluster:5");
   CHECK(local_slots(hosts, "node7.cluster") == 15);
+}
+
+TEST_CASE("HostList: a domain may be left out on either side, and case says nothing") {
+  CHECK(local_slots(parse_host_list("node7.cluster:2,Node7:3,LOCALHOST"), "node7") == 6);
+  CHECK(local_slots(parse_host_list("NODE7.Cluster:2"), "node7.cluster") == 2);
+  for (const char* other : {"node7.other", "node", "node77", "node7x.cluster", "cluster", "127.0.0.2", "[::2]"}) {
+    CAPTURE(other);
+    CHECK_THROWS_AS(local_slots(parse_host_list(other), "node7.cluster"), LaunchError);
+  }
+}
+
+TEST_CASE("HostList: so many slots that they cannot be counted are the most there can be") {
+  CHECK(local_slots(parse_host_list("localhost:65536,localhost:65536,[::1]:65536"), "node7") ==
+        Options::kMaxLocalRanks);
 }
 
 TEST_CASE("HostList: another machine is named in the error") {

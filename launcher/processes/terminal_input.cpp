@@ -17,8 +17,10 @@ using namespace std::chrono_literals;
 // Until what is typed after `fg` arrives. Looked at only when something was typed for others.
 constexpr auto kForegroundInterval = 100ms;
 
+// A terminal that does not control us is anybody's to read, and one that has hung up says where its input ends.
 bool is_in_foreground() {
-  return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground < 0 || foreground == ::getpgrp();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -34,6 +35,13 @@ class Console {
     const winsize size{.ws_row = height, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     ::ioctl(terminal_.get(), TIOCSWINSZ, &size);
   }
+  // As a person at the keyboard.
+  void type(const std::string& text) const {
+    if (::write(master_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      throw std::runtime_error("cannot type");
+    }
+  }
+  void hang_up() { master_.reset(); }
   // What has come since the last call, at most so much.
   std::string take(std::size_t most = 1 << 20) const {
     std::string bytes;

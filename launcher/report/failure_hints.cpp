@@ -96,7 +96,9 @@ std::string core_hint(const RankEnd& rank, std::string_view pattern, rlim_t limi
     return "core file: coredumpctl debug " + std::to_string(rank.pid);
   }
   if (pattern.starts_with("|")) {
-    const std::string_view command = pattern.substr(1, pattern.find(' ') - 1);
+    std::string_view command = pattern.substr(1);
+    command.remove_prefix(std::min(command.size(), command.find_first_not_of(' ')));
+    command = command.substr(0, command.find(' '));
     return "the core file was given to " + std::string(command) + ", see /proc/sys/kernel/core_pattern";
   }
   const auto name = core_name(pattern, rank.pid);

@@ -1,9 +1,12 @@
 #include "launcher/terminal/live_lines.h"
 
+#include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "launcher/terminal/line_prefixer.h"
+#include "tests/launcher/screen_model.h"
 #include "tests/support/catch.h"
 
 namespace launcher {
@@ -141,6 +144,110 @@ TEST_CASE("LiveLines: rows are cut to the width and keep their colours") {
   CHECK(LiveLinesOf("\x1b[32m[0]\x1b[m ").feed("\rx").shown(3).rows == Rows{"\x1b[32m[0]\x1b[m"});
   CHECK(LiveLinesOf("").feed("\ra\xff").shown().rows == Rows{"a\xef\xbf\xbd"});
   CHECK(LiveLinesOf("").feed("\re\xcc\x81x").shown(1).rows == Rows{"e\xcc\x81"});  // a combining accent
+}
+
+// What a terminal shows of these bytes that is as large as need be.
+std::vector<std::string> picture_of(const std::string& bytes) {
+  ScreenModel screen(500, LiveLines::kMostColumns);
+  screen.feed(bytes);
+  return screen.rows();
+}
+
+// A stream in pieces of random sizes, until its end.
+std::string finished_of(const std::string& bytes, std::mt19937& random, bool settles) {
+  LiveLinesOf lines("");
+  for (std::size_t i = 0; i < bytes.size();) {
+    const std::size_t piece = random() % 7 + 1;
+    lines.feed(std::string_view(bytes).substr(i, piece));
+    if (settles && random() % 5 == 0) lines.settle();
+    i += piece;
+  }
+  return lines.finish().shown().finished;
+}
+
+TEST_CASE("LiveLines: bars in one row end as a terminal would show them, however the bytes come") {
+  const std::vector<std::string> parts = {"a",    "bcd",    "\xe4\xb8\xad", " ",        "\r",     "\r",  "\n",
+                                          "\r\n", "\x1b[K", "\x1b[2K",      "\x1b[31m", "\x1b[m", "10%", "\xc3\xa4"};
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    std::string bytes;
+    for (int i = 0; i < 60; ++i) bytes += parts[random() % parts.size()];
+    CAPTURE(bytes);
+    REQUIRE(picture_of(finished_of(bytes, random, true)) == picture_of(bytes));
+  }
+}
+
+TEST_CASE("LiveLines: bars in several rows end as a terminal would show them") {
+  const std::vector<std::string> parts = {"a",       "bcd",      "\xe4\xb8\xad", "\r", "\x1b[K",
+                                          "\x1b[2K", "\x1b[32m", "\x1b[m",       "10%"};
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    std::string bytes = "\r0%";
+    std::size_t row = 0;
+    std::size_t last = 0;
+    for (int i = 0; i < 80; ++i) {
+      const unsigned kind = random() % 8;
+      if (kind == 0 && row > 0) {
+        const std::size_t up = random() % row + 1;
+        bytes += "\x1b[" + std::to_string(up) + "A";
+        row -= up;
+      } else if (kind == 1 && row < last) {
+        bytes += "\x1b[B";
+        ++row;
+      } else if (kind == 2 && row < 6) {
+        bytes += "\n";
+        last = std::max(last, ++row);
+      } else {
+        bytes += parts[random() % parts.size()];
+      }
+    }
+    CAPTURE(bytes);
+    REQUIRE(picture_of(finished_of(bytes, random, false)) == picture_of(bytes));
+  }
+}
+
+TEST_CASE("LiveLines: backspaces, tabs and columns are gone to as a terminal goes") {
+  const auto shown = [](const std::string& bytes) { return LiveLinesOf("").feed(bytes).finish().shown().finished; };
+  CHECK(shown("\rabc\b\bX\n") == "aXc\n");
+  CHECK(shown("\r\b\b\bX\n") == "X\n");
+  CHECK(shown("\ra\tb\n") == "a       b\n");
+  CHECK(shown("\r\x1b[5GX\x1b[1GY\n") == "Y   X\n");
+  CHECK(shown("\rabc\x1b[2DX\x1b[99DY\n") == "YXc\n");
+  CHECK(shown("\ra\x1b[3CX\n") == "a   X\n");
+  CHECK(shown("\rabc\x1b[1D\x1b[1KX\n") == "  X\n");
+  CHECK(shown("\rabc\x1b[0GX\x1b[0KY\n") == "XY\n");  // 0 is 1 for columns, and the end of the row for erasing
+}
+
+TEST_CASE("LiveLines: numbers beyond all measure stay within the rank's own rows") {
+  for (const std::string number : {"99999", "4294967296", "18446744073709551615", "99999999999999999999999"}) {
+    CAPTURE(number);
+    LiveLinesOf lines("");
+    for (const char final : std::string("ABCDEFGJKm")) {
+      lines.feed("\rrow \n\rnext\x1b[" + number + final + "x\x1b[;" + number + final + "\x1b[" + number + ";1" + final);
+    }
+    CHECK(lines.shown().rows.size() <= LiveLines::kMostRows + 1);
+    lines.finish();
+    CHECK(lines.shown().finished.size() < 100 * LiveLines::kMostColumns);
+  }
+}
+
+TEST_CASE("LiveLines: private sequences, titles and modes change nothing") {
+  for (const std::string sequence : {"\x1b[?25l", "\x1b[?1049h", "\x1b[>c", "\x1b]0;title\x07", "\x1b(0", "\x1b[6n",
+                                     "\x1b[5;5H", "\x1bP1$r\x1b\\", "\x1b[!p"}) {
+    CAPTURE(sequence);
+    CHECK(LiveLinesOf().feed("\r10" + sequence + "%").shown() == Shown{"", {">10%"}});
+  }
+}
+
+TEST_CASE("LiveLines: after its end it begins anew") {
+  LiveLinesOf lines;
+  lines.feed("\rbar\nbelow\x1b[A").finish();
+  CHECK(lines.shown().rows == Rows{});
+  CHECK_FALSE(lines.is_waiting());
+  const std::string before = lines.shown().finished;
+  CHECK(lines.feed("plain\n").shown().finished == before + ">plain\n");
 }
 
 TEST_CASE("RedrawsItself: is what goes back or up") {

@@ -48,6 +48,12 @@ class ScreenModel {
     text.resize(text.find_last_not_of(' ') + 1);
     return text;
   }
+  // Half of a wide character is nothing.
+  static void split_at(Line& line, std::size_t column) {
+    if (column == 0 || column >= line.size() || !line[column].empty()) return;
+    line[column - 1] = " ";
+    line[column] = " ";
+  }
   void apply(const TerminalParser::Token& token) {
     using Kind = TerminalParser::Kind;
     if (token.kind == Kind::kOther) throw std::runtime_error("a sequence that may not be used");
@@ -75,6 +81,7 @@ class ScreenModel {
     } else if (final == 'K' && parameters == "2") {
       lines_[row_].clear();
     } else if (final == 'K' && parameters.empty()) {
+      split_at(lines_[row_], column);
       if (lines_[row_].size() > column) lines_[row_].resize(column);
     } else if (final != 'm') {
       throw std::runtime_error("a sequence that may not be used: ESC [ " + parameters + final);
@@ -92,6 +99,8 @@ class ScreenModel {
     }
     Line& line = lines_[row_];
     if (line.size() < column_ + width) line.resize(column_ + width, " ");
+    split_at(line, column_);
+    split_at(line, column_ + width);
     line[column_] = character;
     if (width == 2) line[column_ + 1] = "";
     column_ += width;

@@ -68,6 +68,11 @@ StaticRound::~StaticRound() {
 // Node 0: waits for one node after the other, then tells each its ranks.
 void StaticRound::collect(int node) {
   if (node == options_.nnodes) {
+    // One that was stopped and started once more may have come with other ranks.
+    for (RoleInfo& info : arrived_) {
+      if (auto now = parse_role_info(options_.look_up(key(role_info_key(info.node)))); now && now->node == info.node)
+        info = std::move(*now);
+    }
     const std::vector<NodeRanks> all = assign_ranks(arrived_);
     for (int i = 0; i < options_.nnodes; ++i) client_.set(key(ranks_key(i)), to_json(all[static_cast<std::size_t>(i)]));
     join(all.front());

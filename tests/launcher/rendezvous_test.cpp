@@ -31,18 +31,18 @@ Options options(int nnodes, int node_rank = 0, const std::string& backend = "") 
 class RendezvousTest {
  protected:
   RendezvousTest() {
-    const int port = store::free_port();
     for (int node = 0; node < 3; ++node) {
-      RendezvousSettings settings{.nnodes = 3,
-                                  .node_rank = node,
-                                  .local_world_size = node + 1,
-                                  .master_addr = "127.0.0.1",
-                                  .master_port = port};
-      settings.on_failure = [this, node](const FailureNotice& notice) {
-        heard[static_cast<std::size_t>(node)].push_back(notice.text);
-      };
-      nodes.push_back(find_rendezvous(options(3))->make(loop, messages, settings));
+      nodes.push_back(find_rendezvous(options(3))->make(loop, messages, settings_of(node, node + 1)));
     }
+  }
+
+  RendezvousSettings settings_of(int node, int ranks) {
+    RendezvousSettings settings{
+        .nnodes = 3, .node_rank = node, .local_world_size = ranks, .master_addr = "127.0.0.1", .master_port = port};
+    settings.on_failure = [this, node](const FailureNotice& notice) {
+      heard[static_cast<std::size_t>(node)].push_back(notice.text);
+    };
+    return settings;
   }
 
   template <typename Condition>
@@ -63,6 +63,7 @@ class RendezvousTest {
     run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
   }
 
+  int port = store::free_port();
   EventLoop loop;
   Silence messages;
   std::vector<std::vector<std::string>> heard = std::vector<std::vector<std::string>>(3);
@@ -132,6 +133,23 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody has met before the last one
   CHECK_FALSE(nodes[2]->info());
   nodes[1]->begin_round(0);
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+}
+
+TEST_CASE_METHOD(RendezvousTest,
+                 "Rendezvous: a node that came back with other ranks before all have met counts as it is now") {
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_for(100ms);  // node 0 knows of it
+  nodes[1] = find_rendezvous(options(3))->make(loop, messages, settings_of(1, 5));
+  nodes[1]->begin_round(0);
+  run_for(100ms);
+  nodes[2]->begin_round(0);
+  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+  const std::vector<int> first_ranks = {0, 1, 6};
+  for (std::size_t node = 0; node < 3; ++node) {
+    CHECK(nodes[node]->info()->place.ranks.first_rank == first_ranks[node]);
+    CHECK(nodes[node]->info()->place.ranks.world_size == 9);
+  }
 }
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others, and only that") {

@@ -63,15 +63,23 @@ StaticRound::StaticRound(EventLoop& loop, Messages& messages, StaticRoundOptions
 
 StaticRound::~StaticRound() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  // The others are not to count on us.
+  if (!joined_ && options_.node_rank != 0) client_.remove_and_leave(key(role_info_key(options_.node_rank)));
 }
 
 // Node 0: waits for one node after the other, then tells each its ranks.
 void StaticRound::collect(int node) {
   if (node == options_.nnodes) {
-    // One that was stopped and started once more may have come with other ranks.
-    for (RoleInfo& info : arrived_) {
-      if (auto now = parse_role_info(options_.look_up(key(role_info_key(info.node)))); now && now->node == info.node)
-        info = std::move(*now);
+    // One that was stopped meanwhile is waited for again; if it was started once more, it may have other ranks.
+    for (auto info = arrived_.begin(); info != arrived_.end(); ++info) {
+      const auto now = parse_role_info(options_.look_up(key(role_info_key(info->node))));
+      if (!now || now->node != info->node) {
+        const int missing = info->node;
+        arrived_.erase(info, arrived_.end());
+        collect(missing);
+        return;
+      }
+      *info = *now;
     }
     const std::vector<NodeRanks> all = assign_ranks(arrived_);
     for (int i = 0; i < options_.nnodes; ++i) client_.set(key(ranks_key(i)), to_json(all[static_cast<std::size_t>(i)]));

@@ -211,6 +211,10 @@ void StoreClient::get(std::string_view key, OnText on_value) {
   request(begin(Opcode::kGet, key));
 }
 
+void StoreClient::remove_and_leave(std::string_view key) {
+  request(begin(Opcode::kDelete, key));
+}
+
 void StoreClient::wait(std::string_view key, OnDone on_ready) {
   std::string bytes = begin(Opcode::kWait);
   append_integer(bytes, std::uint64_t{1});

@@ -35,6 +35,8 @@ class StoreClient {
   void compare_set(std::string_view key, std::string_view expected, std::string_view desired, OnText on_value);
   void get(std::string_view key, OnText on_value);
   void wait(std::string_view key, OnDone on_ready);
+  // As the last request, while connected: its reply, which comes before that of a wait, is not expected.
+  void remove_and_leave(std::string_view key);
 
   bool is_connected() const { return state_ == State::kConnected; }
   // Why the last attempt to connect failed.

@@ -152,6 +152,22 @@ TEST_CASE_METHOD(RendezvousTest,
   }
 }
 
+TEST_CASE_METHOD(RendezvousTest,
+                 "Rendezvous: a node that went before all had met is waited for, not taken for one that is there") {
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_for(100ms);  // node 0 knows of it
+  nodes[1].reset();
+  nodes[2]->begin_round(0);
+  run_for(300ms);
+  CHECK_FALSE(nodes[0]->info());
+  CHECK_FALSE(nodes[2]->info());
+  nodes[1] = find_rendezvous(options(3))->make(loop, messages, settings_of(1, 2));
+  nodes[1]->begin_round(0);
+  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
+  CHECK(nodes[2]->info()->place.ranks.world_size == 6);
+}
+
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others, and only that") {
   meet();
   nodes[1]->announce(44, "rank 1 failed");
@@ -178,7 +194,9 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: what a node announces before all h
   nodes[1]->begin_round(0);
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
   for (const auto& node : nodes) CHECK(node->first_failure()->exit_status == 143);
+  run_until([&] { return !heard[0].empty() && !heard[1].empty(); });
   CHECK(heard[0] == std::vector<std::string>{"told to stop"});
+  run_for(200ms);  // the store's port is free when all have stopped looking for it
   for (const auto& node : nodes) node->begin_round(1);
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
   run_for(100ms);

@@ -29,6 +29,8 @@ using store::Query;
 
 // More than anything of ours; a greater length means that the other end is no store.
 constexpr uint64_t kLongestText = uint64_t{1} << 30;
+// Memory is taken for what has come, not for what was announced: this much, then twice as much as is there.
+constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 
 }  // namespace
 
@@ -176,11 +178,23 @@ Integer StoreConnection::receive_integer(const Deadline& deadline) {
   return static_cast<Integer>(value);
 }
 
+// Whether the answer is `yes`; it may be `no`, and nothing else.
+bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& deadline) {
+  const auto word = receive_integer<uint8_t>(deadline);
+  if (word != yes && word != no) fail("it is no store: it answers with byte " + std::to_string(word));
+  return word == yes;
+}
+
 std::string StoreConnection::receive_text(const Deadline& deadline) {
   const auto length = receive_integer<uint64_t>(deadline);
   if (length > kLongestText) fail("it is no store: it announces " + std::to_string(length) + " bytes");
-  std::string text(length, '\0');
-  receive(text.data(), text.size(), deadline);
+  std::string text;
+  while (text.size() < length) {
+    const size_t begin = text.size();
+    const uint64_t piece = std::min(length - begin, std::max<uint64_t>(kFirstPiece, begin));
+    text.resize(begin + piece);
+    receive(text.data() + begin, piece, deadline);
+  }
   return text;
 }
 
@@ -223,7 +237,7 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
   request(begin(Query::kCheck, keys), deadline);
-  return receive_integer<uint8_t>(deadline) == store::kReady;
+  return receive_word(store::kReady, store::kNotReady, deadline);
 }
 
 int64_t StoreConnection::delete_key(std::string_view key, Duration limit) {
@@ -245,7 +259,7 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   const Lock lock(*this, deadline);
   request(begin(Query::kWait, keys), deadline);
   if (wait_for(POLLIN, deadline, true)) {
-    receive_integer<uint8_t>(deadline);
+    receive_word(store::kStopWaiting, store::kStopWaiting, deadline);
     return Wait::kReady;
   }
   pollfd interrupted{interrupt_fd_, POLLIN, 0};
@@ -253,8 +267,8 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   // The answer may have been on its way; then the store's word about the cancelling follows it.
   const Deadline grace(kGrace);
   request(begin(Query::kCancelWait), grace);
-  if (receive_integer<uint8_t>(grace) != store::kStopWaiting) return Wait::kTimeout;
-  receive_integer<uint8_t>(grace);
+  if (receive_word(store::kWaitCanceled, store::kStopWaiting, grace)) return Wait::kTimeout;
+  receive_word(store::kWaitCanceled, store::kWaitCanceled, grace);
   return Wait::kReady;
 }
 

@@ -55,6 +55,7 @@ class StoreConnection {
   void receive(char* out, size_t count, const Deadline& deadline);
   template <typename Integer>
   Integer receive_integer(const Deadline& deadline);
+  bool receive_word(uint8_t yes, uint8_t no, const Deadline& deadline);
   std::string receive_text(const Deadline& deadline);
   bool wait_for(short events, const Deadline& deadline, bool interruptible) const;
   [[noreturn]] void fail(const std::string& why);

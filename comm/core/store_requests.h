@@ -23,7 +23,9 @@ enum class Query : uint8_t {
 };
 inline constexpr uint32_t kValidationNumber = 0x3C85F7CE;
 inline constexpr uint8_t kReady = 0;
+inline constexpr uint8_t kNotReady = 1;
 inline constexpr uint8_t kStopWaiting = 0;
+inline constexpr uint8_t kWaitCanceled = 1;
 
 template <typename Integer>
 void append_integer(std::string& out, Integer value) {

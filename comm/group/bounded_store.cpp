@@ -7,6 +7,8 @@
 namespace ddp::detail {
 namespace {
 
+constexpr const char* kTooSlow = "the job's store answers too slowly";
+
 // As TCPStore writes them.
 std::string wire_key(const std::string& key) {
   return "/" + key;
@@ -37,11 +39,14 @@ BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::millise
       connection_(host_, port_, timeout, patient) {}
 
 std::chrono::milliseconds BoundedStore::limit() const {
-  const auto limit = limit_.load(std::memory_order_relaxed);
+  return within_budget(limit_.load(std::memory_order_relaxed));
+}
+
+std::chrono::milliseconds BoundedStore::within_budget(std::chrono::milliseconds limit) const {
   const Clock::time_point deadline = deadline_.load(std::memory_order_relaxed);
   if (deadline == Clock::time_point::max()) return limit;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  if (left.count() <= 0) throw StoreOutOfTime("the job's store answers too slowly");
+  if (left.count() <= 0) throw StoreOutOfTime(kTooSlow);
   return std::min(limit, left);
 }
 
@@ -93,7 +98,10 @@ void BoundedStore::wait(const std::vector<std::string>& keys) {
 }
 
 void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
-  const auto outcome = connection_.wait(wire_keys(keys), timeout);
+  if (keys.empty()) return;
+  const auto allowed = within_budget(timeout);
+  const auto outcome = connection_.wait(wire_keys(keys), allowed);
+  if (outcome == StoreConnection::Wait::kTimeout && allowed < timeout) throw StoreOutOfTime(kTooSlow);
   TORCH_CHECK(outcome != StoreConnection::Wait::kTimeout, "no value for ", keys.front(), " in the job's store after ",
               timeout.count(), " ms");
   TORCH_CHECK(outcome == StoreConnection::Wait::kReady, "the wait for ", keys.front(), " was given up");

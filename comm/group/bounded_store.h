@@ -46,6 +46,7 @@ class BoundedStore final : public c10d::Store {
   using Clock = std::chrono::steady_clock;
 
   std::chrono::milliseconds limit() const;
+  std::chrono::milliseconds within_budget(std::chrono::milliseconds limit) const;
 
   const std::string host_;
   const uint16_t port_;

@@ -3,10 +3,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -341,6 +343,65 @@ TEST_CASE("StoreConnection: what answers like no store is no store") {
     CHECK_THROWS_AS(with_store({{byte(3) + text("key"), u64(length) + "x"}},
                                [](auto& store) { return store.get("key", kForHangs); }),
                     StoreUnreachable);
+  }
+}
+
+TEST_CASE("StoreConnection: a byte that is no answer to the question is no store's") {
+  for (const char other : {'\x02', 'H', '\xff'}) {
+    INFO("byte " << static_cast<int>(other));
+    CHECK_THROWS_MATCHES(with_store({{byte(5) + u64(1) + text("a"), byte(other)}},
+                                    [](auto& store) { return store.check({"a"}, kForHangs); }),
+                         StoreUnreachable,
+                         Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("it is no store")));
+    CHECK_THROWS_AS(with_store({{byte(6) + u64(1) + text("a"), byte(other)}},
+                               [](auto& store) { return store.wait({"a"}, kForHangs); }),
+                    StoreUnreachable);
+    UNSCOPED_INFO("when the wait is taken back");
+    CHECK_THROWS_AS(with_store({{byte(6) + u64(1) + text("a"), ""}, {byte(12), byte(other)}},
+                               [](auto& store) { return store.wait({"a"}, kLimit); }),
+                    StoreUnreachable);
+    CHECK_THROWS_AS(with_store({{byte(6) + u64(1) + text("a"), ""}, {byte(12), byte(0) + byte(other)}},
+                               [](auto& store) { return store.wait({"a"}, kLimit); }),
+                    StoreUnreachable);
+  }
+}
+
+// While it lives, this process may have no more than `more` bytes of address space above what it has.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(rlim_t more) {
+    REQUIRE(::getrlimit(RLIMIT_AS, &before_) == 0);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + more, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+  }
+  ~AddressSpaceLimit() { ::setrlimit(RLIMIT_AS, &before_); }
+  AddressSpaceLimit(const AddressSpaceLimit&) = delete;
+  AddressSpaceLimit& operator=(const AddressSpaceLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("StoreConnection: memory is taken for what has come, not for what is announced") {
+  const std::string announced = u64(uint64_t{1} << 30);
+  for (const size_t sent : {size_t{0}, size_t{1}, size_t{200'000}}) {
+    INFO("of a text of 1 GiB " << sent << " bytes");
+    const ScriptedStore store({{byte(3) + text("key"), announced + std::string(sent, 'x')}});
+    StoreConnection connection("127.0.0.1", store.port(), kForHangs);
+    const AddressSpaceLimit limit(rlim_t{700} << 20);
+    CHECK_THROWS_MATCHES(connection.get("key", kForHangs), StoreUnreachable,
+                         Catch::Matchers::MessageMatches(Catch::Matchers::ContainsSubstring("closed the connection")));
+  }
+}
+
+TEST_CASE("StoreConnection: texts around the sizes in which they are received arrive whole") {
+  for (const size_t size : {65'535U, 65'536U, 65'537U, 131'072U, 131'073U, 1'000'003U}) {
+    std::string value(size, '\0');
+    for (size_t i = 0; i < size; ++i) value[i] = static_cast<char>(i * 31 + i / 251);
+    CHECK(with_store({{byte(3) + text("key"), text(value)}}, [](auto& store) { return store.get("key", kForHangs); }) ==
+          value);
   }
 }
 

@@ -23,7 +23,7 @@ using Counts = std::vector<int64_t>;
 // The one form that every backend has; `how` and `equal` are for messages.
 Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Counts input_counts, bool equal,
                  const GroupHandle& group, const CollectiveOptions& options, bool async) {
-  const auto settings = detail::call_options<c10d::AllToAllOptions>(options, async);
+  const auto settings = detail::call_options<c10d::AllToAllOptions>(options, async, group, "all_to_all");
   return detail::start({.operation = "all_to_all", .tensors = {input}, .results = {output}, .equal_tensors = equal},
                        group, [&](c10d::ProcessGroup& c10d) {
                          at::Tensor received = detail::real_view(output);
@@ -42,7 +42,9 @@ std::pair<Started, at::Tensor> begin_all_to_all(const at::Tensor& tensor, const 
                        ", got a " + detail::describe(tensor));
   }
   at::Tensor output = at::empty(tensor.sizes(), tensor.options().requires_grad(false));
-  if (output.numel() == 0) return {detail::all_of({}), output};
+  if (output.numel() == 0) {
+    return {detail::start_empty({.operation = "all_to_all", .tensors = {tensor}}, group), output};
+  }
   Started started = exchange(output, tensor.detach(), {}, {}, /*equal=*/true, group, options, async);
   return {std::move(started), std::move(output)};
 }
@@ -69,6 +71,15 @@ Counts elements(const std::vector<at::Tensor>& tensors) {
   return counts;
 }
 
+// No sum that could overflow.
+bool add_up_to(const Counts& counts, int64_t rows) {
+  for (const int64_t count : counts) {
+    if (count < 0 || count > rows) return false;
+    rows -= count;
+  }
+  return rows == 0;
+}
+
 at::Tensor in_one_row(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& tensor : tensors) rows.push_back(tensor.detach().view({-1}));
@@ -92,10 +103,8 @@ Pending<at::Tensor> all_to_all_async(const at::Tensor& tensor, const GroupHandle
 UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_t>& counts, const GroupHandle& group,
                               const CollectiveOptions& options) {
   detail::check_tensor(tensor, group, "all_to_all_uneven");
-  const bool valid = tensor.dim() > 0 && counts.size() == static_cast<size_t>(group.size()) &&
-                     *std::min_element(counts.begin(), counts.end()) >= 0 &&
-                     std::accumulate(counts.begin(), counts.end(), int64_t{0}) == tensor.size(0);
-  if (!valid) {
+  detail::check_wait(options, group, "all_to_all_uneven");
+  if (tensor.dim() == 0 || counts.size() != static_cast<size_t>(group.size()) || !add_up_to(counts, tensor.size(0))) {
     std::string list;
     for (const int64_t count : counts) list += (list.empty() ? "" : ", ") + std::to_string(count);
     detail::refuse(group, "all_to_all_uneven",

@@ -8,6 +8,7 @@ namespace ddp {
 
 void barrier(const GroupHandle& group, const CollectiveOptions& options) {
   detail::refuse_capture(who(group.info()) + ": barrier", "the host waits in it. Leave it out of the capture");
+  detail::check_wait(options, group, "barrier");
   c10d::BarrierOptions settings;  // stays asynchronous: only then does NCCL's wait() block the host
   if (options.timeout) settings.timeout = *options.timeout;
   const bool on_cpu = detail::backends_of(group).cpu != nullptr;

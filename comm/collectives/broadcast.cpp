@@ -12,7 +12,7 @@ std::shared_ptr<detail::PendingCall> begin_broadcast(const at::Tensor& tensor, i
                                                      const CollectiveOptions& options, bool async) {
   detail::check_tensor(tensor, group, "broadcast");
   detail::check_rank(root, "root", group, "broadcast");
-  auto settings = detail::call_options<c10d::BroadcastOptions>(options, async);
+  auto settings = detail::call_options<c10d::BroadcastOptions>(options, async, group, "broadcast");
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
   return detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
@@ -32,11 +32,14 @@ Pending<void> broadcast_async(at::Tensor tensor, int root, const GroupHandle& gr
 void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const GroupHandle& group,
                          int64_t buffer_bytes) {
   detail::check_rank(root, "root", group, "broadcast_coalesced");
-  if (tensors.empty()) return;
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined()) detail::refuse(group, "broadcast_coalesced", "a tensor is undefined");
+  if (buffer_bytes < 1) {
+    detail::refuse(group, "broadcast_coalesced",
+                   "expected a buffer of at least 1 byte, got " + std::to_string(buffer_bytes));
   }
   detail::GroupState& state = group.state();
+  static_cast<void>(state.group("broadcast_coalesced"));  // open, even if nothing is to be sent
+  if (tensors.empty()) return;
+  for (const at::Tensor& tensor : tensors) detail::check_unpackable(tensor, group, "broadcast_coalesced");
   detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
                 [&](c10d::ProcessGroup&) {
                   const auto bytes = static_cast<size_t>(buffer_bytes);

@@ -9,7 +9,6 @@
 #include <ddprun/comm/pending.h>
 
 #include "comm/core/graph_capture.h"
-#include "comm/group/argument_checks.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/store.h"
@@ -137,14 +136,19 @@ class FollowedCall final : public PendingCall {
   bool done_ = false;
 };
 
-}  // namespace
-
-void wait_for(PendingCall& call) {
-  call.wait();
+PendingCall& require(const std::shared_ptr<PendingCall>& call) {
+  if (!call) throw std::logic_error("this handle refers to no operation: it was moved from, or then() has taken it");
+  return *call;
 }
 
-bool has_ended(PendingCall& call) {
-  return call.has_ended();
+}  // namespace
+
+void wait_for(const std::shared_ptr<PendingCall>& call) {
+  require(call).wait();
+}
+
+bool has_ended(const std::shared_ptr<PendingCall>& call) {
+  return require(call).has_ended();
 }
 
 std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
@@ -164,7 +168,12 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit);
 }
 
+std::shared_ptr<PendingCall> start_empty(Call call, const GroupHandle& group) {
+  return start(std::move(call), group, [](c10d::ProcessGroup&) { return WorkPtr(); });
+}
+
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {
+  require(call);
   return std::make_shared<FollowedCall>(std::move(call), std::move(step));
 }
 

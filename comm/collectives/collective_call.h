@@ -14,6 +14,7 @@
 #include <ddprun/comm/collective_options.h>
 #include <ddprun/comm/process_group.h>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/group_state.h"
 
 namespace ddp::detail {
@@ -48,12 +49,18 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
                                    std::function<void()> after = {},
                                    std::optional<std::chrono::milliseconds> wait_limit = {});
 
+/// A call that sends nothing, and yet counts as the others do.
+std::shared_ptr<PendingCall> start_empty(Call call, const GroupHandle& group);
+
 /// Several calls as one.
 std::shared_ptr<PendingCall> all_of(std::vector<std::shared_ptr<PendingCall>> calls);
 
-/// Options of a c10d call. `async` false: NCCL runs it on the caller's stream.
+/// Options of a c10d call. `async` false: NCCL runs it on the caller's stream. Refuses a timeout that is not above 0,
+/// which c10d takes for the group's in some places and for no time at all in others.
 template <typename C10dOptions>
-C10dOptions call_options(const CollectiveOptions& options, bool async) {
+C10dOptions call_options(const CollectiveOptions& options, bool async, const GroupHandle& group,
+                         const char* operation) {
+  check_wait(options, group, operation);
   C10dOptions result;
   result.asyncOp = async;
   if (options.timeout) result.timeout = *options.timeout;

@@ -37,11 +37,13 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
                                                 const CollectiveOptions& options, bool async) {
   check_tensor(tensor, group, "all_gather");
   at::Tensor output = one_row_per_rank(tensor, group.size());
-  if (output.numel() == 0) return {detail::all_of({}), output};
+  if (output.numel() == 0) {
+    return {detail::start_empty({.operation = "all_gather", .tensors = {tensor}}, group), output};
+  }
   // Backends take both as flat lists of the group's size times the input.
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});
-  const auto settings = call_options<c10d::AllgatherOptions>(options, async);
+  const auto settings = call_options<c10d::AllgatherOptions>(options, async, group, "all_gather");
   auto started = start(
       {.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
       [&](c10d::ProcessGroup& c10d) { return versions::all_gather_single(c10d, flat_output, flat_input, settings); });
@@ -52,6 +54,7 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
 std::pair<Started, std::vector<at::Tensor>> begin_all_gather_uneven(const at::Tensor& tensor, const GroupHandle& group,
                                                                     const CollectiveOptions& options, bool async) {
   check_tensor(tensor, group, "all_gather_uneven");
+  detail::check_wait(options, group, "all_gather_uneven");
   const auto shapes = detail::all_gather_shapes(tensor, "all_gather_uneven", group, options);
   int64_t longest = 0;
   for (const detail::TensorShape& shape : shapes) longest = std::max(longest, shape.sizes[0]);
@@ -81,7 +84,7 @@ std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, 
     outputs.push_back(rows_of(detail::real_view(output)));
   }
   std::vector<at::Tensor> inputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::GatherOptions>(options, async);
+  auto settings = call_options<c10d::GatherOptions>(options, async, group, "gather");
   settings.rootRank = root;
   auto started =
       start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}, .results = {output}},
@@ -114,7 +117,7 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
     inputs.push_back(detail::real_views(parts));
   }
   std::vector<at::Tensor> outputs{detail::real_view(tensor)};
-  auto settings = call_options<c10d::ScatterOptions>(options, async);
+  auto settings = call_options<c10d::ScatterOptions>(options, async, group, "scatter");
   settings.rootRank = root;
   return start(
       {.operation = "scatter", .how = "root " + std::to_string(root), .tensors = {tensor}}, group,
@@ -137,6 +140,8 @@ Pending<at::Tensor> all_gather_async(const at::Tensor& tensor, const GroupHandle
 
 std::vector<at::Tensor> all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                              const CollectiveOptions& options) {
+  detail::check_wait(options, group, "all_gather_coalesced");
+  static_cast<void>(group.state().group("all_gather_coalesced"));  // open, even if nothing is to be sent
   for (const at::Tensor& tensor : tensors) detail::check_packable(tensor, group, "all_gather_coalesced");
   std::vector<at::Tensor> results;
   for (const at::Tensor& tensor : tensors) results.push_back(one_row_per_rank(tensor, group.size()));

@@ -58,6 +58,9 @@ JoinNotice Joinable::notify_join_context() {
 
 void join(const std::vector<Joinable*>& joinables, const std::function<void()>& body, const JoinOptions& options) {
   if (joinables.empty()) throw std::invalid_argument("join: needs at least one joinable");
+  for (const Joinable* joinable : joinables) {
+    if (joinable == nullptr) throw std::invalid_argument("join: one of the joinables is null");
+  }
   const GroupHandle& group = joinables.front()->join_group();
   for (const Joinable* joinable : joinables) {
     if (&joinable->join_group().state() != &group.state()) {

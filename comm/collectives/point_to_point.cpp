@@ -118,6 +118,7 @@ int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const Collect
     detail::refuse(group, "recv_any", "only gloo can receive from any rank, not backend '" + group.backend() + "'");
   }
   check_tag(tag, group, "recv_any");
+  detail::check_wait(options, group, "recv_any");
   detail::WorkPtr work;
   std::vector<at::Tensor> tensors{tensor.detach()};
   detail::start(
@@ -134,7 +135,11 @@ int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const Collect
 
 Pending<void> batch_send_recv_async(const std::vector<Message>& messages, const GroupHandle& group,
                                     const CollectiveOptions& options) {
-  for (const Message& message : messages) check(message, group);
+  if (messages.empty()) static_cast<void>(group.state().group("batch_send_recv"));  // open, at least
+  for (const Message& message : messages) {
+    detail::check_wait(options, group, name(message.direction));
+    check(message, group);
+  }
   std::vector<Started> started;
   std::vector<Message> coalesced;
   for (const Message& message : messages) {

@@ -76,7 +76,7 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
                          const CollectiveOptions& options, bool async, std::function<void()> after = {}) {
   check_tensor(tensor, group, "all_reduce");
   check_reducible(tensor, op, group, "all_reduce");
-  auto settings = call_options<c10d::AllreduceOptions>(options, async);
+  auto settings = call_options<c10d::AllreduceOptions>(options, async, group, "all_reduce");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   return start(
@@ -86,8 +86,10 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
 
 Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,
                                    const CollectiveOptions& options, bool async) {
+  detail::check_wait(options, group, "all_reduce_coalesced");
+  static_cast<void>(group.state().group("all_reduce_coalesced"));  // open, even if nothing is to be sent
   for (const at::Tensor& tensor : tensors) {
-    detail::check_packable(tensor, group, "all_reduce_coalesced");
+    detail::check_unpackable(tensor, group, "all_reduce_coalesced");
     check_reducible(tensor, op, group, "all_reduce_coalesced");
   }
   std::vector<Started> started;
@@ -102,7 +104,7 @@ Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& grou
   check_tensor(tensor, group, "reduce");
   check_reducible(tensor, op, group, "reduce");
   detail::check_rank(root, "root", group, "reduce");
-  auto settings = call_options<c10d::ReduceOptions>(options, async);
+  auto settings = call_options<c10d::ReduceOptions>(options, async, group, "reduce");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
@@ -125,7 +127,7 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
   at::Tensor output = at::empty(shape, tensor.options().requires_grad(false));
   at::Tensor raw_output = as_numbers(output);
   at::Tensor input = as_numbers(tensor);
-  auto settings = call_options<c10d::ReduceScatterOptions>(options, async);
+  auto settings = call_options<c10d::ReduceScatterOptions>(options, async, group, "reduce_scatter");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   auto started = start(
       {.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,

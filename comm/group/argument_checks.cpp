@@ -1,9 +1,12 @@
 #include "comm/group/argument_checks.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <sstream>
 #include <stdexcept>
 
 #include "comm/core/graph_capture.h"
+#include "comm/group/connect_group.h"
 #include "comm/group/group_backends.h"
 
 namespace ddp::detail {
@@ -51,6 +54,10 @@ void check_rank(int rank, const char* role, const GroupHandle& group, const char
   }
 }
 
+void check_wait(const CollectiveOptions& options, const GroupHandle& group, const char* operation) {
+  if (options.timeout) check_timeout(group.info(), operation, *options.timeout);
+}
+
 c10::Device host_value_device(const GroupHandle& group) {
   refuse_capture(who(group.info()) + ": a collective with numbers or texts for the host",
                  "the host waits for them, and replays would not renew them. Leave it out of the capture");
@@ -61,6 +68,14 @@ void check_packable(const at::Tensor& tensor, const GroupHandle& group, const ch
   if (!tensor.defined()) refuse(group, operation, "a tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse(group, operation, "expected dense tensors, got a " + describe(tensor));
   check_served(tensor, group, operation);
+}
+
+void check_unpackable(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  check_packable(tensor, group, operation);
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    refuse(group, operation,
+           "got an expanded tensor, whose elements share memory, a " + describe(tensor) + ": pass .contiguous()");
+  }
 }
 
 }  // namespace ddp::detail

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include <ddprun/comm/collective_options.h>
 #include <ddprun/comm/process_group.h>
 
 namespace ddp::detail {
@@ -20,11 +21,16 @@ std::string describe(const at::Tensor& tensor);
 void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
 void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation);
 
+/// Refuses a timeout that is not above 0.
+void check_wait(const CollectiveOptions& options, const GroupHandle& group, const char* operation);
+
 /// Where small values of the host travel: a CPU backend if there is one, else the rank's GPU.
 c10::Device host_value_device(const GroupHandle& group);
 
 /// Refuses what cannot be packed into one message with others: undefined and sparse tensors, devices that the group
 /// does not serve.
 void check_packable(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
+/// And what cannot be written to when it is unpacked: expanded tensors.
+void check_unpackable(const at::Tensor& tensor, const GroupHandle& group, const char* operation);
 
 }  // namespace ddp::detail

@@ -10,7 +10,8 @@ const BackendMap& backends_of(const GroupHandle& group) {
 
 const BackendTraits* backend_for(const GroupHandle& group, c10::Device device) {
   const BackendMap& backends = backends_of(group);
-  return device.is_cpu() ? backends.cpu : backends.cuda;
+  if (device.is_cpu()) return backends.cpu;
+  return device.is_cuda() ? backends.cuda : nullptr;
 }
 
 }  // namespace ddp::detail

@@ -6,6 +6,7 @@
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/failure_cause.h"
+#include "comm/group/group_backends.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 #include "comm/group/verify_across_ranks.h"
@@ -14,7 +15,6 @@ namespace ddp {
 
 void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                    const GroupHandle& group) {
-  const BackendMap& backends = group.state().backends();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const c10::Device device = parameters[i].device();
     const std::string begin =
@@ -23,8 +23,8 @@ void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<
       throw std::invalid_argument(begin + " and '" + names[0] + "' on " + parameters[0].device().str() +
                                   "; all parameters must be on one type of device");
     }
-    if ((device.is_cpu() ? backends.cpu : backends.cuda) == nullptr) {
-      throw std::invalid_argument(begin + ", which backend '" + backends.text() +
+    if (detail::backend_for(group, device) == nullptr) {
+      throw std::invalid_argument(begin + ", which backend '" + group.backend() +
                                   "' does not serve: move the model to " + group.device().str() + " first");
     }
     if (device.is_cuda() && group.device().is_cuda() && device != group.device()) {

@@ -9,14 +9,15 @@ namespace ddp {
 
 namespace detail {
 class PendingCall;
-void wait_for(PendingCall& call);
-bool has_ended(PendingCall& call);
+void wait_for(const std::shared_ptr<PendingCall>& call);
+bool has_ended(const std::shared_ptr<PendingCall>& call);
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step);
 }  // namespace detail
 
 /// What the …_async functions return: `Result` is void, at::Tensor or a vector of them. Until wait() has returned the
 /// operation's tensors must neither be read nor written; they stay alive by themselves. Dropping the handle neither
-/// waits nor cancels, and loses the error if there is one. Move-only; one thread at a time.
+/// waits nor cancels, and loses the error if there is one. Move-only; one thread at a time. A handle that was moved
+/// from throws std::logic_error.
 template <typename Result>
 class [[nodiscard]] Pending {
  public:
@@ -28,12 +29,12 @@ class [[nodiscard]] Pending {
   /// Waits for the end and returns the result; on CUDA the result is ready for the current stream, not yet for the
   /// host. Further calls return the same at once. Throws as the operation without …_async does.
   Result wait() {
-    detail::wait_for(*call_);
+    detail::wait_for(call_);
     return result_;
   }
 
   /// True when wait() would not block. Never blocks.
-  bool is_done() const { return detail::has_ended(*call_); }
+  bool is_done() const { return detail::has_ended(call_); }
 
   /// This operation, followed by `step`, with another result; consumes this handle. The first wait() runs `step`, which
   /// gets this operation's result, in its own thread and without recording gradients.
@@ -57,8 +58,8 @@ class [[nodiscard]] Pending<void> {
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = default;
 
-  void wait() { detail::wait_for(*call_); }
-  bool is_done() const { return detail::has_ended(*call_); }
+  void wait() { detail::wait_for(call_); }
+  bool is_done() const { return detail::has_ended(call_); }
 
   template <typename Next>
   Pending<Next> then(Next next, std::function<void()> step) && {

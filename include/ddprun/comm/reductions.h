@@ -4,8 +4,8 @@
 // All of these take tensors that are dense, contiguous, on a device that the group has a backend for, and owned by the
 // caller, who must not touch them during the call. On CUDA the result is ready for the current stream, not yet for the
 // host. They throw std::runtime_error naming operation, rank and the ranks that did something else when a peer fails,
-// disagrees or is late, and std::invalid_argument when the arguments are wrong on this rank alone; both leave outputs
-// in an unspecified state. Reference: torch.distributed.
+// disagrees or is late, and std::invalid_argument when the arguments (a timeout that is not above 0 as well) are wrong
+// on this rank alone; both leave outputs in an unspecified state. Reference: torch.distributed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -35,6 +35,9 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
             "Expected positive integer total_steps, but got " + std::to_string(options.total_steps));
     require(options.pct_start >= 0 && options.pct_start <= 1,
             "Expected float between 0 and 1 pct_start, but got " + number_text(options.pct_start));
+    require(options.div_factor != 0 && options.final_div_factor != 0,
+            "OneCycleLR divides rates by div_factor and final_div_factor, but got " + number_text(options.div_factor) +
+                " and " + number_text(options.final_div_factor));
     const double warm = options.pct_start * static_cast<double>(options.total_steps);
     const auto last = static_cast<double>(options.total_steps - 1);
     const Phase up{warm - 1, &Bounds::initial_lr, &Bounds::max_lr, &Bounds::max_momentum, &Bounds::base_momentum};

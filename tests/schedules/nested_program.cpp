@@ -1,6 +1,9 @@
-// Builds the schedules that nested_test.py has drawn, and resumes each of them at every step: nested_program CASES.
+// Builds the schedules that nested_test.py and edge_test.py have made, and resumes each of them at every step:
+//
+//     nested_program CASES
+//
 // CASES is a JSON list of {"schedule": …, "steps": n}; prints, as a JSON list, what each case's groups and state were
-// at every step, and at which steps a resumed schedule went another way.
+// at every step up to an error, the error or null, and at which steps a resumed schedule went another way.
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -51,10 +54,19 @@ Schedule make(const json& spec) {
                    .max_lr = {o.at("max_lr").get<double>()},
                    .step_size_up = o.at("step_size_up"),
                    .step_size_down = o.at("step_size_down").get<int64_t>(),
-                   .mode = o.at("mode") == "triangular" ? CyclicMode::kTriangular : CyclicMode::kTriangular2});
+                   .mode = o.at("mode") == "triangular"    ? CyclicMode::kTriangular
+                           : o.at("mode") == "triangular2" ? CyclicMode::kTriangular2
+                                                           : CyclicMode::kExpRange,
+                   .gamma = o.value("gamma", 1.0)});
   }
   if (type == "OneCycleLR") {
-    return one_cycle({.max_lr = {o.at("max_lr").get<double>()}, .total_steps = o.at("total_steps")});
+    return one_cycle({.max_lr = {o.at("max_lr").get<double>()},
+                      .total_steps = o.at("total_steps"),
+                      .pct_start = o.value("pct_start", 0.3),
+                      .anneal_strategy = o.value("anneal_strategy", "cos") == "cos" ? Anneal::kCosine : Anneal::kLinear,
+                      .div_factor = o.value("div_factor", 25.0),
+                      .final_div_factor = o.value("final_div_factor", 1e4),
+                      .three_phase = o.value("three_phase", false)});
   }
   throw std::invalid_argument("no schedule " + type);
 }
@@ -68,19 +80,17 @@ json as_json(const Groups& groups) {
   return result;
 }
 
-// The groups and the state at each step of a program that is not interrupted.
-json steps_of(const json& test) {
+// The groups and the state at each step of a program that is not interrupted, appended to `steps`.
+void run(const json& test, json& steps) {
   auto schedule = make(test.at("schedule"));
   auto groups = new_groups();
   schedule.start(groups);
-  json steps = json::array();
   for (int i = 0; i <= test.at("steps").get<int>(); ++i) {
     if (i > 0) schedule.step(groups);
     steps.push_back(as_json(groups));
     steps.back()["state"] = json::parse(schedule.save());
     steps.back()["saved"] = schedule.save();
   }
-  return steps;
 }
 
 // What was wrong when a program took over the state of step `at`; empty when nothing was.
@@ -113,7 +123,12 @@ int main(int argc, char** argv) try {
   std::ifstream file(argv[1]);
   auto results = json::array();
   for (const auto& test : json::parse(file)) {
-    json result = {{"steps", steps_of(test)}, {"faults", json::object()}};
+    json result = {{"steps", json::array()}, {"error", nullptr}, {"faults", json::object()}};
+    try {
+      run(test, result["steps"]);
+    } catch (const std::invalid_argument& error) {
+      result["error"] = error.what();
+    }
     for (size_t at = 0; at < result["steps"].size(); ++at) {
       const auto fault = fault_after_resuming(test, result["steps"], at);
       if (!fault.empty()) result["faults"][std::to_string(at)] = fault;

@@ -116,7 +116,7 @@ class Nested(unittest.TestCase):
 
     def test_every_step_resumes(self):
         for i, result in enumerate(self.results):
-            self.assertEqual(result["faults"], {}, f"case {i}: {self.cases[i]}")
+            self.assertEqual((result["error"], result["faults"]), (None, {}), f"case {i}: {self.cases[i]}")
 
     def test_every_value_and_state_is_pythons(self):
         self.assertEqual(len(self.results), CASES)

@@ -14,6 +14,7 @@
 
 #include <ddprun/comm/point_to_point.h>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/group_backends.h"
 
 namespace ddp::horovod {
@@ -32,8 +33,9 @@ void check(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
                                 ": Adasum needs a power of two as the number of ranks: start 2, 4, 8 … ranks");
   }
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && at::isFloatingType(tensor.scalar_type())) continue;
-    throw std::invalid_argument(who(group.info()) + ": Adasum needs floating-point tensors");
+    ddp::detail::check_unpackable(tensor, group, "Adasum");
+    if (at::isFloatingType(tensor.scalar_type())) continue;
+    ddp::detail::refuse(group, "Adasum", "expected floating-point tensors, got a " + ddp::detail::describe(tensor));
   }
 }
 
@@ -60,6 +62,10 @@ void combine(const std::vector<at::Tensor>& tensors, int partner, const GroupHan
 }  // namespace
 
 at::Tensor adasum(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined() || a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() ||
+      !at::isFloatingType(a.scalar_type())) {
+    throw std::invalid_argument("adasum: expected two tensors of one shape and floating-point dtype");
+  }
   const at::Tensor wide_a = a.to(at::kDouble);
   const at::Tensor wide_b = b.to(at::kDouble);
   const at::Tensor dot = (wide_a * wide_b).sum();

@@ -4,18 +4,18 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <stdexcept>
 #include <utility>
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/horovod/adasum.h>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/multiply.h"
 
 namespace ddp::horovod {
 namespace {
 
-ReduceOp reduce_op(Op op) {
+ReduceOp reduce_op(Op op, const GroupHandle& group, const char* operation) {
   switch (op) {
     case Op::kAverage:
       return ReduceOp::kAvg;
@@ -30,11 +30,20 @@ ReduceOp reduce_op(Op op) {
     case Op::kAdasum:
       break;
   }
-  throw std::invalid_argument("Adasum is defined for allreduce and the optimizer only");
+  ddp::detail::refuse(group, operation, "Adasum is defined for allreduce and the optimizer only");
 }
 
-at::Tensor copy_of(const at::Tensor& tensor) {
-  return tensor.detach().clone(at::MemoryFormat::Contiguous);
+at::Tensor copy_of(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  ddp::detail::check_packable(tensor, group, operation);
+  return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
+}
+
+void check_factors(const at::Tensor& tensor, const AllreduceOptions& options, const GroupHandle& group) {
+  if (options.prescale_factor == 1.0 && options.postscale_factor == 1.0) return;
+  if (at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type())) return;
+  ddp::detail::refuse(
+      group, "allreduce",
+      "prescale_factor and postscale_factor need a floating-point dtype, got a " + ddp::detail::describe(tensor));
 }
 
 }  // namespace
@@ -42,6 +51,8 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 Context::Context(ProcessGroup group) : group_(std::move(group)) {}
 
 Pending<at::Tensor> Context::allreduce_async_(at::Tensor tensor, const AllreduceOptions& options) const {
+  ddp::detail::check_tensor(tensor, group_, "allreduce");
+  check_factors(tensor, options, group_);
   const at::NoGradGuard no_grad;
   at::Tensor values = tensor.detach();
   multiply(values, options.prescale_factor);
@@ -51,7 +62,7 @@ Pending<at::Tensor> Context::allreduce_async_(at::Tensor tensor, const Allreduce
     adasum_allreduce({values}, group_);
     return all_reduce_coalesced_async({}, group_).then(std::move(tensor), rescale);
   }
-  return all_reduce_async(values, group_, reduce_op(options.op)).then(std::move(tensor), rescale);
+  return all_reduce_async(values, group_, reduce_op(options.op, group_, "allreduce")).then(std::move(tensor), rescale);
 }
 
 at::Tensor Context::allreduce_(at::Tensor tensor, const AllreduceOptions& options) const {
@@ -59,23 +70,26 @@ at::Tensor Context::allreduce_(at::Tensor tensor, const AllreduceOptions& option
 }
 
 Pending<at::Tensor> Context::allreduce_async(const at::Tensor& tensor, const AllreduceOptions& options) const {
-  return allreduce_async_(copy_of(tensor), options);
+  return allreduce_async_(copy_of(tensor, group_, "allreduce"), options);
 }
 
 at::Tensor Context::allreduce(const at::Tensor& tensor, const AllreduceOptions& options) const {
-  return allreduce_(copy_of(tensor), options);
+  return allreduce_(copy_of(tensor, group_, "allreduce"), options);
 }
 
 std::vector<at::Tensor> Context::grouped_allreduce(const std::vector<at::Tensor>& tensors,
                                                    const AllreduceOptions& options) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> results;
-  for (const at::Tensor& tensor : tensors) results.push_back(copy_of(tensor));
+  for (const at::Tensor& tensor : tensors) {
+    results.push_back(copy_of(tensor, group_, "grouped_allreduce"));
+    check_factors(tensor, options, group_);
+  }
   for (at::Tensor& result : results) multiply(result, options.prescale_factor);
   if (options.op == Op::kAdasum) {
     adasum_allreduce(results, group_);
   } else {
-    all_reduce_coalesced(results, group_, reduce_op(options.op));
+    all_reduce_coalesced(results, group_, reduce_op(options.op, group_, "allreduce"));
   }
   for (at::Tensor& result : results) multiply(result, options.postscale_factor);
   return results;
@@ -102,11 +116,11 @@ at::Tensor Context::broadcast_(at::Tensor tensor, int root) const {
 }
 
 Pending<at::Tensor> Context::broadcast_async(const at::Tensor& tensor, int root) const {
-  return broadcast_async_(copy_of(tensor), root);
+  return broadcast_async_(copy_of(tensor, group_, "broadcast"), root);
 }
 
 at::Tensor Context::broadcast(const at::Tensor& tensor, int root) const {
-  return broadcast_(copy_of(tensor), root);
+  return broadcast_(copy_of(tensor, group_, "broadcast"), root);
 }
 
 at::Tensor Context::alltoall(const at::Tensor& tensor, const std::vector<int64_t>& splits) const {
@@ -114,7 +128,7 @@ at::Tensor Context::alltoall(const at::Tensor& tensor, const std::vector<int64_t
 }
 
 at::Tensor Context::reducescatter(const at::Tensor& tensor, Op op) const {
-  return reduce_scatter(tensor, group_, reduce_op(op));
+  return reduce_scatter(tensor, group_, reduce_op(op, group_, "reducescatter"));
 }
 
 void Context::barrier() const {

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -46,7 +47,9 @@ void check(torch::optim::Optimizer& inner, const GroupHandle& group, const Distr
   if (options.gradient_predivide_factor != 1.0 && options.op != Op::kAverage) {
     refuse(group, "gradient_predivide_factor needs op kAverage");
   }
-  if (!(options.gradient_predivide_factor > 0)) refuse(group, "gradient_predivide_factor must be positive");
+  if (!(options.gradient_predivide_factor > 0) || !std::isfinite(options.gradient_predivide_factor)) {
+    refuse(group, "gradient_predivide_factor must be positive and finite");
+  }
   if (options.num_groups < 0)
     refuse(group, "num_groups=" + std::to_string(options.num_groups) + ": expected at least 0");
   if (options.num_groups > 0 && !options.groups.empty()) refuse(group, "num_groups and groups exclude each other");
@@ -136,6 +139,7 @@ class DistributedOptimizer::Impl {
     if (group.size() == 1) return;
     if (is_adasum()) adasum_allreduce({}, group);  // refuses a number of ranks that is no power of two
     compare_parameters(named, "DistributedOptimizer", group);
+    compare_options(options, plan, group);
     if (!is_adasum()) {
       buckets_.emplace(parameters_, plan, group,
                        GradientBucketsOptions{.average = options.op == Op::kAverage,

@@ -138,6 +138,10 @@ void GradientBuckets::finish() {
       put_back(bucket);
     }
   } catch (...) {
+    // Messages that are under way still use their memory.
+    for (Bucket& bucket : buckets_) {
+      if (bucket.pending) bucket.flat = at::empty_like(bucket.flat);
+    }
     reset();
     throw;
   }

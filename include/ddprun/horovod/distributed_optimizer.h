@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
@@ -45,13 +46,14 @@ struct DistributedOptimizerOptions {
 /// Makes the next step() take gradients as they are, while it lives; made by skip_synchronize().
 class SkipSynchronizeGuard {
  public:
-  explicit SkipSynchronizeGuard(bool& enabled) : enabled_(enabled) { enabled_ = false; }
-  ~SkipSynchronizeGuard() { enabled_ = true; }
+  explicit SkipSynchronizeGuard(bool& enabled) : enabled_(enabled), before_(std::exchange(enabled, false)) {}
+  ~SkipSynchronizeGuard() { enabled_ = before_; }
   SkipSynchronizeGuard(const SkipSynchronizeGuard&) = delete;
   SkipSynchronizeGuard& operator=(const SkipSynchronizeGuard&) = delete;
 
  private:
   bool& enabled_;
+  const bool before_;  // guards nest
 };
 
 /// Wraps an optimizer:

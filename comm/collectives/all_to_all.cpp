@@ -42,9 +42,6 @@ std::pair<Started, at::Tensor> begin_all_to_all(const at::Tensor& tensor, const 
                        ", got a " + detail::describe(tensor));
   }
   at::Tensor output = at::empty(tensor.sizes(), tensor.options().requires_grad(false));
-  if (output.numel() == 0) {
-    return {detail::start_empty({.operation = "all_to_all", .tensors = {tensor}}, group), output};
-  }
   Started started = exchange(output, tensor.detach(), {}, {}, /*equal=*/true, group, options, async);
   return {std::move(started), std::move(output)};
 }

@@ -168,10 +168,6 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit);
 }
 
-std::shared_ptr<PendingCall> start_empty(Call call, const GroupHandle& group) {
-  return start(std::move(call), group, [](c10d::ProcessGroup&) { return WorkPtr(); });
-}
-
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {
   require(call);
   return std::make_shared<FollowedCall>(std::move(call), std::move(step));

@@ -49,9 +49,6 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
                                    std::function<void()> after = {},
                                    std::optional<std::chrono::milliseconds> wait_limit = {});
 
-/// A call that sends nothing, and yet counts as the others do.
-std::shared_ptr<PendingCall> start_empty(Call call, const GroupHandle& group);
-
 /// Several calls as one.
 std::shared_ptr<PendingCall> all_of(std::vector<std::shared_ptr<PendingCall>> calls);
 

@@ -37,9 +37,6 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
                                                 const CollectiveOptions& options, bool async) {
   check_tensor(tensor, group, "all_gather");
   at::Tensor output = one_row_per_rank(tensor, group.size());
-  if (output.numel() == 0) {
-    return {detail::start_empty({.operation = "all_gather", .tensors = {tensor}}, group), output};
-  }
   // Backends take both as flat lists of the group's size times the input.
   at::Tensor flat_input = detail::real_view(tensor).view({-1});
   at::Tensor flat_output = detail::real_view(output).view({-1});

@@ -58,6 +58,7 @@ JoinNotice Joinable::notify_join_context() {
 
 void join(const std::vector<Joinable*>& joinables, const std::function<void()>& body, const JoinOptions& options) {
   if (joinables.empty()) throw std::invalid_argument("join: needs at least one joinable");
+  if (!body) throw std::invalid_argument("join: expected a training loop to run, got an empty function");
   for (const Joinable* joinable : joinables) {
     if (joinable == nullptr) throw std::invalid_argument("join: one of the joinables is null");
   }

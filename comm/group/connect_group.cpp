@@ -71,6 +71,11 @@ void check_timeout(const RankInfo& info, const char* operation, std::chrono::mil
                               std::to_string(timeout.count()) + " ms");
 }
 
+void check_kind(const std::string& subject, c10::Device device) {
+  if (device.is_cpu() || device.is_cuda()) return;
+  throw std::invalid_argument(subject + ": expected a device of kind 'cpu' or 'cuda', got '" + device.str() + "'");
+}
+
 void bind_device(c10::Device device) {
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include <ddprun/base/rank_info.h>
 
@@ -17,6 +18,9 @@ c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan);
 
 /// Throws std::invalid_argument for a timeout that is not above 0.
 void check_timeout(const RankInfo& info, const char* operation, std::chrono::milliseconds timeout);
+
+/// Throws std::invalid_argument, beginning with `subject`, for a device that no backend serves: neither CPU nor CUDA.
+void check_kind(const std::string& subject, c10::Device device);
 
 /// What a process needs before its first group: broken connections do not end it with SIGPIPE, and
 /// TORCH_DISTRIBUTED_DEBUG is read.

@@ -26,6 +26,26 @@ using detail::cuda_device_count;
 using detail::GroupState;
 using detail::require_cuda;
 
+// What the environment says has been checked; this was given by the program.
+void check(const RankInfo& info) {
+  const auto refuse = [](const std::string& why) {
+    throw std::invalid_argument("init_process_group: rank_info: " + why);
+  };
+  const auto is_place = [](int rank, int size) { return size >= 1 && rank >= 0 && rank < size; };
+  if (!is_place(info.rank, info.world_size)) {
+    refuse("rank=" + std::to_string(info.rank) + ", world_size=" + std::to_string(info.world_size) +
+           ": expected 0 <= rank < world_size");
+  }
+  if (!is_place(info.local_rank, info.local_world_size)) {
+    refuse("local_rank=" + std::to_string(info.local_rank) + ", local_world_size=" +
+           std::to_string(info.local_world_size) + ": expected 0 <= local_rank < local_world_size");
+  }
+  if (info.world_size > 1 && (info.master_addr.empty() || info.master_port == 0)) {
+    refuse("a job of " + std::to_string(info.world_size) + " ranks needs master_addr and master_port, got '" +
+           info.master_addr + "' and " + std::to_string(info.master_port));
+  }
+}
+
 BackendMap backends_for(const ProcessGroupOptions& options, const RankInfo& info) {
   const BackendMap backends = choose_backends(
       options.backend,
@@ -69,6 +89,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   detail::prepare_process();
   install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
+  check(info);
+  if (options.device) detail::check_kind(who(info), *options.device);
   const BackendMap backends = backends_for(options, info);
   const c10::Device device = choose_device(options, backends, info);
   const auto timeout = options.timeout.value_or(backends.default_timeout());

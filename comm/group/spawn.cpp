@@ -42,6 +42,7 @@ std::vector<c10::Device> choose_devices(int size, const SpawnOptions& options) {
       throw std::invalid_argument("spawn: expected one device per rank, " + std::to_string(size) + ", got " +
                                   std::to_string(options.devices.size()));
     }
+    for (const c10::Device device : options.devices) check_kind("spawn", device);
     return options.devices;
   }
   std::vector<c10::Device> devices(static_cast<size_t>(size), c10::Device(c10::kCPU));
@@ -179,6 +180,7 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
 }  // namespace detail
 
 void spawn(int size, const std::function<void(const GroupHandle& group)>& body, const SpawnOptions& options) {
+  if (!body) throw std::invalid_argument("spawn: expected a function to run on each rank, got an empty one");
   detail::spawn_ranks(size, body, options, {});
 }
 

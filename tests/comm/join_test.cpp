@@ -1,12 +1,16 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/join.h>
+#include <ddprun/comm/new_group.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
@@ -115,6 +119,61 @@ TEST_CASE("Join: refuses no joinables and joinables of different groups") {
   Summing one(test::unconnected_rank(0, 2));
   Summing two(test::unconnected_rank(0, 2));
   CHECK_THROWS_AS(join({&one, &two}, [] {}), std::invalid_argument);
+}
+
+TEST_CASE("Join: refuses a joinable that is none and a loop that is none, before anything runs") {
+  Summing one(test::unconnected_rank(0, 2));
+  CHECK_THROWS_AS(join({nullptr}, [] { FAIL_CHECK("ran"); }), std::invalid_argument);
+  CHECK_THROWS_AS(join({&one, nullptr}, [] { FAIL_CHECK("ran"); }), std::invalid_argument);
+  CHECK_THROWS_AS(join({&one}, nullptr), std::invalid_argument);
+}
+
+TEST_CASE_METHOD(JoinTest, "Join: any numbers of inputs, none included, sum over those that still have some") {
+  for (int round = 0; round < 6; ++round) {
+    const int size = 1 + round % 4;
+    std::mt19937 random(static_cast<unsigned>(round));
+    std::vector<int> inputs;
+    for (int rank = 0; rank < size; ++rank) inputs.push_back(static_cast<int>(random() % 5));
+    const int most = *std::max_element(inputs.begin(), inputs.end());
+    run_ranks(size,
+              [&](const GroupHandle& group) {
+                Summing joinable(group);
+                const int mine = inputs[static_cast<size_t>(group.rank())];
+                join({&joinable}, [&] {
+                  for (int i = 0; i < mine; ++i) {
+                    const auto active = std::count_if(inputs.begin(), inputs.end(), [i](int n) { return n > i; });
+                    RANK_CHECK(joinable.step(2) == 2 * static_cast<float>(active));
+                  }
+                });
+                RANK_CHECK(joinable.shadowed == most - mine);
+                RANK_CHECK(joinable.last == (mine == most ? 1 : 0));
+              },
+              {.wire = wire_});
+  }
+}
+
+TEST_CASE_METHOD(JoinTest, "Join: may follow on itself, on an early end that threw, and in sub groups at once") {
+  run_ranks(4,
+            [](const GroupHandle& group) {
+              const auto low = new_group(group, {0, 1});
+              const auto high = new_group(group, {2, 3});
+              const GroupHandle& pair = low ? *low : *high;
+              Summing joinable(pair);
+              for (int round = 0; round < 3; ++round) {
+                const int inputs = 1 + (group.rank() + round) % 3;
+                join({&joinable}, [&] {
+                  for (int i = 0; i < inputs; ++i) joinable.step(1);
+                });
+                RANK_CHECK_THROWS_AS(join({&joinable},
+                                          [&] {
+                                            for (int i = 0; i < 1 + pair.rank(); ++i) joinable.step(1);
+                                          },
+                                          {.throw_on_early_termination = true}),
+                                     std::runtime_error);
+              }
+              RANK_CHECK(joinable.step(1) == 2);
+            },
+            {.wire = wire_});
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "comm/versions/autograd_node.h"
@@ -36,6 +38,12 @@ GradientHook::GradientHook(const at::Tensor& parameter, std::function<void()> ho
     : GradientHook(parameter, std::make_unique<AfterAccumulate>(std::move(hook))) {}
 
 GradientHook::GradientHook(const at::Tensor& parameter, std::unique_ptr<torch::autograd::FunctionPostHook> hook) {
+  if (!parameter.defined() || !parameter.requires_grad() || !parameter.is_leaf()) {
+    throw std::invalid_argument("GradientHook: expected a leaf that requires gradients, got " +
+                                std::string(!parameter.defined()         ? "an undefined tensor"
+                                            : !parameter.requires_grad() ? "a tensor that requires none"
+                                                                         : "the result of an operation"));
+  }
   auto node = torch::autograd::impl::grad_accumulator(parameter);
   const uintptr_t key = node->add_post_hook(std::move(hook));
   impl_ = std::make_unique<Impl>(Impl{parameter, std::move(node), key});
@@ -48,6 +56,7 @@ GradientHook::~GradientHook() {
 GradientHook::GradientHook(GradientHook&& other) noexcept = default;
 
 void GradientHook::keep() {
+  if (!impl_) return;
   if (torch::autograd::impl::try_get_grad_accumulator(impl_->parameter) == impl_->node) return;
   torch::autograd::impl::set_grad_accumulator(impl_->parameter, versions::WeakNodePtr(impl_->node));
 }

@@ -1,8 +1,11 @@
 #include "comm/reducer/hook_transport.h"
 
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
 #include <stdexcept>
 #include <utility>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/store.h"
 
 namespace ddp::detail {
@@ -12,6 +15,7 @@ HookTransport::HookTransport(const CommHook& hook, GradientBucket& bucket, std::
     : hook_(hook),
       bucket_(bucket),
       note_(std::move(note)),
+      elements_(bucket.buffer().is_sparse() ? -1 : bucket.buffer().numel()),
       place_(rank + ": the communication hook failed in bucket " + std::to_string(bucket.index())) {}
 
 TensorFuture HookTransport::start() {
@@ -29,7 +33,17 @@ TensorFuture HookTransport::start() {
 // Noted before anybody who waits for the result can go on.
 c10::IValue HookTransport::finish(c10::ivalue::Future* arrived) {
   if (arrived->hasError()) note_->set(place_ + ": " + arrived->tryRetrieveErrorMessage());
-  return arrived->value();
+  c10::IValue value = arrived->value();
+  check(c10d::detail::parseCppCommHookResult(value));
+  return value;
+}
+
+// c10d takes what it needs from the front of a longer tensor.
+void HookTransport::check(const at::Tensor& result) const {
+  if (elements_ < 0) return;
+  if (result.defined() && result.layout() == at::kStrided && result.numel() == elements_) return;
+  fail(place_ + ": expected a dense tensor of the bucket's " + std::to_string(elements_) + " elements, got " +
+       (result.defined() ? "a " + describe(result) : "an undefined one"));
 }
 
 void HookTransport::fail(const std::string& message) const {

@@ -20,11 +20,13 @@ class HookTransport final : public BucketTransport {
   c10::IValue finish(c10::ivalue::Future* arrived) override;
 
  private:
+  void check(const at::Tensor& result) const;
   [[noreturn]] void fail(const std::string& message) const;
 
   const CommHook& hook_;
   GradientBucket& bucket_;
   const std::shared_ptr<FailureNote> note_;
+  const int64_t elements_;  // of the bucket; -1: it is sparse, and so may the result be
   const std::string place_;
 };
 

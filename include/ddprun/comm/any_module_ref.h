@@ -36,9 +36,13 @@ class AnyModuleRef {
  private:
   template <typename Holder>
   static Holder& held(Holder& holder) {
+    bool is_empty = false;
     if constexpr (requires { static_cast<bool>(holder); }) {
-      if (!static_cast<bool>(holder)) throw std::invalid_argument("expected a module, got an empty holder of one");
+      is_empty = !static_cast<bool>(holder);
+    } else if constexpr (requires { holder.is_empty(); }) {  // torch::nn::AnyModule
+      is_empty = holder.is_empty();
     }
+    if (is_empty) throw std::invalid_argument("expected a module, got an empty holder of one");
     return holder;
   }
 

@@ -14,7 +14,7 @@ namespace ddp {
 
 /// While it lives, `hook` is called after each accumulation into `parameter.grad()`, in the thread that runs the
 /// backward. What it throws reaches the caller of backward(), if it derives from std::exception. `parameter` is a leaf
-/// that requires gradients. Move-only.
+/// that requires gradients, else std::invalid_argument is thrown. Move-only.
 class GradientHook {
  public:
   GradientHook(const at::Tensor& parameter, std::function<void()> hook);
@@ -25,7 +25,7 @@ class GradientHook {
 
   /// Restores the hook if autograd has forgotten it: torch::load() and Tensor::set_() give a parameter other memory,
   /// and with it a new accumulator without hooks. Call before each forward; the parameter's size and dtype must be
-  /// unchanged. Some nanoseconds.
+  /// unchanged. Some nanoseconds. Nothing after a move.
   void keep();
 
  private:

@@ -28,6 +28,10 @@ c10::Device device_of(torch::optim::Optimizer& optimizer, c10::Device without_pa
 }  // namespace
 
 void broadcast_parameters(const NamedTensors& parameters, int root, const GroupHandle& group) {
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.defined()) continue;
+    throw std::invalid_argument(who(group.info()) + ": broadcast_parameters: '" + name + "' is undefined");
+  }
   compare_parameters(parameters, "broadcast_parameters", group);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : parameters) tensors.push_back(tensor.detach());

@@ -26,23 +26,27 @@ using detail::cuda_device_count;
 using detail::GroupState;
 using detail::require_cuda;
 
+[[noreturn]] void refuse_place(const std::string& why) {
+  throw std::invalid_argument("init_process_group: rank_info: " + why);
+}
+
 // What the environment says has been checked; this was given by the program.
-void check(const RankInfo& info) {
-  const auto refuse = [](const std::string& why) {
-    throw std::invalid_argument("init_process_group: rank_info: " + why);
-  };
+void check_place(const RankInfo& info) {
   const auto is_place = [](int rank, int size) { return size >= 1 && rank >= 0 && rank < size; };
   if (!is_place(info.rank, info.world_size)) {
-    refuse("rank=" + std::to_string(info.rank) + ", world_size=" + std::to_string(info.world_size) +
-           ": expected 0 <= rank < world_size");
+    refuse_place("rank=" + std::to_string(info.rank) + ", world_size=" + std::to_string(info.world_size) +
+                 ": expected 0 <= rank < world_size");
   }
   if (!is_place(info.local_rank, info.local_world_size)) {
-    refuse("local_rank=" + std::to_string(info.local_rank) + ", local_world_size=" +
-           std::to_string(info.local_world_size) + ": expected 0 <= local_rank < local_world_size");
+    refuse_place("local_rank=" + std::to_string(info.local_rank) + ", local_world_size=" +
+                 std::to_string(info.local_world_size) + ": expected 0 <= local_rank < local_world_size");
   }
+}
+
+void check_address(const RankInfo& info) {
   if (info.world_size > 1 && (info.master_addr.empty() || info.master_port == 0)) {
-    refuse("a job of " + std::to_string(info.world_size) + " ranks needs master_addr and master_port, got '" +
-           info.master_addr + "' and " + std::to_string(info.master_port));
+    refuse_place("a job of " + std::to_string(info.world_size) + " ranks needs master_addr and master_port, got '" +
+                 info.master_addr + "' and " + std::to_string(info.master_port));
   }
 }
 
@@ -89,7 +93,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   detail::prepare_process();
   install_failure_handlers();
   const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
-  check(info);
+  check_place(info);
   if (options.device) detail::check_kind(who(info), *options.device);
   const BackendMap backends = backends_for(options, info);
   const c10::Device device = choose_device(options, backends, info);
@@ -97,6 +101,7 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   detail::check_timeout(info, "init_process_group", timeout);
   detail::bind_device(device);
   detail::check_backends(backends, info);
+  check_address(info);
 
   const detail::JobStore store = detail::join_store(info, backends, timeout);
   if (const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda)) {

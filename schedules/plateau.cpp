@@ -75,7 +75,9 @@ void Plateau::load(const std::string& text) {
   } catch (const nlohmann::json::exception&) {
     require(false, "this is no state of ReduceLROnPlateau");
   }
-  require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= 0 && loaded.num_bad_epochs >= 0,
+  // A cooldown below 0 is none, in Python too, and is what the counter is set to.
+  const int64_t least = std::min<int64_t>(options_.cooldown, 0);
+  require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= least && loaded.num_bad_epochs >= 0,
           "the state of ReduceLROnPlateau counts below 0");
   state_ = loaded;
 }

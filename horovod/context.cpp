@@ -35,7 +35,7 @@ ReduceOp reduce_op(Op op, const GroupHandle& group, const char* operation) {
 
 at::Tensor copy_of(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
   ddp::detail::check_packable(tensor, group, operation);
-  return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
+  return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
 
 void check_factors(const at::Tensor& tensor, const AllreduceOptions& options, const GroupHandle& group) {

@@ -89,7 +89,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     fail<std::runtime_error>("unscale_() has already been called on this optimizer since the last update().");
   }
   if (state.stage == Stage::kStepped) fail<std::runtime_error>("unscale_() is being called after step().");
-  state.found_infs = check(optimizer, amp::detail::reciprocal(scale_), /*allow_half=*/false);
+  state.found_infs = check(optimizer, amp::detail::inverse_of(scale_), /*allow_half=*/false);
   state.stage = Stage::kUnscaled;
 }
 

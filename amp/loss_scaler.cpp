@@ -42,7 +42,7 @@ at::Tensor LossScaler::apply(const at::Tensor& loss) {
 }
 
 at::Tensor LossScaler::inverse(c10::Device device) const {
-  if (scale_.defined()) return to_device(reciprocal(scale_), device);
+  if (scale_.defined()) return to_device(inverse_of(scale_), device);
   return scalar(1 / value_, at::kFloat, device);
 }
 

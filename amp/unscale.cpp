@@ -18,7 +18,7 @@ at::Tensor zero(c10::Device device) {
 
 }  // namespace
 
-at::Tensor reciprocal(const at::Tensor& scale) {
+at::Tensor inverse_of(const at::Tensor& scale) {
   return scale.to(at::kDouble).reciprocal().to(at::kFloat);
 }
 

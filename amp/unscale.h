@@ -12,7 +12,7 @@
 namespace ddp::amp::detail {
 
 /// 1 / `scale` in float32, through float64, since a float32 division may be imprecise on GPUs.
-at::Tensor reciprocal(const at::Tensor& scale);
+at::Tensor inverse_of(const at::Tensor& scale);
 
 /// Copies of one scalar tensor, one per device, made when first asked for. The host waits for one on the CPU only.
 class PerDevice {

@@ -56,6 +56,10 @@ StateTensors read_state(torch::serialize::InputArchive& archive) {
   return state;
 }
 
+void keep_options(torch::optim::OptimizerParamGroup& group, const torch::optim::OptimizerParamGroup& given) {
+  if (given.has_options()) group.set_options(given.options().clone());
+}
+
 // What load() has read of one group.
 struct ReadGroup {
   std::vector<StateTensors> states;
@@ -85,6 +89,17 @@ ReadGroup read_group(torch::serialize::InputArchive& archive, torch::serialize::
 }
 
 }  // namespace
+
+FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                               std::unique_ptr<torch::optim::OptimizerOptions> defaults)
+    : Optimizer(groups, std::move(defaults)) {
+  for (size_t i = 0; i < groups.size(); ++i) keep_options(param_groups_[i], groups[i]);
+}
+
+void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  Optimizer::add_param_group(group);
+  keep_options(param_groups_.back(), group);
+}
 
 torch::Tensor FusedOptimizer::step(LossClosure closure) {
   torch::Tensor loss;

@@ -31,13 +31,12 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
     for (auto& schedule : schedules_) schedule.start(groups);
     for (auto& group : groups) group.lr = *group.initial_lr;
     undo();
-    schedules_.front().scheduler().initial_step(groups);
     last_epoch_ = 0;
+    schedules_[index()].scheduler().initial_step(groups);
   }
   void step(Groups& groups) override {
     ++last_epoch_;
-    const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
-    const auto index = static_cast<size_t>(next - milestones_.begin());
+    const size_t index = this->index();
     auto& scheduler = schedules_[index].scheduler();
     if (index > 0 && milestones_[index - 1] == last_epoch_) {
       scheduler.restart(groups);
@@ -58,6 +57,12 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
   }
 
  private:
+  // Of the schedule that holds at this epoch.
+  size_t index() const {
+    const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
+    return static_cast<size_t>(next - milestones_.begin());
+  }
+
   std::vector<int64_t> milestones_;
   int64_t last_epoch_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/backends/backend_type.h"
+#include "comm/versions/sequence_numbers.h"
 
 namespace ddp::detail {
 namespace {
@@ -47,7 +48,7 @@ Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& 
 }
 
 Backend with_checks(Backend backend, const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store) {
-  backend->setSequenceNumberForGroup();
+  versions::begin_sequence_numbers(*backend);
   if (c10d::debug_level() != c10d::DebugLevel::Detail) return backend;
   const auto helper_store = c10::make_intrusive<c10d::PrefixStore>("pg_wrapper:" + plan.name, store);
   return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, make_gloo(plan, helper_store));

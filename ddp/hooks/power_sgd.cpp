@@ -10,9 +10,6 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <optional>
@@ -25,7 +22,7 @@
 #include <ddprun/ddp/comm_hooks.h>
 
 #include "comm/core/graph_capture.h"
-#include "comm/group/stream_use.h"
+#include "ddp/hooks/side_stream.h"
 
 namespace ddp {
 namespace {
@@ -73,24 +70,6 @@ void orthogonalize(at::Tensor matrices, double epsilon) {
   }
 }
 
-// Runs what follows on `stream`, made on first use, which begins where the current one is; nothing on the CPU.
-class OnSideStream {
- public:
-  OnSideStream(std::optional<c10::Stream>& stream, const at::Tensor& used) {
-    const auto current = detail::current_stream(used.device());
-    if (!current) return;
-    if (!stream) stream = c10::impl::VirtualGuardImpl(used.device().type()).getStreamFromGlobalPool(used.device());
-    c10::Event reached(used.device().type());
-    reached.record(*current);
-    reached.block(*stream);
-    detail::used_on(used, *stream);
-    guard_.emplace(*stream);
-  }
-
- private:
-  std::optional<c10::StreamGuard> guard_;
-};
-
 }  // namespace
 
 class PowerSgdState {
@@ -122,7 +101,7 @@ class PowerSgdState {
       return before_start_(bucket);
     }
     const at::NoGradGuard no_grad;
-    const OnSideStream on_side(side_stream_, bucket.buffer());
+    const detail::OnSideStream on_side(side_stream_, bucket.buffer());
     compress(bucket);
     if (last) ++iteration_;
     return completed_future(bucket.buffer());

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 import warnings
 
+import torch
+
 PROGRAM = sys.argv.pop(1)
 CASES = 300
 STEPS = 40
@@ -49,7 +51,9 @@ def draw(rng, depth):
         return {"type": "ChainedScheduler", "parts": [draw(rng, rng.randint(0, depth - 1)) for _ in range(count)]}
     # Only the first may be composed, in Python too.
     parts = [draw(rng, depth - 1)] + [draw_simple(rng) for _ in range(count - 1)]
-    return {"type": "SequentialLR", "parts": parts, "milestones": sorted(rng.randint(0, 35) for _ in range(count - 1))}
+    # Before 2.13 Python begins with the first one even where a milestone at 0 says that its time is over.
+    first = 0 if int(torch.__version__.split(".")[1]) >= 13 else 1
+    return {"type": "SequentialLR", "parts": parts, "milestones": sorted(rng.randint(first, 35) for _ in range(count - 1))}
 
 
 def cases():

@@ -6,7 +6,9 @@
 #include <torch/optim/optimizer.h>
 
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace ddp::optim {
 
@@ -29,7 +31,13 @@ using StateTensors = std::map<std::string, at::Tensor>;
 /// with LibTorch's optimizer of the same name. Reference: torch.optim's optimizers with fused=True.
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
-  using torch::optim::Optimizer::Optimizer;
+  /// A group's own options hold as they are given. (torch::optim::Optimizer since LibTorch 2.12 replaces those that
+  /// equal the class's default by `defaults`.)
+  FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                 std::unique_ptr<torch::optim::OptimizerOptions> defaults);
+
+  /// As torch::optim::Optimizer's, but for the group's own options, as in the constructor.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Runs `closure`, if there is one, with gradients enabled, takes one step and returns the closure's loss. Throws
   /// std::invalid_argument for a sparse gradient, a parameter that is not floating point, or one on a device without

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "comm/versions/reducer_options.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -38,6 +40,10 @@ void check_options(const DdpOptions& options, const std::string& rank) {
     refuse("delayed.names and delayed.trigger need to be set at the same time");
   if (options.skip_all_reduce_unused_params && !options.find_unused_parameters)
     refuse("skip_all_reduce_unused_params needs find_unused_parameters");
+  if (const std::string why = versions::unsupported({options.batched_grad_copy, options.lazy_bucket_allocation});
+      !why.empty()) {
+    refuse(why);
+  }
   if (options.bucket_cap_bytes.is_automatic() && !options.bucket_ends.empty())
     refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
 }

@@ -12,6 +12,7 @@
 #include "comm/reducer/hook_transport.h"
 #include "comm/reducer/logged_collective.h"
 #include "comm/reducer/option_rules.h"
+#include "comm/versions/reducer_options.h"
 
 namespace ddp::detail {
 namespace {
@@ -158,7 +159,8 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<size_t, std::string> names;
   for (size_t i = 0; i < model.names.size(); ++i) names.emplace(i, model.names[i]);
-  return std::make_shared<ReducerEngine>(
+  return versions::make_reducer<ReducerEngine>(
+      {.batched_grad_copy = options.batched_grad_copy, .lazy_bucket_allocation = options.lazy_bucket_allocation},
       model.parameters, std::move(buckets), c10::make_intrusive<ReducerProcessGroup>(context), expect_sparse, cap,
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_cap,
       options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,

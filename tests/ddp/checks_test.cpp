@@ -1,3 +1,4 @@
+#include <torch/headeronly/version.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>
 
@@ -181,6 +182,14 @@ TEST_CASE("Checks: contradicting or unknown options are refused") {
     RANK_CHECK_THAT(message({.delayed = {.names = {"nothing"}, .trigger = "first.weight"}}),
                     ContainsSubstring("'nothing' is no parameter"));
     RANK_CHECK_THAT(message({.bucket_ends = {"nothing"}}), ContainsSubstring("'nothing', which is no parameter"));
+    if (TORCH_VERSION_MINOR < 12) {
+      RANK_CHECK_THAT(message({.batched_grad_copy = true}),
+                      ContainsSubstring("batched_grad_copy needs LibTorch 2.12 or newer, this is 2."));
+    }
+    if (TORCH_VERSION_MINOR < 15) {
+      RANK_CHECK_THAT(message({.lazy_bucket_allocation = true}),
+                      ContainsSubstring("lazy_bucket_allocation needs LibTorch 2.15 or newer, this is 2."));
+    }
     RANK_CHECK_THAT(message({.skip_all_reduce_unused_params = true}),
                     ContainsSubstring("needs find_unused_parameters"));
     RANK_CHECK_THAT(message({.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"first.weight"}}),

@@ -23,6 +23,8 @@ DEFAULTS = {
     "batch": 16,
     "lr": 0.05,
     "views": 1,
+    "batched": 0,
+    "lazy": 0,
     "set_to_none": 1,
     "bucket_cap_bytes": 0,
     "accumulate": 1,
@@ -74,6 +76,23 @@ FEATURES = {
 }
 FEATURES |= {f"lenet_{name}": {"batch": 4, "bucket_cap_bytes": size} for name, size in BUCKETS.items()}
 FEATURES |= {f"tiny200_{name}": {"model": "tiny200", "bucket_cap_bytes": size} for name, size in BUCKETS.items()}
+# By the minor version of torch 2 that brought them.
+SINCE = {
+    12: {
+        "batched": {"batched": 1, "bucket_cap_bytes": 4096},
+        "batched_copied": {"batched": 1, "views": 0, "bucket_cap_bytes": 4096},
+        "batched_unused": {"batched": 1, "model": "branches", "find_unused": 1, "bucket_cap_bytes": 300},
+        "batched_accumulate": {"batched": 1, "accumulate": 3, "set_to_none": 0},
+    },
+    15: {
+        "lazy": {"lazy": 1, "bucket_cap_bytes": 4096},
+        "lazy_batched": {"lazy": 1, "batched": 1, "views": 0, "bucket_cap_bytes": 4096},
+        "lazy_unused": {"lazy": 1, "model": "branches", "find_unused": 1, "bucket_cap_bytes": 300},
+        "lazy_accumulate": {"lazy": 1, "accumulate": 3, "set_to_none": 0},
+        "lazy_static": {"lazy": 1, "model": "static", "static": 1},
+        "lazy_fp16": {"lazy": 1, "hook": "fp16"},
+    },
+}
 # Parameters whose reduction waits for another one's gradient.
 DELAYED = {"delayed": {"delayed": 1, "save_at": 20}}
 # There Python reduces them in each micro-batch, which rounds otherwise, and so do ranks that share its job.

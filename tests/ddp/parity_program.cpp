@@ -268,6 +268,8 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   ddp::DdpOptions options{.find_unused_parameters = settings.number("find_unused") != 0,
                           .static_graph = settings.number("static") != 0,
                           .gradient_as_bucket_view = settings.number("views") != 0,
+                          .batched_grad_copy = settings.number("batched") != 0,
+                          .lazy_bucket_allocation = settings.number("lazy") != 0,
                           .comm_hook = hook_named(settings.text("hook"), group)};
   if (settings.number("delayed") != 0) {
     options.delayed = {.names = {"fc3.weight", "fc3.bias", "fc2.bias"}, .trigger = "conv1.weight"};

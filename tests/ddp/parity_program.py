@@ -244,6 +244,9 @@ def train(name, settings, folder):
         net,
         **delayed,
         gradient_as_bucket_view=settings["views"] == "1",
+        # Only a torch that has them is asked for them.
+        **({"batched_grad_copy": True} if settings["batched"] == "1" else {}),
+        **({"lazy_bucket_allocation": True} if settings["lazy"] == "1" else {}),
         bucket_cap_mb=(cap // 2**20 if delayed else cap / 2**20) if cap > 0 else None,
         find_unused_parameters=settings["find_unused"] == "1",
         static_graph=settings["static"] == "1",

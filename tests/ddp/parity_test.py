@@ -7,7 +7,8 @@ import sys
 import unittest
 
 import numpy
-from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, THREE, Job
+from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, SINCE, THREE, Job
+import torch
 from torch.distributed import TCPStore
 
 
@@ -35,6 +36,14 @@ class Features(unittest.TestCase):
 
     def test_every_feature_gives_pythons_bits_on_two_ranks(self):
         self.check(FEATURES, 2)
+
+    def test_options_of_newer_versions_give_pythons_bits(self):
+        minor = int(torch.__version__.split(".")[1])
+        cases = {name: case for since, of_version in SINCE.items() if minor >= since for name, case in of_version.items()}
+        if not cases:
+            self.skipTest(f"torch {torch.__version__} has none of them")
+        self.check(cases, 2)
+        self.check(cases, 3)
 
     def test_buckets_joins_and_unused_parameters_give_pythons_bits_on_three_ranks(self):
         self.check({name: FEATURES[name] for name in THREE}, 3)

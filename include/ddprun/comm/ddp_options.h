@@ -49,6 +49,12 @@ struct DdpOptions {
   /// With find_unused_parameters: a bucket all of whose parameters are unused on this rank is not reduced. Only for
   /// models that use the same parameters on all ranks.
   bool skip_all_reduce_unused_params = false;
+  /// Gradients are copied into a bucket together when it is full, in a few kernels instead of one or two per parameter:
+  /// for many small parameters on a GPU. LibTorch 2.12 or newer.
+  bool batched_grad_copy = false;
+  /// A bucket's memory is allocated when its gradients are there and released after the backward: less memory at the
+  /// peak. LibTorch 2.15 or newer.
+  bool lazy_bucket_allocation = false;
   /// Names (as in named_parameters() and named_buffers()) that the wrapper leaves alone entirely.
   std::vector<std::string> ignored{};
   /// Parameters that are reduced as one piece when `trigger`'s gradient is there, instead of in buckets. Not with

@@ -3,6 +3,7 @@
 
 include(BuildType)
 include(OldSpelling)
+include(PrecompiledHeaders)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -93,4 +94,5 @@ function(ddprun_executable name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LINK} ddprun_build_flags)
+  ddprun_precompiled_headers_if_seen(${name} ${arg_LINK})
 endfunction()

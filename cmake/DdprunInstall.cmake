@@ -3,6 +3,9 @@
 #
 # Targets are exported in three parts, so that a component asks for no more than it needs: ddprunCoreTargets needs neither
 # LibTorch nor image libraries but PNG, ddprunImageTargets needs the image libraries, ddprunTargets LibTorch as well.
+#
+# What is built with LibTorch is installed into a folder per version of it, lib/ddprun/torch-2.15 (torch-2.15-cpu without CUDA),
+# so that several live in one place; the rest is the same in each.
 
 include(CMakePackageConfigHelpers)
 
@@ -29,6 +32,16 @@ set(DDPRUN_CORE_COMPONENTS "")
 set(DDPRUN_IMAGE_COMPONENTS "")
 set(DDPRUN_LIBTORCH_COMPONENTS "")
 
+if(DDPRUN_BUILD_LIBRARY)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" DDPRUN_LIBTORCH_MAJOR_MINOR "${DDPRUN_LIBTORCH_VERSION}")
+  set(_ddprun_flavour "torch-${DDPRUN_LIBTORCH_MAJOR_MINOR}")
+  if(NOT DDPRUN_LIBTORCH_IS_CUDA)
+    string(APPEND _ddprun_flavour "-cpu")
+  endif()
+  set(_ddprun_flavour_libraries "${CMAKE_INSTALL_LIBDIR}/ddprun/${_ddprun_flavour}")
+  set(_ddprun_flavour_package "${_ddprun_package_dir}/${_ddprun_flavour}")
+endif()
+
 if(DDPRUN_BUILD_LAUNCHER)
   list(APPEND DDPRUN_CORE_COMPONENTS launcher)
   install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
@@ -48,26 +61,28 @@ if(DDPRUN_BUILD_LIBRARY)
     endif()
     get_target_property(_ddprun_component ${_ddprun_library} EXPORT_NAME)
     _ddprun_needs_libtorch(${_ddprun_library} _ddprun_needs)
+    set(_ddprun_destination "${CMAKE_INSTALL_LIBDIR}")
     if(_ddprun_component IN_LIST DDPRUN_IMAGE_COMPONENTS)
       set(_ddprun_export ddprunImageTargets)
     elseif(_ddprun_needs)
       set(_ddprun_export ddprunTargets)
+      set(_ddprun_destination "${_ddprun_flavour_libraries}")
       list(APPEND DDPRUN_LIBTORCH_COMPONENTS ${_ddprun_component})
     else()
       set(_ddprun_export ddprunCoreTargets)
       list(APPEND DDPRUN_CORE_COMPONENTS ${_ddprun_component})
     endif()
-    install(TARGETS ${_ddprun_library} EXPORT ${_ddprun_export} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY
-            DESTINATION "${CMAKE_INSTALL_LIBDIR}" ${_ddprun_headers})
+    install(TARGETS ${_ddprun_library} EXPORT ${_ddprun_export} ARCHIVE DESTINATION "${_ddprun_destination}"
+            ${_ddprun_headers})
   endforeach()
 
   if(TARGET ddprun_comm_cuda)
     # Opened at run time by name, so nothing links it: programs get a run path to its folder instead. Its own run path
     # leads to the LibTorch it was built with; where that has moved, the program's LibTorch is loaded already and serves.
     set_target_properties(ddprun_comm_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
-    install(TARGETS ddprun_comm_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS ddprun_comm_cuda LIBRARY DESTINATION "${_ddprun_flavour_libraries}")
     target_link_options(ddprun_comm INTERFACE
-                        "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>")
+                        "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${_ddprun_flavour_libraries}>")
   endif()
   install(DIRECTORY "${PROJECT_BINARY_DIR}/old_spelling/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddprun-old-spelling")
   # What Python programs import to exchange checkpoints with C++ ones.
@@ -75,7 +90,9 @@ if(DDPRUN_BUILD_LIBRARY)
   install(FILES ${_ddprun_python} DESTINATION "${CMAKE_INSTALL_DATADIR}/ddprun/python")
   install(FILES "${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake"
           DESTINATION "${_ddprun_package_dir}")
-  install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
+  install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_flavour_package}")
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/ddprunFlavour.cmake.in" "${PROJECT_BINARY_DIR}/package/ddprunFlavour.cmake" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/package/ddprunFlavour.cmake" DESTINATION "${_ddprun_flavour_package}")
   install(EXPORT ddprunImageTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/BuildType.cmake" DESTINATION "${_ddprun_package_dir}")
@@ -83,7 +100,6 @@ install(FILES "${PROJECT_SOURCE_DIR}/cmake/BuildType.cmake" DESTINATION "${_ddpr
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(EXPORT ddprunCoreTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 
-string(REGEX MATCH "^[0-9]+\\.[0-9]+" DDPRUN_LIBTORCH_MAJOR_MINOR "${DDPRUN_LIBTORCH_VERSION}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/ddprunConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/package/ddprunConfig.cmake" INSTALL_DESTINATION "${_ddprun_package_dir}"
                               NO_SET_AND_CHECK_MACRO)

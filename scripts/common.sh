@@ -16,19 +16,20 @@ export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 # Includes are taken from the compiler's dependency file: what is not in the cache is not preprocessed twice.
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
+# What a precompiled header may hide from ccache (macros, __TIME__), LibTorch's headers don't depend on.
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS-pch_defines,time_macros}
 # A checkout in another folder finds what this one has compiled.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD}
 
 # Which PyTorch: DDPRUN_TORCH=2.15.0 scripts/setup takes another than the usual one. Each has a virtual environment and a build
 # folder of its own.
-torch_usual=2.11.0
+torch_usual=2.15.0
 torch_version=${DDPRUN_TORCH:-$torch_usual}
-venv=$cache/venv
+venv=$cache/venv-$torch_version
+# Where it lay before there was more than one.
+case $(cat "$cache/venv/ddprun.stamp" 2>/dev/null || true) in "torch==$torch_version "*) venv=$cache/venv ;; esac
 build_name=build/release
-if [ "$torch_version" != "$torch_usual" ]; then
-  venv=$cache/venv-$torch_version
-  build_name=build/release-torch-$torch_version
-fi
+[ "$torch_version" = "$torch_usual" ] || build_name=build/release-torch-$torch_version
 build=$PWD/$build_name
 
 # with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it tells the time taken and the last line of

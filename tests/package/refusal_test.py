@@ -83,15 +83,32 @@ class Consumer(unittest.TestCase):
 
     def test_another_version_of_libtorch(self):
         other = "2.13.0" if os.environ["LIBTORCH_VERSION"].startswith("2.12.") else "2.12.0"
-        message = self.refusal(fake_libtorch("torch-other", other, cuda=support.flag("LIBTORCH_IS_CUDA")))
-        self.assertRegex(message, rf"was built with LibTorch 2\.\d+, but .* is {re.escape(other)}")
+        root = fake_libtorch("torch-other", other, cuda=support.flag("LIBTORCH_IS_CUDA"))
+        message = self.refusal(root)
+        self.assertRegex(message, rf"was built with LibTorch 2\.\d+ with(out)? CUDA, but .* is {re.escape(other)}")
         self.assertIn("Point CMAKE_PREFIX_PATH at", message)
+        self.assertIn(f"CMAKE_PREFIX_PATH={root} scripts/setup, then cmake --install build/release --prefix {support.PREFIX}", message)
+
+    def test_of_several_installed_ones_the_error_names_all(self):
+        several = support.WORK / "several"
+        shutil.rmtree(several, ignore_errors=True)
+        shutil.copytree(support.PREFIX, several)
+        flavour = next(several.glob("lib*/cmake/ddprun/torch-*"))
+        for version in ["2.9", "2.10"]:
+            other = shutil.copytree(flavour, flavour.with_name(f"torch-{version}-cpu"))
+            (other / "ddprunFlavour.cmake").write_text(
+                f'set(_ddprun_flavour_version "{version}")\nset(_ddprun_flavour_is_cuda FALSE)\n'
+            )
+        arguments = ["-D", f"CMAKE_PREFIX_PATH={several};{fake_libtorch('torch-other', '2.16.0', cuda=False)}",
+                     "-D", "DDPRUN_TRY_NEWER_LIBTORCH=ON"]  # fmt: skip
+        message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
+        self.assertRegex(message, r"was built with LibTorch 2\.9 without CUDA, 2\.10 without CUDA, 2\.1\d with")
 
     def test_a_libtorch_that_differs_in_cuda(self):
         has_cuda = support.flag("LIBTORCH_IS_CUDA")
         message = self.refusal(fake_libtorch("torch-other", os.environ["LIBTORCH_VERSION"], cuda=not has_cuda))
-        expected = "with CUDA, but" if has_cuda else "without CUDA, but"
-        self.assertIn(f"was built with a LibTorch {expected}", message)
+        expected = r"with CUDA, but .* without CUDA\." if has_cuda else r"without CUDA, but .* with CUDA\."
+        self.assertRegex(message, rf"was built with LibTorch 2\.\d+ {expected}")
         self.assertIn("or build ddprun with this one", message)
 
     def test_a_machine_without_the_libraries_that_ddprun_reads_pictures_with(self):

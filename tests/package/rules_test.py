@@ -157,4 +157,35 @@ class ChecksFindViolations(unittest.TestCase):
                             "ddp/functions.h:69: f() has 61 lines", "ddp/functions.h:130: f() has 62 lines", "ddp/branches.cpp:1: f() has a complexity of 21", "ddp/script.py:1: f()")
 
 
+class TorchVersions(unittest.TestCase):
+    """The page of what was tested with which PyTorch."""
+
+    REPORT = """<testsuite><testcase name="a.b" status="run"/><testcase name="c.d" status="notrun"><skipped/></testcase>{}</testsuite>"""
+
+    def rows(self, root, version, report):
+        file = root / "report.xml"
+        file.write_text(report)
+        support.run("python3", support.SOURCE / "tools/torch_versions.py", "--record", version, file, root)
+        lines = (root / "docs/versions.md").read_text().splitlines()
+        return {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines if line.startswith("| 2.")}
+
+    def test_a_run_is_recorded_beside_those_before_and_newest_versions_come_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "docs").mkdir()
+            rows = self.rows(root, "2.12.1", self.REPORT.format(""))
+            self.assertEqual([cell.strip() for cell in rows["2.12.1"]][1:], ["1, and 1 skipped", "all passed"])
+            failed = '<testcase name="z.y" status="fail"><failure/></testcase>'
+            rows = self.rows(root, "2.16.0", self.REPORT.format(failed))
+            self.assertEqual(list(rows)[:2], ["2.16.0", "2.15.0"])
+            self.assertEqual(rows["2.16.0"][-1].strip(), "failed: z.y")
+            self.assertIn("all passed", rows["2.12.1"][-1])
+            self.assertIn("no test ran", self.rows(root, "2.11.0", "<testsuite/>")["2.11.0"][-1])
+
+    def test_the_page_names_every_version_that_setup_takes(self):
+        page = (support.SOURCE / "docs/versions.md").read_text()
+        for minor in range(11, 16):
+            self.assertIn(f"| 2.{minor}.", page)
+
+
 support.main()

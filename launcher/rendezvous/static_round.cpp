@@ -24,6 +24,13 @@ constexpr const char* kLastMember = "torchelastic/agent/terminal_state/last_memb
 constexpr const char* kFailure = "ddprun/first_failure";
 constexpr const char* kLaunchers = "ddprun/launchers";  // ddprun nodes besides node 0
 constexpr const char* kHeard = "ddprun/heard";          // those of them that know of the failure
+std::string left_key(int node) {                        // it had arrived, and went before all had
+  return "ddprun/left/" + std::to_string(node);
+}
+
+void append_node(std::string& list, int node) {
+  list.append(list.empty() ? "node " : ", ").append(std::to_string(node));
+}
 
 }  // namespace
 
@@ -39,7 +46,7 @@ StaticRound::StaticRound(EventLoop& loop, Messages& messages, StaticRoundOptions
     if (!joined_ && !join_failure_) messages_.say("waiting for " + missing_nodes() + " at " + place);
   }));
   timers_.push_back(loop_.call_at(now + options_.join_timeout, [this, place] {
-    if (!joined_) fail_to_join(missing_nodes() + " did not arrive at " + place + " in time");
+    if (!joined_) fail_to_join(timeout_text(place));
   }));
 
   if (options_.node_rank != 0) client_.add(key(kLaunchers), 1, [](std::int64_t) {});
@@ -64,7 +71,9 @@ StaticRound::StaticRound(EventLoop& loop, Messages& messages, StaticRoundOptions
 StaticRound::~StaticRound() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   // The others are not to count on us.
-  if (!joined_ && options_.node_rank != 0) client_.remove_and_leave(key(role_info_key(options_.node_rank)));
+  if (joined_ || options_.node_rank == 0) return;
+  client_.set(key(left_key(options_.node_rank)), "1");
+  client_.remove_and_leave(key(role_info_key(options_.node_rank)));
 }
 
 // Node 0: waits for one node after the other, then tells each its ranks.
@@ -108,12 +117,27 @@ std::string StaticRound::missing_nodes() const {
     if (client_.is_connected()) return "the other nodes (node 0 knows which)";
     return "node 0" + (client_.problem().empty() ? "" : " (" + client_.problem() + ")");
   }
-  std::string missing;
+  const Absent absent = absent_nodes();
+  return absent.never_came.empty() ? absent.left : absent.never_came;
+}
+
+// Node 0. Those that left may only have been the first to lose patience.
+StaticRound::Absent StaticRound::absent_nodes() const {
+  Absent absent;
   for (int node = 0; node < options_.nnodes; ++node) {
     if (!options_.look_up(key(role_info_key(node))).empty()) continue;
-    missing.append(missing.empty() ? "node " : ", ").append(std::to_string(node));
+    const bool has_left = !options_.look_up(key(left_key(node))).empty();
+    append_node(has_left ? absent.left : absent.never_came, node);
   }
-  return missing;
+  return absent;
+}
+
+std::string StaticRound::timeout_text(const std::string& place) const {
+  const std::string end = " did not arrive at " + place + " in time";
+  if (options_.node_rank != 0) return missing_nodes() + end;
+  const auto [never_came, left] = absent_nodes();
+  if (never_came.empty()) return left + " had arrived at " + place + ", and left before all nodes were there";
+  return never_came + end + (left.empty() ? "" : "; " + left + " had arrived, and left");
 }
 
 void StaticRound::on_lost() {

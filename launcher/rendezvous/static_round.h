@@ -58,7 +58,13 @@ class StaticRound {
   void collect(int node);
   void join(const NodeRanks& ranks);
   void fail_to_join(std::string reason);
+  struct Absent {
+    std::string never_came;  // "node 1, 3"
+    std::string left;
+  };
+  Absent absent_nodes() const;
   std::string missing_nodes() const;
+  std::string timeout_text(const std::string& place) const;
   void hear(const std::string& notice);
   void fail(FailureNotice notice, bool is_own);
   void on_lost();

@@ -86,6 +86,22 @@ class Nodes(LauncherTest):
         self.assertIn("node 1, 3 did not arrive", err)
         self.assertEqual(nodes[1].finish()[0], 124)
 
+    def test_a_node_that_came_and_left_is_told_from_those_that_never_came(self):
+        nodes = [self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "2"))]
+        self.node(1, 3, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()
+        status, _, err = nodes[0].finish()
+        self.assertEqual(status, 124)
+        self.assertRegex(err, r"node 2 did not arrive at this node's port \d+ in time; node 1 had arrived, and left")
+
+    def test_a_node_that_left_is_named_when_all_others_are_there(self):
+        nodes = [self.node(rank, 3, 1, "/bin/true", options=("--join-timeout", "2")) for rank in (0,)]
+        self.node(2, 3, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()
+        nodes.append(self.node(1, 3, 1, "/bin/true", options=("--join-timeout", "30")))
+        status, _, err = nodes[0].finish()
+        self.assertEqual(status, 124)
+        self.assertRegex(err, r"node 2 had arrived at this node's port \d+, and left before all nodes were there")
+        nodes[1].finish()
+
     def test_without_node_0_the_reason_is_given(self):
         status, _, err = self.node(1, 2, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()
         self.assertEqual(status, 124)

@@ -181,7 +181,7 @@ TEST_CASE("ZeroGroups: a group that is added later is dealt out as well") {
   const torch::optim::OptimizerParamGroup later({expected[1], expected[3]}, std::make_unique<SGDOptions>(0.5));
   set_gradients(expected, 0);
   unsharded.step();
-  unsharded.add_param_group(later);
+  static_cast<torch::optim::Optimizer&>(unsharded).add_param_group(later);
   train(unsharded, expected, 1, 3);
   for (const bool views : {false, true}) {
     run_ranks(3, [&](const GroupHandle& group) {

@@ -36,7 +36,8 @@ class FusedOptimizer : public torch::optim::Optimizer {
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 
-  /// As torch::optim::Optimizer's, but for the group's own options, as in the constructor.
+  /// As torch::optim::Optimizer's, but for the group's own options, as in the constructor. (Through a reference to
+  /// torch::optim::Optimizer its rule holds.)
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// Runs `closure`, if there is one, with gradients enabled, takes one step and returns the closure's loss. Throws

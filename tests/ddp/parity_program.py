@@ -6,6 +6,7 @@
 import contextlib
 import datetime
 import math
+import os
 import pathlib
 import sys
 
@@ -292,6 +293,9 @@ def main():
     for name, settings in read_cases(sys.argv[1]):
         train(name, settings, pathlib.Path(sys.argv[2]))
     dist.destroy_process_group()
+    # Without taking the interpreter down, in which torch 2.15 aborts at times: a thread of its own is still there.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

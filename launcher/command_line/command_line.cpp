@@ -7,6 +7,7 @@
 
 #include "launcher/command_line/check_options.h"
 #include "launcher/command_line/declare_options.h"
+#include "launcher/command_line/generated_texts.h"
 #include "launcher/command_line/help.h"
 #include "launcher/command_line/outranked_variables.h"
 #include "launcher/command_line/split_arguments.h"
@@ -35,6 +36,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
+  if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
   check_options(options);
   return options;

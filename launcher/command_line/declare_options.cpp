@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/command_line/generated_texts.h"
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/output/prefix_template.h"
@@ -244,6 +245,14 @@ void declare_information(OptionTable& table, Options& options) {
   table.command("--show_env", mode(Mode::kShowEnvironment), "Print each rank's variables and GPUs, and start nothing");
   table.command("--check", mode(Mode::kCheck),
                 "Print what was built and what this machine offers; status 0 when a job could run");
+  std::vector<OptionTable::Choice> texts;
+  for (const GeneratedText& text : generated_texts()) {
+    texts.emplace_back(text.kind, [&options, kind = text.kind] {
+      options.mode = Mode::kGenerate;
+      options.generated = kind;
+    });
+  }
+  table.command("--generate", std::move(texts), "Print the manual page, or the completion for a shell");
   table.command("--version", mode(Mode::kVersion), "Print the version");
   table.command("-h,--help", mode(Mode::kHelp), "Print this");
 }

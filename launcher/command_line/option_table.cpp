@@ -25,6 +25,16 @@ std::string listed(const std::vector<OptionTable::Choice>& choices, const char* 
   return words;
 }
 
+// Does what belongs to the word that it is given.
+OptionTable::Parse chooser(const std::string& names, std::vector<OptionTable::Choice> choices) {
+  return [name = spelling(names), choices = std::move(choices)](const std::string& text) {
+    for (const auto& [word, action] : choices) {
+      if (word == text) return action();
+    }
+    throw UsageError(name + ": expected " + listed(choices, ", ") + ", got '" + text + "'");
+  };
+}
+
 }  // namespace
 
 OptionTable::OptionTable(CLI::App& app) : app_(app) {
@@ -51,6 +61,13 @@ void OptionTable::accepted_flag(const std::string& names, const std::string& mea
 
 void OptionTable::command(const std::string& names, std::function<void()> action, const std::string& meaning) {
   app_.add_flag_callback(names, std::move(action), meaning)->group(group_);
+}
+
+void OptionTable::command(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
+  const std::string type = listed(choices, "|");
+  app_.add_option_function<std::string>(names, chooser(names, std::move(choices)), meaning)
+      ->group(group_)
+      ->type_name(type);
 }
 
 void OptionTable::text(const std::string& names, std::string& target, const std::string& type,
@@ -86,13 +103,7 @@ void OptionTable::seconds(const std::string& names, std::optional<std::chrono::m
 void OptionTable::choice(const std::string& names, std::vector<Choice> choices, const std::string& meaning) {
   const std::string type = listed(choices, "|");
   const std::string fallback = choices.front().first;
-  const auto parse = [name = spelling(names), choices = std::move(choices)](const std::string& text) {
-    for (const auto& [word, action] : choices) {
-      if (word == text) return action();
-    }
-    throw UsageError(name + ": expected " + listed(choices, ", ") + ", got '" + text + "'");
-  };
-  parsed(names, parse, type, fallback, meaning);
+  parsed(names, chooser(names, std::move(choices)), type, fallback, meaning);
 }
 
 void OptionTable::list(const std::string& names, std::vector<std::string>& target, const std::string& type,

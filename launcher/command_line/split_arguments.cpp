@@ -28,8 +28,7 @@ Word split_word(const std::string& argument) {
     std::replace(word.name.begin(), word.name.end(), '-', '_');
     return word;
   }
-  // mpirun's spelling
-  if (argument == "-np" || argument.starts_with("-np=")) return {"nproc_per_node", after_equals()};
+  if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
   Word word{argument.substr(1, 1)};
   if (argument.size() > 2) word.value = argument.substr(argument[2] == '=' ? 3 : 2);
   return word;

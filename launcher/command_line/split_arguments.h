@@ -5,9 +5,13 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace launcher {
+
+// mpirun's spelling of --nproc_per_node, which has two letters behind one dash.
+inline constexpr std::string_view kMpirunsRanks = "-np";
 
 struct SplitArguments {
   std::vector<std::string> own;  // each one unambiguous word: `--name` or `--name=value`

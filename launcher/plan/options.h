@@ -27,9 +27,10 @@ struct Options {
   static constexpr int kMaxLocalRanks = 65536;  // far above what one machine can start; catches typing errors
 
   // What the command line asks for besides running a job.
-  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kVersion, kHelp };
+  enum class Mode { kRun, kDryRun, kShowEnvironment, kCheck, kGenerate, kVersion, kHelp };
 
   Mode mode = Mode::kRun;
+  std::string generated{};  // --generate: what to print
   int nnodes = 1;
   int node_rank = 0;
   int nproc_per_node = kUnset;

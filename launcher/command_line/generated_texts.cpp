@@ -1,0 +1,32 @@
+#include "launcher/command_line/generated_texts.h"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/command_line/completions.h"
+#include "launcher/command_line/manual_page.h"
+#include "launcher/command_line/usage_error.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::array<GeneratedText, 4> kTexts = {{
+    {"man", manual_page},
+    {"bash", bash_completion},
+    {"zsh", zsh_completion},
+    {"fish", fish_completion},
+}};
+
+}  // namespace
+
+std::span<const GeneratedText> generated_texts() {
+  return kTexts;
+}
+
+std::string generated_text(const std::string& kind, const CLI::App& app) {
+  const auto text = std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& other) { return other.kind == kind; });
+  if (text == kTexts.end()) throw UsageError("--generate: nothing is known to make for " + kind);
+  return text->make(app);
+}
+
+}  // namespace launcher

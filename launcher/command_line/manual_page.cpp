@@ -1,0 +1,98 @@
+#include "launcher/command_line/manual_page.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "launcher/command_line/manual_sections.h"
+#include "launcher/command_line/roff.h"
+#include "launcher/command_line/shown_options.h"
+#include "launcher/version.h"
+
+namespace launcher {
+namespace {
+
+// "ddprun [OPTIONS] [--] PROGRAM", with the name bold.
+std::string synopsis(const std::string& usage) {
+  const std::size_t blank = std::min(usage.find(' '), usage.size());
+  return roff_bold(usage.substr(0, blank)) + roff_escaped(usage.substr(blank)) + "\n";
+}
+
+std::string paragraphs(const std::vector<std::string>& texts) {
+  std::string lines;
+  for (const std::string& text : texts) lines.append(lines.empty() ? "" : ".PP\n").append(roff_prose(text));
+  return lines;
+}
+
+std::string entries(const std::vector<ManualEntry>& list) {
+  std::string lines;
+  for (const ManualEntry& entry : list) lines += ".TP\n" + roff_term(entry.term) + "\n" + roff_prose(entry.meaning);
+  return lines;
+}
+
+std::string usage_of(const ShownOption& option) {
+  std::string text;
+  for (const std::string& name : option.names) text.append(text.empty() ? "" : ", ").append(roff_bold(name));
+  if (option.value.empty()) return text;
+  const std::string value = roff_italic(option.value);
+  return text + (option.value_may_be_missing ? "[=" + value + "]" : " " + value);
+}
+
+std::string entry_of(const ShownOption& option) {
+  const std::string text = ".TP\n" + usage_of(option) + "\n" + roff_prose(option.meaning);
+  if (option.variable.empty()) return text;
+  return text + ".br\nDefault: " + roff_escaped(option.fallback) + "; variable: " + roff_bold(option.variable) + "\n";
+}
+
+std::string options(const CLI::App& app) {
+  std::string lines = roff_prose(
+      "In names - and _ are the same, and --name VALUE is --name=VALUE. The last of several equal options counts. An "
+      "option that is not given is taken from its variable, where that is set and not empty.");
+  for (const ShownGroup& group : shown_options(app)) {
+    lines += ".SS " + roff_escaped(group.title) + "\n";
+    for (const ShownOption& option : group.options) lines += entry_of(option);
+  }
+  return lines;
+}
+
+std::string examples() {
+  std::string lines;
+  for (const ManualEntry& example : manual_examples()) {
+    lines += ".TP\n" + roff_bold(example.term) + "\n" + roff_prose(example.meaning);
+  }
+  return lines;
+}
+
+// "mpirun(1)" -> its name bold, as man's readers make links of it.
+std::string related() {
+  std::string lines;
+  for (const std::string& page : related_pages()) {
+    const std::size_t bracket = page.find('(');
+    lines.append(lines.empty() ? "" : ",\n").append(roff_bold(page.substr(0, bracket)) + page.substr(bracket));
+  }
+  return lines + "\n";
+}
+
+}  // namespace
+
+std::string manual_page(const CLI::App& app) {
+  const std::string version = "ddprun " + roff_escaped(kVersion);
+  return ".\\\" Printed by \"ddprun --generate man\": made of the table of its options.\n"
+         ".TH DDPRUN 1 \"\" \"" +
+         version +
+         "\" \"User Commands\"\n"
+         ".SH NAME\nddprun \\- start the processes of a distributed program and end them together\n"
+         ".SH SYNOPSIS\n" +
+         synopsis(app.get_name()) + ".SH DESCRIPTION\n" + paragraphs(manual_description()) + ".SH OPTIONS\n" +
+         options(app) +
+         ".SH ENVIRONMENT\n"
+         ".SS Of each rank\n" +
+         roff_prose("All of the environment of ddprun, and:") + entries(variables_of_ranks()) + ".SS Of ddprun\n" +
+         roff_prose("The variables of the options, and:") + entries(variables_of_ddprun()) + ".SH EXIT STATUS\n" +
+         entries(exit_statuses()) + ".PP\n" +
+         roff_prose(
+             "With `--exit_code torchrun` each status that comes from the ranks or from a signal is 1, but for 0.") +
+         ".SH EXAMPLES\n" + examples() + ".SH SEE ALSO\n" + related();
+}
+
+}  // namespace launcher

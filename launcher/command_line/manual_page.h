@@ -1,0 +1,13 @@
+// The manual page ddprun(1).
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <string>
+
+namespace launcher {
+
+// In troff's man macros: ASCII, the same bytes for the same options, with no date.
+std::string manual_page(const CLI::App& app);
+
+}  // namespace launcher

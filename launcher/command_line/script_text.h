@@ -1,0 +1,25 @@
+// What the completions of several shells have in common. Pure.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/command_line/shown_options.h"
+
+namespace launcher {
+
+// One word in single quotes, without a meaning for bash and zsh; fish reads "\\" in quotes as one backslash.
+std::string single_quoted(std::string_view text);
+
+std::string joined(const std::vector<std::string>& words, std::string_view separator);
+
+// "--nproc-per-node" for "--nproc_per_node"; empty where there is no other spelling.
+std::string other_spelling(const std::string& name);
+
+// What `line` makes of each option, in the order of --help.
+std::string for_each_option(const std::vector<ShownGroup>& groups,
+                            const std::function<std::string(const ShownOption&)>& line);
+
+}  // namespace launcher

@@ -1,4 +1,4 @@
-# Install rules: the launcher, one library and the public headers per folder, the CUDA part, and the package `ddprun` with
+# Install rules: the launcher with its manual page and completions, one library and the public headers per folder, the CUDA part, and the package `ddprun` with
 # ddprun::ddp, the other folders' targets and the executable ddprun::ddprun.
 #
 # Targets are exported in three parts, so that a component asks for no more than it needs: ddprunCoreTargets needs neither
@@ -45,6 +45,13 @@ endif()
 if(DDPRUN_BUILD_LAUNCHER)
   list(APPEND DDPRUN_CORE_COMPONENTS launcher)
   install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  # Where the launcher could be run: launcher/CMakeLists.txt. The folders are those in which man and the shells look.
+  set(_ddprun_pages "${PROJECT_BINARY_DIR}/launcher/pages")
+  set(_ddprun_bash_folder "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+  install(FILES "${_ddprun_pages}/ddprun.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" OPTIONAL)
+  install(FILES "${_ddprun_pages}/ddprun.bash" RENAME ddprun DESTINATION "${_ddprun_bash_folder}" OPTIONAL)
+  install(FILES "${_ddprun_pages}/_ddprun" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
+  install(FILES "${_ddprun_pages}/ddprun.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" OPTIONAL)
 endif()
 
 if(DDPRUN_BUILD_LIBRARY)

@@ -9,8 +9,9 @@ import subprocess
 import threading
 import unittest
 
-from harness import LauncherTest, main, wait_until
+from harness import DDPRUN, LauncherTest, main, wait_until
 
+PRINT_PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cmake/PrintPages.cmake")
 BASH_COMPLETION = "/usr/share/bash-completion/bash_completion"
 
 
@@ -59,6 +60,29 @@ class Generating(GeneratedTexts):
 
     def test_no_variable_makes_a_job_print_it(self):
         self.assertEqual(self.run_job("echo", "x", environment={"PET_GENERATE": "man"})[:2], (0, "x\n"))
+
+
+class Printing(GeneratedTexts):
+    """What the build does with them."""
+
+    FILES = {"man": "ddprun.1", "bash": "ddprun.bash", "zsh": "_ddprun", "fish": "ddprun.fish"}
+
+    def print_pages(self, program):
+        status, _, err = self.run_tool(os.environ["CMAKE"], "-D", f"PROGRAM={program}", "-D", f"FOLDER={self.path('pages')}", "-P", PRINT_PAGES)
+        return status, err
+
+    def test_every_text_becomes_a_file(self):
+        self.assertEqual(self.print_pages(";" + DDPRUN), (0, ""))
+        self.assertEqual(sorted(os.listdir(self.path("pages"))), sorted([*self.FILES.values(), "stamp"]))
+        for kind, name in self.FILES.items():
+            self.assertEqual(self.read("pages/" + name), self.generated(kind))
+
+    def test_a_launcher_that_cannot_be_run_is_a_warning_and_leaves_no_file(self):
+        self.print_pages(DDPRUN)
+        for program in ("false", self.path("missing"), self.write("half", '#!/bin/sh\n[ "$2" = man ]\n', executable=True)):
+            status, err = self.print_pages(program)
+            self.assertEqual((status, os.listdir(self.path("pages"))), (0, []), err)
+            self.assertRegex(err, r"installed without\s+manual page and\s+completions")
 
 
 class ManualPage(GeneratedTexts):

@@ -93,7 +93,7 @@ class Preview(LauncherTest):
 
 
 class LostAnswers(LauncherTest):
-    QUESTIONS = (["--help"], ["--version"], ["--check"], ["--show_env"], ["--dry_run", "true"])
+    QUESTIONS = (["--help"], ["--version"], ["--check"], ["--generate", "man"], ["--show_env"], ["--dry_run", "true"])
 
     def test_an_answer_that_cannot_be_written_is_an_error(self):
         for question in self.QUESTIONS:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import unittest
 
 import support
@@ -17,6 +18,12 @@ class Install(unittest.TestCase):
         for name in ["bin/ddprun", "bin/ddprun-curves", "include/ddprun/ddp.h", "lib*/**/libddprun_comm.a", "share/doc/ddprun/LICENSE",
                      "share/ddprun/python/ddprun_checkpoint.py"]:
             self.assertEqual(len(list(support.PREFIX.glob(name))), 1, name)
+
+    def test_the_manual_page_and_the_completions_are_those_of_the_installed_launcher(self):
+        for kind, name in (("man", "man/man1/ddprun.1"), ("bash", "bash-completion/completions/ddprun"),
+                           ("zsh", "zsh/site-functions/_ddprun"), ("fish", "fish/vendor_completions.d/ddprun.fish")):
+            printed = subprocess.run([support.PREFIX / "bin/ddprun", "--generate", kind], capture_output=True, check=True).stdout
+            self.assertEqual((support.PREFIX / "share" / name).read_bytes(), printed)
 
     def test_the_cuda_part_is_a_library_of_its_own(self):
         found = list(support.PREFIX.glob("lib*/**/libddprun_comm_cuda.so"))

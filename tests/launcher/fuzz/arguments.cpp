@@ -17,6 +17,7 @@ std::vector<std::string> fuzz::seeds() {
           "-H\nlocalhost:2\n--redirects\n0:3,1:1\n-t\n3\n--log_dir\nlogs\n--local_ranks_filter=0,1\nprog",
           "--gpus\n0,1,GPU-abc\n--bind-to\nnuma\n--stdin\nall\n--store\nrank0\n--exit-code=torchrun\nprog",
           "--signals_to_handle\nSIGTERM,SIGINT\n--debug\n0\n--pass-local-rank\n--run_path\n--virtual-local-rank\nprog",
+          "--generate\nman\n--generate=fish",
           "--nproc_per_nod\n2\nprog",
           "--no_\n---\n-\n--=x\n-n=\n\"a\n[x\n{}"};
 }

@@ -3,7 +3,6 @@
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
-#include "launcher/command_line/split_arguments.h"
 
 namespace launcher {
 namespace {
@@ -110,7 +109,7 @@ complete -F _ddprun ddprun
 )bash";
 
 std::string value_of(const ShownOption& option) {
-  const std::string names = joined(option.names, " | ");
+  const std::string names = joined(names_taken(option), " | ");
   const auto branch = [&](const std::string& action) { return "    " + names + ") " + action + " -- \"$2\" ;;\n"; };
   if (option.takes_file()) return branch("compopt -o filenames && _ddprun_offer \"$3\" -f");
   if (option.takes_folder()) return branch("compopt -o filenames && _ddprun_offer \"$3\" -d");
@@ -124,9 +123,9 @@ std::string bash_completion(const CLI::App& app) {
   const auto groups = shown_options(app);
   std::string script(kBegin);
   script += for_each_option(groups, value_of);
-  script += "  esac\n}\n\n_ddprun_takes_next_word() {\n  case $1 in\n    " + std::string(kMpirunsRanks) + ") ;;\n";
+  script += "  esac\n}\n\n_ddprun_takes_next_word() {\n  case $1 in\n";
   script += for_each_option(groups, [](const ShownOption& option) {
-    return option.takes_next_word() ? "    " + joined(option.names, " | ") + ") ;;\n" : "";
+    return option.takes_next_word() ? "    " + joined(names_taken(option), " | ") + ") ;;\n" : "";
   });
   script += "    *) return 1 ;;\n  esac\n}\n\n_ddprun_options='\n";
   script += for_each_option(groups, [](const ShownOption& option) { return joined(option.names, " ") + "\n"; });

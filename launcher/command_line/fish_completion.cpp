@@ -3,7 +3,6 @@
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
-#include "launcher/command_line/split_arguments.h"
 
 namespace launcher {
 namespace {
@@ -111,7 +110,7 @@ std::string completions_of(const ShownOption& option) {
 std::string valued_names(const ShownOption& option) {
   if (!option.takes_next_word()) return "";
   std::string text;
-  for (const std::string& name : option.names) {
+  for (const std::string& name : names_taken(option)) {
     const std::string other = other_spelling(name);
     text += " " + (other.empty() ? name : other);
   }
@@ -122,8 +121,8 @@ std::string valued_names(const ShownOption& option) {
 
 std::string fish_completion(const CLI::App& app) {
   const auto groups = shown_options(app);
-  return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued " +
-         std::string(kMpirunsRanks) + for_each_option(groups, valued_names) + "\n" + std::string(kScanner) + "\n" +
+  return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued" +
+         for_each_option(groups, valued_names) + "\n" + std::string(kScanner) + "\n" +
          for_each_option(groups, completions_of);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "launcher/command_line/split_arguments.h"
+
 namespace launcher {
 
 std::string single_quoted(std::string_view text) {
@@ -27,6 +29,12 @@ std::string other_spelling(const std::string& name) {
   std::string other = name;
   std::replace(other.begin(), other.end(), '_', '-');
   return other;
+}
+
+std::vector<std::string> names_taken(const ShownOption& option) {
+  std::vector<std::string> names = option.names;
+  if (std::find(names.begin(), names.end(), "--nproc_per_node") != names.end()) names.emplace_back(kMpirunsRanks);
+  return names;
 }
 
 std::string for_each_option(const std::vector<ShownGroup>& groups,

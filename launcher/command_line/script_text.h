@@ -18,6 +18,9 @@ std::string joined(const std::vector<std::string>& words, std::string_view separ
 // "--nproc-per-node" for "--nproc_per_node"; empty where there is no other spelling.
 std::string other_spelling(const std::string& name);
 
+// The option's names, and behind them what the launcher takes as one but --help does not list: mpirun's -np.
+std::vector<std::string> names_taken(const ShownOption& option);
+
 // What `line` makes of each option, in the order of --help.
 std::string for_each_option(const std::vector<ShownGroup>& groups,
                             const std::function<std::string(const ShownOption&)>& line);

@@ -1,10 +1,10 @@
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
-#include "launcher/command_line/split_arguments.h"
 
 namespace launcher {
 namespace {
@@ -22,7 +22,7 @@ _ddprun_program() {
 
 # A specification that begins with "!" is known but not offered.
 _ddprun() {
-  _arguments -S -A '-*' -M 'm:-=_ r:|[_-]=* r:|=*' : \
+  _arguments -S -M 'm:-=_ r:|[_-]=* r:|=*' : \
 )zsh";
 
 constexpr std::string_view kEnd = R"zsh(    '(-)1:program:_ddprun_program' \
@@ -81,10 +81,10 @@ std::string specifications(const ShownOption& option) {
     lines += option.may_be_repeated ? specification({"*", form, "[", meaning, "]", argument})
                                     : specification({"(", names, ")", form, "[", meaning, "]", argument});
   }
-  for (const std::string& name : option.names) {
-    const std::string other = other_spelling(name);
-    if (!other.empty()) lines += specification({"!", with_form(option, other), argument});
-    if (name == "--nproc_per_node") lines += specification({"!", kMpirunsRanks, "=", argument});
+  for (const std::string& name : names_taken(option)) {
+    const bool is_listed = std::find(option.names.begin(), option.names.end(), name) != option.names.end();
+    const std::string hidden = is_listed ? other_spelling(name) : name;
+    if (!hidden.empty()) lines += specification({"!", with_form(option, hidden), argument});
   }
   return lines;
 }

@@ -153,15 +153,15 @@ class ManualPage(GeneratedTexts):
 
 
 class BashCompletion(GeneratedTexts):
-    def offered(self, line, before="", **variables):
-        """What bash offers at the end of `line`, which it cuts into words as its readline does."""
+    def offered(self, line, before="", breaks="=:", behind=""):
+        """What bash offers at the end of `line`, which it cuts into words as its readline does; `behind` follows the cursor."""
         script = self.write("completion.bash", self.generated("bash"))
-        breaks = variables.pop("breaks", "=:")
         words = [word for word in re.findall(rf"[{breaks}]+|[^\s{breaks}]+" if breaks else r"\S+", line)]
         if line.endswith(" "):
             words.append("")
+        words[-1] += behind
         program = (f"{before}\ncompopt() {{ :; }}\n. {shlex.quote(script)}\nCOMP_WORDS=({' '.join(map(shlex.quote, words))})\n"
-                   f"COMP_LINE={shlex.quote(line)} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1}\n"
+                   f"COMP_LINE={shlex.quote(line + behind)} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1}\n"
                    "$(complete -p ddprun | sed 's/.*-F \\([^ ]*\\) .*/\\1/') ddprun\nprintf '%s\\n' \"${COMPREPLY[@]}\"")
         status, out, err = self.run_tool("bash", "--norc", "-c", program)
         self.assertEqual((status, err), (0, ""), line)
@@ -178,9 +178,11 @@ class BashCompletion(GeneratedTexts):
             self.assertEqual(self.offered("ddprun " + option), ["none", "core", "numa"], option)
             self.assertEqual(self.offered("ddprun " + option + "n"), ["none", "numa"], option)
         self.assertEqual(self.offered("ddprun --bind-to=c", breaks=""), ["--bind-to=core"])
-        self.assertEqual(self.offered("ddprun -n "), ["gpu", "cpu", "auto"])
+        for option in ("-n ", "-np ", "--nproc-per-node="):
+            self.assertEqual(self.offered("ddprun " + option), ["gpu", "cpu", "auto"])
+        self.assertEqual(self.offered("ddprun --bind_to n", behind="xyz"), ["none", "numa"])
         self.assertEqual(self.offered("ddprun --generate z"), ["zsh"])
-        for option in ("--nnodes ", "--grace=", "-np ", "--rdzv_endpoint host:", "--prefix="):
+        for option in ("--nnodes ", "--grace=", "--rdzv_endpoint host:", "--prefix="):
             self.assertEqual(self.offered("ddprun " + option), [], option)
 
     def test_files_and_folders_are_offered_where_one_is_meant(self):
@@ -260,7 +262,7 @@ class AtATerminal(GeneratedTexts):
                                 ("--bind-to nu", ["--bind-to", "numa"]), ("--bind_to=nu", ["--bind_to=numa"]), ("--bind-to=nu", ["--bind-to=numa"]),
                                 ("-n 2 --keep", ["-n", "2", "--keep_daemons"]), ("-n g", ["-n", "gpu"]), ("--nnodes e", ["--nnodes", "e"]),
                                 ("--log_dir e", ["--log_dir", "evening"]), ("--events events.j", ["--events", "events.json"]),
-                                ("-x A=b --prefix ./pr", ["-x", "A=b", "--prefix", "./prog"]), ("-np 2 ./pr", ["-np", "2", "./prog"]),
+                                ("-x A=b --prefix ./pr", ["-x", "A=b", "--prefix", "./prog"]), ("-np 2 ./pr", ["-np", "2", "./prog"]), ("-np gp", ["-np", "gpu"]),
                                 ("-n 2 events.j", ["-n", "2", "events.json"])):
             with self.subTest(typed=typed):
                 # zsh takes the "/" behind a folder away when the line ends.
@@ -280,6 +282,7 @@ class AtATerminal(GeneratedTexts):
                             f"_own() {{ compadd alpha --bind_too }}; compdef _own prog; {TAKES_DOWN}")
         self.check(terminal)
         self.assertEqual(terminal.completed("-n 2 prog al"), ["-n", "2", "prog", "alpha"])
+        self.assertEqual(terminal.completed("-n 2 prog --bind_to nu"), ["-n", "2", "prog", "--bind_to", "nu"])
         self.assertEqual(terminal.completed("-n 2 prog x --bind"), ["-n", "2", "prog", "x", "--bind_too"])
 
     @needs("zsh")

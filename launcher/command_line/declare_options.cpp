@@ -254,7 +254,7 @@ void declare_information(OptionTable& table, Options& options) {
   }
   table.command("--generate", std::move(texts), "Print the manual page, or the completion for a shell");
   table.command("--version", mode(Mode::kVersion), "Print the version");
-  table.command("-h,--help", mode(Mode::kHelp), "Print this");
+  table.command("-h,--help", mode(Mode::kHelp), "Print the options");
 }
 
 }  // namespace

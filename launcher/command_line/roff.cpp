@@ -77,7 +77,11 @@ std::string roff_prose(std::string_view text) {
     if (word.empty()) continue;
     const std::string shown = marked_up(word, is_bold);
     if (!line.empty() && line.size() + 1 + shown.size() > kWidth) end_line();
-    line = line.empty() ? guarded(shown) : line + " " + shown;
+    if (line.empty()) {
+      line = guarded(shown);
+    } else {
+      line.append(" ").append(shown);
+    }
     if (word.ends_with('.')) end_line();
   }
   end_line();

@@ -1,5 +1,8 @@
 #include "checkpoint/core/atomic_file.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -13,8 +16,17 @@ std::filesystem::path folder_of(const std::filesystem::path& target) {
   return target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
 }
 
+// Leaves room for the ending in a name of the longest length that file systems have.
 std::filesystem::path temporary_path(const std::filesystem::path& target, const std::string& id) {
-  return folder_of(target) / storage::temporary_name(target.filename().string(), id);
+  constexpr size_t kLongestName = 255;
+  static const auto kEnding = storage::temporary_name("", storage::random_id()).size();
+  return folder_of(target) / storage::temporary_name(target.filename().string().substr(0, kLongestName - kEnding), id);
+}
+
+void check_is_file_name(const std::filesystem::path& target) {
+  const auto name = target.filename();
+  if (!name.empty() && name != "." && name != "..") return;
+  throw std::system_error(EISDIR, std::generic_category(), "cannot write to '" + target.string() + "'");
 }
 
 // What killed processes left, but not what somebody is writing, who holds a lock on it; best effort, since writing does
@@ -27,7 +39,8 @@ void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::p
     if (!entry->path().filename().string().starts_with(prefix)) continue;
     try {
       const auto file = file_system.open(entry->path());
-      if (file_system.lock(file, entry->path()) == storage::LockResult::kHeld) continue;
+      // Where there are no locks nobody knows whether its writer is alive.
+      if (file_system.lock(file, entry->path()) != storage::LockResult::kTaken) continue;
       file_system.remove(entry->path());
     } catch (const std::system_error&) {
       // It stays.
@@ -37,11 +50,30 @@ void remove_leftovers(storage::FileSystem& file_system, const std::filesystem::p
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
-  remove_leftovers(file_system_, target_);
-  temporary_ = temporary_path(target_, storage::random_id());
-  file_ = file_system_.create(temporary_);
-  static_cast<void>(file_system_.lock(file_, temporary_));
+AtomicFile::AtomicFile(std::filesystem::path target, std::shared_ptr<storage::FileSystem> file_system)
+    : file_system_(std::move(file_system)), target_(std::move(target)) {
+  check_is_file_name(target_);
+  remove_leftovers(*file_system_, target_);
+  create();
+}
+
+void AtomicFile::create() {
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto path = temporary_path(target_, storage::random_id());
+    file_ = file_system_->create(path);
+    temporary_ = path;
+    try {
+      // Before it was locked another writer may have taken it for a leftover.
+      if (file_system_->lock(file_, path) != storage::LockResult::kHeld && file_system_->is_named(file_, path)) return;
+    } catch (const std::system_error&) {
+      // No destructor runs for what was not constructed.
+      std::error_code ignored;
+      std::filesystem::remove(path, ignored);
+      throw;
+    }
+  }
+  throw std::system_error(EBUSY, std::generic_category(), "cannot create " + temporary_.string());
 }
 
 AtomicFile::~AtomicFile() {
@@ -52,18 +84,20 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(const void* data, size_t size) {
   const auto* bytes = static_cast<const char*>(data);
   while (size > 0) {
-    const auto written = file_system_.write(file_, bytes, size, temporary_);
+    const auto written = file_system_->write(file_, bytes, size, temporary_);
     bytes += written;
     size -= written;
   }
 }
 
 void AtomicFile::commit() {
-  file_system_.sync(file_, temporary_);
-  file_system_.close(std::move(file_), temporary_);
-  file_system_.rename(temporary_, target_);
+  file_system_->sync(file_, temporary_);
+  // The lock stays until the file has its name: another writer would take it for a leftover.
+  const storage::FileDescriptor locked(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+  file_system_->close(std::move(file_), temporary_);
+  file_system_->rename(temporary_, target_);
   temporary_.clear();
-  file_system_.sync_folder(folder_of(target_));
+  file_system_->sync_folder(folder_of(target_));
 }
 
 }  // namespace ddp

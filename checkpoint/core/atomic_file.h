@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 
 #include <ddprun/checkpoint/storage/byte_sink.h>
 #include <ddprun/checkpoint/storage/file_system.h>
@@ -17,7 +18,9 @@ namespace ddp {
 class AtomicFile : public storage::ByteSink {
  public:
   /// Creates `<target>.tmp-<random>`, after removing such files that a killed process has left for the same target.
-  explicit AtomicFile(std::filesystem::path target);
+  /// Those of a file system without locks stay.
+  explicit AtomicFile(std::filesystem::path target,
+                      std::shared_ptr<storage::FileSystem> file_system = std::make_shared<storage::FileSystem>());
   ~AtomicFile() override;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -29,7 +32,9 @@ class AtomicFile : public storage::ByteSink {
   void commit();
 
  private:
-  storage::FileSystem file_system_;
+  void create();
+
+  std::shared_ptr<storage::FileSystem> file_system_;
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   storage::FileDescriptor file_;

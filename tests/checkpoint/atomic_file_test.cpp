@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
@@ -16,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/checkpoint/faulty_file_system.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -137,6 +139,110 @@ TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a file size limit is an error, not a 
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   CHECK(content(target) == "old");
   CHECK(names() == std::vector<std::string>{"file"});
+}
+
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a path that names no file is refused and nothing is touched") {
+  // Their names would begin with the ending of leftovers.
+  std::ofstream(folder_ / ".tmp-notes") << "mine";
+  fs::create_directory(folder_ / "folder");
+  const auto before = fs::current_path();
+  fs::current_path(folder_);
+  for (const auto* path : {"", ".", "..", "folder/", "folder/.", "folder/..", "/", "./"}) {
+    INFO(path);
+    CHECK_THROWS_AS(AtomicFile(path), std::system_error);
+  }
+  fs::current_path(before);
+  CHECK_THROWS_AS(AtomicFile(folder_ / ""), std::system_error);
+  CHECK(names() == std::vector<std::string>{".tmp-notes", "folder"});
+  CHECK(content(folder_ / ".tmp-notes") == "mine");
+}
+
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: every name that the file system takes is a target") {
+  const auto longest = std::string(255, 'n');
+  replace(folder_ / longest, "text");
+  CHECK(content(folder_ / longest) == "text");
+  const std::string names_of_bytes[] = {"\xc3\xa4\xf0\x9f\x9a\x80", "\xff\xfe", " ", "a\nb", "-rf", "*"};
+  for (const auto& name : names_of_bytes) {
+    replace(folder_ / name, name);
+    CHECK(content(folder_ / name) == name);
+  }
+  CHECK(names().size() == 7);
+  CHECK_THROWS_AS(replace(folder_ / std::string(256, 'n'), "text"), std::system_error);
+  CHECK(names().size() == 7);
+  // What a killed process left for the long name is found again.
+  std::ofstream(folder_ / (std::string(255 - 21, 'n') + ".tmp-0123456789abcdef")) << "left";
+  replace(folder_ / longest, "new");
+  CHECK(names().size() == 7);
+}
+
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: another writer at any moment takes nothing away") {
+  const auto target = folder_ / "file";
+  for (int at = 0;; ++at) {
+    bool is_disturbed = false;
+    auto files = std::make_shared<test::FaultyFileSystem>([&](int number, const std::string&) {
+      if (number != at) return;
+      is_disturbed = true;
+      replace(target, "other");
+    });
+    INFO("before operation " << at);
+    {
+      AtomicFile file(target, files);
+      file.write("mine", 4);
+      file.commit();
+    }
+    CHECK(content(target) ==
+          (is_disturbed && at + 1 == static_cast<int>(files->operations().size()) ? "other" : "mine"));
+    CHECK(names() == std::vector<std::string>{"file"});
+    if (!is_disturbed) break;
+  }
+}
+
+TEST_CASE_METHOD(AtomicFiles,
+                 "AtomicFile: a failure at any moment leaves the old file or the new one and nothing else") {
+  const auto target = folder_ / "file";
+  const int errors[] = {EIO, ENOSPC, EACCES};
+  for (int at = 0;; ++at) {
+    replace(target, "old");
+    auto files = std::make_shared<test::FaultyFileSystem>(test::FaultyFileSystem::fail_at(at, errors[at % 3]));
+    bool has_failed = false;
+    try {
+      AtomicFile file(target, files);
+      file.write("new", 3);
+      file.commit();
+    } catch (const std::system_error& error) {
+      has_failed = true;
+      CHECK(error.code().value() == errors[at % 3]);
+    }
+    INFO("operation " << at);
+    const auto now = content(target);
+    CHECK((now == "new" || (has_failed && now == "old")));
+    CHECK(names() == std::vector<std::string>{"file"});
+    if (!has_failed) break;
+  }
+}
+
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: without locks nobody's file is taken for a leftover") {
+  auto files = std::make_shared<test::FaultyFileSystem>();
+  files->can_lock(false);
+  AtomicFile first(folder_ / "file", files);
+  first.write("first", 5);
+  {
+    AtomicFile second(folder_ / "file", files);
+    second.write("second", 6);
+    second.commit();
+  }
+  first.commit();
+  CHECK(content(folder_ / "file") == "first");
+}
+
+TEST_CASE_METHOD(AtomicFiles, "AtomicFile: a link is replaced, not what it points to") {
+  std::ofstream(folder_ / "precious") << "kept";
+  fs::create_symlink("precious", folder_ / "file");
+  fs::create_symlink("nowhere", folder_ / "file.tmp-1");
+  replace(folder_ / "file", "new");
+  CHECK(content(folder_ / "precious") == "kept");
+  CHECK_FALSE(fs::is_symlink(folder_ / "file"));
+  CHECK(content(folder_ / "file") == "new");
 }
 
 // A child replaces the file over and over; whenever it is killed, the file is one whole version.

@@ -39,9 +39,11 @@ uint32_t file_checksum(FileSystem& file_system, const FileDescriptor& file, cons
   const uint64_t parts = std::clamp<uint64_t>(size / kLeastPart, 1, threads);
   const uint64_t part = size / parts;
   std::vector<std::future<uint32_t>> others;
+  // Deferred where the process may have no more threads: that is no damage of the file.
+  constexpr auto kLaunch = std::launch::async | std::launch::deferred;
   for (uint64_t i = 1; i < parts; ++i) {
     const uint64_t end = i + 1 == parts ? size : (i + 1) * part;
-    others.push_back(std::async(std::launch::async, [&file_system, &file, &path, begin = i * part, end] {
+    others.push_back(std::async(kLaunch, [&file_system, &file, &path, begin = i * part, end] {
       return checksum_of_part(file_system, file, path, begin, end);
     }));
   }

@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/json_float.h"
+#include "base/utf8.h"
 
 namespace ddp::storage {
 namespace {
@@ -40,6 +41,17 @@ bool is_metric_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
   });
+}
+
+// With a question mark for each byte that is no UTF-8.
+std::string as_utf8(std::string_view text) {
+  std::string valid;
+  while (!text.empty()) {
+    const auto length = detail::utf8_length(text);
+    valid += length > 0 ? text.substr(0, length) : "?";
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return valid;
 }
 
 std::string hexadecimal(uint32_t value) {
@@ -120,6 +132,13 @@ double read_metric(Cursor& cursor) {
 
 }  // namespace
 
+void check_new_manifest(const Manifest& manifest) {
+  for (const auto& [name, value] : manifest.metrics) {
+    const auto valid = as_utf8(name);
+    if (valid != name) throw std::invalid_argument("the metric '" + valid + "' has a name that is no UTF-8");
+  }
+}
+
 std::string format_manifest(const Manifest& manifest) {
   if (manifest.step < 0) {
     throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(manifest.step));
@@ -158,7 +177,11 @@ std::string format_manifest(const Manifest& manifest) {
   }
   text += kOwnCrc;
   const auto checksum = crc32c(text.data(), text.size());
-  return text.append(hexadecimal(checksum)).append(kTail);
+  text.append(hexadecimal(checksum)).append(kTail);
+  if (text.size() <= kMaxManifestBytes) return text;
+  throw std::invalid_argument("the checkpoint's manifest would have " + std::to_string(text.size()) +
+                              " bytes, more than the " + std::to_string(kMaxManifestBytes) +
+                              " that are read: give it fewer metrics");
 }
 
 Manifest parse_manifest(std::string_view text) {

@@ -34,9 +34,13 @@ class ManifestError : public std::runtime_error {
 };
 
 /// In version 2 of the format, or in version 1 without a sequence. Throws std::invalid_argument for a negative step or
-/// sequence, a world size below 1, a file name other than
-/// [A-Za-z0-9._-] without a leading dot, or a metric's name with quotes, backslashes or control characters.
+/// sequence, a world size below 1, a file name other than [A-Za-z0-9._-] without a leading dot, a metric's name with
+/// quotes, backslashes or control characters, and for more bytes than are read, kMaxManifestBytes.
 std::string format_manifest(const Manifest& manifest);
+
+/// Throws std::invalid_argument for what is read, since earlier versions wrote it, but not written any more: names of
+/// metrics that are no UTF-8, which are no JSON.
+void check_new_manifest(const Manifest& manifest);
 
 /// Throws ManifestError unless `text` is exactly what format_manifest() makes.
 Manifest parse_manifest(std::string_view text);

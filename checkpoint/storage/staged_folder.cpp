@@ -1,5 +1,6 @@
 #include "checkpoint/storage/staged_folder.h"
 
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -47,6 +48,7 @@ void StagedFolder::write(const std::string& name, const std::function<void(ByteS
 std::string StagedFolder::commit(Manifest manifest) {
   manifest.step = step_;
   manifest.files = manifest_.files;
+  check_new_manifest(manifest);
   const auto text = format_manifest(manifest);
   write_text(file_system_, temporary_ / kManifestName, text);
   file_system_.sync_folder(temporary_);
@@ -117,17 +119,25 @@ void remove_checkpoint(FileSystem& file_system, const std::filesystem::path& dir
 }
 
 void remove_leftovers(FileSystem& file_system, const std::filesystem::path& directory) {
+  std::exception_ptr failure;
   for (const auto& name : file_system.entries(directory)) {
     const auto found = leftover(name);
     if (!found) continue;
     std::error_code ignored;
     const auto target = directory / found->target;
-    if (found->kind == Leftover::Kind::kReplaced && !std::filesystem::exists(target, ignored)) {
-      file_system.rename(directory / name, target);
-    } else {
-      file_system.remove(directory / name);
+    try {
+      if (found->kind == Leftover::Kind::kReplaced &&
+          !std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
+        file_system.rename(directory / name, target);
+      } else {
+        file_system.remove(directory / name);
+      }
+    } catch (const std::system_error&) {
+      // One that cannot be removed keeps no other.
+      if (!failure) failure = std::current_exception();
     }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace ddp::storage

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tests/checkpoint/forged_manifest.h"
 #include "tests/support/catch.h"
@@ -96,6 +97,34 @@ TEST_CASE("Manifest: what cannot be written is said") {
   CHECK_THAT(refusal({.step = -1}), ContainsSubstring("step must not be negative"));
   CHECK_THAT(refusal({.metrics = {{"a\"b", 1}}}), ContainsSubstring("the metric 'a\"b' needs a name"));
   CHECK_THAT(refusal({.files = {{"a/b", {}}}}), ContainsSubstring("'a/b' cannot be the name"));
+}
+
+TEST_CASE("Manifest: the largest that can be written can be read") {
+  Manifest manifest{.sequence = 1};
+  for (int i = 0; i < 3900; ++i) manifest.metrics[std::string(240, 'm') + std::to_string(1000 + i)] = 0;
+  std::string largest;
+  for (int i = 0;; ++i) {
+    manifest.metrics["n" + std::to_string(i)] = 0;
+    std::string text;
+    const auto refusal = error_of<std::invalid_argument>([&] { text = format_manifest(manifest); });
+    if (refusal != "no error") {
+      CHECK_THAT(refusal, ContainsSubstring("give it fewer metrics"));
+      break;
+    }
+    largest = std::move(text);
+  }
+  CHECK(largest.size() > kMaxManifestBytes - 100);
+  CHECK(parse_manifest(largest).metrics.size() + 1 == manifest.metrics.size());
+}
+
+TEST_CASE("Manifest: names of metrics that earlier versions took are still read") {
+  const Manifest earlier{.sequence = 1, .metrics = {{"lo\xffss", 1}}};
+  CHECK(parse_manifest(format_manifest(earlier)).metrics == earlier.metrics);
+  CHECK_THROWS_AS(check_new_manifest(earlier), std::invalid_argument);
+  for (const auto* name : {"\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "cut \xe2\x82"}) {
+    CHECK_THROWS_AS(check_new_manifest({.metrics = {{name, 1}}}), std::invalid_argument);
+  }
+  CHECK_NOTHROW(check_new_manifest({.metrics = {{"\xe2\x82\xac \xf0\x9f\x9a\x80", 1}}}));
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/storage/folder_names.h"
@@ -258,6 +260,54 @@ TEST_CASE("StagedFolder: other files in the directory are left alone") {
   CHECK_THAT(valid_steps(folder / "run"), ElementsAre(1));
   CHECK_THAT(file_system.entries(folder / "run"),
              ElementsAre("best.tmp-1", "latest", "notes.txt", "step-00000001", "step-00000001x", "step-1"));
+}
+
+TEST_CASE("StagedFolder: a leftover that cannot be removed keeps no other") {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  FileSystem files;
+  for (int64_t step : {1, 2, 3}) save(files, run, step);
+  std::filesystem::rename(run / "step-00000002", run / "step-00000002.old-1");
+  for (const auto* name : {"step-00000001.tmp-stuck", "step-00000004.tmp-1", "latest.tmp-1"}) {
+    test::write_file(run / name, "x");
+  }
+  FaultyFileSystem faulty([](int, const std::string& operation) {
+    if (operation == "remove step-00000001.tmp-stuck") throw std::system_error(EPERM, std::generic_category(), "stuck");
+  });
+  CHECK_THROWS_WITH(remove_leftovers(faulty, run), ContainsSubstring("stuck"));
+  CHECK_THAT(files.entries(run),
+             ElementsAre("latest", "step-00000001", "step-00000001.tmp-stuck", "step-00000002", "step-00000003"));
+  CHECK_THAT(valid_steps(run), ElementsAre(3, 2, 1));
+}
+
+TEST_CASE("StagedFolder: a link to nothing in a checkpoint's place stops no cleaning") {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  FileSystem files;
+  save(files, run, 1);
+  std::filesystem::create_symlink("nowhere", run / "step-00000002");
+  test::write_file(run / "step-00000002.old-1", "x");
+  test::write_file(run / "step-00000003.tmp-1", "x");
+  remove_leftovers(files, run);
+  CHECK_THAT(files.entries(run), ElementsAre("latest", "step-00000001", "step-00000002"));
+}
+
+TEST_CASE("StagedFolder: what could not be read again is not committed") {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  FileSystem files;
+  save(files, run, 1);
+  const auto refusal = [&](Manifest manifest) {
+    return error_of<std::invalid_argument>([&] { StagedFolder(files, run, 2).commit(std::move(manifest)); });
+  };
+  Manifest many;
+  for (int i = 0; i < 5000; ++i) many.metrics[std::string(240, 'm') + std::to_string(i)] = i;
+  CHECK_THAT(refusal(many), ContainsSubstring("more than the 1048576"));
+  UNSCOPED_INFO("no JSON reader takes it, Python's neither");
+  CHECK(refusal({.metrics = {{"lo\xffss", 1}}}) == "the metric 'lo?ss' has a name that is no UTF-8");
+  CHECK(refusal({.metrics = {{"verlust \xc3\xa4", 1}}}) == "no error");
+  CHECK_THAT(valid_steps(run), ElementsAre(2, 1));
+  CHECK_THAT(files.entries(run), ElementsAre("latest", "step-00000001", "step-00000002"));
 }
 
 struct Damage {

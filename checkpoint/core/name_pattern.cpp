@@ -2,8 +2,15 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace ddp {
 namespace {
+
+// The character of `name` at `at`, or the byte where there is no valid one.
+size_t after_character(std::string_view name, size_t at) {
+  return at + std::max<size_t>(detail::utf8_length(name.substr(at)), 1);
+}
 
 // Takes time in proportion to the product of the lengths: after a mismatch only the last `*` takes one more character.
 bool matches_glob(std::string_view name, std::string_view pattern) {
@@ -13,12 +20,15 @@ bool matches_glob(std::string_view name, std::string_view pattern) {
     if (in_pattern < pattern.size() && pattern[in_pattern] == '*') {
       star = in_pattern++;
       after_star = at;
-    } else if (in_pattern < pattern.size() && (pattern[in_pattern] == '?' || pattern[in_pattern] == name[at])) {
+    } else if (in_pattern < pattern.size() && pattern[in_pattern] == '?') {
+      at = after_character(name, at);
+      ++in_pattern;
+    } else if (in_pattern < pattern.size() && pattern[in_pattern] == name[at]) {
       ++at;
       ++in_pattern;
     } else if (star != std::string_view::npos) {
       in_pattern = star + 1;
-      at = ++after_star;
+      at = after_star = after_character(name, after_star);
     } else {
       return false;
     }

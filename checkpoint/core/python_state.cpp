@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {
@@ -17,12 +20,21 @@ json parse(const std::string& text) {
     return parse_shallow_json(text);
   } catch (const json::exception&) {
     return json(json::value_t::discarded);
+  } catch (const std::invalid_argument&) {
+    return json(json::value_t::discarded);
   }
+}
+
+// Empty where a program's own class has something else there.
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Leaves out what Python's classes do not have, and adds what their load_state_dict() asks for.
 void make_python(json& schedule, size_t groups, int depth) {
-  const auto type = schedule.value("type", std::string());
+  if (!schedule.is_object()) return;
+  const auto type = text_of(schedule, "type");
   schedule.erase("type");
   schedule.erase("groups");
   // MultiStepLR counts them by whole numbers, which JSON has no keys for; the program's own are right.
@@ -30,24 +42,33 @@ void make_python(json& schedule, size_t groups, int depth) {
     schedule.erase(found);
   }
   if (type == "LambdaLR" || type == "MultiplicativeLR") schedule["lr_lambdas"] = json(groups, nullptr);
-  if (schedule.contains("_schedulers") && depth < kMaxDepth) {
-    for (auto& part : schedule["_schedulers"]) make_python(part, groups, depth + 1);
+  if (depth == kMaxDepth) return;
+  if (const auto parts = schedule.find("_schedulers"); parts != schedule.end() && parts->is_array()) {
+    for (auto& part : *parts) make_python(part, groups, depth + 1);
   }
 }
 
 // What OneCycleLR keeps in an optimizer's groups, wherever it is among composed schedules.
 void add_bounds(const json& schedule, json& groups, int depth) {
+  if (!schedule.is_object()) return;
   const auto bounds = schedule.find("groups");
   if (bounds != schedule.end() && bounds->is_array() && bounds->size() == groups.size()) {
-    for (size_t i = 0; i < groups.size(); ++i) groups[i].update((*bounds)[i]);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].is_object() && (*bounds)[i].is_object()) groups[i].update((*bounds)[i]);
+    }
   }
   const auto parts = schedule.find("_schedulers");
-  if (parts == schedule.end() || depth >= kMaxDepth) return;
+  if (parts == schedule.end() || !parts->is_array() || depth >= kMaxDepth) return;
   for (const auto& part : *parts) add_bounds(part, groups, depth + 1);
 }
 
 bool is_lr_scheduler(const json& state) {
-  return state.is_object() && state.contains("schedule") && state.contains("groups") && state["schedule"].is_object();
+  if (!state.is_object() || !state.contains("schedule") || !state.contains("groups")) return false;
+  const auto& groups = state["groups"];
+  return state["schedule"].is_object() && groups.is_array() &&
+         std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+           return group.is_object() && group.contains("lr") && group.contains("initial_lr");
+         });
 }
 
 }  // namespace
@@ -60,7 +81,8 @@ std::optional<std::string> json_object(const std::string& text) {
 std::string python_schedule(const std::string& text) {
   auto state = parse(text);
   if (!is_lr_scheduler(state)) {
-    if (state.is_object()) make_python(state, state.value("base_lrs", json::array()).size(), 0);
+    if (!state.is_object()) return text;
+    make_python(state, state.contains("base_lrs") ? state["base_lrs"].size() : 0, 0);
     return state.dump();
   }
   auto schedule = state["schedule"];
@@ -76,6 +98,7 @@ std::string with_schedule(const std::string& text, const std::string& schedule_s
   if (!is_lr_scheduler(state) || !optimizer.is_object() || !optimizer.contains("param_groups")) return text;
   auto& groups = optimizer["param_groups"];
   if (!groups.is_array() || groups.size() != state["groups"].size()) return text;
+  if (!std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.is_object(); })) return text;
   for (size_t i = 0; i < groups.size(); ++i) groups[i]["initial_lr"] = state["groups"][i].at("initial_lr");
   add_bounds(state["schedule"], groups, 0);
   return optimizer.dump();

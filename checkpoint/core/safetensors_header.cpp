@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/utf8.h"
 #include "checkpoint/core/safetensors_header_reader.h"
 
 namespace ddp::safetensors {
@@ -175,17 +176,26 @@ std::string quote_name(std::string_view name) {
   constexpr size_t kLongest = 120;
   static constexpr char kHex[] = "0123456789abcdef";
   std::string text = "'";
-  for (const char c : name.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      text += "\\x";
-      text += kHex[byte >> 4];
-      text += kHex[byte & 15];
+  auto rest = name;
+  while (!rest.empty()) {
+    const auto length = detail::utf8_length(rest);
+    const auto piece = rest.substr(0, std::max<size_t>(length, 1));
+    if (name.size() - rest.size() + piece.size() > kLongest) return text + "…'";
+    const auto byte = static_cast<unsigned char>(piece[0]);
+    // U+0080 to U+009F begin commands to a terminal as well.
+    const bool is_c1 = length == 2 && byte == 0xc2 && static_cast<unsigned char>(piece[1]) < 0xa0;
+    if (length == 0 || byte < 0x20 || byte == 0x7f || is_c1) {
+      for (const char each : piece) {
+        text += "\\x";
+        text += kHex[static_cast<unsigned char>(each) >> 4];
+        text += kHex[static_cast<unsigned char>(each) & 15];
+      }
     } else {
-      text += c;
+      text += piece;
     }
+    rest.remove_prefix(piece.size());
   }
-  return text + (name.size() > kLongest ? "…'" : "'");
+  return text + "'";
 }
 
 }  // namespace ddp::safetensors

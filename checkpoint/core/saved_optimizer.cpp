@@ -4,6 +4,8 @@
 #include <array>
 #include <stdexcept>
 
+#include <ddprun/checkpoint/safetensors_header.h>
+
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {
@@ -31,7 +33,8 @@ const Traits* traits_of(std::string_view type) {
 }
 
 bool has_field(const Traits& traits, std::string_view field) {
-  return std::find(traits.fields.begin(), traits.fields.end(), field) != traits.fields.end();
+  // Where an optimizer has fewer fields, the rest of the array is empty.
+  return !field.empty() && std::find(traits.fields.begin(), traits.fields.end(), field) != traits.fields.end();
 }
 
 bool is_field(std::string_view type, std::string_view field) {
@@ -60,7 +63,10 @@ SavedOptimizer parse_saved_optimizer(std::string_view text) {
   try {
     const auto root = parse_shallow_json(text);
     SavedOptimizer saved{.type = root.at("type").get<std::string>(), .groups = {}};
-    for (const auto& group : root.at("param_groups")) {
+    const auto& groups = root.at("param_groups");
+    if (!groups.is_array())
+      throw std::invalid_argument("an optimizer's description is damaged: it has no list of groups");
+    for (const auto& group : groups) {
       saved.groups.push_back({.parameters = group.at("params").get<std::vector<std::string>>(), .options = group});
     }
     return saved;
@@ -71,7 +77,8 @@ SavedOptimizer parse_saved_optimizer(std::string_view text) {
 
 std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
   if (!saved.type.empty() && saved.type != type) {
-    return "it holds the state of '" + saved.type + "', but the optimizer is " + std::string(type);
+    return "it holds the state of " + safetensors::quote_name(saved.type) + ", but the optimizer is " +
+           std::string(type);
   }
   const auto* traits = traits_of(type);
   for (const auto& group : saved.groups) {

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include <cstring>
 #include <functional>
 #include <string>
@@ -176,6 +178,17 @@ TEST_CASE("SafetensorsHeader: refuses to write what no reader takes") {
 TEST_CASE("SafetensorsHeader: names in messages are harmless") {
   CHECK(quote_name("a\x1b[2J\x7f") == "'a\\x1b[2J\\x7f'");
   CHECK(quote_name(std::string(1'000'000, 'x')).size() < 200);
+  UNSCOPED_INFO("C1 begins commands as well, and what is no UTF-8 shall spoil no report");
+  CHECK(quote_name("\xc2\x9b"
+                   "2J \xc3\xa4 \xff\xc3") == "'\\xc2\\x9b2J \xc3\xa4 \\xff\\xc3'");
+  CHECK(quote_name("\xc2\xa0") == "'\xc2\xa0'");
+  for (size_t front = 115; front <= 121; ++front) {
+    INFO("no character is cut in two, " << front);
+    const auto text = quote_name(std::string(front, 'x') + "\xf0\x9f\x9a\x80");
+    CHECK(nlohmann::json(text).dump().size() > front);
+    CHECK(text.ends_with(front <= 116 ? "\xf0\x9f\x9a\x80'" : "x…'"));
+  }
+  CHECK(quote_name(std::string(120, 'x')) == "'" + std::string(120, 'x') + "'");
 }
 
 }  // namespace

@@ -59,6 +59,29 @@ TEST_CASE("SavedOptimizer: a type that the file names counts") {
   CHECK(objection(text, "Adam") == "it holds the state of 'AdamW', but the optimizer is Adam");
 }
 
+TEST_CASE("SavedOptimizer: a file's word is no command to the terminal") {
+  const auto text = objection(R"({"type":"\u001b]0;x\u0007","param_groups":[]})", "SGD");
+  CHECK_THAT(text, ContainsSubstring("\\x1b]0;x\\x07") && ContainsSubstring("the optimizer is SGD"));
+}
+
+TEST_CASE("SavedOptimizer: every group must fit, not the first alone") {
+  const std::string whole = R"({"params":[],"lr":1,"momentum":0,"dampening":0,"nesterov":false})";
+  const auto text = R"({"type":"","param_groups":[)" + whole + R"(,{"params":[],"lr":1,"momentum":0}]})";
+  CHECK_THAT(objection(text, "SGD"), ContainsSubstring("lack dampening, nesterov"));
+}
+
+TEST_CASE("SavedOptimizer: names with dots and names of nothing are told apart") {
+  const auto saved =
+      parse_saved_optimizer(R"({"type":"Adam","param_groups":[{"params":["a","a.b",""]},{"params":["c"]}]})");
+  const std::set<std::string> names = {"state..step",         "state.a.b.exp_avg", "state.a.exp_avg",
+                                       "state.a.b.c.exp_avg", "state.c.step",      "state.c.momentum_buffer",
+                                       "state.d.step",        "state.a."};
+  CHECK_THAT(optimizer_tensors(saved, names),
+             ElementsAre("state..step", "state.a.b.exp_avg", "state.a.exp_avg", "state.c.step"));
+  const auto sgd = parse_saved_optimizer(R"({"type":"SGD","param_groups":[{"params":["a"]}]})");
+  CHECK_THAT(optimizer_tensors(sgd, {"state.a.", "state.a.momentum_buffer"}), ElementsAre("state.a.momentum_buffer"));
+}
+
 TEST_CASE("SavedOptimizer: tensors of a module called state are not the optimizers") {
   const auto saved = parse_saved_optimizer(R"({"type":"SGD","param_groups":[{"params":["a","state.a.weight"]}]})");
   const std::set<std::string> names = {"a", "state.a.bias", "state.a.momentum_buffer", "state.a.weight",
@@ -70,7 +93,10 @@ TEST_CASE("SavedOptimizer: tensors of a module called state are not the optimize
 TEST_CASE("SavedOptimizer: other text is refused") {
   for (const auto* text :
        {"", "{", "[]", R"({"type":1,"param_groups":[]})", R"({"type":"SGD"})", R"({"type":"SGD","param_groups":[{}]})",
-        R"({"type":"SGD","param_groups":[{"params":[1]}]})"}) {
+        R"({"type":"SGD","param_groups":[{"params":[1]}]})", R"({"type":"SGD","param_groups":null})",
+        R"({"type":"SGD","param_groups":{"0":{"params":[]}}})",
+        R"({"type":"SGD","param_groups":[{"params":{"0":"a"}}]})", R"({"type":"SGD","param_groups":[[]]})",
+        R"({"type":null,"param_groups":[]})"}) {
     INFO(text);
     CHECK_THROWS_AS(parse_saved_optimizer(text), std::invalid_argument);
   }

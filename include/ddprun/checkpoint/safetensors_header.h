@@ -88,7 +88,8 @@ void assign_ranges(std::vector<TensorEntry>& tensors);
 /// no UTF-8 or the header would exceed kMaxHeaderBytes.
 std::string format_header(const Header& header);
 
-/// `name` in quotes for an error message: control characters escaped, long names cut.
+/// `name` in quotes for an error message, valid UTF-8: control characters and bytes that are no UTF-8 escaped, long
+/// names cut between two characters.
 std::string quote_name(std::string_view name);
 
 }  // namespace safetensors

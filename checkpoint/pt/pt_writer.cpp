@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "base/json_float.h"
@@ -24,8 +25,9 @@ class Storages {
   void add(Pickler& pickler, const PtTensor& tensor) {
     const auto* dtype = dtype_by_name(tensor.dtype);
     if (dtype == nullptr) throw std::invalid_argument("a .pt file has no dtype " + tensor.dtype);
-    // Tied weights: one storage, named by where its bytes are. Empty ones have no place.
-    const auto key = std::pair(tensor.bytes.empty() ? nullptr : tensor.bytes.data(), tensor.bytes.size());
+    // Tied weights: one storage, named by where its bytes are. Empty ones have no place. Of another dtype the same
+    // bytes are another storage: torch.load gives a storage the dtype by which it meets it first.
+    const auto key = std::tuple(tensor.bytes.empty() ? nullptr : tensor.bytes.data(), tensor.bytes.size(), dtype->name);
     auto known = numbers_.find(key);
     if (known == numbers_.end() || tensor.bytes.empty()) {
       known = numbers_.insert_or_assign(key, data_.size()).first;
@@ -44,7 +46,7 @@ class Storages {
   const std::vector<std::string_view>& data() const { return data_; }
 
  private:
-  std::map<std::pair<const char*, size_t>, size_t> numbers_;
+  std::map<std::tuple<const char*, size_t, std::string_view>, size_t> numbers_;
   std::vector<std::string_view> data_;
 };
 

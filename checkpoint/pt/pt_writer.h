@@ -38,8 +38,9 @@ struct PtContents {
 };
 
 /// With a model alone the file is its state dict; else a dict of `model`, `optimizer` (as Python's own optimizers write
-/// their state_dict()), `optimizers` with those that have a name, and so on; values are beside them. Tensors with the
-/// same bytes in memory share a storage. Throws std::invalid_argument when a dtype or the JSON is none that it knows.
+/// their state_dict()), `optimizers` with those that have a name, and so on; values are beside them. Tensors of
+/// one dtype with the same bytes in memory share a storage. Throws std::invalid_argument when a dtype or the JSON is
+/// none that it knows.
 void write_pt(storage::ByteSink& sink, const PtContents& contents);
 
 }  // namespace ddp::pt

@@ -11,6 +11,7 @@
 #include <ddprun/checkpoint/safetensors_header.h>
 
 #include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/tensor_walk.h"
 
 namespace ddp::pt {
 namespace {
@@ -30,18 +31,12 @@ const Value* find_any(const Value& root, const Keys& keys) {
   return nullptr;
 }
 
-std::string key_text(const Value& key) {
-  if (key.is(Kind::kText) || key.is(Kind::kBytes)) return key.text();
-  if (key.is(Kind::kInt)) return std::to_string(key.integer());
-  return "";
-}
-
 // Calls `use(key, value)` for each item whose key is a text or a whole number.
 template <typename Use>
 void for_each_item(const Value& dict, Use&& use) {
   const auto& items = dict.items();
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (auto key = key_text(items[i]); !key.empty()) use(key, items[i + 1]);
+    if (const auto key = key_text(items[i])) use(*key, items[i + 1]);
   }
 }
 

@@ -126,12 +126,12 @@ void remove_leftovers(FileSystem& file_system, const std::filesystem::path& dire
     std::error_code ignored;
     const auto target = directory / found->target;
     try {
-      if (found->kind == Leftover::Kind::kReplaced &&
-          !std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
-        file_system.rename(directory / name, target);
-      } else {
+      if (found->kind == Leftover::Kind::kTemporary || std::filesystem::exists(target, ignored)) {
         file_system.remove(directory / name);
+      } else if (!std::filesystem::is_symlink(target, ignored)) {
+        file_system.rename(directory / name, target);
       }
+      // Else a link to nothing, where a disk may be missing, is in the place of what may be the only version.
     } catch (const std::system_error&) {
       // One that cannot be removed keeps no other.
       if (!failure) failure = std::current_exception();

@@ -280,16 +280,19 @@ TEST_CASE("StagedFolder: a leftover that cannot be removed keeps no other") {
   CHECK_THAT(valid_steps(run), ElementsAre(3, 2, 1));
 }
 
-TEST_CASE("StagedFolder: a link to nothing in a checkpoint's place stops no cleaning") {
+TEST_CASE("StagedFolder: a link to nothing in a checkpoint's place stops no cleaning and costs no checkpoint") {
   const TemporaryFolder folder;
   const auto run = folder / "run";
   FileSystem files;
-  save(files, run, 1);
+  for (int64_t step : {1, 2}) save(files, run, step);
+  std::filesystem::rename(run / "step-00000002", run / "step-00000002.old-1");
   std::filesystem::create_symlink("nowhere", run / "step-00000002");
-  test::write_file(run / "step-00000002.old-1", "x");
   test::write_file(run / "step-00000003.tmp-1", "x");
   remove_leftovers(files, run);
-  CHECK_THAT(files.entries(run), ElementsAre("latest", "step-00000001", "step-00000002"));
+  CHECK_THAT(files.entries(run), ElementsAre("latest", "step-00000001", "step-00000002", "step-00000002.old-1"));
+  std::filesystem::remove(run / "step-00000002");
+  remove_leftovers(files, run);
+  CHECK_THAT(valid_steps(run), ElementsAre(2, 1));
 }
 
 TEST_CASE("StagedFolder: what could not be read again is not committed") {

@@ -101,7 +101,7 @@ TEST_CASE("Manifest: what cannot be written is said") {
 
 TEST_CASE("Manifest: the largest that can be written can be read") {
   Manifest manifest{.sequence = 1};
-  for (int i = 0; i < 3900; ++i) manifest.metrics[std::string(240, 'm') + std::to_string(1000 + i)] = 0;
+  for (int i = 0; i < 4108; ++i) manifest.metrics[std::string(240, 'm') + std::to_string(1000 + i)] = 0;
   std::string largest;
   for (int i = 0;; ++i) {
     manifest.metrics["n" + std::to_string(i)] = 0;

@@ -98,7 +98,7 @@ std::string seconds(std::chrono::milliseconds time) {
 std::string name_elsewhere(const std::vector<RankState>& ranks, uint64_t number) {
   const Ranks elsewhere = those(ranks, [number](const RankState& state) {
     const auto is_open = [](const CallRecord& call) { return !call.ended; };
-    return state.kind == Kind::kAnswered && !has_come_to(state.report, number) &&
+    return state.kind == Kind::kAnswered && !state.report.compares && !has_come_to(state.report, number) &&
            std::ranges::none_of(state.report.calls, is_open);
   });
   std::chrono::milliseconds longest{};

@@ -23,15 +23,21 @@ void CallLog::end(uint64_t number) {
   last_ = Clock::now();
 }
 
+void CallLog::set_compares(bool compares) {
+  const std::lock_guard lock(mutex_);
+  compares_ = compares;
+}
+
 RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
   return {.calls = {calls_.begin(), calls_.end()},
-          .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_)};
+          .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
+          .compares = compares_};
 }
 
 std::string to_text(const RankReport& report) {
   std::ostringstream text;
-  text << report.since_last.count() << "\n";
+  text << report.since_last.count() << (report.compares ? " compares" : "") << "\n";
   for (const CallRecord& call : report.calls) {
     text << call.number << (call.ended ? " ended " : " open ") << call.signature << "\n";
   }
@@ -44,6 +50,9 @@ RankReport report_from(const std::string& text) {
   RankReport report;
   if (!(lines >> milliseconds)) throw std::invalid_argument("no report of a rank: '" + text.substr(0, 80) + "'");
   report.since_last = std::chrono::milliseconds(milliseconds);
+  std::string rest;
+  std::getline(lines, rest);
+  report.compares = rest == " compares";
   CallRecord call;
   for (std::string state; lines >> call.number >> state && lines.get() == ' ';) {
     call.ended = state == "ended";

@@ -24,6 +24,7 @@ struct CallRecord {
 struct RankReport {
   std::vector<CallRecord> calls{};         ///< the last ones, in order
   std::chrono::milliseconds since_last{};  ///< since the last begin or end
+  bool compares = false;                   ///< waits in a comparison, which is no collective
 
   friend bool operator==(const RankReport&, const RankReport&) = default;
 };
@@ -37,6 +38,7 @@ class CallLog {
  public:
   void begin(uint64_t number, std::string signature);
   void end(uint64_t number);
+  void set_compares(bool compares);
   RankReport report() const;
 
   /// Ranks are compared over so many calls.
@@ -48,6 +50,7 @@ class CallLog {
   mutable std::mutex mutex_;
   std::deque<CallRecord> calls_;
   Clock::time_point last_ = Clock::now();
+  bool compares_ = false;
 };
 
 }  // namespace ddp::detail

@@ -59,6 +59,7 @@ struct Failure {
   RankReport own;
   std::function<RankState::Kind(int rank)> without_announcement;
   std::function<std::string(const std::vector<RankState>&)> judge;
+  bool adopts = true;  // what another rank has found out holds here as well
 };
 
 // What all ranks of the group say, or have said, by `deadline`.
@@ -135,14 +136,14 @@ std::string find_cause(const Failure& failure) {
   const auto deadline = Clock::now() + kLongest;
   const std::unique_lock first(desync_debugger.investigation(), deadline);
   const auto told = desync_debugger.told(failure.path);
-  if (told && !told->empty()) return *told;
+  if (failure.adopts && told && !told->empty()) return *told;
   const BoundedStore::Budget budget(failure.job.bounded,
                                     std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
   try {
     // That this rank lives and where it is comes first: others may ask at the same moment.
     failure.store.set(keys::failed(failure.info.rank), bytes(to_text(failure.own)));
     std::string verdict;
-    if (failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
+    if (failure.adopts && failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
     // The first one may have found nothing, or be gone.
     if (verdict.empty()) verdict = investigate(failure);
     desync_debugger.found(failure.path, verdict);
@@ -157,7 +158,7 @@ std::string find_cause(const Failure& failure) {
   }
 }
 
-std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge) {
+std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge, bool adopts) {
   const auto store = state.store();
   if (!store) return "";
   state.hurry();
@@ -168,7 +169,8 @@ std::string cause_in(GroupState& state, std::function<std::string(const std::vec
                      .members = state.members(),
                      .own = state.log().report(),
                      .without_announcement = [](int) { return RankState::Kind::kUnknown; },
-                     .judge = std::move(judge)});
+                     .judge = std::move(judge),
+                     .adopts = adopts});
 }
 
 }  // namespace
@@ -183,11 +185,13 @@ std::string about_store(const RankInfo& info, const std::string& problem) {
 }
 
 std::string failure_cause(GroupState& state, uint64_t number) {
-  return cause_in(state, [number](const auto& ranks) { return blame(ranks, number); });
+  return cause_in(
+      state, [number](const auto& ranks) { return blame(ranks, number); }, /*adopts=*/true);
 }
 
 std::string comparison_failure_cause(GroupState& state) {
-  return cause_in(state, blame_for_connecting);
+  // A rank that called a collective meanwhile has blamed those that compare.
+  return cause_in(state, blame_for_connecting, /*adopts=*/false);
 }
 
 std::string connect_failure_cause(const ConnectingGroup& group) {

@@ -1,5 +1,7 @@
 #include "comm/group/verify_across_ranks.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -151,6 +153,8 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
   if (!store || group.size() == 1) return;
   detail::refuse_capture(who(group.info()) + ": comparing " + subject,
                          "the host waits for the other ranks. Do it once before the capture");
+  state.log().set_compares(true);
+  const auto ended = c10::make_scope_exit([&] { state.log().set_compares(false); });
   try {
     Comparison(state, store, state.next_comparison(), timeout.value_or(state.timeout())).run(subject, lines);
   } catch (const detail::StoreUnreachable& error) {

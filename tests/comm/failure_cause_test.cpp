@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/group/desync_debugger.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store_keys.h"
 #include "comm/group/verify_across_ranks.h"
@@ -65,6 +66,24 @@ TEST_CASE("FailureCause: a comparison names the rank that is gone, not the one t
     RANK_CHECK_THAT(error, ContainsSubstring("rank 0 of 3: parameters cannot be compared; did not take part in it: "
                                              "rank 2 (it gave up before, because of an error of its own)") &&
                                !ContainsSubstring("rank 1"));
+  });
+}
+
+TEST_CASE("FailureCause: a rank that compares is not blamed by one that calls a collective, nor does it blame itself") {
+  std::atomic<bool> is_over{false};
+  run_ranks(2, [&](const GroupHandle& group) {
+    if (group.rank() == 1) {
+      const std::string error =
+          test::error_of<std::runtime_error>([&] { verify_equal_across_ranks("parameters", {"a"}, group, 600ms); });
+      RANK_CHECK_THAT(error, ContainsSubstring("rank 1 of 2: waited for rank 0, which did not come to the same point"));
+      is_over = true;
+      return;
+    }
+    const detail::JobLinks& job = group.state().job();
+    const auto compares = [&] { return job.desync_debugger->ask(*job.store, "", {1}, 10s).at(1).compares; };
+    while (!compares() && !is_over) std::this_thread::sleep_for(1ms);
+    RANK_CHECK(failure_cause(group.state(), 0).find("rank 1") == std::string::npos);
+    while (!is_over) std::this_thread::sleep_for(1ms);
   });
 }
 

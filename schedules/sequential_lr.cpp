@@ -32,11 +32,11 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
     for (auto& group : groups) group.lr = *group.initial_lr;
     undo();
     last_epoch_ = 0;
-    schedules_[index()].scheduler().initial_step(groups);
+    schedules_[current()].scheduler().initial_step(groups);
   }
   void step(Groups& groups) override {
     ++last_epoch_;
-    const size_t index = this->index();
+    const size_t index = current();
     auto& scheduler = schedules_[index].scheduler();
     if (index > 0 && milestones_[index - 1] == last_epoch_) {
       scheduler.restart(groups);
@@ -58,7 +58,7 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
 
  private:
   // Of the schedule that holds at this epoch.
-  size_t index() const {
+  size_t current() const {
     const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
     return static_cast<size_t>(next - milestones_.begin());
   }

@@ -110,32 +110,27 @@ TEST_CASE("Orphans: who has a handler is asked once, however often one asks") {
         }) == "15 10 ");
 }
 
+// What a child sees whose group is interrupted before it is asked twice; SIGUSR1 tells that nothing more came.
+std::string seen_after_an_interrupt(const Children::Ways& ways) {
+  return in_child([&] {
+    Children children;
+    const pid_t child = children.start(ways);
+    Orphans orphans(nullptr);
+    ::kill(-child, SIGINT);
+    orphans.note_asked(child, SIGINT);
+    orphans.ask();
+    std::string text = children.seen(1);
+    orphans.ask();
+    return text += children.seen_before(child, SIGUSR1);
+  });
+}
+
 TEST_CASE("Orphans: who was asked with its group is not asked once more") {
-  CHECK(in_child([] {
-          Children children;
-          const pid_t child = children.start({.handled = {SIGTERM, SIGINT, SIGUSR1}});
-          Orphans orphans(nullptr);
-          ::kill(-child, SIGINT);
-          orphans.note_asked(child, SIGINT);
-          orphans.ask();
-          std::string text = children.seen(1);
-          orphans.ask();
-          return text += children.seen_before(child, SIGUSR1);
-        }) == "2 10 ");
+  CHECK(seen_after_an_interrupt({.handled = {SIGTERM, SIGINT, SIGUSR1}}) == "2 10 ");
 }
 
 TEST_CASE("Orphans: who ignores the signal that its group was asked with is asked with another") {
-  CHECK(in_child([] {
-          Children children;
-          const pid_t child = children.start({.handled = {SIGTERM, SIGUSR1}, .ignored = {SIGINT}});
-          Orphans orphans(nullptr);
-          ::kill(-child, SIGINT);
-          orphans.note_asked(child, SIGINT);
-          orphans.ask();
-          std::string text = children.seen(1);
-          orphans.ask();
-          return text += children.seen_before(child, SIGUSR1);
-        }) == "15 10 ");
+  CHECK(seen_after_an_interrupt({.handled = {SIGTERM, SIGUSR1}, .ignored = {SIGINT}}) == "15 10 ");
 }
 
 TEST_CASE("Orphans: another group was not asked") {

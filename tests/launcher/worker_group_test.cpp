@@ -51,6 +51,17 @@ class WorkerGroupTest {
     return group_.emplace(loop_, *streams_, std::move(options),
                           [this](std::size_t index) { events_.push_back(index); });
   }
+  // When the group goes, so do its ranks, whatever they were doing.
+  void expect_all_killed_with_group() {
+    std::vector<pid_t> pids;
+    for (const Worker& worker : group_->workers()) pids.push_back(worker.process.pid);
+    group_.reset();
+    for (const pid_t pid : pids) {
+      int status = 0;
+      REQUIRE(::waitpid(pid, &status, 0) == pid);
+      CHECK(WTERMSIG(status) == SIGKILL);
+    }
+  }
   std::vector<RankPlan> plans(int count, int first_rank = 0) const {
     std::vector<RankPlan> plans;
     for (int i = 0; i < count; ++i) {
@@ -190,14 +201,7 @@ TEST_CASE_METHOD(WorkerGroupTest, "WorkerGroup: when one cannot be started, none
   ddp::test::write_file(attempt + "/2", "in the place of the third rank's folder");
   CHECK_THROWS_AS(group.fork(plans(4)), LaunchError);
   CHECK(group.workers().size() == 2);
-  std::vector<pid_t> pids;
-  for (const Worker& worker : group.workers()) pids.push_back(worker.process.pid);
-  group_.reset();
-  for (const pid_t pid : pids) {
-    int status = 0;
-    REQUIRE(::waitpid(pid, &status, 0) == pid);
-    CHECK(WTERMSIG(status) == SIGKILL);
-  }
+  expect_all_killed_with_group();
   for (const char* name : {"executed.0", "executed.1"}) CHECK(::access((folder_ / name).c_str(), F_OK) != 0);
 }
 
@@ -217,14 +221,7 @@ TEST_CASE_METHOD(WorkerGroupTest, "WorkerGroup: too few descriptors to watch all
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
   CHECK_THAT(error, ContainsSubstring("ulimit -n"));
-  std::vector<pid_t> pids;
-  for (const Worker& worker : group.workers()) pids.push_back(worker.process.pid);
-  group_.reset();
-  for (const pid_t pid : pids) {
-    int status = 0;
-    REQUIRE(::waitpid(pid, &status, 0) == pid);
-    CHECK(WTERMSIG(status) == SIGKILL);
-  }
+  expect_all_killed_with_group();
   CHECK(::access((folder_ / "executed.0").c_str(), F_OK) != 0);
 }
 

@@ -97,7 +97,7 @@ class Consumer(unittest.TestCase):
         for version in ["2.9", "2.10"]:
             other = shutil.copytree(flavour, flavour.with_name(f"torch-{version}-cpu"))
             (other / "ddprunFlavour.cmake").write_text(
-                f'set(_ddprun_flavour_version "{version}")\nset(_ddprun_flavour_is_cuda FALSE)\n'
+                f'set(_ddprun_flavour_kind "{version} without CUDA")\nset(_ddprun_flavour_has_cuda FALSE)\n'
             )
         arguments = ["-D", f"CMAKE_PREFIX_PATH={several};{fake_libtorch('torch-other', '2.16.0', cuda=False)}",
                      "-D", "DDPRUN_TRY_NEWER_LIBTORCH=ON"]  # fmt: skip

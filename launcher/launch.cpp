@@ -15,7 +15,7 @@
 #include "launcher/command_line/machine_check.h"
 #include "launcher/command_line/preview.h"
 #include "launcher/job.h"
-#include "launcher/machine/gpus.h"
+#include "launcher/machine/gpu_driver.h"
 #include "launcher/output/stream_route.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
@@ -87,7 +87,7 @@ int print_check(const Answer& answer) {
 
 int print_preview(const Options& options, const std::optional<Program>& program, const Answer& answer) {
   if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
-  answer.print(preview(options, program, current_environment(), installed_gpus()));
+  answer.print(preview(options, program, current_environment(), ask_gpu_driver().gpus));
   return to_int(ExitStatus::kSuccess);
 }
 

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpus.h"
 #include "launcher/machine/own_cgroup.h"
 #include "launcher/machine/usable_cpus.h"
@@ -96,15 +97,16 @@ Finding check_limit(const char* what, decltype(RLIMIT_NOFILE) resource) {
 }
 
 Finding check_gpus() {
-  const auto gpus = installed_gpus();
-  if (!gpus) return {Kind::kNote, "GPUs", "no NVIDIA driver (libnvidia-ml.so.1 was not found or does not start)"};
+  const GpuDriver driver = ask_gpu_driver();
+  if (!driver.gpus) return {Kind::kNote, "GPUs", driver.problem};
+  const auto& gpus = *driver.gpus;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::string text = std::to_string(gpus->size()) + ", driver " + gpu_driver_version().value_or("unknown") + ", " +
-                     std::to_string(visible_gpus(*gpus, visible)) + " visible";
+  std::string text = std::to_string(gpus.size()) + ", driver " + (driver.version.empty() ? "unknown" : driver.version) +
+                     ", " + std::to_string(visible_gpus(gpus, visible)) + " visible";
   if (visible != nullptr) text.append(" with CUDA_VISIBLE_DEVICES=").append(visible);
-  for (std::size_t i = 0; i < gpus->size(); ++i)
-    text.append("\n").append(std::to_string(i)).append(": ").append((*gpus)[i]);
-  return {gpus->empty() ? Kind::kNote : Kind::kGood, "GPUs", text};
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    text.append("\n").append(std::to_string(i)).append(": ").append(gpus[i]);
+  return {gpus.empty() ? Kind::kNote : Kind::kGood, "GPUs", text};
 }
 
 // Where `name` is, nothing when it cannot be executed.

@@ -1,9 +1,10 @@
 #include "launcher/plan/local_ranks.h"
 
+#include <chrono>
 #include <cstdlib>
-#include <optional>
 #include <string>
 
+#include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpus.h"
 #include "launcher/machine/usable_cpus.h"
 #include "launcher/plan/host_list.h"
@@ -15,12 +16,12 @@ namespace {
 
 int one_per_gpu(bool or_per_cpu) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const auto installed = installed_gpus();
-  const int gpus = installed ? visible_gpus(*installed, visible) : 0;
+  const GpuDriver driver = ask_gpu_driver();
+  const int gpus = driver.gpus ? visible_gpus(*driver.gpus, visible) : 0;
   if (gpus > 0) return gpus;
   if (or_per_cpu) return usable_cpus();
-  if (!installed) throw LaunchError("--nproc_per_node=gpu: no NVIDIA driver was found (libnvidia-ml.so.1)");
-  throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(installed->size()) + " GPUs is visible" +
+  if (!driver.gpus) throw LaunchError("--nproc_per_node=gpu: " + driver.problem);
+  throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(driver.gpus->size()) + " GPUs is visible" +
                     (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : ""));
 }
 
@@ -38,8 +39,9 @@ int requested_ranks(int nproc_per_node) {
 }
 
 LocalRanks single_rank() {
-  const auto installed = installed_gpus();
-  const int gpus = installed ? visible_gpus(*installed, std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
+  // For a hint alone nobody waits long.
+  const GpuDriver driver = ask_gpu_driver(std::chrono::seconds(2));
+  const int gpus = driver.gpus ? visible_gpus(*driver.gpus, std::getenv("CUDA_VISIBLE_DEVICES")) : 0;
   if (gpus <= 1) return {};
   return {.count = 1,
           .hint = "1 rank is started, but " + std::to_string(gpus) +

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "launcher/machine/cpu_topology.h"
+#include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpu_information.h"
 #include "launcher/machine/gpus.h"
 #include "launcher/system/launch_error.h"
@@ -37,7 +38,7 @@ void check_named_gpus(const Options& options, const std::vector<std::string>& in
 
 void check_gpus(const Options& options) {
   if (options.gpus.empty() && !options.virtual_local_rank) return;
-  const auto installed = installed_gpus();
+  const auto installed = ask_gpu_driver().gpus;
   if (installed && !options.gpus.empty()) check_named_gpus(options, *installed);
   if (!options.virtual_local_rank) return;
   const auto shown = shown_gpus(options);

@@ -34,6 +34,21 @@ class GpuCount(LauncherTest):
                                        ((), {**fake, "CUDA_VISIBLE_DEVICES": "2"})):
             self.assertEqual(self.run_job(*arguments, "true", environment=environment), (0, "", ""))
 
+    def test_the_drivers_threads_take_no_rank_s_end_away(self):
+        library = {"LD_LIBRARY_PATH": os.environ["FAKE_NVML"], "FAKE_GPUS": "2"}
+        for _ in range(8):
+            # Long enough for the launcher to be asleep, so that it is woken by nothing but the end.
+            self.assertEqual(self.run_job("-n", "gpu", "sleep", "0.3", environment=library)[0], 0)
+
+    def test_a_driver_that_crashes_or_is_silent_is_named(self):
+        fake = {"LD_LIBRARY_PATH": os.environ["FAKE_NVML"], "FAKE_GPUS": "2"}
+        status, _, err = self.run_job("-n", "gpu", "true", environment={**fake, "FAKE_DRIVER": "crashes"})
+        self.assertEqual((status, len(err.splitlines())), (125, 1), err)
+        self.assertIn("libnvidia-ml.so.1) was ended by signal 11", err)
+        # Who did not ask for GPUs gets his rank, soon.
+        for manner in ("crashes", "hangs"):
+            self.assertEqual(self.run_job("echo", "x", environment={**fake, "FAKE_DRIVER": manner}), (0, "x\n", ""))
+
     def test_gpu_without_any_is_one_line(self):
         status, _, err = self.run_job("-n", "gpu", *SHOW, environment={"LD_LIBRARY_PATH": os.environ["FAKE_NVML"],
                                                                        "FAKE_GPUS": "2", "CUDA_VISIBLE_DEVICES": "5"})

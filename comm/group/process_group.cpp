@@ -16,6 +16,7 @@
 #include "comm/core/device_choice.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/connect_group.h"
+#include "comm/group/gpu_claims.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store.h"
 
@@ -106,7 +107,10 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   const detail::JobStore store = detail::join_store(info, backends, timeout);
   if (const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda)) {
     const std::string uuid = require_cuda(info, exclusive->title).device_uuid(device.index());
-    detail::claim_gpu(store, info, exclusive->title, uuid);
+    if (store.own) {
+      detail::claim_gpu(*store.own, info,
+                        {.uuid = uuid, .backend = exclusive->title, .hosts_store = store.hosted_here});
+    }
   }
   GroupState::Parts parts{.info = info,
                           .backends = backends,

@@ -154,17 +154,6 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   return store;
 }
 
-void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& backend, const std::string& uuid) {
-  if (!store.own) return;
-  const std::string me = "rank " + std::to_string(info.rank);
-  const std::string holder = set_once(*store.own, keys::gpu(uuid), me);
-  if (holder != me) {
-    throw std::runtime_error(who(info) + ": " + holder + " uses the same GPU (" + uuid + "), and " + backend +
-                             " needs one GPU per rank. Start fewer ranks on this node, make more GPUs visible, or "
-                             "use backend 'gloo' to share GPUs.");
-  }
-}
-
 std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
   std::vector<int> members(static_cast<size_t>(info.world_size));
   std::iota(members.begin(), members.end(), 0);

@@ -27,10 +27,6 @@ struct JobStore {
 /// advice.
 JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
 
-/// Refuses a GPU that another rank of this host has claimed, which `backend` (NCCL) would only notice in the middle of
-/// its start.
-void claim_gpu(const JobStore& store, const RankInfo& info, const std::string& backend, const std::string& uuid);
-
 /// Why the ranks could not connect: "; never arrived: rank 1, 3", or as connect_failure_cause() of failure_cause.h.
 std::string connect_failure_cause(const JobStore& store, const RankInfo& info);
 

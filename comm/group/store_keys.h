@@ -54,9 +54,18 @@ inline std::string closing(int rank) {
 inline std::string agreement() {
   return "agreement";
 }
-/// Which rank uses a GPU, by its UUID.
+/// Which rank uses a GPU, by its UUID; how many ranks have claimed theirs; set when all have; why one was refused.
 inline std::string gpu(const std::string& uuid) {
   return "gpu/" + uuid;
+}
+inline std::string gpu_claims() {
+  return "gpu_claims";
+}
+inline std::string all_gpus_claimed() {
+  return "all_gpus_claimed";
+}
+inline std::string gpu_refusal() {
+  return "gpu_refusal";
 }
 /// Set by a rank when a collective of the group has failed there: its report.
 inline std::string failed(int rank) {

@@ -10,6 +10,7 @@
 #include <ddprun/samplers/sequential_sampler.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/gpu_waits.h"
 
 namespace ddp {
 namespace {
@@ -60,6 +61,21 @@ TEST_CASE_METHOD(OnGpu, "OnGpu: a pass may end early and the loader be destroyed
       CHECK(batch.data.size(0) == 4);
       if (++seen == 3) break;
     }
+  }
+}
+
+TEST_CASE_METHOD(OnGpu, "OnGpu: the loop waits for no copy") {
+  const SyntheticImages images({.size = 64, .height = 32, .width = 32});
+  SequentialSampler sampler(images.size());
+  DeviceLoader loader(images, sampler, kGpu, {.batch_size = 8, .workers = 2});
+  for (int pass = 0; pass < 2; ++pass) {
+    const test::NoGpuWaits none;
+    int seen = 0;
+    for (auto& batch : loader) {
+      batch.data.mul_(2);
+      ++seen;
+    }
+    CHECK(seen == 8);
   }
 }
 

@@ -39,6 +39,8 @@ DEFAULTS = {
     "micro_is_rank": 0,
     "delayed": 0,
     "bucket_end": "no",
+    "device": "cpu",
+    "amp": 0,
 }
 LENET = {"save_at": "10,50"}
 CASES = {
@@ -103,6 +105,14 @@ DELAYED_MIXED = DELAYED | {
 # What has to hold on three ranks as well, where the order of sums shows.
 THREE = [name for name in FEATURES if name.startswith(("lenet_", "tiny200_", "join", "unused", "static"))]
 RESNET = {"resnet18": {"model": "resnet18", "batch": 4, "lr": 0.01, "save_at": 50}}
+# On a GPU, for one rank on NCCL and for two that share it over gloo. Not sparse gradients: NCCL has none, and there their sums
+# are not in a fixed order.
+ON_GPU = {
+    name: {**case, "device": "cuda", "save_at": 50}
+    for name, case in {**CASES, **FEATURES, "lenet_copied_zeroed": {"views": 0, "set_to_none": 0}}.items()
+    if name != "sparse"
+}
+ON_GPU |= {f"{name}_fp16": {**ON_GPU[name], "amp": 1} for name in ("lenet", "resnet18", "accumulate", "buffers", "unused")}
 # Ways to do the same training: equal bits whichever is taken.
 LENET_VARIANTS = {
     "lenet_views_zeroed": {**LENET, "set_to_none": 0},
@@ -137,7 +147,8 @@ def environment(rank, size, port):
 class Job:
     """The ranks of one job, one command each; the result files of all cases are in `folder`."""
 
-    def __init__(self, test, commands, cases, agent_store=None, size=None, timeout_s=120, expect_success=True, more_environment=None):
+    def __init__(self, test, commands, cases, agent_store=None, size=None, timeout_s=120, expect_success=True, more_environment=None,
+                 may_warn=False):
         folder = tempfile.TemporaryDirectory()
         test.addClassCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -166,7 +177,7 @@ class Job:
         self.errors = [errors for _, errors in outputs]
         self.output = [output for output, _ in outputs]
         self.statuses = [rank.returncode for rank in ranks]
-        if expect_success and (any(self.statuses) or any(self.errors)):
+        if expect_success and (any(self.statuses) or (any(self.errors) and not may_warn)):
             raise AssertionError(f"exit statuses {self.statuses}, expected 0 and nothing on stderr: {outputs}")
 
     def weights(self, case, step, rank=0):

@@ -6,6 +6,7 @@
 // CASES holds one training per line, as `name key=value ...`; each is run from scratch in the same process group. After
 // the steps that `save_at` names, the bytes of all parameters and buffers go to FOLDER/<name>.step<step>.rank<rank>.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -13,8 +14,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -25,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/amp/autocast.h>
+#include <ddprun/amp/grad_scaler.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
@@ -124,7 +129,7 @@ TORCH_MODULE(Normed);
 // Sparse gradients: the images' signs choose rows.
 struct SparseImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& images) {
-    const torch::Tensor rows = (features(images) > 0).to(torch::kLong) + torch::arange(kFeatures) * 2;
+    const torch::Tensor rows = (features(images) > 0).to(torch::kLong) + torch::arange(kFeatures, images.device()) * 2;
     return head(table(rows).sum(1));
   }
   torch::nn::Embedding table =
@@ -217,7 +222,7 @@ Batch batch_of(const Case& settings, int64_t step, int rank) {
 void save(const torch::nn::Module& model, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   const auto write = [&](const torch::Tensor& tensor) {
-    const torch::Tensor dense = tensor.detach().contiguous();
+    const torch::Tensor dense = tensor.detach().cpu().contiguous();
     file.write(static_cast<const char*>(dense.data_ptr()), static_cast<std::streamsize>(dense.nbytes()));
   };
   for (const auto& [name, parameter] : parameters_once(model)) write(parameter);
@@ -264,7 +269,9 @@ void prepare_to_die(const Case& settings, torch::nn::Module& net, int rank, cons
 
 template <typename Net>
 void train(const Case& settings, const std::string& folder, const ddp::ProcessGroup& group, Net net) {
+  const c10::Device device = settings.text("device") == "cuda" ? group.device() : c10::Device(c10::kCPU);
   initialise(*net, group.rank());
+  net->to(device);
   ddp::DdpOptions options{.find_unused_parameters = settings.number("find_unused") != 0,
                           .static_graph = settings.number("static") != 0,
                           .gradient_as_bucket_view = settings.number("views") != 0,
@@ -281,6 +288,8 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   std::vector<torch::Tensor> parameters;  // an optimizer steps twice on what it is given twice
   for (const auto& [name, parameter] : parameters_once(*net)) parameters.push_back(parameter);
   torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(std::stod(settings.text("lr"))).momentum(0.9));
+  const bool mixed = settings.number("amp") != 0;
+  ddp::GradScaler scaler({.enabled = mixed});
   const std::set<int64_t> save_at = steps_in(settings.text("save_at"));
   const int64_t accumulate = settings.number("accumulate");
   const auto save_after = [&](int64_t step) {
@@ -295,15 +304,21 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
       for (int64_t micro = 0; micro < accumulate; ++micro) {
         const int64_t number = (step - 1) * accumulate + micro;
         const bool micro_is_rank = settings.number("micro_is_rank") != 0;  // one process in place of `accumulate` ranks
-        const Batch batch = micro_is_rank ? batch_of(settings, step - 1, static_cast<int>(micro))
-                                          : batch_of(settings, number, group.rank());
+        Batch batch = micro_is_rank ? batch_of(settings, step - 1, static_cast<int>(micro))
+                                    : batch_of(settings, number, group.rank());
+        batch = {batch.images.to(device), batch.labels.to(device)};
         take_turn(net, number % 4 == 3 ? 0 : number + group.rank());
         std::optional<ddp::NoSyncGuard> local;
         if (micro + 1 < accumulate) local.emplace(model->no_sync());
-        torch::Tensor loss = torch::nn::functional::cross_entropy(model(batch.images), batch.labels);
-        (loss / accumulate).backward();
+        torch::Tensor loss;
+        {
+          const ddp::Autocast autocast(device, {.enabled = mixed});
+          loss = torch::nn::functional::cross_entropy(model(batch.images), batch.labels);
+        }
+        scaler.scale(loss / accumulate).backward();
       }
-      optimizer.step();
+      scaler.step(optimizer);
+      scaler.update();
       if (settings.text("join") == "no" && save_at.contains(step)) save_after(step);
     }
   };
@@ -324,14 +339,25 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   save_after(steps);
 }
 
+// Cases on CUDA: NCCL for a rank alone, gloo for ranks that share the first GPU.
+ddp::ProcessGroup connect(const std::vector<Case>& cases, std::chrono::seconds timeout) {
+  ddp::ProcessGroupOptions options{.backend = "gloo", .timeout = timeout};
+  if (cases.front().text("device") == "cuda") {
+    options.device = c10::Device(c10::kCUDA, 0);
+    at::globalContext().setDeterministicCuDNN(true);
+    if (std::string(std::getenv("WORLD_SIZE")) == "1") options.backend = "cpu:gloo,cuda:nccl";
+  }
+  return ddp::init_process_group(options);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) try {
   if (count != 4) throw std::invalid_argument("usage: parity_program CASES FOLDER TIMEOUT_S");
   at::set_num_threads(1);
-  const ddp::ProcessGroup group =
-      ddp::init_process_group({.backend = "gloo", .timeout = std::chrono::seconds(std::stoi(arguments[3]))});
-  for (const Case& settings : read_cases(arguments[1])) {
+  const std::vector<Case> cases = read_cases(arguments[1]);
+  const ddp::ProcessGroup group = connect(cases, std::chrono::seconds(std::stoi(arguments[3])));
+  for (const Case& settings : cases) {
     const std::string folder = arguments[2];
     const std::string& model = settings.text("model");
     if (model == "lenet") train(settings, folder, group, models::LeNet());

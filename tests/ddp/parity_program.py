@@ -157,7 +157,7 @@ class Sparse(nn.Module):
         self.head = nn.Linear(6, 10)
 
     def forward(self, images):
-        rows = (features(images) > 0).long() + torch.arange(FEATURES) * 2
+        rows = (features(images) > 0).long() + torch.arange(FEATURES, device=images.device) * 2
         return self.head(self.table(rows).sum(1))
 
 
@@ -219,7 +219,7 @@ def draw(step, part, size):
 
 def save(model, path):
     tensors = [*model.parameters(), *model.buffers()]
-    path.write_bytes(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors))
+    path.write_bytes(b"".join(tensor.detach().cpu().contiguous().numpy().tobytes() for tensor in tensors))
 
 
 class WaitingDDP(nn.parallel.DistributedDataParallel):
@@ -234,7 +234,9 @@ class WaitingDDP(nn.parallel.DistributedDataParallel):
 def train(name, settings, folder):
     rank = dist.get_rank()
     net = MODELS[settings["model"]]()
+    device = "cuda:0" if settings["device"] == "cuda" else "cpu"
     initialise(net, rank)
+    net.to(device)
     cap = int(settings["bucket_cap_bytes"])
     names = ["fc3.weight", "fc3.bias", "fc2.bias"]
     delayed = {
@@ -254,6 +256,8 @@ def train(name, settings, folder):
     )
     register_hook(model, settings["hook"])
     optimizer = torch.optim.SGD(model.parameters(), lr=float(settings["lr"]), momentum=0.9)
+    mixed = settings["amp"] == "1"
+    scaler = torch.amp.GradScaler("cuda", enabled=mixed)
     save_at = {int(step) for step in settings["save_at"].split(",")}
     accumulate = int(settings["accumulate"])
 
@@ -263,13 +267,16 @@ def train(name, settings, folder):
             for micro in range(accumulate):
                 number = (step - 1) * accumulate + micro
                 images, labels = draw(number, rank, int(settings["batch"]))
+                images, labels = images.to(device), labels.to(device)
                 net.turn = 0 if number % 4 == 3 else number + rank
                 with model.no_sync() if micro + 1 < accumulate else contextlib.nullcontext():
-                    loss = F.cross_entropy(model(images), labels)
-                    (loss / accumulate).backward()
+                    with torch.autocast("cuda", torch.float16) if mixed else contextlib.nullcontext():
+                        loss = F.cross_entropy(model(images), labels)
+                    scaler.scale(loss / accumulate).backward()
                 if delayed:
                     model.delayed_work.wait()
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             if settings["join"] == "no" and step in save_at:
                 save(net, folder / f"{name}.step{step}.rank{rank}")
 
@@ -289,8 +296,14 @@ def train(name, settings, folder):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(sys.argv[3])))
-    for name, settings in read_cases(sys.argv[1]):
+    cases = list(read_cases(sys.argv[1]))
+    backend = "gloo"
+    if cases[0][1]["device"] == "cuda":  # NCCL for a rank alone, gloo for ranks that share the first GPU
+        torch.cuda.set_device(0)
+        torch.backends.cudnn.deterministic = True
+        backend = "cpu:gloo,cuda:nccl" if os.environ["WORLD_SIZE"] == "1" else "gloo"
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=int(sys.argv[3])))
+    for name, settings in cases:
         train(name, settings, pathlib.Path(sys.argv[2]))
     dist.destroy_process_group()
     # Without taking the interpreter down, in which torch 2.15 aborts at times: a thread of its own is still there.

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 import numpy
-from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, PYTHON, RESNET, SINCE, THREE, Job
+from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, ON_GPU, PYTHON, RESNET, SINCE, THREE, Job
 import torch
 from torch.distributed import TCPStore
 
@@ -66,6 +66,28 @@ class Delayed(unittest.TestCase):
             for rank in (0, 2):
                 self.assertIn(f"rank {rank} of 3: DistributedDataParallel: {option} needs this library on every rank, but rank 1 "
                               "runs Python", job.errors[rank])
+
+
+class Gpu(unittest.TestCase):
+    """On a machine with a GPU."""
+
+    def check(self, ranks):
+        python = Job(type(self), [PYTHON] * len(ranks), ON_GPU, may_warn=True)
+        self.assertEqual(len(python.all_weights()), len(ranks) * len(ON_GPU))
+        cpp = Job(type(self), ranks, ON_GPU, may_warn=True)
+        assert_same_bits(self, cpp, python)
+        for name in ON_GPU:
+            weights = numpy.frombuffer(cpp.weights(name, 50), numpy.float32)
+            self.assertTrue(numpy.isfinite(weights[: len(weights) // 2]).all(), name)
+
+    def test_one_rank_on_nccl_gives_pythons_bits(self):
+        self.check([CPP])
+
+    def test_two_ranks_that_share_a_gpu_over_gloo_give_pythons_bits(self):
+        self.check([CPP, CPP])
+
+    def test_a_mixed_job_on_a_gpu_gives_pythons_bits(self):
+        self.check([PYTHON, CPP])
 
 
 class Slow(unittest.TestCase):

@@ -17,18 +17,20 @@ def free_port() -> int:
 
 
 class Job:
-    """Two ranks, rank r started by prefixes[r] + command and with variables[r]."""
+    """Two ranks, rank r started by prefixes[r] + command and with variables[r]; on a GPU one rank."""
 
-    def __init__(self, command, prefixes=((), ()), address="127.0.0.1", variables=({}, {})):
+    def __init__(self, command, prefixes=((), ()), address="127.0.0.1", variables=({}, {}), device="cpu"):
         port = free_port()
         self.ranks = []
-        for rank in (0, 1):
-            environment = dict(os.environ, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", MASTER_ADDR=address)
-            environment |= {"MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
-            environment |= {"LOCAL_WORLD_SIZE": "2"} | variables[rank]
+        size = 1 if device == "cuda" else 2
+        for rank in range(size):
+            environment = dict(os.environ, OMP_NUM_THREADS="1", MASTER_ADDR=address)
+            environment |= {"MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+            environment |= {"LOCAL_WORLD_SIZE": str(size)} | ({} if device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""})
+            environment |= variables[rank]
             self.ranks.append(
                 subprocess.Popen(
-                    [*prefixes[rank], *command],
+                    [*prefixes[rank], *command, device],
                     env=environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -1,6 +1,7 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
-// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets.
+// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets. With the
+// argument "cuda" on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -18,6 +19,7 @@
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/optim/sgd.h>
 
 #include "bench/ddp/accumulation.h"
 #include "bench/ddp/overlap.h"
@@ -42,10 +44,19 @@ struct LayersImpl : torch::nn::Module {
 TORCH_MODULE(Layers);
 
 template <typename Net>
-Step make_step(Net net, const ddp::GroupHandle& group, bool views, const torch::Tensor& x, const torch::Tensor& y) {
+Step make_step(Net net, const ddp::GroupHandle& group, bool views, const torch::Tensor& x_on_host,
+               const torch::Tensor& y_on_host) {
+  net->to(group.device());
+  const torch::Tensor x = x_on_host.to(group.device());
+  const torch::Tensor y = y_on_host.defined() ? y_on_host.to(group.device()) : y_on_host;
   auto model = std::make_shared<ddp::DistributedDataParallel<Net>>(net, group,
                                                                    ddp::DdpOptions{.gradient_as_bucket_view = views});
-  auto optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  if (group.device().is_cuda()) {  // one kernel for all parameters, in both languages
+    optimizer = std::make_shared<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(1e-3).momentum(0.9));
+  } else {
+    optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  }
   return [=] {
     optimizer->zero_grad();
     const torch::Tensor output = (*model)(x);
@@ -53,6 +64,11 @@ Step make_step(Net net, const ddp::GroupHandle& group, bool views, const torch::
     loss.backward();
     optimizer->step();
   };
+}
+
+// Returns when a GPU has done what was queued.
+void finish(const ddp::GroupHandle& group) {
+  if (group.device().is_cuda()) torch::zeros({}, group.device()).item();
 }
 
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
@@ -65,6 +81,11 @@ Step make_case(const std::string& name, const ddp::GroupHandle& group) {
   if (model == "tiny200") return make_step(Layers(200, 8), group, views, torch::randn({8, 8}), {});
   if (model == "wide") return make_step(Layers(4, 2048), group, views, torch::randn({2, 2048}), {});
   if (model == "lenet16") return make_step(models::LeNet(), group, views, images(16), labels(16));
+  if (model == "lenet512") return make_step(models::LeNet(), group, views, images(512), labels(512));
+  if (model == "resnet18_256") {
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, views, images(256),
+                     labels(256));
+  }
   if (model == "lenet128") return make_step(models::LeNet(), group, views, images(128), labels(128));
   if (model == "resnet18") {
     return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, views, images(8), labels(8));
@@ -89,9 +110,10 @@ int64_t peak_bytes() {
 
 }  // namespace
 
-int main() try {
+int main(int count, char** arguments) try {
   at::set_num_threads(1);
-  const ddp::ProcessGroup group = ddp::init_process_group({.backend = "gloo"});
+  const bool on_gpu = count > 1 && std::string(arguments[1]) == "cuda";
+  const ddp::ProcessGroup group = ddp::init_process_group({.backend = on_gpu ? "cpu:gloo,cuda:nccl" : "gloo"});
   std::map<std::string, Step> steps;
   std::string name;
   for (int64_t iterations = 0; std::cin >> name >> iterations;) {
@@ -105,9 +127,11 @@ int main() try {
     }
     if (!steps.contains(name)) steps.emplace(name, make_case(name, group));
     const Step& step = steps.at(name);
+    finish(group);
     const double cpu = cpu_seconds();
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < iterations; ++i) step();
+    finish(group);
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
     std::cout << cpu_seconds() - cpu << ' ' << wall.count() << ' ' << peak_bytes() << std::endl;
   }

@@ -1,5 +1,5 @@
 """One rank of a job that trains models on command: the twin of train.cpp, which says what it does. "overlap" answers with
-the time of a step only."""
+the time of a step only; with the argument "cuda" on the first GPU, one rank over NCCL."""
 
 import datetime
 import pathlib
@@ -32,14 +32,25 @@ CASES = {
     "lenet16": lambda: (LeNet(), *images(16)),
     "lenet128": lambda: (LeNet(), *images(128)),
     "resnet18": lambda: (ResNet18(), *images(8)),
+    "lenet512": lambda: (LeNet(), *images(512)),
+    "resnet18_256": lambda: (ResNet18(), *images(256)),
 }
+
+
+device = torch.device("cuda", 0) if "cuda" in sys.argv[1:] else torch.device("cpu")
+
+
+def finish():
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def make_step(name):
     model, _, mode = name.partition("+")
     net, x, y = CASES[model]()
+    net, x, y = net.to(device), x.to(device), None if y is None else y.to(device)
     wrapped = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=mode == "views")
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1e-3, momentum=0.9, fused=device.type == "cuda" or None)
 
     def step():
         optimizer.zero_grad()
@@ -69,7 +80,9 @@ def overlap(iterations):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=datetime.timedelta(minutes=5))
     torch.manual_seed(dist.get_rank())
     steps = {}
     for line in sys.stdin:
@@ -79,9 +92,12 @@ def main():
             continue
         if name not in steps:
             steps[name] = make_step(name)
-        step, cpu, wall = steps[name], time.process_time(), time.monotonic()
+        step = steps[name]
+        finish()
+        cpu, wall = time.process_time(), time.monotonic()
         for _ in range(int(iterations)):
             step()
+        finish()
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
         print(cpu, wall, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
     dist.destroy_process_group()

@@ -2,11 +2,13 @@
 
 #include <ATen/cuda/CUDAContext.h>
 #include <nccl.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <ATen/cuda/CUDAGraphsUtils.cuh>
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
+
+#include "comm/versions/nccl_engine.h"
 
 namespace ddp::detail {
 namespace {
@@ -48,7 +50,8 @@ class Plugin final : public CudaPlugin {
     options->group_name = plan.name;
     options->group_desc = plan.description;
     options->global_ranks_in_group.assign(plan.members.begin(), plan.members.end());
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, plan.info.rank, plan.info.world_size, options);
+    return versions::make_nccl(std::getenv("TORCH_DIST_USE_NCCL2"), store, plan.info.rank, plan.info.world_size,
+                               options);
   }
 };
 

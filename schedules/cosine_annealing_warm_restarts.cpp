@@ -1,8 +1,10 @@
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "schedules/python_state.h"
 #include "schedules/scheduler.h"
 
 namespace ddp::schedules {
@@ -13,7 +15,7 @@ constexpr double kPi = std::numbers::pi;
 class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts> {
  public:
   explicit CosineAnnealingWarmRestarts(const CosineWarmRestartsOptions& options)
-      : options_(options), period_(options.t_0) {
+      : options_(options), period_(std::min(options.t_0, kMostSteps)) {
     require(options.t_0 >= 1, "Expected positive integer T_0, but got " + std::to_string(options.t_0));
     require(options.t_mult >= 1, "Expected integer T_mult >= 1, but got " + std::to_string(options.t_mult));
   }
@@ -23,11 +25,11 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
     require_same_number(groups);
     if (last_epoch_ < 0) {  // however many sequences have taken a step back
       last_epoch_ = -1;
-      period_ = options_.t_0;
+      period_ = std::min(options_.t_0, kMostSteps);
       within_ = 0;
     } else if (++within_ >= period_) {
       within_ %= period_;
-      period_ *= options_.t_mult;
+      period_ = period_ > kMostSteps / options_.t_mult ? kMostSteps : period_ * options_.t_mult;
     }
     advance(groups);  // Python's class has a step() of its own, which leaves _step_count at 0
   }
@@ -37,10 +39,10 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
     state["T_i"] = period_;
   }
   void load(const nlohmann::json& state, int64_t sequences) override {
-    const auto within = state.at("T_cur").get<int64_t>();
-    const auto period = state.at("T_i").get<int64_t>();
-    require(within >= 0 && period >= 1 && within < period, "the state of " + name() + " has impossible counts");
     LRScheduler::load(state, sequences);
+    const int64_t within = step_count_at(state, "T_cur");
+    const int64_t period = step_count_at(state, "T_i");
+    require(within >= 0 && period >= 1 && within < period, "the state of " + name() + " has impossible counts");
     within_ = within;
     period_ = period;
   }

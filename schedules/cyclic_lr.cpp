@@ -67,8 +67,11 @@ class CyclicLR : public Cloneable<CyclicLR> {
   std::vector<Bounds> bounds(size_t groups) const {
     const auto base_lr = per_group(options_.base_lr, groups, "base_lr");
     const auto max_lr = per_group(options_.max_lr, groups, "max_lr");
-    const auto base_momentum = per_group(options_.base_momentum, groups, "base_momentum");
-    const auto max_momentum = per_group(options_.max_momentum, groups, "max_momentum");
+    const auto momenta = [&](const std::vector<double>& values, const char* name) {
+      return options_.cycle_momentum ? per_group(values, groups, name) : std::vector<double>(groups);
+    };
+    const auto base_momentum = momenta(options_.base_momentum, "base_momentum");
+    const auto max_momentum = momenta(options_.max_momentum, "max_momentum");
     std::vector<Bounds> bounds;
     for (size_t i = 0; i < groups; ++i) bounds.push_back({base_lr[i], max_lr[i], base_momentum[i], max_momentum[i]});
     return bounds;
@@ -90,7 +93,7 @@ class CyclicLR : public Cloneable<CyclicLR> {
       case CyclicMode::kTriangular2:
         return 1 / std::pow(2.0, cycle() - 1);
       case CyclicMode::kExpRange:
-        return std::pow(options_.gamma, step);
+        return power(options_.gamma, step);
       case CyclicMode::kTriangular:
         break;
     }

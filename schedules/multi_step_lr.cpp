@@ -1,4 +1,3 @@
-#include <cmath>
 #include <map>
 
 #include "schedules/scheduler.h"
@@ -16,12 +15,12 @@ class MultiStepLR : public Cloneable<MultiStepLR> {
  protected:
   double get_lr(const Group& group, size_t) override {
     const auto found = times_.find(last_epoch_);
-    return found == times_.end() ? group.lr : group.lr * std::pow(gamma_, found->second);
+    return found == times_.end() ? group.lr : group.lr * power(gamma_, found->second);
   }
   double closed_form_lr(const Group&, size_t i) override {
     int passed = 0;
     for (const auto& [milestone, times] : times_) passed += milestone <= 0 ? times : 0;
-    return base_lrs_[i] * std::pow(gamma_, passed);
+    return base_lrs_[i] * power(gamma_, passed);
   }
 
  private:

@@ -106,8 +106,11 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
  private:
   std::vector<Bounds> bounds(size_t groups) const {
     const auto max_lr = per_group(options_.max_lr, groups, "max_lr");
-    const auto base_momentum = per_group(options_.base_momentum, groups, "base_momentum");
-    const auto max_momentum = per_group(options_.max_momentum, groups, "max_momentum");
+    const auto momenta = [&](const std::vector<double>& values, const char* name) {
+      return options_.cycle_momentum ? per_group(values, groups, name) : std::vector<double>(groups);
+    };
+    const auto base_momentum = momenta(options_.base_momentum, "base_momentum");
+    const auto max_momentum = momenta(options_.max_momentum, "max_momentum");
     std::vector<Bounds> bounds;
     for (size_t i = 0; i < groups; ++i) {
       const double initial_lr = max_lr[i] / options_.div_factor;

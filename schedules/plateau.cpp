@@ -64,10 +64,10 @@ void Plateau::load(const std::string& text) {
   try {
     const auto state = nlohmann::json::parse(text);
     require_type(state, "ReduceLROnPlateau");
-    loaded = {.last_epoch = state.at("last_epoch").get<int64_t>(),
+    loaded = {.last_epoch = step_count_at(state, "last_epoch"),
               .best = Plateau(options_).state_.best,
-              .cooldown_counter = state.at("cooldown_counter").get<int64_t>(),
-              .num_bad_epochs = state.at("num_bad_epochs").get<int64_t>()};
+              .cooldown_counter = step_count_at(state, "cooldown_counter"),
+              .num_bad_epochs = step_count_at(state, "num_bad_epochs")};
     if (const auto best = state.find("best"); best != state.end() && !best->is_null()) {
       const auto named = named_float(*best);
       loaded.best = named ? *named : best->get<double>();

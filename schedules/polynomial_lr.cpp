@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "schedules/scheduler.h"
 
 namespace ddp::schedules {
@@ -17,9 +15,9 @@ class PolynomialLR : public Cloneable<PolynomialLR> {
   double get_lr(const Group& group, size_t) override {
     if (is_initial_ || last_epoch_ > options_.total_iters) return group.lr;
     const auto total = static_cast<double>(options_.total_iters);
-    return group.lr * std::pow((1.0 - static_cast<double>(last_epoch_) / total) /
-                                   (1.0 - static_cast<double>(last_epoch_ - 1) / total),
-                               options_.power);
+    return group.lr * power((1.0 - static_cast<double>(last_epoch_) / total) /
+                                (1.0 - static_cast<double>(last_epoch_ - 1) / total),
+                            options_.power);
   }
   double closed_form_lr(const Group&, size_t i) override { return base_lrs_[i]; }
 

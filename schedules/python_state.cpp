@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "schedules/scheduler.h"
@@ -54,10 +55,19 @@ void require_type(const json& state, const std::string& name) {
   require(type == name, "the state is of " + type + ", the schedule is " + name);
 }
 
+int64_t step_count_at(const json& state, const char* key) {
+  const auto& value = state.at(key);
+  // A double holds neither bound's neighbours, so that what passes fits. Python counts in doubles after step(epoch).
+  const auto count = value.is_boolean() ? std::nan("") : value.get<double>();
+  require(std::abs(count) <= static_cast<double>(kMostSteps) && std::trunc(count) == count,
+          std::string("the state's ") + key + " must be a whole number of steps, but is " + value.dump());
+  return value.get<int64_t>();
+}
+
 PythonProgress python_progress(const json& state) {
   const auto& part = first_part(state);
   const auto& counted = state.contains("last_epoch") ? state : part;
-  return {.last_epoch = counted.at("last_epoch").get<int64_t>(),
+  return {.last_epoch = step_count_at(counted, "last_epoch"),
           .last_lrs = state.at("_last_lr").get<std::vector<double>>(),
           .initial_lrs = part.at("base_lrs").get<std::vector<double>>()};
 }

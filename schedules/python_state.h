@@ -14,6 +14,13 @@ namespace ddp::schedules {
 /// cannot be told apart.)
 void require_type(const nlohmann::json& state, const std::string& name);
 
+/// More steps than anybody takes, and few enough to count on from.
+inline constexpr int64_t kMostSteps = int64_t{1} << 62;
+
+/// The number of steps that `state` has under `key`, which may be below 0. Throws nlohmann::json::exception or
+/// std::invalid_argument when it is no whole number or its magnitude is above kMostSteps.
+int64_t step_count_at(const nlohmann::json& state, const char* key);
+
 /// What an optimizer needs besides the schedule's own state.
 struct PythonProgress {
   int64_t last_epoch = 0;

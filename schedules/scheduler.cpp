@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "base/rank_prefix.h"
@@ -12,6 +13,13 @@ namespace ddp::schedules {
 
 void require(bool valid, const std::string& message) {
   if (!valid) throw std::invalid_argument(rank_prefix() + message);
+}
+
+double power(double base, double exponent) {
+  const double result = std::pow(base, exponent);
+  require(std::isfinite(result) || !std::isfinite(base) || !std::isfinite(exponent),
+          "the learning rate's factor " + number_text(base) + " ** " + number_text(exponent) + " is no finite number");
+  return result;
 }
 
 std::vector<double> per_group(const std::vector<double>& values, size_t count, const char* name) {
@@ -72,8 +80,8 @@ void LRScheduler::save(nlohmann::json& state) const {
 void LRScheduler::load(const nlohmann::json& state, int64_t sequences) {
   require_type(state, name());
   const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
-  const auto last_epoch = state.at("last_epoch").get<int64_t>();
-  const auto step_count = state.at("_step_count").get<int64_t>();
+  const int64_t last_epoch = step_count_at(state, "last_epoch");
+  const int64_t step_count = step_count_at(state, "_step_count");
   // Within sequences, a scheduler whose turn has not come is one step back for each of them; one not started counts -1.
   require(last_epoch >= -std::max<int64_t>(sequences, 1) && step_count >= 0,
           "the state of " + name() + " counts steps below 0");

@@ -27,9 +27,9 @@ class Scheduler {
   virtual bool is_composed() const { return false; }
 
   virtual void save(nlohmann::json& state) const = 0;
-  /// `sequences`: how many sequences this scheduler is a part of; each of them has taken one step back from it with undo().
-  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit, and may then be half
-  /// loaded.
+  /// `sequences`: how many sequences this scheduler is a part of; each of them has taken one step back from it with
+  /// undo(). Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit, and may then be
+  /// half loaded.
   virtual void load(const nlohmann::json& state, int64_t sequences) = 0;
 
  protected:
@@ -78,6 +78,9 @@ class Cloneable : public Base {
 
 /// Throws std::invalid_argument with the rank and `message` unless `valid`.
 void require(bool valid, const std::string& message);
+
+/// base^exponent. Throws std::invalid_argument, as Python's ** does, where finite numbers have no finite power.
+double power(double base, double exponent);
 
 /// `values` for `count` groups: one for each, or one for all. Throws std::invalid_argument for another number of them.
 std::vector<double> per_group(const std::vector<double>& values, size_t count, const char* name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "schedules/python_state.h"
 #include "schedules/scheduler_list.h"
 
 namespace ddp::schedules {
@@ -50,9 +51,9 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
     state["last_epoch"] = last_epoch_;
   }
   void load(const nlohmann::json& state, int64_t sequences) override {
-    const auto last_epoch = state.at("last_epoch").get<int64_t>();
-    require(last_epoch >= 0, "the state of SequentialLR counts steps below 0");
     SchedulerList::load(state, sequences + 1);
+    const int64_t last_epoch = step_count_at(state, "last_epoch");
+    require(last_epoch >= 0, "the state of SequentialLR counts steps below 0");
     last_epoch_ = last_epoch;
   }
 

@@ -13,22 +13,24 @@ import warnings
 PROGRAM = sys.argv.pop(1)
 STEPS = 9
 
+HUGE = 2**63 - 1
+
 # Every combination of these is tried.
 EDGES = {
-    "LinearLR": {"start_factor": [0, 1e-9, 0.5, 1, 1.5], "end_factor": [-0.1, 0, 0.3, 1, 2], "total_iters": [1, 2, 8, 9, 99]},
-    "ConstantLR": {"factor": [-0.5, 0, 1e-300, 0.5, 1, 1.1], "total_iters": [-1, 0, 1, 5, 9, 10]},
-    "ExponentialLR": {"gamma": [-1, 0, 1e-200, 0.5, 1, 2]},
-    "PolynomialLR": {"total_iters": [1, 2, 8, 9, 99], "power": [0, 0.5, 1, 3.7]},
-    "StepLR": {"step_size": [1, 2, 9, 10], "gamma": [-1, 0, 0.5, 1, 2]},
-    "MultiStepLR": {"milestones": [[], [0], [1], [1, 1, 1], [9], [3, 1], [-1, 4], [0, 0, 5, 99]], "gamma": [-1, 0, 0.5, 2]},
-    "CosineAnnealingLR": {"T_max": [1, 2, 3, 4, 9, 10, 99], "eta_min": [-0.1, 0, 0.1, 1]},
-    "CosineAnnealingWarmRestarts": {"T_0": [-1, 0, 1, 2, 9, 10], "T_mult": [-1, 0, 1, 2, 5], "eta_min": [-0.1, 0, 0.1, 1]},
+    "LinearLR": {"start_factor": [0, 1e-9, 0.5, 1, 1.5], "end_factor": [-0.1, 0, 0.3, 1, 2], "total_iters": [1, 2, 8, 9, 99, HUGE]},
+    "ConstantLR": {"factor": [-0.5, 0, 1e-300, 0.5, 1, 1.1], "total_iters": [-1, 0, 1, 5, 9, 10, HUGE]},
+    "ExponentialLR": {"gamma": [-1, 0, 1e-200, 0.5, 1, 2, 1e200]},
+    "PolynomialLR": {"total_iters": [1, 2, 8, 9, 99, HUGE], "power": [-2, -0.5, 0, 0.5, 1, 3.7, 1e308]},
+    "StepLR": {"step_size": [1, 2, 9, 10, HUGE], "gamma": [-1, 0, 0.5, 1, 2]},
+    "MultiStepLR": {"milestones": [[], [0], [1], [1, 1, 1], [9], [3, 1], [-1, 4], [0, 0, 5, 99]], "gamma": [-1, 0, 0.5, 2, 1e200]},
+    "CosineAnnealingLR": {"T_max": [1, 2, 3, 4, 9, 10, 99, 2**62, 2**62 + 1, HUGE], "eta_min": [-0.1, 0, 0.1, 1]},
+    "CosineAnnealingWarmRestarts": {"T_0": [-1, 0, 1, 2, 9, 10, 2**62, HUGE], "T_mult": [-1, 0, 1, 2, 5, 2**61, 2**62, HUGE], "eta_min": [-0.1, 0, 0.1, 1]},
     "CyclicLR": {
-        "base_lr": [0, 0.1], "max_lr": [0, 0.1, 1], "step_size_up": [1, 2, 4], "step_size_down": [0, 1, 3],
-        "mode": ["triangular", "triangular2", "exp_range"], "gamma": [0, 0.5, 1],
+        "base_lr": [0, 0.1], "max_lr": [0, 0.1, 1], "step_size_up": [1, 2, 4, HUGE], "step_size_down": [0, 1, 3],
+        "mode": ["triangular", "triangular2", "exp_range"], "gamma": [-0.5, 0, 0.5, 1, 1e200],
     },
     "OneCycleLR": {
-        "max_lr": [0, 0.1, 1], "total_steps": [9, 10, 20], "pct_start": [-0.1, 0.0, 0.1, 0.5, 1.0, 1.5],
+        "max_lr": [0, 0.1, 1], "total_steps": [9, 10, 20, HUGE], "pct_start": [-0.1, 0.0, 0.1, 0.5, 1.0, 1.5],
         "anneal_strategy": ["cos", "linear"], "div_factor": [0, 1, 25], "final_div_factor": [0, 1, 1e4],
         "three_phase": [False, True],
     },
@@ -56,7 +58,7 @@ def pythons(case):
                 optimizer.step()
                 scheduler.step()
             steps.append({kind: [group[kind] for group in optimizer.param_groups] for kind in ("lr", "momentum")})
-    except (ValueError, ZeroDivisionError) as error:
+    except (ValueError, ArithmeticError) as error:
         return steps, error
     return steps, None
 

@@ -1,26 +1,15 @@
-// What schedules refuse, what their states survive, and how the learning rate is scaled. Values are compared with
-// Python's in schedules_test.py.
-#include <cmath>
-#include <limits>
+// What schedules refuse, and what their states survive. Values are compared with Python's in schedules_test.py.
 #include <stdexcept>
 
-#include <ddprun/schedules/plateau.h>
-#include <ddprun/schedules/scale_lr.h>
 #include <ddprun/schedules/schedule.h>
 
+#include "tests/schedules/refused.h"
 #include "tests/support/catch.h"
 
 namespace ddp::schedules {
 namespace {
 
-using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::MessageMatches;
-
-template <typename Action>
-void refused(Action action, const char* text) {
-  CHECK_THROWS_MATCHES(action(), std::invalid_argument,
-                       MessageMatches(ContainsSubstring("rank 0 of 1") && ContainsSubstring(text)));
-}
+using test::refused;
 
 TEST_CASE("Schedule: options out of range give Python's message and the rank") {
   refused([] { linear({.start_factor = 0}); },
@@ -48,7 +37,6 @@ TEST_CASE("Schedule: options out of range give Python's message and the rank") {
   refused([] { sequential({linear(), linear(), linear()}, {9, 3}); }, "milestones must increase");
   refused([] { sequential({linear(), chained({linear()})}, {9}); }, "the schedule at index 1");
   refused([] { chained({}); }, "ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.");
-  refused([] { Plateau({.factor = 1}); }, "Factor should be < 1.0.");
 }
 
 TEST_CASE("Schedule: groups that do not fit are refused") {
@@ -65,7 +53,6 @@ TEST_CASE("Schedule: groups that do not fit are refused") {
   schedule.start(two);
   two.push_back({.lr = 3});
   refused([&] { schedule.step(two); }, "2 parameter groups, but there are 3");
-  refused([&] { Plateau({.min_lr = {1, 2}}).step(1, two); }, "min_lr must have the same length");
 }
 
 TEST_CASE("Schedule: a one cycle ends with its last step") {
@@ -171,43 +158,6 @@ TEST_CASE("Schedule: damaged states are refused and change nothing") {
   CHECK(later.save() != state);
   later.load(state);
   CHECK(later.save() == state);
-  Plateau plateau;
-  for (const auto* bad :
-       {"", "3", R"({"type":"ReduceLROnPlateau","last_epoch":-1,"cooldown_counter":0,"num_bad_epochs":0})"}) {
-    INFO(bad);
-    CHECK_THROWS_AS(plateau.load(bad), std::invalid_argument);
-  }
-}
-
-TEST_CASE("Plateau: a best that is not finite comes back") {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const double best : {kInfinity, -kInfinity}) {
-    Groups groups = {{.lr = 1}}, same = groups;
-    const PlateauOptions options{.mode = best < 0 ? PlateauMode::kMin : PlateauMode::kMax, .patience = 0};
-    Plateau plateau(options), resumed(options);
-    plateau.step(best, groups);
-    resumed.load(plateau.save());
-    CHECK(resumed.save() == plateau.save());
-    // Nothing is better than that.
-    plateau.step(0.5, groups);
-    resumed.step(0.5, same);
-    CHECK(groups[0].lr == 0.1);
-    CHECK(same[0].lr == 0.1);
-  }
-  Plateau new_one, resumed;
-  resumed.load(new_one.save());
-  CHECK(resumed.save() == new_one.save());
-}
-
-TEST_CASE("ScaleLr: grows with the ranks with their root or by a factor") {
-  CHECK(scale_lr(0.1, 8) == 0.8);
-  CHECK(scale_lr(0.1, 4, LrScaling::sqrt()) == 0.2);
-  CHECK(scale_lr(0.1, 8, LrScaling::factor(3)) == 0.1 * 3);
-  CHECK(scale_lr(0.1, 1) == 0.1);
-  refused([] { scale_lr(0.1, 0); }, "the world size must be at least 1, got 0");
-  refused([] { scale_lr(std::nan(""), 2); }, "Invalid learning rate: nan");
-  refused([] { scale_lr(-1, 2); }, "Invalid learning rate: -1.0");
-  refused([] { scale_lr(1, 2, LrScaling::factor(std::numeric_limits<double>::infinity())); }, "Invalid factor: inf");
 }
 
 }  // namespace

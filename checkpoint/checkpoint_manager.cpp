@@ -143,9 +143,8 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
   if (step < 0) throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(step));
   // The memory of the save under way is needed for this one.
   const auto earlier = writer_ ? writer_->finish() : "";
-  std::string failure;
   RunContent content;
-  failure = failure_of([&] { content = collect_run(step, state, group_); });
+  auto failure = failure_of([&] { content = collect_run(step, state, group_); });
   if (writer_ && failure.empty()) {
     failure = failure_of([&] {
       const RunDestination destination{.directory = directory_,
@@ -225,6 +224,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
   for (const auto& folder : folders) {
     ReceivedRun run;
     const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
+    if (run.is_short) throw std::runtime_error("cannot load from " + directory_.string() + ": " + damage);
     if (!damage.empty()) {
       std::error_code ignored;
       const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read

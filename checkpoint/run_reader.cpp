@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <ddprun/checkpoint/tensor_files.h>
@@ -11,6 +12,7 @@
 #include "base/crc32c.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt_run.h"
+#include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -23,7 +25,8 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
     run = read_pt_run(folder, key, world_size);
     return;
   }
-  if (!std::filesystem::exists(folder, ignored)) throw std::runtime_error("there is no " + folder.string());
+  if (std::filesystem::status(folder, ignored).type() == std::filesystem::file_type::not_found)
+    throw std::runtime_error("there is no " + folder.string());
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
 }
@@ -52,10 +55,22 @@ void send_file(const std::string& name, ReceivedRun& run, const GroupHandle& gro
 
 std::string receive_run(storage::FileSystem& file_system, const std::filesystem::path& folder, CheckpointReader reader,
                         const GroupHandle& group, const std::string& key, ReceivedRun& run) {
-  const auto read = [&] { map_run(file_system, folder, key, group.size(), run); };
+  bool is_short = false;  // this rank
+  const auto read = [&] {
+    try {
+      map_run(file_system, folder, key, group.size(), run);
+    } catch (const std::system_error& error) {
+      is_short = storage::is_shortage(error.code());
+      throw;
+    }
+  };
+  const auto failed = [&](const std::string& failure) {
+    run.is_short = !combined_failures(is_short ? "short" : "", group).empty();
+    return failure;
+  };
   if (reader == CheckpointReader::kEveryRank) {
     const auto failure = combined_failures(failure_of(read), group);
-    if (!failure.empty()) return failure;
+    if (!failure.empty()) return failed(failure);
     // Between one rank's look and another's the checkpoint may have been replaced.
     const auto manifest = storage::format_manifest(run.manifest);
     const bool is_same = broadcast_string(manifest, 0, group) == manifest;
@@ -64,7 +79,8 @@ std::string receive_run(storage::FileSystem& file_system, const std::filesystem:
   std::string failure;
   if (group.rank() == 0) failure = failure_of(read);
   failure = broadcast_string(failure, 0, group);
-  if (!failure.empty() || group.size() == 1) return failure;
+  if (!failure.empty()) return failed(failure);
+  if (group.size() == 1) return "";
   const auto manifest = broadcast_string(group.rank() == 0 ? storage::format_manifest(run.manifest) : "", 0, group);
   run.manifest = storage::parse_manifest(manifest);
   run.is_selected = broadcast_string(run.is_selected ? "+" : "-", 0, group) == "+";

@@ -24,6 +24,7 @@ struct ReceivedRun {
   storage::Manifest manifest{};
   std::map<std::string, storage::Bytes> files{};
   bool is_selected = false;  ///< LoadOptions::key has been obeyed
+  bool is_short = false;     ///< nothing of it is here since a rank lacks descriptors or memory: no other one would be
 };
 
 /// Reads the checkpoint in `folder`, or a .pt file, on rank 0 and sends it, or reads it on every rank. Every rank must

@@ -12,10 +12,6 @@
 namespace ddp::storage {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& folder, const std::string& reason) {
-  throw DamagedCheckpoint("the checkpoint " + folder.string() + " is damaged: " + reason);
-}
-
 std::string read_text(FileSystem& file_system, const std::filesystem::path& path) {
   const auto file = file_system.open(path);
   const auto size = file_system.size(file, path);
@@ -30,14 +26,19 @@ void check_sizes(FileSystem& file_system, const std::filesystem::path& folder, c
     try {
       check_size(file_system, file_system.open(folder / name), folder, name, record);
     } catch (const std::system_error& error) {
-      fail(folder, error.what());
+      throw_read_failure(folder, error);
     }
   }
 }
 
+// A name that cannot be looked up is neither there nor gone.
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+bool is_gone(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
 // The step of a checkpoint by its folder's name. One that is being replaced counts while its place is empty.
@@ -56,7 +57,7 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
     entry.manifest = read_manifest_alone(file_system, folder);
     check_sizes(file_system, folder, entry.manifest);
     if (entry.manifest.step != step) {
-      fail(folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
+      throw_damaged(folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
     }
   } catch (const DamagedCheckpoint& error) {
     entry.damage = error.what();
@@ -67,15 +68,18 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
 // Listing a folder that others change may miss what was there all the time, under one name or another.
 constexpr int kListings = 20;
 
+// More saves than a run makes: what a manifest that the disk does not give now may be above all others.
+constexpr int64_t kUnreadSequences = 1'000'000;
+
 }  // namespace
 
 Manifest read_manifest_alone(FileSystem& file_system, const std::filesystem::path& folder) {
   try {
     return parse_manifest(read_text(file_system, folder / kManifestName));
   } catch (const ManifestError& error) {
-    fail(folder, std::string(kManifestName) + ": " + error.what());
+    throw_damaged(folder, std::string(kManifestName) + ": " + error.what());
   } catch (const std::system_error& error) {
-    fail(folder, error.what());
+    throw_read_failure(folder, error);
   }
 }
 
@@ -83,7 +87,8 @@ void check_size(FileSystem& file_system, const FileDescriptor& file, const std::
                 const std::string& name, const FileRecord& record) {
   const auto size = file_system.size(file, folder / name);
   if (size == record.size) return;
-  fail(folder, name + " has " + std::to_string(size) + " bytes, but " + std::to_string(record.size) + " were written");
+  throw_damaged(folder,
+                name + " has " + std::to_string(size) + " bytes, but " + std::to_string(record.size) + " were written");
 }
 
 Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder) {
@@ -94,7 +99,8 @@ Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& fol
 
 void check_checksum(const std::filesystem::path& folder, const std::string& name, const FileRecord& record,
                     uint32_t checksum) {
-  if (checksum != record.crc32c) fail(folder, "the bytes of " + name + " are not those that were written (CRC32C)");
+  if (checksum == record.crc32c) return;
+  throw_damaged(folder, "the bytes of " + name + " are not those that were written (CRC32C)");
 }
 
 void verify_files(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest) {
@@ -103,7 +109,7 @@ void verify_files(FileSystem& file_system, const std::filesystem::path& folder, 
     try {
       checksum = file_checksum(file_system, folder / name, record.size);
     } catch (const std::system_error& error) {
-      fail(folder, error.what());
+      throw_read_failure(folder, error);
     }
     check_checksum(folder, name, record, checksum);
   }
@@ -118,7 +124,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std
       const auto step = checkpoint_step(directory, name);
       if (!step) continue;
       auto entry = look_at(file_system, directory / name, *step);
-      if (entry.damage.empty() || is_there(entry.folder)) found.push_back(std::move(entry));
+      if (entry.damage.empty() || !is_gone(entry.folder)) found.push_back(std::move(entry));
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& left, const auto& right) {
@@ -129,7 +135,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std
 
 std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step) {
   const auto folder = directory / folder_name(step);
-  if (is_there(folder)) return folder;
+  if (!is_gone(folder)) return folder;
   try {
     for (const auto& name : file_system.entries(directory)) {
       if (checkpoint_step(directory, name) == step) return directory / name;
@@ -142,15 +148,19 @@ std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesy
 
 int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& directory) {
   int64_t last = 0;
+  bool is_complete = true;
   for (const auto& name : file_system.entries(directory)) {
     if (!checkpoint_step(directory, name)) continue;
     try {
       last = std::max(last, read_manifest_alone(file_system, directory / name).sequence);
+    } catch (const UnreadableCheckpoint&) {
+      is_complete = false;
     } catch (const DamagedCheckpoint&) {
       // It counts for nothing.
     }
   }
-  return last;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kUnreadSequences;
+  return is_complete || last > kMost ? last : last + kUnreadSequences;
 }
 
 }  // namespace ddp::storage

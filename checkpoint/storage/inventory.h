@@ -3,26 +3,22 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/storage/file_system.h>
 
+#include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp::storage {
 
-/// A checkpoint that cannot be trusted; the message names folder and reason.
-class DamagedCheckpoint : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+// These throw DamagedCheckpoint, or UnreadableCheckpoint where it may be whole, and std::system_error for a shortage.
 
-/// Reads a checkpoint folder's manifest and nothing else. Throws DamagedCheckpoint.
+/// Reads a checkpoint folder's manifest and nothing else.
 Manifest read_manifest_alone(FileSystem& file_system, const std::filesystem::path& folder);
 
-/// Reads a checkpoint folder's manifest and compares the files' sizes. Throws DamagedCheckpoint.
+/// Reads a checkpoint folder's manifest and compares the files' sizes.
 Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder);
 
 /// Throw DamagedCheckpoint unless a file of `folder` has the recorded size, or checksum.
@@ -31,7 +27,7 @@ void check_size(FileSystem& file_system, const FileDescriptor& file, const std::
 void check_checksum(const std::filesystem::path& folder, const std::string& name, const FileRecord& record,
                     uint32_t checksum);
 
-/// Reads every file and compares its checksum. Throws DamagedCheckpoint.
+/// Reads every file and compares its checksum.
 void verify_files(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest);
 
 /// One checkpoint of a directory.
@@ -39,19 +35,21 @@ struct CheckpointEntry {
   int64_t step = 0;
   std::filesystem::path folder{};
   Manifest manifest{};
-  std::string damage{};  ///< why it cannot be used; empty when manifest and sizes are right
+  std::string damage{};  ///< why it cannot be used or not be read; empty when manifest and sizes are right
 };
 
 /// All checkpoints of `directory`, the one that was saved last first (in version 1 of the format the one with the most
 /// steps), those without a readable manifest in front; an empty list when it does not exist. Contents are not read, and
 /// nothing is changed: a checkpoint whose replacement was interrupted is listed under its `….old-<id>` name, and one
-/// that a writer removes meanwhile is left out.
+/// that a writer removes meanwhile is left out. Throws std::system_error for a shortage of descriptors or memory, in
+/// which any of them could seem to be damaged.
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std::filesystem::path& directory);
 
 /// Where the checkpoint of `step` is, or would be. Does not fail.
 std::filesystem::path find_checkpoint(FileSystem& file_system, const std::filesystem::path& directory, int64_t step);
 
-/// The largest sequence in `directory`; 0 for none.
+/// A number that no checkpoint's sequence in `directory` is above, the largest one where all can be read; 0 for none.
+/// Throws std::system_error for a shortage.
 int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& directory);
 
 }  // namespace ddp::storage

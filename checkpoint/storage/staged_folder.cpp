@@ -90,6 +90,12 @@ void StagedFolder::verify(const std::string& manifest_text) {
   try {
     if (format_manifest(read_manifest(file_system_, final_)) == manifest_text) return;
     throw DamagedCheckpoint(final_.string() + " holds another manifest");
+  } catch (const UnreadableCheckpoint&) {
+    give_the_name_back();
+    throw;
+  } catch (const std::system_error&) {  // a shortage
+    give_the_name_back();
+    throw;
   } catch (const DamagedCheckpoint& error) {
     give_the_name_back();
     throw DamagedCheckpoint(std::string("something else changes this directory: once committed, ") + error.what());

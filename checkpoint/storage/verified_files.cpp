@@ -33,7 +33,7 @@ std::map<std::string, Bytes> verify_and_map(FileSystem& file_system, const std::
       mapped[name] = map_file(file_system, file, path);
     }
   } catch (const std::system_error& error) {
-    throw DamagedCheckpoint("the checkpoint " + folder.string() + " is damaged: " + error.what());
+    throw_read_failure(folder, error);
   }
   return mapped;
 }

@@ -19,7 +19,8 @@ struct VerifiedFiles {
 };
 
 /// Maps every file of the checkpoint in `folder`, each the very one whose size and checksum were compared; once more
-/// from the start where the checkpoint was replaced by another of its step meanwhile. Throws DamagedCheckpoint.
+/// from the start where the checkpoint was replaced by another of its step meanwhile. Throws DamagedCheckpoint, of
+/// which UnreadableCheckpoint is one, and std::system_error for a shortage.
 VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder);
 
 }  // namespace ddp::storage

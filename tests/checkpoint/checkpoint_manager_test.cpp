@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
@@ -546,6 +549,51 @@ TEST_CASE("CheckpointManager: a failed asynchronous save is reported at the next
   CHECK(times_said("step 1 was not saved") == 2);
   CHECK(times_said("step 2 was not saved") == 2);
   CHECK_THAT(notices.all(), ElementsAre(ContainsSubstring("step 3 was not saved")));
+}
+
+TEST_CASE("CheckpointManager: a rank short of descriptors goes back to no older checkpoint") {
+  const TemporaryFolder folder;
+  {
+    CheckpointManager manager(folder / "run", single_process());
+    Training run;
+    for (const int64_t step : {1, 2}) manager.save(step, {.model = run.net, .rng = false});
+  }
+  for (const auto reader : {CheckpointReader::kRankZero, CheckpointReader::kEveryRank}) {
+    // Every operation of either rank's load fails once.
+    for (int at = 0, failures = 1; failures > 0; ++at) {
+      std::atomic<int> failed{0};
+      Said messages, notices;
+      run_ranks(2, [&](const GroupHandle& group) {
+        const bool is_faulty = group.rank() == (reader == CheckpointReader::kEveryRank ? 1 : 0);
+        auto files = std::make_shared<FaultyFileSystem>([&, is_faulty](int number, const std::string& operation) {
+          if (!is_faulty || number != at) return;
+          ++failed;
+          throw std::system_error(EMFILE, std::generic_category(), "injected: " + operation);
+        });
+        CheckpointManager manager(
+            folder / "run", group,
+            {.reader = reader, .notify = [&](const std::string& text) { notices.add(text); }, .file_system = files});
+        Net net;
+        const auto before = copy_of(*net);
+        std::optional<LoadedCheckpoint> loaded;
+        const auto message = error_of([&] { loaded = manager.load_latest({.model = net, .rng = false}); });
+        messages.add(message);
+        RANK_CHECK(loaded.has_value() == (message == "no error"));
+        if (loaded) RANK_CHECK(loaded->step == 2);
+        if (!loaded) RANK_CHECK(equal(copy_of(*net), before));
+      });
+      failures = failed;
+      INFO("operation " << at);
+      CHECK_THAT(notices.all(), IsEmpty());
+      REQUIRE_THAT(messages.different(), SizeIs(1));
+      if (failures == 0) CHECK(*messages.different().begin() == "no error");
+      if (failures > 0) {
+        CHECK_THAT(*messages.different().begin(), ContainsSubstring("cannot load from ") &&
+                                                      ContainsSubstring("injected: ") &&
+                                                      ContainsSubstring("Too many open files"));
+      }
+    }
+  }
 }
 
 TEST_CASE("CheckpointManager: partial and lenient loads list what they left out") {

@@ -2,16 +2,23 @@
 #include "checkpoint/storage/inventory.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/set_aside.h"
 #include "checkpoint/storage/staged_folder.h"
+#include "checkpoint/storage/verified_files.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/steps_in.h"
 #include "tests/support/catch.h"
@@ -165,6 +172,91 @@ TEST_CASE_METHOD(Directory, "Inventory: an error of the disk in one checkpoint k
     INFO("what cannot be looked at is in front, so that it is not overlooked");
     CHECK((found[0].damage.empty() ? found[1].damage : found[0].damage).find("injected") != std::string::npos);
   }
+}
+
+TEST_CASE_METHOD(Directory, "Inventory: what the system cannot read is not called damaged, and is not overlooked") {
+  put("step-00000001", {.step = 1, .sequence = 1});
+  put("step-00000002", {.step = 2, .sequence = 2});
+  const int error = GENERATE(EIO, EACCES, ESTALE);
+  for (int at = 0; at < 6; ++at) {
+    test::FaultyFileSystem faulty(test::FaultyFileSystem::fail_at(at, error));
+    const auto found = list_checkpoints(faulty, run());
+    INFO(at << ", " << std::strerror(error));
+    REQUIRE(found.size() == 2);
+    const auto& bad = found[0].damage.empty() ? found[1] : found[0];
+    CHECK_THAT(bad.damage, ContainsSubstring(" cannot be read: injected: ") && ContainsSubstring(std::strerror(error)));
+    CHECK_THAT(bad.damage, !ContainsSubstring("damaged"));
+  }
+}
+
+TEST_CASE_METHOD(Directory, "Inventory: without descriptors or memory no checkpoint is judged") {
+  put("step-00000001", {.step = 1, .sequence = 1});
+  put("step-00000002", {.step = 2, .sequence = 2});
+  const int error = GENERATE(EMFILE, ENFILE, ENOMEM);
+  const auto folder = run() / "step-00000002";
+  const auto manifest = read_manifest(files_, folder);
+  const std::vector<std::function<void(FileSystem&)>> readers{
+      [&](FileSystem& files) { list_checkpoints(files, run()); },
+      [&](FileSystem& files) { last_sequence(files, run()); },
+      [&](FileSystem& files) { read_manifest(files, folder); },
+      [&](FileSystem& files) { verify_files(files, folder, manifest); },
+      [&](FileSystem& files) { open_checkpoint(files, folder); },
+      [&](FileSystem& files) { set_aside_checkpoints(files, run()); },
+  };
+  for (size_t reader = 0; reader < readers.size(); ++reader) {
+    for (int at = 0; at < 2; ++at) {
+      INFO("reader " << reader << ", operation " << at);
+      test::FaultyFileSystem faulty(test::FaultyFileSystem::fail_at(at, error));
+      CHECK_THROWS_MATCHES(
+          readers[reader](faulty), std::system_error,
+          Catch::Matchers::MessageMatches(ContainsSubstring("injected: ") && ContainsSubstring(std::strerror(error))));
+    }
+  }
+  CHECK_THAT(steps_in(files_, run()), ElementsAre(2, 1));
+}
+
+TEST_CASE_METHOD(Directory, "Inventory: a process whose descriptors are used up is told so and can go on") {
+  const auto folder = put("step-00000001", {.step = 1, .sequence = 1});
+  auto manifest = read_manifest(files_, folder);
+  test::write_file(folder / "optim.safetensors", "state");
+  manifest.files["optim.safetensors"] = {.size = 5, .crc32c = crc("state")};
+  test::write_file(folder / kManifestName, format_manifest(manifest));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  std::string none, one;
+  {
+    const FileDescriptor next = files_.open(folder / kManifestName);
+    const rlimit small{.rlim_cur = static_cast<rlim_t>(next.get()) + 1, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &small) == 0);
+    none = error_of<std::system_error>([&] { list_checkpoints(files_, run()); });
+  }
+  // Now one is free: the manifest can be read, the two files cannot be open at once.
+  one = error_of<std::system_error>([&] { open_checkpoint(files_, folder); });
+  const auto listed = list_checkpoints(files_, run());
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_THAT(none, ContainsSubstring("cannot list the folder") && ContainsSubstring("Too many open files"));
+  CHECK_THAT(one, ContainsSubstring("cannot open") && ContainsSubstring("Too many open files"));
+  REQUIRE(listed.size() == 1);
+  CHECK(listed[0].damage == "");
+  CHECK(open_checkpoint(files_, folder).files.size() == 2);
+}
+
+TEST_CASE_METHOD(Directory, "Inventory: a number that cannot be read now is not given again") {
+  put("step-00000001", {.step = 1, .sequence = 7});
+  put("step-00000002", {.step = 2, .sequence = 900});
+  put("step-00000003", {.step = 3, .sequence = 8});
+  CHECK(last_sequence(files_, run()) == 900);
+  test::FaultyFileSystem faulty([opened = 0](int, const std::string& operation) mutable {
+    const bool is_second = operation == "open MANIFEST.json" && ++opened == 2;
+    if (is_second) throw std::system_error(EIO, std::generic_category(), "bad");
+  });
+  const auto next = last_sequence(faulty, run());
+  CHECK(next > 900);
+  put("step-00000004", {.step = 4, .sequence = next + 1});
+  CHECK_THAT(steps_in(files_, run()), ElementsAre(4, 2, 3, 1));
+  UNSCOPED_INFO("what is damaged counts for nothing");
+  test::write_file(run() / "step-00000004" / kManifestName, "no manifest");
+  CHECK(last_sequence(files_, run()) == 900);
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: a checkpoint is what its manifest lists, whatever else lies beside") {

@@ -117,7 +117,7 @@ TEST_CASE("VerifiedFiles: an error of the disk at any moment is damage with its 
       break;
     }
     INFO(at);
-    CHECK_THAT(message, ContainsSubstring("step-00000001 is damaged: injected: "));
+    CHECK_THAT(message, ContainsSubstring("step-00000001 cannot be read: injected: "));
   }
 }
 

@@ -1,0 +1,30 @@
+#include "checkpoint/storage/damage.h"
+
+#include <cerrno>
+
+namespace ddp::storage {
+
+bool is_shortage(const std::error_code& error) {
+  return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
+         error == std::errc::not_enough_memory;
+}
+
+void throw_damaged(const std::filesystem::path& folder, const std::string& reason) {
+  throw DamagedCheckpoint("the checkpoint " + folder.string() + " is damaged: " + reason);
+}
+
+void throw_read_failure(const std::filesystem::path& folder, const std::system_error& error) {
+  if (is_shortage(error.code())) throw error;
+  switch (error.code().value()) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case EISDIR:  // FileSystem::open() of what is no regular file,
+    case EINVAL:  // or is no folder either
+      throw_damaged(folder, error.what());
+    default:
+      throw UnreadableCheckpoint("the checkpoint " + folder.string() + " cannot be read: " + error.what());
+  }
+}
+
+}  // namespace ddp::storage

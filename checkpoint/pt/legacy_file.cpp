@@ -14,8 +14,9 @@ namespace {
 
 using safetensors::quote_name;
 
-// 0x1950a86a20f9469cfc6c, pickled.
+// 0x1950a86a20f9469cfc6c, pickled with protocol 2, or 3 where torch.save was told so.
 constexpr std::string_view kMagic{"\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."};
+constexpr std::string_view kMagic3{"\x80\x03\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."};
 constexpr int64_t kProtocol = 1001;
 
 // The first reference to each storage, which says how many bytes an element has.
@@ -47,7 +48,7 @@ std::string_view take_storage(std::string_view& rest, const StorageEntry& storag
 }  // namespace
 
 bool looks_like_legacy(std::string_view file) {
-  return file.starts_with(kMagic);
+  return file.starts_with(kMagic) || file.starts_with(kMagic3);
 }
 
 LegacyFile read_legacy(std::string_view file) {

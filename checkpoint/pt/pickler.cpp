@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "checkpoint/core/latin1.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/opcodes.h"
 
@@ -70,15 +71,8 @@ void Pickler::text(std::string_view value) {
 }
 
 void Pickler::bytes(std::string_view value) {
-  // Protocol 2 has no bytes: they are the text whose characters have these numbers.
-  std::string encoded;
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x80) encoded += static_cast<char>(0xc0 | (byte >> 6));
-    encoded += static_cast<char>(byte < 0x80 ? byte : 0x80 | (byte & 0x3f));
-  }
   global("_codecs", "encode");
-  text(encoded);
+  text(text_of_bytes(value));
   text("latin1");
   add(out_, Op::kTuple2);
   add(out_, Op::kReduce);

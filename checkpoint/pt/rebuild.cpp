@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/core/latin1.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/rebuild_tensor.h"
@@ -16,25 +19,19 @@ namespace {
 
 using safetensors::quote_name;
 
-// Python writes bytes as text whose characters are the bytes.
-Value encode_latin1(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
-  if (arguments.size() != 2 || !arguments[0].is(Kind::kText) || !arguments[1].is(Kind::kText) ||
-      arguments[1].text() != "latin1") {
+// _codecs.encode(text, 'latin1'); bytearray(), bytearray(bytes), bytearray(text, 'latin-1').
+Value make_bytes(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
+  if (function.ends_with(".bytearray")) {
+    if (arguments.empty()) return pickle.bytes("");
+    if (arguments.size() == 1 && arguments[0].is(Kind::kBytes)) return arguments[0];
+  }
+  if (arguments.size() != 2 || !arguments[0].is(Kind::kText) || !arguments[1].is(Kind::kText)) {
     wrong_arguments(function);
   }
-  const auto& text = arguments[0].text();
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x80) {
-      bytes += text[i];
-    } else if ((byte == 0xc2 || byte == 0xc3) && i + 1 < text.size()) {
-      bytes += static_cast<char>(((byte & 3) << 6) | (static_cast<unsigned char>(text[++i]) & 0x3f));
-    } else {
-      wrong_arguments(function);
-    }
-  }
-  return pickle.bytes(std::move(bytes));
+  const auto& encoding = arguments[1].text();
+  auto bytes = encoding == "latin1" || encoding == "latin-1" ? bytes_of_text(arguments[0].text()) : std::nullopt;
+  if (!bytes) wrong_arguments(function);
+  return pickle.bytes(std::move(*bytes));
 }
 
 // OrderedDict(), OrderedDict([(key, value), …]), Counter({key: count}).
@@ -67,7 +64,7 @@ enum class Action {
   kFromCpu,
   kFirst,      // what wraps its first argument: parameters, type tags
   kFirstList,  // … which must be a list or tuple: Size, set, lists of one type
-  kLatin1,
+  kBytes,
   kFromType,
   kLayout,
   kOtherTensor,  // tensors and
@@ -109,9 +106,9 @@ constexpr std::array kFunctions = {
     Function{"torch.distributed.tensor.placement_types.Replicate", Action::kOtherValue, "a DTensor's placement"},
     Function{"torch.distributed.tensor.placement_types.Shard", Action::kOtherValue, "a DTensor's placement"},
     Function{"torch.Size", Action::kFirstList}, Function{"torch.device", Action::kOtherValue, "a device"},
-    Function{"torch.serialization._get_layout", Action::kLayout}, Function{"_codecs.encode", Action::kLatin1},
-    Function{"builtins.bytearray", Action::kFirst}, Function{"builtins.set", Action::kFirstList},
-    Function{"__builtin__.set", Action::kFirstList}, Function{"__builtin__.bytearray", Action::kFirst},
+    Function{"torch.serialization._get_layout", Action::kLayout}, Function{"_codecs.encode", Action::kBytes},
+    Function{"builtins.bytearray", Action::kBytes}, Function{"builtins.set", Action::kFirstList},
+    Function{"__builtin__.set", Action::kFirstList}, Function{"__builtin__.bytearray", Action::kBytes},
     Function{"builtins.complex", Action::kOtherValue, "a complex number"},
     Function{"__builtin__.complex", Action::kOtherValue, "a complex number"},
     // LibTorch's own pickler
@@ -218,8 +215,8 @@ Value call_global(Pickle& pickle, const std::string& function, const Value& argu
     case Action::kFirstList:
       if (items.empty() || !(items[0].is(Kind::kList) || items[0].is(Kind::kTuple))) wrong_arguments(function);
       return items[0];
-    case Action::kLatin1:
-      return encode_latin1(pickle, function, items);
+    case Action::kBytes:
+      return make_bytes(pickle, function, items);
     case Action::kFromType:
       return from_type(pickle, function, items);
     case Action::kLayout:

@@ -1,21 +1,16 @@
 #include "checkpoint/pt/tensor_walk.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <ddprun/checkpoint/safetensors_header.h>
+
+#include "base/rank_prefix.h"
 
 namespace ddp::pt {
 namespace {
 
 bool is_tensor(const Value& value) {
   return value.is(Kind::kTensor) || value.is(Kind::kOtherTensor) || value.is(Kind::kStorage);
-}
-
-std::string describe_number(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
 }
 
 // As Python shows a key that is no name.
@@ -27,7 +22,7 @@ std::string describe_key(const Value& key, int depth = 0) {
     case Kind::kBool:
       return key.boolean() ? "True" : "False";
     case Kind::kFloat:
-      return describe_number(key.real());
+      return number_text(key.real());
     case Kind::kText:
     case Kind::kBytes:
       return safetensors::quote_name(key.text());

@@ -59,7 +59,7 @@ def odd_tensors():
 def odd_values():
     return {"complex": 1 + 2j, "seed": 2**64 - 1, "negative": -2**200, "size": torch.Size([1, 2]), "set": {1, 2},
             "device": torch.device("cuda", 1), "dtype": torch.float4_e2m1fn_x2, "layout": torch.sparse_coo, "none": None,
-            "bytes": b"\x00\xff", "array": bytearray(b"ab"), "scheme": torch.per_tensor_affine,
+            "bytes": b"\x00\xff", "array": bytearray(b"ab"), "empty_array": bytearray(), "high_array": bytearray(b"\x80\xff"), "scheme": torch.per_tensor_affine,
             "map": {True: 1, None: 2, 1.5: 3, (1, "a"): 4, torch.float32: 5, b"x": 6, 1 + 2j: 7, torch.device("cpu"): 8}}
 
 

@@ -1,0 +1,17 @@
+// Bytes as pickles of protocol 2 have them, which knows no bytes: the text whose characters have their numbers. No
+// LibTorch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp {
+
+/// The text, in UTF-8, whose characters U+0000 to U+00FF are the bytes.
+std::string text_of_bytes(std::string_view bytes);
+
+/// The bytes that the characters of `text` are the numbers of; nothing when one is above U+00FF or it is no UTF-8.
+std::optional<std::string> bytes_of_text(std::string_view text);
+
+}  // namespace ddp

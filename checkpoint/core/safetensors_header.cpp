@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/utf8.h"
+#include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/safetensors_header_reader.h"
 
 namespace ddp::safetensors {
@@ -174,28 +175,15 @@ std::string format_header(const Header& header) {
 
 std::string quote_name(std::string_view name) {
   constexpr size_t kLongest = 120;
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string text = "'";
-  auto rest = name;
-  while (!rest.empty()) {
-    const auto length = detail::utf8_length(rest);
-    const auto piece = rest.substr(0, std::max<size_t>(length, 1));
-    if (name.size() - rest.size() + piece.size() > kLongest) return text + "…'";
-    const auto byte = static_cast<unsigned char>(piece[0]);
-    // U+0080 to U+009F begin commands to a terminal as well.
-    const bool is_c1 = length == 2 && byte == 0xc2 && static_cast<unsigned char>(piece[1]) < 0xa0;
-    if (length == 0 || byte < 0x20 || byte == 0x7f || is_c1) {
-      for (const char each : piece) {
-        text += "\\x";
-        text += kHex[static_cast<unsigned char>(each) >> 4];
-        text += kHex[static_cast<unsigned char>(each) & 15];
-      }
-    } else {
-      text += piece;
-    }
-    rest.remove_prefix(piece.size());
+  size_t shown = 0;  // whole characters
+  while (shown < name.size()) {
+    const auto next = shown + std::max<size_t>(detail::utf8_length(name.substr(shown)), 1);
+    if (next > kLongest) break;
+    shown = next;
   }
-  return text + "'";
+  std::string text("'");
+  text.append(printable_text(name.substr(0, shown))).append(shown < name.size() ? "…'" : "'");
+  return text;
 }
 
 }  // namespace ddp::safetensors

@@ -2,9 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/core/atomic_file.h"
@@ -64,23 +68,33 @@ pt::PtTensor as_pt(const RawTensor& tensor) {
   return {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = tensor.bytes};
 }
 
+// Of a rank's number in a name; nothing for what is none, or more than a job has.
+std::optional<size_t> rank_of(std::string_view digits) {
+  constexpr size_t kMostRanks = 1 << 20;
+  size_t rank = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() || rank >= kMostRanks) return std::nullopt;
+  return rank;
+}
+
 // "rank.3.rng.cpu" and "rank.3.object.name".
 void add_ranks(const RawFile& file, pt::PtContents& contents) {
   for (const auto& tensor : file.tensors) {
     const auto dot = tensor.name.find('.', 5);
     if (!tensor.name.starts_with("rank.") || dot == std::string::npos) continue;
-    const auto rank = std::stoul(tensor.name.substr(5, dot - 5));
+    const auto rank = rank_of(std::string_view(tensor.name).substr(5, dot - 5));
+    if (!rank) {
+      throw std::runtime_error("its ranks.safetensors names no rank: " + safetensors::quote_name(tensor.name));
+    }
     const auto rest = std::string_view(tensor.name).substr(dot + 1);
-    constexpr size_t kMostRanks = 1 << 20;
-    if (rank >= kMostRanks) throw std::runtime_error("its ranks.safetensors names rank " + std::to_string(rank));
     if (rest.starts_with("rng.")) {
-      if (contents.rng.size() <= rank) contents.rng.resize(rank + 1);
+      if (contents.rng.size() <= *rank) contents.rng.resize(*rank + 1);
       auto state = as_pt(tensor);
       state.name = rest.substr(4);
-      contents.rng[rank].push_back(std::move(state));
+      contents.rng[*rank].push_back(std::move(state));
     } else if (rest.starts_with("object.")) {
-      if (contents.per_rank.size() <= rank) contents.per_rank.resize(rank + 1);
-      contents.per_rank[rank].emplace(rest.substr(7), tensor.bytes);
+      if (contents.per_rank.size() <= *rank) contents.per_rank.resize(*rank + 1);
+      contents.per_rank[*rank].emplace(rest.substr(7), tensor.bytes);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string>
 
+#include "checkpoint/core/printable_text.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
@@ -34,8 +35,11 @@ std::string ranks_text(int count) {
   return std::to_string(count) + (count == 1 ? " rank" : " ranks");
 }
 
+// One that has a checkpoint's name is a checkpoint, though its manifest be lost.
 bool is_directory_of_checkpoints(const std::filesystem::path& path) {
-  return std::filesystem::is_directory(path) && !std::filesystem::exists(path / ddp::storage::kManifestName);
+  if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
+  const auto name = (path / "").lexically_normal().parent_path().filename().string();
+  return !ddp::storage::step_of(name);
 }
 
 // One line per checkpoint; how many are damaged.
@@ -88,8 +92,8 @@ void inspect(const std::filesystem::path& path) {
   for (const auto& [name, file] : source.files()) {
     uint64_t bytes = 0;
     for (const auto& tensor : file.tensors) bytes += tensor.bytes.size();
-    std::printf("%s%s%zu tensors, %" PRIu64 " bytes\n", name.c_str(), name.empty() ? "" : ": ", file.tensors.size(),
-                bytes);
+    std::printf("%s%s%zu tensors, %" PRIu64 " bytes\n", printable(name).c_str(), name.empty() ? "" : ": ",
+                file.tensors.size(), bytes);
     for (const auto& tensor : file.tensors) {
       std::printf("  %s  %s %s\n", printable(tensor.name).c_str(), tensor.dtype.c_str(),
                   shape_text(tensor.sizes).c_str());
@@ -101,7 +105,7 @@ void inspect(const std::filesystem::path& path) {
       std::printf("  metadata %s: %s\n", printable(key).c_str(), printable(value).c_str());
     }
   }
-  if (!source.values().empty()) std::printf("values: %s", source.values().c_str());
+  if (!source.values().empty()) std::printf("values: %s", ddp::printable_text(source.values(), "\n").c_str());
 }
 
 }  // namespace

@@ -1,0 +1,225 @@
+// Checkpoints from one form into another: tensors of every dtype come back bit for bit, and what a hostile source says
+// of ranks and tied weights is checked.
+#include "checkpoint/tool/convert.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/pt/dtypes.h"
+#include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/staged_folder.h"
+#include "checkpoint/tool/tensor_source.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ddp::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+using safetensors::DType;
+using test::error_of;
+
+struct Tensor {
+  std::string dtype{};
+  std::vector<int64_t> sizes{};
+  std::string bytes{};
+  bool operator==(const Tensor&) const = default;
+};
+using Tensors = std::map<std::string, Tensor>;
+
+class Convert {
+ protected:
+  static std::string safetensors_bytes(const Tensors& tensors, const Metadata& metadata = {}) {
+    safetensors::Header header;
+    header.metadata = metadata;
+    for (const auto& [name, tensor] : tensors) {
+      header.tensors.push_back({.name = name, .dtype = *safetensors_dtype(tensor.dtype), .shape = tensor.sizes});
+    }
+    safetensors::assign_ranges(header.tensors);
+    auto text = safetensors::format_header(header);
+    for (const auto& entry : header.tensors) text += tensors.at(entry.name).bytes;
+    return text;
+  }
+  fs::path put(const std::string& name, const std::string& bytes) {
+    test::write_file(folder_ / name, bytes);
+    return folder_ / name;
+  }
+  fs::path convert_to(const fs::path& source, const std::string& name, bool weights_only = false) {
+    convert(TensorSource(source), folder_ / name, weights_only);
+    return folder_ / name;
+  }
+  fs::path checkpoint(const std::map<std::string, std::string>& files, int world_size = 1) {
+    storage::FileSystem file_system;
+    storage::StagedFolder staged(file_system, folder_ / "run", 5);
+    for (const auto& [name, text] : files) {
+      staged.write(name, [&](storage::ByteSink& sink) { sink.write(text.data(), text.size()); });
+    }
+    staged.commit({.sequence = 1, .world_size = world_size, .metrics = {{"loss", 0.5}}});
+    return folder_ / "run" / storage::folder_name(5);
+  }
+  static Tensors of(const RawFile& file) {
+    Tensors result;
+    for (const auto& tensor : file.tensors)
+      result[tensor.name] = {tensor.dtype, tensor.sizes, std::string(tensor.bytes)};
+    return result;
+  }
+  static Tensors tensors_in(const fs::path& path, const std::string& file = "") {
+    const TensorSource source(path);
+    return of(source.files().at(file));
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+Tensors random_tensors(std::mt19937& random, bool with_unnamed) {
+  const std::vector<std::string> dtypes{"bool",
+                                        "uint8",
+                                        "int8",
+                                        "float8_e5m2",
+                                        "float8_e4m3fn",
+                                        "float8_e8m0fnu",
+                                        "float8_e4m3fnuz",
+                                        "float8_e5m2fnuz",
+                                        "int16",
+                                        "uint16",
+                                        "float16",
+                                        "bfloat16",
+                                        "int32",
+                                        "uint32",
+                                        "float32",
+                                        "complex64",
+                                        "float64",
+                                        "int64",
+                                        "uint64"};
+  Tensors tensors;
+  for (const auto& dtype : dtypes) {
+    if (random() % 2 == 0) continue;
+    Tensor tensor{.dtype = dtype};
+    size_t bytes = pt::dtype_by_name(dtype)->bytes;
+    for (unsigned axis = random() % 4; axis > 0; --axis) {
+      tensor.sizes.push_back(random() % 8 == 0 ? 0 : 1 + random() % 4);
+      bytes *= static_cast<size_t>(tensor.sizes.back());
+    }
+    tensor.bytes.resize(bytes);
+    std::ranges::generate(tensor.bytes, [&] { return static_cast<char>(dtype == "bool" ? random() % 2 : random()); });
+    tensors["layer." + dtype + (random() % 2 == 0 ? ".\xc3\xa4" : "")] = tensor;
+  }
+  if (with_unnamed && random() % 2 == 0) tensors[""] = {.dtype = "uint8", .sizes = {1}, .bytes = "x"};
+  return tensors;
+}
+
+TEST_CASE_METHOD(Convert, "Convert: tensors of every dtype and shape come back bit for bit, through either form") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const auto tensors = random_tensors(random, true);
+    if (tensors.empty()) continue;
+    const auto first = put("first.safetensors", safetensors_bytes(tensors));
+    INFO(round);
+    const auto pt = convert_to(first, "second.pt");
+    REQUIRE(tensors_in(pt) == tensors);
+    REQUIRE(tensors_in(convert_to(pt, "third.safetensors")) == tensors);
+    REQUIRE(tensors_in(convert_to(pt, "fourth.pth")) == tensors);
+    UNSCOPED_INFO("the same source makes the same bytes");
+    REQUIRE(test::read_file(convert_to(first, "again.pt")) == test::read_file(pt));
+  }
+}
+
+TEST_CASE("Convert: every dtype of safetensors has one name, and no other has one") {
+  for (const auto* name :
+       {"complex128", "complex32", "bits8", "qint8", "float4_e2m1fn_x2", "", "F32", "torch.float32"}) {
+    INFO(name);
+    CHECK(safetensors_dtype(name) == nullptr);
+  }
+  CHECK(*safetensors_dtype("float8_e4m3fn") == DType::kF8E4M3);
+  CHECK(*safetensors_dtype("bfloat16") == DType::kBF16);
+}
+
+TEST_CASE_METHOD(Convert, "Convert: tied weights are found under all their names") {
+  const Tensors one{{"embed", {.dtype = "float32", .sizes = {2}, .bytes = "12345678"}}};
+  const auto source = put("a.safetensors",
+                          safetensors_bytes(one, {{"decoder", "embed"}, {"note", "of no tensor"}, {"embed", "embed"}}));
+  auto both = one;
+  both["decoder"] = one.at("embed");
+  CHECK(tensors_in(convert_to(source, "b.pt")) == both);
+  CHECK(tensors_in(convert_to(source, "c.safetensors")) == one);
+  CHECK(TensorSource(folder_ / "c.safetensors").files().at("").metadata.at("decoder") == "embed");
+}
+
+constexpr const char* kGroups = R"({"type":"SGD","param_groups":[{"lr":0.5,"params":["w"]}]})";
+
+TEST_CASE_METHOD(Convert,
+                 "Convert: a run's model, optimizers and ranks go into one file, the weights alone if that is asked") {
+  const Tensors model{{"w", {.dtype = "float32", .sizes = {1}, .bytes = "1234"}}};
+  const Tensors state{{"state.w.momentum_buffer", {.dtype = "float32", .sizes = {1}, .bytes = "abcd"}}};
+  const Tensors ranks{{"rank.0.rng.cpu", {.dtype = "uint8", .sizes = {2}, .bytes = "r0"}},
+                      {"rank.2.rng.cpu", {.dtype = "uint8", .sizes = {2}, .bytes = "r2"}},
+                      {"rank.2.object.mine", {.dtype = "uint8", .sizes = {3}, .bytes = "\xff\0z"}},
+                      {"other", {.dtype = "uint8", .sizes = {1}, .bytes = "x"}}};
+  auto with_zero = ranks;
+  with_zero["rank.2.object.mine"].bytes = std::string("\xff\0z", 3);
+  const auto folder = checkpoint({{"model.safetensors", safetensors_bytes(model)},
+                                  {"optim.safetensors", safetensors_bytes(state, {{"ddprun.optimizer", kGroups}})},
+                                  {"optim-gen.safetensors", safetensors_bytes(state, {{"ddprun.optimizer", kGroups}})},
+                                  {"ranks.safetensors", safetensors_bytes(with_zero)},
+                                  {"shared-notes.state", "text"},
+                                  {"trainer.json", R"({"epoch": 3})"}},
+                                 3);
+  const auto pt = convert_to(folder, "run.pt");
+  const TensorSource source(pt);
+  auto whole = model;
+  whole.merge(Tensors{{"state.#0.momentum_buffer", state.at("state.w.momentum_buffer")}});
+  CHECK(of(source.files().at("")) == whole);
+  CHECK(of(source.files().at("optim-gen.safetensors")).at("state.#0.momentum_buffer").bytes == "abcd");
+  const auto back = of(source.files().at("ranks.safetensors"));
+  CHECK(back.at("rank.0.rng.cpu").bytes == "r0");
+  CHECK(back.at("rank.2.rng.cpu").bytes == "r2");
+  CHECK(back.at("rank.2.object.mine").bytes == with_zero.at("rank.2.object.mine").bytes);
+  CHECK_FALSE(back.contains("other"));
+  CHECK(source.objects().at("shared-notes.state") == "text");
+  CHECK_THAT(source.values(), ContainsSubstring("\"epoch\""));
+  CHECK(tensors_in(convert_to(folder, "weights.pt", true)) == model);
+  CHECK(tensors_in(convert_to(folder, "weights.safetensors", true)) == model);
+  CHECK_THAT(error_of([&] { convert_to(folder, "all.safetensors"); }), ContainsSubstring("give --weights-only"));
+  CHECK_FALSE(fs::exists(folder_ / "all.safetensors"));
+}
+
+TEST_CASE_METHOD(Convert, "Convert: ranks that are no numbers are refused with their name") {
+  const auto* bad = GENERATE("rank.x.rng.cpu", "rank..rng.cpu", "rank.-1.rng.cpu", "rank.+1.rng.cpu", "rank. 1.rng.cpu",
+                             "rank.1x.rng.cpu", "rank.1048576.rng.cpu", "rank.99999999999999999999.object.a");
+  const Tensors ranks{{bad, {.dtype = "uint8", .sizes = {1}, .bytes = "x"}}};
+  const Tensors model{{"w", {.dtype = "float32", .sizes = {1}, .bytes = "1234"}}};
+  const auto folder =
+      checkpoint({{"model.safetensors", safetensors_bytes(model)}, {"ranks.safetensors", safetensors_bytes(ranks)}});
+  const auto message = error_of([&] { convert_to(folder, "run.pt"); });
+  CHECK(message == "its ranks.safetensors names no rank: '" + std::string(bad) + "'");
+  CHECK_FALSE(fs::exists(folder_ / "run.pt"));
+  CHECK_NOTHROW(convert_to(folder, "weights.pt", true));
+}
+
+TEST_CASE_METHOD(Convert, "Convert: a source that is damaged is refused with its name, and writes nothing") {
+  const Tensors model{{"w", {.dtype = "float32", .sizes = {1}, .bytes = "1234"}}};
+  const auto whole = safetensors_bytes(model);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const auto cut = put("cut.safetensors", whole.substr(0, size));
+    INFO(size);
+    CHECK_THAT(error_of([&] { TensorSource{cut}; }),
+               ContainsSubstring("cut.safetensors is not a valid safetensors file: "));
+  }
+  const auto folder = checkpoint({{"model.safetensors", whole.substr(0, whole.size() - 1)}});
+  CHECK_THAT(error_of([&] { convert_to(folder, "x.pt"); }),
+             ContainsSubstring("model.safetensors is not a valid safetensors file"));
+  CHECK_FALSE(fs::exists(folder_ / "x.pt"));
+  for (const auto* target : {"x", "x.PT", "x.ckpt", ".pt"}) {
+    CHECK_THAT(error_of([&] { convert_to(put("w.safetensors", whole), target); }),
+               ContainsSubstring("must end in .pt, .pth or .safetensors"));
+  }
+}
+
+}  // namespace
+}  // namespace ddp::tool

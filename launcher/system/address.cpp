@@ -93,7 +93,8 @@ void AddressLookup::read() {
   finish();
   std::vector<SocketAddress> addresses(bytes_.size() / sizeof(SocketAddress));
   if (!addresses.empty()) std::memcpy(addresses.data(), bytes_.data(), addresses.size() * sizeof(SocketAddress));
-  done_(std::move(addresses));
+  const auto done = std::move(done_);  // whoever is told may end this object
+  done(std::move(addresses));
 }
 
 }  // namespace launcher

@@ -19,7 +19,8 @@ struct SocketAddress {
 
 class AddressLookup {
  public:
-  // Calls `done` once with the addresses, none when the name is unknown. Ends quietly with the object.
+  // Calls `done` once with the addresses, none when the name is unknown; it may end the object. Ends quietly
+  // with the object.
   AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
                 std::function<void(std::vector<SocketAddress>)> done);
   ~AddressLookup();

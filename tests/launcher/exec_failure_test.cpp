@@ -1,9 +1,14 @@
 #include "launcher/processes/exec_failure.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 
 namespace launcher {
@@ -30,6 +35,60 @@ TEST_CASE("ExecFailure: names what is too big") {
   CHECK(exec_failure_text("p", E2BIG, Words{"p", most}, Words{most, most}, 256 << 10) ==
         "cannot execute p: Argument list too long (the arguments have 129 KiB and the environment has 257 KiB; the "
         "limit for both is 256 KiB, a quarter of ulimit -s)");
+}
+
+// What the kernel makes of a program with these: 0, or its error.
+int execute(const Words& arguments, const Words& environment) {
+  std::vector<char*> argv, envp;
+  for (const auto& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
+  for (const auto& text : environment) envp.push_back(const_cast<char*>(text.c_str()));
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  const auto answer = in_child([&] {
+    const pid_t child = ::vfork();
+    if (child == 0) {
+      ::execve("/bin/true", argv.data(), envp.data());
+      ::_exit(errno == E2BIG ? 77 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return std::to_string(WEXITSTATUS(status));
+  });
+  CHECK((answer == "0" || answer == "77"));
+  return answer == "77" ? E2BIG : 0;
+}
+
+TEST_CASE("ExecFailure: what it calls too long is what the kernel refuses, to the byte") {
+  if (::sysconf(_SC_PAGESIZE) != 4096) SKIP("the limit of one string is 32 pages");
+  const std::string most(131071, 'x');
+  CHECK(execute({"p", most}, {}) == 0);
+  CHECK(execute({"p", most + "x"}, {}) == E2BIG);
+  CHECK(execute({"p"}, {"V=" + most.substr(2)}) == 0);
+  CHECK(execute({"p"}, {"V=" + most.substr(1)}) == E2BIG);
+  const auto blamed = [](const Words& arguments, const Words& environment) {
+    return exec_failure_text("p", E2BIG, arguments, environment, 1 << 30).find("in one") != std::string::npos;
+  };
+  CHECK_FALSE(blamed({"p", most}, {"V=" + most.substr(2)}));
+  CHECK(blamed({"p", most + "x"}, {}));
+  CHECK(blamed({"p"}, {"V=" + most.substr(1)}));
+}
+
+TEST_CASE("ExecFailure: many small ones are counted with their ends and pointers") {
+  const Words arguments(1024, std::string(1015, 'a'));
+  CHECK_THAT(
+      exec_failure_text("p", E2BIG, arguments, Words(2048, "B=" + std::string(501, 'b')), 2 << 20),
+      Catch::Matchers::EndsWith("(the arguments have 1024 KiB and the environment has 1024 KiB; the limit for both is "
+                                "2048 KiB, a quarter of ulimit -s)"));
+}
+
+TEST_CASE("ExecFailure: any other error is what the system says, with nothing added") {
+  for (const int error : {EACCES, EPERM, ETXTBSY, EIO, ELOOP, ENOMEM, ENOTDIR, EISDIR, EMFILE, EINVAL}) {
+    CHECK(exec_failure_text("a b", error, Words{"a b"}, {}, 0) ==
+          std::string("cannot execute a b: ") + std::strerror(error));
+  }
+  UNSCOPED_INFO("a variable without a value is its own name");
+  CHECK_THAT(exec_failure_text("p", E2BIG, {}, Words{std::string(200'000, 'V')}, 0),
+             Catch::Matchers::ContainsSubstring("VVV has 196 KiB"));
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ class OneCall final : public PendingCall {
         after_(std::move(after)),
         wait_limit_(wait_limit) {}
 
-  void wait() override {
-    if (done_) return;
+ private:
+  void finish() override {
     const at::NoGradGuard no_grad;
     try {
       if (work_) wait_limit_ ? work_->wait(*wait_limit_) : work_->wait();
@@ -85,12 +85,9 @@ class OneCall final : public PendingCall {
     used_here(call_.tensors);
     used_here(call_.results);
     origin_.follow_here();  // for temporary tensors of the caller's
-    done_ = true;
   }
+  bool has_arrived() override { return !work_ || work_->isCompleted(); }
 
-  bool has_ended() override { return done_ || !work_ || work_->isCompleted(); }
-
- private:
   const Call call_;
   const GroupHandle group_;
   const uint64_t number_;
@@ -98,21 +95,20 @@ class OneCall final : public PendingCall {
   const WorkPtr work_;  // null when the backend ran the call at once, as NCCL does with synchronous ones
   const std::function<void()> after_;
   const std::optional<std::chrono::milliseconds> wait_limit_;
-  bool done_ = false;
 };
 
 class SeveralCalls final : public PendingCall {
  public:
   explicit SeveralCalls(std::vector<std::shared_ptr<PendingCall>> calls) : calls_(std::move(calls)) {}
 
-  void wait() override {
+ private:
+  void finish() override {
     for (const auto& call : calls_) call->wait();
   }
-  bool has_ended() override {
+  bool has_arrived() override {
     return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->has_ended(); });
   }
 
- private:
   const std::vector<std::shared_ptr<PendingCall>> calls_;
 };
 
@@ -121,19 +117,16 @@ class FollowedCall final : public PendingCall {
   FollowedCall(std::shared_ptr<PendingCall> call, std::function<void()> step)
       : call_(std::move(call)), step_(std::move(step)) {}
 
-  void wait() override {
-    if (done_) return;
+ private:
+  void finish() override {
     call_->wait();
     const at::NoGradGuard no_grad;
     step_();
-    done_ = true;
   }
-  bool has_ended() override { return call_->has_ended(); }
+  bool has_arrived() override { return call_->has_ended(); }
 
- private:
   const std::shared_ptr<PendingCall> call_;
   const std::function<void()> step_;
-  bool done_ = false;
 };
 
 PendingCall& require(const std::shared_ptr<PendingCall>& call) {
@@ -142,6 +135,18 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 }
 
 }  // namespace
+
+// What has failed has failed: steps that ran in part are not run again, and the ranks are not asked twice for a cause.
+void PendingCall::wait() {
+  if (error_) std::rethrow_exception(error_);
+  if (std::exchange(is_over_, true)) return;
+  try {
+    finish();
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+}
 
 void wait_for(const std::shared_ptr<PendingCall>& call) {
   require(call).wait();

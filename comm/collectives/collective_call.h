@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -37,9 +38,17 @@ struct Call {
 class PendingCall {
  public:
   virtual ~PendingCall() = default;
-  /// Blocks until the operation has ended and its result is in place. Further calls return at once.
-  virtual void wait() = 0;
-  virtual bool has_ended() = 0;
+  /// Blocks until the operation has ended and its result is in place. Further calls return at once, or throw what the
+  /// first has thrown.
+  void wait();
+  bool has_ended() { return is_over_ || has_arrived(); }
+
+ private:
+  virtual void finish() = 0;  // called once
+  virtual bool has_arrived() = 0;
+
+  bool is_over_ = false;
+  std::exception_ptr error_;
 };
 
 /// Starts a call: `begin` hands it to c10d, `after` is run once when it has ended. `wait_limit` is for c10d calls that

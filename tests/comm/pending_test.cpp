@@ -8,6 +8,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -154,6 +156,68 @@ TEST_CASE_METHOD(PendingWorks, "Pending: what a step throws reaches who waits, a
     all_reduce(sum, group);
     RANK_CHECK(sum.item<float>() == all_ranks(group));
   });
+}
+
+TEST_CASE_METHOD(PendingWorks, "Pending: a step that throws runs once, and later waits throw the same") {
+  run([](const GroupHandle& group) {
+    int calls = 0;
+    int later_calls = 0;
+    const at::Tensor sum = at::ones({1});
+    Pending<int> pending = all_reduce_async(sum, group)
+                               .then<int>(1,
+                                          [&] {
+                                            ++calls;
+                                            sum.mul_(2);  // a second run would be seen in what it has done
+                                            throw std::domain_error("call " + std::to_string(calls));
+                                          })
+                               .then<int>(2, [&](const int&) { ++later_calls; });
+    for (int i = 0; i < 3; ++i) {
+      RANK_CHECK(error_of<std::domain_error>([&] { pending.wait(); }) == "call 1");
+      RANK_CHECK(pending.is_done());
+    }
+    RANK_CHECK(calls == 1);
+    RANK_CHECK(later_calls == 0);
+    RANK_CHECK(sum.item<float>() == 2 * all_ranks(group));
+    // Whatever was thrown, also what is no std::exception.
+    Pending<int> odd = all_reduce_async(at::ones({1}), group).then<int>(1, [&] { throw ++calls; });
+    RANK_CHECK_THROWS_AS(odd.wait(), int);
+    RANK_CHECK_THROWS_AS(odd.wait(), int);
+    RANK_CHECK(calls == 2);
+  });
+}
+
+TEST_CASE_METHOD(PendingWorks, "Pending: a step that waits for its own handle's group may start new operations") {
+  run([](const GroupHandle& group) {
+    const at::Tensor second = at::ones({2});
+    Pending<int> pending =
+        all_reduce_async(at::ones({1}), group).then<int>(1, [&] { all_reduce_async(second, group).wait(); });
+    RANK_CHECK(pending.wait() == 1);
+    RANK_CHECK(pending.wait() == 1);
+    RANK_CHECK_THAT(second, EqualsTensor(at::full({2}, all_ranks(group))));
+  });
+}
+
+TEST_CASE("Pending: an operation that failed is done, and each wait throws the same words at once") {
+  std::atomic<bool> is_over{false};
+  test::run_ranks(2,
+                  [&](const GroupHandle& group) {
+                    if (group.rank() == 1) {
+                      while (!is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                      return;
+                    }
+                    int calls = 0;
+                    const at::Tensor tensor = at::ones({2});
+                    Pending<int> pending = all_reduce_async(tensor, group).then<int>(1, [&] { ++calls; });
+                    RANK_CHECK_FALSE(pending.is_done());
+                    const std::string first = error_of<std::runtime_error>([&] { pending.wait(); });
+                    RANK_CHECK_THAT(first, ContainsSubstring("rank 0 of 2: all_reduce (number 0) of a Float tensor") &&
+                                               ContainsSubstring("did not take part in it: rank 1"));
+                    RANK_CHECK(pending.is_done());
+                    RANK_CHECK(error_of<std::runtime_error>([&] { pending.wait(); }) == first);
+                    RANK_CHECK(calls == 0);
+                    is_over = true;
+                  },
+                  {.timeout = std::chrono::milliseconds(300)});
 }
 
 TEST_CASE_METHOD(PendingWorks, "Pending: operations of several groups end independently of each other's order") {

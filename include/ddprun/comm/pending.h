@@ -27,7 +27,7 @@ class [[nodiscard]] Pending {
   Pending& operator=(Pending&&) noexcept = default;
 
   /// Waits for the end and returns the result; on CUDA the result is ready for the current stream, not yet for the
-  /// host. Further calls return the same at once. Throws as the operation without …_async does.
+  /// host. Throws as the operation without …_async does. Further calls return, or throw, the same at once.
   Result wait() {
     detail::wait_for(call_);
     return result_;
@@ -37,7 +37,7 @@ class [[nodiscard]] Pending {
   bool is_done() const { return detail::has_ended(call_); }
 
   /// This operation, followed by `step`, with another result; consumes this handle. The first wait() runs `step`, which
-  /// gets this operation's result, in its own thread and without recording gradients.
+  /// gets this operation's result, in its own thread and without recording gradients; never twice, even if it throws.
   template <typename Next>
   Pending<Next> then(Next next, std::function<void(const Result&)> step) && {
     return {

@@ -54,8 +54,21 @@ Backend with_checks(Backend backend, const GroupPlan& plan, const c10::intrusive
   return c10::make_intrusive<c10d::ProcessGroupWrapper>(backend, make_gloo(plan, helper_store));
 }
 
+std::vector<std::string> gloo_dtypes() {
+  std::vector<std::string> names;
+  for (const at::ScalarType dtype :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kBool, at::kInt, at::kLong}) {
+    names.emplace_back(c10::toString(dtype));
+  }
+  return names;
+}
+
 BackendType gloo_backend() {
-  return {.traits = {.name = "gloo", .serves_cpu = true, .serves_cuda = true, .receives_from_any = true},
+  return {.traits = {.name = "gloo",
+                     .serves_cpu = true,
+                     .serves_cuda = true,
+                     .receives_from_any = true,
+                     .dtypes = gloo_dtypes()},
           .c10d_type = c10d::ProcessGroup::GLOO,
           .make = [](const GroupPlan& plan, const auto& store) {
             return with_checks(make_gloo(plan, store), plan, store);

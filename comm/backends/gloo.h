@@ -5,6 +5,9 @@
 
 namespace ddp::detail {
 
+/// The dtypes that gloo's collectives take (c10d's "Invalid scalar type" else); for backends on top of it as well.
+std::vector<std::string> gloo_dtypes();
+
 /// A gloo backend for the group's ranks, which all call it. Throws when they have not all come within the timeout.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store);
 

@@ -25,7 +25,7 @@ void check_tag(int tag, const GroupHandle& group, const char* operation) {
 
 void check(const Message& message, const GroupHandle& group) {
   const char* operation = name(message.direction);
-  detail::check_tensor(message.tensor, group, operation);
+  detail::check_message(message.tensor, group, operation);
   detail::check_rank(message.peer, "peer", group, operation);
   if (message.peer == group.rank()) {
     detail::refuse(group, operation, "peer " + std::to_string(message.peer) + " is this rank itself: copy the tensor");
@@ -113,7 +113,7 @@ void recv(at::Tensor tensor, int from, const GroupHandle& group, int tag, const 
 }
 
 int recv_any(at::Tensor tensor, const GroupHandle& group, int tag, const CollectiveOptions& options) {
-  detail::check_tensor(tensor, group, "recv_any");
+  detail::check_message(tensor, group, "recv_any");
   if (!detail::backend_for(group, tensor.device())->receives_from_any) {
     detail::refuse(group, "recv_any", "only gloo can receive from any rank, not backend '" + group.backend() + "'");
   }

@@ -2,6 +2,7 @@
 
 #include <ATen/MemoryOverlap.h>
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 
@@ -18,6 +19,14 @@ void check_served(const at::Tensor& tensor, const GroupHandle& group, const char
   }
 }
 
+// Their numbers mean nothing without their quantizer, which does not travel.
+void refuse_quantized(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  if (!tensor.is_quantized()) return;
+  refuse(
+      group, operation,
+      "expected a plain tensor, got a quantized one, a " + describe(tensor) + ": pass .int_repr(), or .dequantize()");
+}
+
 }  // namespace
 
 void refuse(const GroupHandle& group, const char* operation, const std::string& why) {
@@ -30,9 +39,10 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+void check_message(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
   if (!tensor.defined()) refuse(group, operation, "the tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse(group, operation, "expected a dense tensor, got a " + describe(tensor));
+  refuse_quantized(tensor, group, operation);
   if (!tensor.is_contiguous()) {
     refuse(group, operation,
            "expected a contiguous tensor, got strides in a " + describe(tensor) + ": pass .contiguous()");
@@ -44,6 +54,24 @@ void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char
                describe(tensor) + ": pass " + (tensor.is_conj() ? ".resolve_conj()" : ".resolve_neg()"));
   }
   check_served(tensor, group, operation);
+}
+
+void check_tensor(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  check_message(tensor, group, operation);
+  check_dtype(tensor, group, operation);
+}
+
+void check_dtype(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
+  const BackendTraits* backend = backend_for(group, tensor.device());
+  if (backend == nullptr || backend->dtypes.empty()) return;
+  const at::ScalarType dtype = tensor.scalar_type();
+  const at::ScalarType sent = at::isComplexType(dtype) ? at::toRealValueType(dtype) : dtype;
+  if (std::ranges::find(backend->dtypes, c10::toString(sent)) != backend->dtypes.end()) return;
+  std::string known;
+  for (const std::string& name : backend->dtypes) known += (known.empty() ? "" : ", ") + name;
+  refuse(group, operation,
+         backend->title + "'s collectives have no " + c10::toString(dtype) + ", got a " + describe(tensor) +
+             ": convert it to one of " + known + " and the complex ones");
 }
 
 void check_rank(int rank, const char* role, const GroupHandle& group, const char* operation) {
@@ -67,7 +95,9 @@ c10::Device host_value_device(const GroupHandle& group) {
 void check_packable(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {
   if (!tensor.defined()) refuse(group, operation, "a tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse(group, operation, "expected dense tensors, got a " + describe(tensor));
+  refuse_quantized(tensor, group, operation);
   check_served(tensor, group, operation);
+  check_dtype(tensor, group, operation);
 }
 
 void check_unpackable(const at::Tensor& tensor, const GroupHandle& group, const char* operation) {

@@ -3,12 +3,38 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include <stdexcept>
 #include <utility>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/group_state.h"
 #include "comm/reducer/logged_collective.h"
 
 namespace ddp {
+namespace {
+
+struct NamedHook {
+  TensorFuture operator()(GradientBucket& bucket) const { return hook(bucket); }
+
+  std::string name;
+  CommHook hook;
+};
+
+}  // namespace
+
+CommHook named_hook(std::string name, CommHook hook) {
+  if (!hook || name.empty()) {
+    throw std::invalid_argument("named_hook: expected a hook and its name, got " +
+                                (hook ? std::string("an empty name") : "an empty hook named '" + name + "'"));
+  }
+  return NamedHook{.name = std::move(name), .hook = std::move(hook)};
+}
+
+std::string hook_name(const CommHook& hook) {
+  if (!hook) return "";
+  const auto* named = hook.target<NamedHook>();
+  return named == nullptr ? "custom" : named->name;
+}
 
 GradientBucket::GradientBucket(c10d::GradBucket& bucket, std::vector<at::Tensor> parameters)
     : bucket_(bucket), parameters_(std::move(parameters)) {}
@@ -31,6 +57,7 @@ std::vector<at::Tensor> GradientBucket::gradients() const {
 
 TensorFuture all_reduce_future(at::Tensor tensor, const GroupHandle& group) {
   const auto c10d_group = group.state().group("all_reduce");
+  detail::check_dtype(tensor, group, "all_reduce");
   const at::NoGradGuard no_grad;
   const detail::LoggedCollective collective(group, detail::bucket_text(tensor));
   std::vector<at::Tensor> tensors{tensor};

@@ -198,7 +198,7 @@ class LateBackend final : public c10d::Backend {
 }  // namespace
 
 detail::BackendType late_backend() {
-  return {.traits = {.name = "late", .serves_cpu = true, .receives_from_any = true},
+  return {.traits = {.name = "late", .serves_cpu = true, .receives_from_any = true, .dtypes = detail::gloo_dtypes()},
           .make = [](const detail::GroupPlan& plan, const auto& store) {
             return c10::make_intrusive<LateBackend>(detail::make_gloo(plan, store));
           }};

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <ddprun/comm/process_group.h>
@@ -35,7 +36,8 @@ class GradientBucket {
   const at::Tensor& buffer() const;
   /// Makes `buffer` what later readers of this bucket see; for hooks that wrap others.
   void set_buffer(at::Tensor buffer);
-  /// The gradients one by one: views into buffer() in their parameters' shapes.
+  /// The gradients one by one: views into buffer() in their parameters' shapes. As in Python the elements of one whose
+  /// parameter is not contiguous (channels_last) come in the order of its memory, not in that of its indices.
   std::vector<at::Tensor> gradients() const;
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
@@ -49,6 +51,12 @@ class GradientBucket {
 /// same order, so a hook must not start any from a future's callback on gloo. What it throws fails this rank's
 /// backward.
 using CommHook = std::function<TensorFuture(GradientBucket& bucket)>;
+
+/// `hook` under a name: the ranks compare it in the first backward, and it is DdpLoggingData::comm_hook. Those of
+/// ddp::hooks have theirs. Throws std::invalid_argument for an empty hook or name.
+CommHook named_hook(std::string name, CommHook hook);
+/// The name that named_hook() gave; "custom" where it gave none; "" for an empty hook.
+std::string hook_name(const CommHook& hook);
 
 /// Starts the sum of `tensor` over the ranks, in place, and returns its future. Every rank must call it. The future
 /// fails with a message that names the rank, the collective and who did not take part. Hold no lock while waiting.

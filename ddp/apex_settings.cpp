@@ -14,8 +14,8 @@ constexpr int64_t kOnePiece = std::numeric_limits<int64_t>::max();
 CommHook apex_hook(const ApexSettings& settings, const GroupHandle& group) {
   const double predivide = settings.gradient_predivide_factor;
   const double after = settings.gradient_average ? predivide / group.size() : 1.0;
-  return [=, always_fp32 = settings.allreduce_always_fp32,
-          retained = settings.retain_allreduce_buffers](GradientBucket& bucket) {
+  return named_hook("apex", [=, always_fp32 = settings.allreduce_always_fp32,
+                             retained = settings.retain_allreduce_buffers](GradientBucket& bucket) {
     const at::Tensor buffer = bucket.buffer();
     const at::Tensor sum = always_fp32 ? buffer.to(at::kFloat) : buffer;
     multiply(sum, 1.0 / predivide);
@@ -27,7 +27,7 @@ CommHook apex_hook(const ApexSettings& settings, const GroupHandle& group) {
       if (!reduced.is_same(buffer)) buffer.copy_(reduced);
       return buffer;
     });
-  };
+  });
 }
 
 }  // namespace

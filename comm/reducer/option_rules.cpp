@@ -62,7 +62,7 @@ std::vector<std::string> options_to_compare(const DdpOptions& options) {
           switch_line("static_graph", options.static_graph),
           switch_line("broadcast_buffers", options.broadcast_buffers),
           switch_line("skip_all_reduce_unused_params", options.skip_all_reduce_unused_params),
-          switch_line("comm_hook", static_cast<bool>(options.comm_hook)),
+          "option comm_hook = " + (options.comm_hook ? hook_name(options.comm_hook) : "none"),
           "option bucket_ends = " + joined(options.bucket_ends),
           "option delayed = " + joined(options.delayed.names) + " with " + options.delayed.trigger};
 }

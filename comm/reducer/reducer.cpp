@@ -47,13 +47,14 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::register_comm_hook(CommHook hook, const std::string& name) {
-  if (!hook_name_.empty()) {
+  HookAgreement& agreement = *context_->hook();
+  if (!agreement.name().empty()) {
     throw std::logic_error(context_->rank() + ": a communication hook can be registered once; there is already '" +
-                           hook_name_ + "'");
+                           agreement.name() + "'");
   }
+  agreement.set(name.empty() ? hook_name(hook) : name);
   engine_->use_hook(std::move(hook), context_);
-  hook_name_ = name.empty() ? "custom" : name;
-  logger_->set_comm_hook(hook_name_);
+  logger_->set_comm_hook(agreement.name());
 }
 
 void GradientReducer::before_forward(const Forward& forward) {
@@ -103,7 +104,7 @@ void GradientReducer::stop_tuning() {
 
 DdpLoggingData GradientReducer::logging_data() const {
   DdpLoggingData data = detail::logging_data(context_->options(), context_->model(), context_->group());
-  data.comm_hook = hook_name_;
+  data.comm_hook = context_->hook()->name();
   if (tuning_) {
     data.bucket_cap_bytes = tuning_->bytes();
     data.bucket_cap_settled = tuning_->is_finished();

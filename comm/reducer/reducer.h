@@ -34,7 +34,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Replaces the all-reduce of the buckets. Once, before the first backward. `name` is for logging_data().
+  /// Replaces the all-reduce of the buckets. Once, before the first backward. `name` is for logging_data()
+  /// and compared over the ranks in the next backward; empty: the hook's own.
   void register_comm_hook(CommHook hook, const std::string& name);
 
   /// What before_forward() has to know.
@@ -74,7 +75,6 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<size_t> bucket_ends_;
   std::shared_ptr<BucketTuning> tuning_;  // null unless kAutoBucketCap
   const std::shared_ptr<ParameterGradients> gradients_;
-  std::string hook_name_;
   int64_t reducing_forwards_ = 0;
   bool counts_active_ranks_ = false;
   std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters

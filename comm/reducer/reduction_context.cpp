@@ -17,6 +17,7 @@ ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOpt
 TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
                                       const std::shared_ptr<BucketTransport>& transport) const {
   check(bucket);
+  compare_hooks();
   TensorFuture arrived = transport->start();
   if (!arrived) return finish_before_reducer(transport);
   if (!arrived->devices().empty()) return arrived;
@@ -37,13 +38,23 @@ TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<Bucke
     }
     sum->markCompleted(std::move(value));
   };
+  at_end_of_backward(std::move(finish));
+  return sum;
+}
+
+// A backward that goes on is not held up; without one there is nothing to wait for later.
+void ReductionContext::compare_hooks() const {
+  if (!hook_->begin(group_, failure_)) return;
+  at_end_of_backward([hook = hook_] { hook->settle(); });
+}
+
+void ReductionContext::at_end_of_backward(std::function<void()> step) const {
   const bool in_backward = torch::autograd::get_current_graph_task_id() >= 0;
   if (in_backward && !finishes_at_once_) {
-    torch::autograd::Engine::get_default_engine().queue_callback(std::move(finish));
+    torch::autograd::Engine::get_default_engine().queue_callback(std::move(step));
   } else {
-    finish();
+    step();
   }
-  return sum;
 }
 
 void ReductionContext::finishing_at_once(const std::function<void()>& reduce_all) {

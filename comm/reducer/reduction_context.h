@@ -11,6 +11,7 @@
 
 #include "comm/reducer/bucket_transport.h"
 #include "comm/reducer/failure_note.h"
+#include "comm/reducer/hook_agreement.h"
 #include "comm/reducer/reduced_model.h"
 
 namespace ddp::detail {
@@ -25,9 +26,11 @@ class ReductionContext {
   const DdpOptions& options() const { return options_; }
   const std::string& rank() const { return rank_; }  ///< "rank 1 of 2"
   const std::shared_ptr<FailureNote>& failure() const { return failure_; }
+  const std::shared_ptr<HookAgreement>& hook() const { return hook_; }
 
-  /// The whole way of one bucket: checks it, starts `transport` and sees to it that it is finished before c10d::Reducer
-  /// needs the sum. Called by the Reducer in the backward thread. What it throws fails this rank's backward.
+  /// The whole way of one bucket: checks it, and once that all ranks have the same hook; starts `transport` and sees to
+  /// it that it is finished before c10d::Reducer needs the sum. Called by the Reducer in the backward thread. What it
+  /// throws fails this rank's backward.
   TensorFuture reduce(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
 
   /// While `reduce_all` runs, reductions finish in the call that starts them: it needs their sums itself.
@@ -38,6 +41,8 @@ class ReductionContext {
 
  private:
   void check(const at::Tensor& bucket) const;
+  void compare_hooks() const;
+  void at_end_of_backward(std::function<void()> step) const;
   TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport) const;
 
   const ReducedModel model_;
@@ -45,6 +50,7 @@ class ReductionContext {
   const DdpOptions options_;
   const std::string rank_;
   const std::shared_ptr<FailureNote> failure_ = std::make_shared<FailureNote>();
+  const std::shared_ptr<HookAgreement> hook_ = std::make_shared<HookAgreement>();
   bool finishes_at_once_ = false;
 };
 

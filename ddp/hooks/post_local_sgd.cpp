@@ -26,13 +26,13 @@ CommHook post_local_sgd(const GroupHandle& group, const PostLocalSgdOptions& opt
   const CommHook globally = all_reduce(group);
   const CommHook locally = options.post_local_gradient_allreduce ? all_reduce(*options.subgroup) : CommHook();
   const auto iteration = std::make_shared<int64_t>(0);
-  return [globally, locally, iteration, start = options.start_iteration,
-          rank = who(group.info())](GradientBucket& bucket) {
+  return named_hook("post_local_sgd", [globally, locally, iteration, start = options.start_iteration,
+                                       rank = who(group.info())](GradientBucket& bucket) {
     if (*iteration >= start) return locally ? locally(bucket) : completed_future(bucket.buffer());
     detail::refuse_capture(rank + ": post_local_sgd", "replays would never reach start_iteration. Capture after it");
     if (bucket.is_last()) ++*iteration;
     return globally(bucket);
-  };
+  });
 }
 
 }  // namespace hooks

@@ -273,7 +273,7 @@ PowerSgdStatistics statistics(const PowerSgdState& state) {
 }
 
 CommHook hooks::power_sgd(std::shared_ptr<PowerSgdState> state) {
-  return [state = std::move(state)](GradientBucket& bucket) { return state->reduce(bucket); };
+  return named_hook("power_sgd", [state = std::move(state)](GradientBucket& bucket) { return state->reduce(bucket); });
 }
 
 }  // namespace ddp

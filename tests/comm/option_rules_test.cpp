@@ -66,6 +66,7 @@ TEST_CASE("OptionRules: each option that has to be alike makes a line of its own
     }
     return others;
   };
+  const CommHook completed = [](GradientBucket& bucket) { return completed_future(bucket.buffer()); };
   using Lines = std::vector<std::string>;
   CHECK(differing({.bucket_cap_bytes = BucketCap::kDefaultBytes}) ==
         Lines{"option first_bucket_bytes = 26214400"});  // as the default's first is smaller
@@ -77,8 +78,8 @@ TEST_CASE("OptionRules: each option that has to be alike makes a line of its own
   CHECK(differing({.skip_all_reduce_unused_params = true}) == Lines{"option skip_all_reduce_unused_params = true"});
   CHECK(differing({.bucket_ends = {"a", "b"}}) == Lines{"option bucket_ends = a, b"});
   CHECK(differing({.delayed = {.names = {"a", "b"}, .trigger = "c"}}) == Lines{"option delayed = a, b with c"});
-  CHECK(differing({.comm_hook = [](GradientBucket& bucket) { return completed_future(bucket.buffer()); }}) ==
-        Lines{"option comm_hook = true"});
+  CHECK(differing({.comm_hook = completed}) == Lines{"option comm_hook = custom"});
+  CHECK(differing({.comm_hook = named_hook("mine", completed)}) == Lines{"option comm_hook = mine"});
   UNSCOPED_INFO("what a rank does with its own memory is its own matter");
   CHECK(differing({.gradient_as_bucket_view = false}).empty());
   CHECK(differing({.check_gradients = true}).empty());

@@ -141,6 +141,87 @@ TEST_CASE_METHOD(Hooks, "Hooks: a hook that throws fails its ranks step with its
             {.wire = wire_, .timeout = std::chrono::seconds(2)});
 }
 
+TEST_CASE_METHOD(Hooks, "Hooks: one that other ranks lack, or of another name, fails the first backward of all") {
+  struct Case {
+    std::function<void(DistributedDataParallel<TwoLayers>& model, const GroupHandle& group)> register_on_rank_1;
+    std::string of_rank_0;
+    std::string of_rank_1;
+  };
+  const std::vector<Case> cases{
+      {[](auto& model, auto& group) {
+         if (group.rank() == 1) model->register_comm_hook(hooks::fp16_compress(group));
+       },
+       "none", "'fp16_compress'"},
+      {[](auto& model, auto& group) {
+         // As many bytes: nothing on the wire would tell.
+         model->register_comm_hook(group.rank() == 1 ? hooks::bf16_compress(group) : hooks::fp16_compress(group));
+       },
+       "'fp16_compress'", "'bf16_compress'"},
+      {[](auto& model, auto& group) {
+         if (group.rank() == 0)
+           model->register_comm_hook([](auto& bucket) { return completed_future(bucket.buffer()); });
+       },
+       "'custom'", "none"},
+      {[](auto& model, auto& group) { model->register_comm_hook(hooks::noop(), "n" + std::to_string(group.rank())); },
+       "'n0'", "'n1'"},
+  };
+  for (const Case& one : cases) {
+    run(2, [&](const GroupHandle& group) {
+      auto net = make<TwoLayers>(1);
+      DistributedDataParallel<TwoLayers> model(net, group);
+      one.register_on_rank_1(model, group);
+      const std::string expected = who(group.info()) + ": the ranks' communication hooks differ: rank 0 has " +
+                                   one.of_rank_0 + ", rank 1 has " + one.of_rank_1;
+      RANK_CHECK_THAT(message_of([&] { model(numbers({2, 6}, 0)).sum().backward(); }), ContainsSubstring(expected));
+      RANK_CHECK_THAT(model->logging_data().error, ContainsSubstring(expected));
+      RANK_CHECK_THAT(message_of([&] { model(numbers({2, 6}, 0)); }), ContainsSubstring("an earlier backward failed"));
+    });
+  }
+}
+
+TEST_CASE_METHOD(Hooks, "Hooks: ranks that have joined before their first step compare theirs as well") {
+  run(3, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    model->register_comm_hook(hooks::all_reduce(group));
+    model->join([&] {
+      for (int step = 0; step < group.rank(); ++step) model(numbers({2, 6}, step)).sum().backward();
+    });
+    RANK_CHECK(model->logging_data().error.empty());
+  });
+}
+
+TEST_CASE_METHOD(Hooks, "Hooks: one that all ranks register after some steps takes effect") {
+  run(2, [](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    for (int step = 0; step < 2; ++step) model(numbers({2, 6}, step)).sum().backward();
+    model->register_comm_hook(named_hook(
+        "zeros", [](GradientBucket& bucket) { return completed_future(torch::zeros_like(bucket.buffer())); }));
+    RANK_CHECK(model->logging_data().comm_hook == "zeros");
+    net->zero_grad();
+    model(numbers({2, 6}, 2)).sum().backward();
+    for (const torch::Tensor& parameter : net->parameters()) RANK_CHECK_FALSE(parameter.grad().any().item<bool>());
+  });
+}
+
+TEST_CASE_METHOD(Hooks, "Hooks: those of the library have their names in the logging data") {
+  run(2, [](const GroupHandle& group) {
+    const std::vector<std::pair<CommHook, std::string>> named{
+        {hooks::all_reduce(group), "all_reduce"},
+        {hooks::fp16_compress(group), "fp16_compress"},
+        {hooks::bf16_compress(group), "bf16_compress"},
+        {hooks::fp16_compress_wrapper(hooks::all_reduce(group)), "fp16_compress_wrapper(all_reduce)"},
+        {hooks::bf16_compress_wrapper(hooks::noop()), "bf16_compress_wrapper(noop)"},
+        {hooks::power_sgd(make_power_sgd_state(group, {})), "power_sgd"},
+        {hooks::post_local_sgd(group, {.post_local_gradient_allreduce = false}), "post_local_sgd"}};
+    for (const auto& [hook, name] : named) {
+      DistributedDataParallel<TwoLayers> model(make<TwoLayers>(1), group, {.comm_hook = hook});
+      RANK_CHECK(model->logging_data().comm_hook == name);
+    }
+  });
+}
+
 TEST_CASE_METHOD(Hooks, "Hooks: power SGD of full rank gives the mean and of rank one saves elements") {
   run(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(1);

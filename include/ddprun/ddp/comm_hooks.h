@@ -1,6 +1,6 @@
 // Communication hooks for DdpOptions::comm_hook: what replaces the all-reduce of a bucket of gradients. Reference:
-// torch.distributed.algorithms.ddp_comm_hooks. Every rank needs the same hook. PowerSGD is in
-// <ddprun/ddp/power_sgd.h>, local SGD in <ddprun/ddp/post_local_sgd.h>.
+// torch.distributed.algorithms.ddp_comm_hooks. Every rank needs the same hook, which the first backward compares by
+// name. PowerSGD is in <ddprun/ddp/power_sgd.h>, local SGD in <ddprun/ddp/post_local_sgd.h>.
 #pragma once
 
 #include <ddprun/comm/gradient_bucket.h>

@@ -83,8 +83,9 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// This wrapper for a ddp::join() with several joinables, of which it should be the first.
   Joinable& joinable() { return *core_; }
 
-  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name` appears in
-  /// logging_data().
+  /// Replaces the all-reduce of the buckets; once, before the first backward, the same on every rank. `name`, by
+  /// default that of named_hook(), appears in logging_data(). The first backward compares the ranks' names, and throws
+  /// std::runtime_error on all of them where they differ, before anything is sent.
   void register_comm_hook(CommHook hook, const std::string& name = "") {
     core_->register_comm_hook(std::move(hook), name);
   }

@@ -1,5 +1,9 @@
 #include "comm/reducer/reducer_engine.h"
 
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -84,6 +88,32 @@ void ReducerEngine::use_hook(CommHook hook, std::shared_ptr<const ReductionConte
   register_comm_hook(std::make_unique<ReducerHook>(std::move(hook), std::move(context), *this));
 }
 
+std::vector<c10d::GradBucket> ReducerEngine::zero_buckets() const {
+  std::vector<c10d::GradBucket> all;
+  all.reserve(buckets_.size());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const auto& bucket = buckets_[i];
+    const at::Tensor first = bucket.variables.front().detach();
+    at::Tensor zeros;
+    if (bucket.expect_sparse_gradient) {  // as an embedding's, whose rows are the indices
+      std::vector<int64_t> no_rows = first.sizes().vec();
+      no_rows.front() = 0;
+      zeros = at::sparse_coo_tensor(at::zeros({1, 0}, first.options().dtype(at::kLong)),
+                                    at::zeros(no_rows, first.options()), first.sizes());
+    } else if (bucket.gradients.defined()) {
+      zeros = at::zeros_like(bucket.gradients);
+    } else {  // with lazy_bucket_allocation
+      int64_t length = 0;
+      for (const at::Tensor& variable : bucket.variables) length += variable.numel();
+      zeros = at::zeros({length}, first.options());
+    }
+    all.emplace_back(i, buckets_.size(), std::move(zeros), bucket.offsets, bucket.lengths, bucket.sizes_vec,
+                     bucket.variables, std::nullopt);
+  }
+  return all;
+}
+
+// A rank that has joined says what c10d has of its last backward, as Python's join() does.
 at::Tensor ReducerEngine::sum_of_used_flags() const {
   std::vector<at::Tensor> used{get_local_used_map_on_device()};
   process_group_->allreduce(used)->wait();
@@ -159,12 +189,15 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<size_t, std::string> names;
   for (size_t i = 0; i < model.names.size(); ++i) names.emplace(i, model.names[i]);
-  return versions::make_reducer<ReducerEngine>(
+  auto engine = versions::make_reducer<ReducerEngine>(
       {.batched_grad_copy = options.batched_grad_copy, .lazy_bucket_allocation = options.lazy_bucket_allocation},
       model.parameters, std::move(buckets), c10::make_intrusive<ReducerProcessGroup>(context), expect_sparse, cap,
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_cap,
       options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  // c10d leaves them to what was in memory until the first backward, which a rank that joins before never has.
+  if (const at::Tensor flags = engine->get_local_used_map_on_device(); flags.defined()) flags.zero_();
+  return engine;
 }
 
 // c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.

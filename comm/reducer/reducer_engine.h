@@ -34,7 +34,12 @@ class ReducerEngine final : public c10d::Reducer {
   /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
 
-  /// For each parameter how many ranks have used it in this backward. All ranks must call it, or run a backward.
+  /// The buckets of a rank that has used nothing: full of zeros, and without a row where gradients are sparse, for
+  /// which get_grad_buckets() fails.
+  std::vector<c10d::GradBucket> zero_buckets() const;
+
+  /// For each parameter how many ranks have used it in this backward; this one says what it used in its last, nothing
+  /// if it had none. All ranks must call it, or run a backward.
   at::Tensor sum_of_used_flags() const;
 
   /// Regroups the buckets by size, keeping the order of the gradients.

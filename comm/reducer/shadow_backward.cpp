@@ -19,6 +19,12 @@ std::unordered_set<const void*> unused_anywhere(const std::vector<at::Tensor>& p
   return unused;
 }
 
+// c10d::GradBucket takes all of its gradients for contiguous. They lie in the bucket as their parameters do in memory.
+at::Tensor as_in_bucket(const at::Tensor& gradient, const at::Tensor& parameter) {
+  if (!parameter.is_non_overlapping_and_dense()) return gradient;
+  return gradient.as_strided(parameter.sizes(), parameter.strides(), gradient.storage_offset());
+}
+
 // Not for parameters that no rank has used.
 void take_gradients(std::vector<c10d::GradBucket>& buckets, const std::vector<TensorFuture>& reductions,
                     const std::unordered_set<const void*>& unused) {
@@ -35,7 +41,8 @@ void take_gradients(std::vector<c10d::GradBucket>& buckets, const std::vector<Te
     for (size_t j = 0; j < gradients.size(); ++j) {
       if (unused.contains(bucket_parameters[j].unsafeGetTensorImpl())) continue;
       // A copy in the parameter's layout and dtype, as a backward would leave it.
-      bucket_parameters[j].mutable_grad() = at::empty_like(bucket_parameters[j].detach()).copy_(gradients[j]);
+      bucket_parameters[j].mutable_grad() =
+          at::empty_like(bucket_parameters[j].detach()).copy_(as_in_bucket(gradients[j], bucket_parameters[j]));
     }
   }
 }
@@ -44,7 +51,7 @@ void take_gradients(std::vector<c10d::GradBucket>& buckets, const std::vector<Te
 
 void shadow_backward(ReducerEngine& engine, const ReductionContext& context, bool keep_gradients) {
   std::vector<TensorFuture> reductions;
-  auto buckets = engine.get_grad_buckets(/*return_zero_tensors=*/true);
+  auto buckets = engine.zero_buckets();
   for (c10d::GradBucket& bucket : buckets) reductions.push_back(engine.run_comm_hook(bucket));
   for (const TensorFuture& reduction : reductions) reduction->waitAndThrow();
   at::Tensor flags;

@@ -81,8 +81,8 @@ WorkPtr work_of(TensorFuture future) {
 }
 
 std::string bucket_text(const at::Tensor& bucket) {
-  const std::string size = bucket.is_sparse() ? "sparse" : std::to_string(bucket.nbytes());
-  return "all_reduce of a gradient bucket of " + size + " bytes";
+  if (bucket.is_sparse()) return "all_reduce of a sparse gradient";
+  return "all_reduce of a gradient bucket of " + std::to_string(bucket.nbytes()) + " bytes";
 }
 
 }  // namespace ddp::detail

@@ -15,8 +15,8 @@ namespace ddp {
 void check_devices(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                    const GroupHandle& group);
 
-/// Compares number, shapes, strides and dtypes of the parameters with rank 0's. Every rank must call it; throws
-/// std::runtime_error on every rank that differs, with what differs.
+/// Compares number, shapes and strides of the parameters, at least one, with rank 0's, as Python's DDP does; dtypes are
+/// not compared. Every rank must call it; throws std::runtime_error on every rank that differs, with what differs.
 void verify_parameters(const std::vector<at::Tensor>& parameters, const GroupHandle& group);
 
 }  // namespace ddp

@@ -24,12 +24,9 @@
 namespace ddp {
 namespace {
 
-using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::WithinAbs;
 using test::error;
 using test::numbers;
 using test::run_ranks;
-using test::Wire;
 using torch::Tensor;
 
 struct Case {
@@ -288,54 +285,6 @@ TEST_CASE("SyncBatchNorm: tiny variances keep their digits") {
   });
 }
 
-TEST_CASE("SyncBatchNorm: gradients equal finite differences through two ranks") {
-  run_ranks(2, [](const GroupHandle& group) {
-    // A loss whose gradient by this rank's input runs through the other rank's output.
-    SyncBatchNorm norm(SyncBatchNormOptions(3, group).track_running_stats(false));
-    norm->to(torch::kDouble);
-    const auto rank = static_cast<uint64_t>(group.rank());
-    const Tensor x = numbers({group.rank() == 0 ? 3 : 2, 3, 2, 2}, rank + 1);
-    const Tensor weights = numbers(x.sizes(), rank + 10);
-    const auto loss_of_all = [&](const Tensor& input) {
-      const torch::NoGradGuard no_grad;
-      Tensor loss = (norm(input).tanh() * weights).sum();
-      all_reduce(loss, group);
-      return loss.item<double>();
-    };
-    Tensor leaf = x.clone().requires_grad_();
-    (norm(leaf).tanh() * weights).sum().backward();
-
-    constexpr double kStep = 1e-6;
-    for (int owner = 0; owner < 2; ++owner) {
-      for (int64_t i = 0; i < (owner == 0 ? 36 : 24); ++i) {
-        const auto moved = [&](double by) {
-          Tensor input = x.clone();
-          if (owner == group.rank()) input.view({-1})[i] += by;
-          return input;
-        };
-        const double difference = (loss_of_all(moved(kStep)) - loss_of_all(moved(-kStep))) / (2 * kStep);
-        if (owner == group.rank()) {
-          RANK_CHECK_THAT(leaf.grad().view({-1})[i].item<double>(), WithinAbs(difference, 1e-7));
-        }
-      }
-    }
-    // The parameters' gradients are this rank's own part.
-    for (Tensor* parameter : {&norm->weight, &norm->bias}) {
-      for (int64_t i = 0; i < 3; ++i) {
-        const torch::NoGradGuard no_grad;
-        const auto loss_at = [&](double by) {
-          parameter->index({i}) += by;
-          const double loss = (norm(x).tanh() * weights).sum().item<double>();
-          parameter->index({i}) -= by;
-          return loss;
-        };
-        const double difference = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
-        RANK_CHECK_THAT(parameter->grad()[i].item<double>(), WithinAbs(difference, 1e-7));
-      }
-    }
-  });
-}
-
 TEST_CASE("SyncBatchNorm: sixteen bit inputs have statistics in single precision") {
   run_ranks(2, [](const GroupHandle& group) {
     for (const auto type : {torch::kBFloat16, torch::kHalf}) {
@@ -437,151 +386,6 @@ TEST_CASE("SyncBatchNorm: has the names the printing and the clones of a module"
   torch::nn::BatchNorm2d loaded(3);
   torch::load(loaded, stream);
   CHECK(torch::equal(loaded->running_mean, norm->running_mean));
-}
-
-// Each rank's message. A rank's error must not leave the others waiting: the timeout of run_ranks would show.
-template <typename Body>
-std::vector<std::string> messages(int size, Body body, Wire wire = Wire::kGloo) {
-  std::vector<std::string> texts(static_cast<size_t>(size));
-  run_ranks(size,
-            [&](const GroupHandle& group) {
-              try {
-                body(group);
-              } catch (const std::exception& error) {
-                texts[static_cast<size_t>(group.rank())] = error.what();
-              }
-              barrier(group);  // nobody is left behind in a collective, and the group still works
-            },
-            {.wire = wire});
-  return texts;
-}
-
-TEST_CASE("SyncBatchNormErrors: ranks that disagree on channels are found on all ranks") {
-  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
-    const auto texts = messages(
-        3,
-        [](const GroupHandle& group) {
-          const int64_t channels = group.rank() == 1 ? 8 : 4;
-          SyncBatchNorm norm(channels, group);
-          norm(numbers({2, channels, 3}, 0, torch::kFloat));
-        },
-        wire);
-    for (size_t rank = 0; rank < 3; ++rank) {
-      CHECK_THAT(texts[rank], ContainsSubstring("rank " + std::to_string(rank) + " of 3: SyncBatchNorm") &&
-                                  ContainsSubstring("disagree on the number of channels") &&
-                                  ContainsSubstring("rank 0 has an input of shape [2, 4, 3]") &&
-                                  ContainsSubstring("rank 1 has an input of shape [2, 8, 3]"));
-    }
-  }
-}
-
-TEST_CASE("SyncBatchNormErrors: a wrong channel count says rank and shapes and frees the other ranks") {
-  for (const bool first_forward : {true, false}) {
-    int64_t tracked[2] = {};
-    const auto texts = messages(2, [&](const GroupHandle& group) {
-      SyncBatchNorm norm(4, group);
-      if (!first_forward) norm(numbers({2, 4, 3}, 0, torch::kFloat));
-      try {
-        norm(numbers({2, group.rank() == 1 ? 5 : 4, 3}, 0, torch::kFloat));
-      } catch (...) {
-        tracked[group.rank()] = norm->num_batches_tracked.item<int64_t>();
-        throw;
-      }
-    });
-    UNSCOPED_INFO(first_forward);
-    CHECK_THAT(texts[0], ContainsSubstring("rank 1"));
-    CHECK_THAT(texts[1],
-               ContainsSubstring("rank 1 of 2: SyncBatchNorm: expected 4 channels") && ContainsSubstring("[2, 5, 3]"));
-    INFO("a refused batch is not counted");
-    CHECK(tracked[1] == (first_forward ? 0 : 1));
-  }
-}
-
-TEST_CASE("SyncBatchNormErrors: other inputs that do not fit") {
-  const auto refused = [](const Tensor& input) {
-    return messages(2, [&](const GroupHandle& group) { SyncBatchNorm(4, group)->forward(input); })[1];
-  };
-  CHECK_THAT(refused(torch::ones({4})),
-             ContainsSubstring("rank 1") && ContainsSubstring("2 to 5 dimensions") && ContainsSubstring("[4]"));
-  CHECK_THAT(refused(torch::ones({1, 4, 1, 1, 1, 1})), ContainsSubstring("2 to 5 dimensions"));
-  CHECK_THAT(refused(torch::ones({3, 4}, torch::kLong)),
-             ContainsSubstring("floating-point") && ContainsSubstring("Long"));
-}
-
-TEST_CASE("SyncBatchNormErrors: one value per channel in all is refused on all ranks") {
-  const auto texts = messages(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    norm(numbers({group.rank(), 4, 1}, 0, torch::kFloat));
-  });
-  CHECK_THAT(texts[0], ContainsSubstring("rank 0") && ContainsSubstring("more than 1 value per channel") &&
-                           ContainsSubstring("[0, 4, 1]"));
-  CHECK_THAT(texts[1], ContainsSubstring("rank 1") && ContainsSubstring("more than 1 value per channel") &&
-                           ContainsSubstring("[1, 4, 1]"));
-}
-
-TEST_CASE("SyncBatchNormErrors: a rank without gradients is found before the others wait for it") {
-  const auto texts = messages(3, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    Tensor x = numbers({2, 4}, 0, torch::kFloat).requires_grad_();
-    if (group.rank() == 1) {
-      const torch::NoGradGuard no_grad;
-      norm(x);
-    } else {
-      norm(x);
-    }
-  });
-  for (const std::string& text : texts)
-    CHECK_THAT(text, ContainsSubstring("ranks 0, 2 will need the gradient") && ContainsSubstring("rank 1 will not"));
-}
-
-TEST_CASE("SyncBatchNormErrors: double backward is refused") {
-  const auto texts = messages(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    Tensor x = numbers({3, 4}, 0, torch::kFloat).requires_grad_();
-    const auto first = torch::autograd::grad({norm(x).square().sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
-    RANK_INFO("the first derivative itself is fine");
-    RANK_CHECK(first.isfinite().all().item<bool>());
-    first.square().sum().backward();
-  });
-  for (size_t rank = 0; rank < 2; ++rank)
-    CHECK_THAT(texts[rank], ContainsSubstring("rank " + std::to_string(rank)) &&
-                                ContainsSubstring("double backward is not supported"));
-}
-
-TEST_CASE("SyncBatchNorm: an input that needs no gradient costs no collective in backward") {
-  run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    norm(numbers({3, 4}, 0, torch::kFloat)).sum().backward();
-    RANK_CHECK(norm->bias.grad().defined());
-    const Tensor x = numbers({3, 4}, 0, torch::kFloat);
-    const Tensor y = norm(x);
-    if (group.rank() == 0) y.sum().backward();  // alone: it would wait for the other rank
-  });
-}
-
-TEST_CASE("SyncBatchNorm: a graph can be used twice and in part") {
-  run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    norm->to(torch::kDouble);
-    Tensor x = numbers({3, 4}, static_cast<uint64_t>(group.rank())).requires_grad_();
-    const Tensor loss = norm(x).square().sum();
-    const auto once = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
-    const auto again = torch::autograd::grad({loss}, {x, norm->weight});
-    RANK_CHECK(torch::equal(once, again[0]));
-    const auto weight_only = torch::autograd::grad({norm(x).square().sum()}, {norm->weight});
-    RANK_CHECK(torch::equal(weight_only[0], again[1]));
-  });
-}
-
-TEST_CASE("SyncBatchNorm: expanded and strided gradients are taken") {
-  run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
-    norm->to(torch::kDouble);
-    Tensor leaf = numbers({5, 3, 4}, static_cast<uint64_t>(group.rank())).requires_grad_();
-    const Tensor view = leaf.permute({1, 2, 0});                 // (3, 4, 5), not contiguous
-    norm(view).sum().backward();                                 // an expanded gradient
-    RANK_CHECK(leaf.grad().abs().max().item<double>() < 1e-12);  // of a sum of normalised values
-  });
 }
 
 }  // namespace

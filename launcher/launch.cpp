@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "launcher/command_line/cmake_prefix_path.h"
 #include "launcher/command_line/command_line.h"
 #include "launcher/command_line/machine_check.h"
 #include "launcher/command_line/preview.h"
@@ -85,6 +87,22 @@ int print_check(const Answer& answer) {
   return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
 }
 
+int print_cmake_prefixes(const Answer& answer) {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const CmakePrefixes prefixes = find_cmake_prefixes(program);
+  if (prefixes.package.empty()) {
+    throw LaunchError("--cmake_prefix_path: " + program.string() +
+                      " was not installed with a CMake package (the Debian package is the launcher alone); install the "
+                      "wheel or unpack the archive, or build ddprun and `cmake --install` it");
+  }
+  if (prefixes.torch.empty()) {
+    print_line("there is no PyTorch below " + prefixes.package.string() +
+               "; add what python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' prints");
+  }
+  answer.print(to_text(prefixes));
+  return to_int(ExitStatus::kSuccess);
+}
+
 int print_preview(const Options& options, const std::optional<Program>& program, const Answer& answer) {
   if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
   answer.print(preview(options, program, current_environment(), ask_gpu_driver().gpus));
@@ -93,6 +111,7 @@ int print_preview(const Options& options, const std::optional<Program>& program,
 
 int run_job(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kCheck) return print_check(answer);
+  if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
   if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt, answer);

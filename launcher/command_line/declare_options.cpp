@@ -253,6 +253,8 @@ void declare_information(OptionTable& table, Options& options) {
     });
   }
   table.command("--generate", std::move(texts), "Print the manual page, or the completion for a shell");
+  table.command("--cmake_prefix_path", mode(Mode::kCmakePrefixPath),
+                "Print where CMake finds this ddprun and the PyTorch beside it, for -DCMAKE_PREFIX_PATH");
   table.command("--version", mode(Mode::kVersion), "Print the version");
   table.command("-h,--help", mode(Mode::kHelp), "Print the options");
 }

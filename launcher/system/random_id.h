@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-// 32 hexadecimal digits.
+// 32 hexadecimal digits. Throws LaunchError where the kernel has no random numbers.
 std::string random_id();
 
 }  // namespace launcher

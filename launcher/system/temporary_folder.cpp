@@ -6,23 +6,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <random>
-#include <string_view>
 #include <system_error>
 
 #include "launcher/system/launch_error.h"
+#include "launcher/system/random_id.h"
 
 namespace launcher {
 
 TemporaryFolder::TemporaryFolder() {
-  constexpr std::string_view kCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  constexpr int kLength = 20;  // 119 random bits
   const char* parent = std::getenv("TMPDIR");
-  path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_";
+  path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/ddprun_" + random_id();
   path_ = std::filesystem::absolute(path_).string();  // the ranks may be in another folder when they write
-  std::random_device source;
-  std::uniform_int_distribution<std::size_t> character(0, kCharacters.size() - 1);
-  for (int i = 0; i < kLength; ++i) path_.push_back(kCharacters[character(source)]);
 }
 
 void TemporaryFolder::make() const {

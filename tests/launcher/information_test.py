@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 
 from harness import LauncherTest, main
 
@@ -110,6 +111,50 @@ class LostAnswers(LauncherTest):
             self.assertEqual(status, 125, question)
             self.assertIn("ddprun: cannot write to standard output: it is closed\n", err)
         self.assertEqual(run("-n 2 true")[0], 0)
+
+
+class CmakePrefixPath(LauncherTest):
+    """An environment like those that pip installs into: PREFIX/bin/ddprun, its CMake package and Pythons below PREFIX/lib."""
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = os.path.realpath(self.path("environment"))
+        os.makedirs(os.path.join(self.prefix, "bin"))
+        self.program = shutil.copy(os.environ["DDPRUN"], os.path.join(self.prefix, "bin/ddprun"))
+
+    def make(self, *folders):
+        path = os.path.join(self.prefix, *folders)
+        os.makedirs(path)
+        return path
+
+    def make_package(self):
+        self.make("lib/cmake/ddprun")
+        self.write("environment/lib/cmake/ddprun/ddprunConfig.cmake", "")
+
+    def ask(self, program=None):
+        return self.start("--cmake-prefix-path", program=program or self.program).finish(60)
+
+    def test_it_is_the_launchers_own_prefix_and_the_newest_pythons_torch(self):
+        self.make_package()
+        for python in ("python3.9/site-packages", "python3.x/site-packages", "python3.10/dist-packages"):
+            newest = self.make("lib", python, "torch/share/cmake")
+        self.make("lib/python3.12/site-packages")
+        self.assertEqual(self.ask(), (0, f"{self.prefix};{newest}\n", ""))
+        link = os.path.join(self.folder, "a-link")
+        os.symlink(self.program, link)
+        self.assertEqual(self.ask(link)[1], f"{self.prefix};{newest}\n")
+
+    def test_without_a_torch_beside_it_what_to_add_is_said(self):
+        self.make_package()
+        status, out, err = self.ask()
+        self.assertEqual((status, out), (0, self.prefix + "\n"))
+        self.assertRegex(err, r"^ddprun: there is no PyTorch below .*; add what .*torch.utils.cmake_prefix_path.* prints\n$")
+
+    def test_a_launcher_without_its_package_says_so(self):
+        self.make("lib/python3.11/site-packages/torch/share/cmake")
+        status, out, err = self.ask()
+        self.assertEqual((status, out), (125, ""))
+        self.assertRegex(err, r"^ddprun: --cmake_prefix_path: .*/bin/ddprun was not installed with a CMake package")
 
 
 class Check(LauncherTest):

@@ -1,10 +1,12 @@
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 
 #include "comm/backends/cuda_plugin.h"
 #include "comm/core/cuda_devices.h"
@@ -22,11 +24,28 @@ struct Loaded {
 
 const Loaded& the_part();
 
+#ifdef DDPRUN_WITH_CUDA
+// The CUDA part needs the libtorch_cuda.so that lies beside the program's libtorch_cpu.so, wherever that is: loaded by
+// its path, it serves, though no run path of the CUDA part leads there. Where it lies elsewhere, the run path is left
+// to find it.
+void load_cuda_half_of_libtorch() {
+  void* cpu_half = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  if (cpu_half == nullptr) return;
+  link_map* place = nullptr;
+  if (dlinfo(cpu_half, RTLD_DI_LINKMAP, &place) == 0) {
+    const std::string path = place->l_name;
+    dlopen((path.substr(0, path.rfind('/') + 1) + "libtorch_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }
+  dlclose(cpu_half);
+}
+#endif
+
 Loaded load() {
   Loaded loaded;
 #ifdef DDPRUN_WITH_CUDA
   loaded.why = why_no_cuda(process_environment(), [](const char* path) { return access(path, F_OK) == 0; });
   if (!loaded.why.empty()) return loaded;
+  load_cuda_half_of_libtorch();
   const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
   // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
   void* library = dlopen(name != nullptr ? name : "libddprun_comm_cuda.so", RTLD_NOW | RTLD_GLOBAL);

@@ -46,14 +46,14 @@ endif()
 
 if(DDPRUN_BUILD_LAUNCHER)
   list(APPEND DDPRUN_CORE_COMPONENTS launcher)
-  install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS ddprun EXPORT ddprunCoreTargets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT launcher)
   # Where the launcher could be run: launcher/CMakeLists.txt. The folders are those in which man and the shells look.
   set(_ddprun_pages "${PROJECT_BINARY_DIR}/launcher/pages")
   set(_ddprun_bash_folder "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
-  install(FILES "${_ddprun_pages}/ddprun.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" OPTIONAL)
-  install(FILES "${_ddprun_pages}/ddprun.bash" RENAME ddprun DESTINATION "${_ddprun_bash_folder}" OPTIONAL)
-  install(FILES "${_ddprun_pages}/_ddprun" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" OPTIONAL)
-  install(FILES "${_ddprun_pages}/ddprun.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" OPTIONAL)
+  install(FILES "${_ddprun_pages}/ddprun.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT launcher OPTIONAL)
+  install(FILES "${_ddprun_pages}/ddprun.bash" RENAME ddprun DESTINATION "${_ddprun_bash_folder}" COMPONENT launcher OPTIONAL)
+  install(FILES "${_ddprun_pages}/_ddprun" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" COMPONENT launcher OPTIONAL)
+  install(FILES "${_ddprun_pages}/ddprun.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" COMPONENT launcher OPTIONAL)
 endif()
 
 if(DDPRUN_BUILD_LIBRARY)
@@ -87,8 +87,11 @@ if(DDPRUN_BUILD_LIBRARY)
 
   if(TARGET ddprun_comm_cuda)
     # Opened at run time by name, so nothing links it: programs get a run path to its folder instead. Its own run path
-    # leads to the LibTorch it was built with; where that has moved, the program's LibTorch is loaded already and serves.
-    set_target_properties(ddprun_comm_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
+    # leads to the LibTorch it was built with (PackageBuild.cmake: to where pip puts it); where that is not there, the program's
+    # serves, whose two halves are loaded already.
+    if(NOT DDPRUN_PACKAGE)
+      set_target_properties(ddprun_comm_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
+    endif()
     install(TARGETS ddprun_comm_cuda LIBRARY DESTINATION "${_ddprun_flavour_libraries}")
     target_link_options(ddprun_comm INTERFACE
                         "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${_ddprun_flavour_libraries}>")
@@ -106,6 +109,9 @@ if(DDPRUN_BUILD_LIBRARY)
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/BuildType.cmake" DESTINATION "${_ddprun_package_dir}")
 
+if(DDPRUN_PACKAGE)
+  include(Packages)
+endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(EXPORT ddprunCoreTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 

@@ -1,5 +1,11 @@
 # The system's libraries for image files. They are found, never downloaded: libjpeg-turbo's CMake project refuses to be part
 # of another one, and every distribution has them.
+#
+# ddprun_link_image_libraries(<library> <imported target>...) links them; scripts/package puts them into the package instead.
+if(DDPRUN_PACKAGE)
+  set(_ddprun_suffixes "${CMAKE_FIND_LIBRARY_SUFFIXES}")
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+endif()
 find_package(ZLIB)
 find_package(PNG 1.6)
 find_package(JPEG)
@@ -29,3 +35,17 @@ if(DDPRUN_HAS_WEBP)
 else()
   message(STATUS "ddprun: no libwebp (libwebp-dev, libwebp-devel): image folders are read without their WebP files")
 endif()
+
+if(DDPRUN_PACKAGE)
+  include(BundleImages)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES "${_ddprun_suffixes}")
+endif()
+
+function(ddprun_link_image_libraries library)
+  if(NOT DDPRUN_PACKAGE)
+    target_link_libraries(${library} PRIVATE ${ARGN})
+    return()
+  endif()
+  target_link_libraries(${library} PRIVATE ddprun_images)
+  ddprun_rename_image_symbols(${library})
+endfunction()

@@ -55,3 +55,11 @@ with_progress() {
     fail "\`$*\` failed with status $status after $((SECONDS - start)) s; its whole output: $log"
   fi
 }
+
+# Compiling one source that sees LibTorch's headers takes up to 2 GB.
+build_jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable:/ {print int($2 / 2000000)}' /proc/meminfo)
+  echo $((memory < 1 ? 1 : memory < cores ? memory : cores))
+}

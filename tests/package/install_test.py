@@ -25,6 +25,22 @@ class Install(unittest.TestCase):
             printed = subprocess.run([support.PREFIX / "bin/ddprun", "--generate", kind], capture_output=True, check=True).stdout
             self.assertEqual((support.PREFIX / "share" / name).read_bytes(), printed)
 
+    def test_the_launcher_can_be_installed_alone(self):
+        folder = support.WORK / "launcher alone"
+        shutil.rmtree(folder, ignore_errors=True)
+        support.run("cmake", "--install", support.path("PROJECT_BINARY"), "--prefix", folder, "--component", "launcher")
+        self.assertEqual(sorted(str(path.relative_to(folder)) for path in folder.glob("**/*") if path.is_file()), [
+            "bin/ddprun", "share/bash-completion/completions/ddprun", "share/fish/vendor_completions.d/ddprun.fish",
+            "share/man/man1/ddprun.1", "share/zsh/site-functions/_ddprun"])  # fmt: skip
+        dynamic = support.run("readelf", "-d", folder / "bin/ddprun").stdout
+        self.assertNotRegex(dynamic, r"NEEDED.*(libstdc|libgcc|torch)")
+        self.assertNotRegex(dynamic, r"RPATH|RUNPATH")
+
+    def test_an_installed_launcher_leads_cmake_to_the_package(self):
+        asked = subprocess.run([support.PREFIX / "bin/ddprun", "--cmake-prefix-path"], capture_output=True, check=True, text=True)
+        self.assertEqual(asked.stdout, f"{support.PREFIX.resolve()}\n")
+        self.assertIn("there is no PyTorch below", asked.stderr)
+
     def test_the_cuda_part_is_a_library_of_its_own(self):
         found = list(support.PREFIX.glob("lib*/**/libddprun_comm_cuda.so"))
         self.assertEqual(len(found), 1 if support.flag("LIBTORCH_HAS_CUDA") else 0)

@@ -1,6 +1,7 @@
 # What scripts/package gives away, besides the wheel: CPack's .tar.gz of everything that is installed, and its .deb of the launcher
 # alone. Bytes depend on the sources only: times are SOURCE_DATE_EPOCH's.
 
+include(Notices)
 set(CPACK_PACKAGE_NAME ddprun)
 set(CPACK_PACKAGE_VENDOR "the ddprun authors")
 set(DDPRUN_MAINTAINER "the ddprun authors <ddprun@example.org>" CACHE STRING "Name and address in the Debian package")

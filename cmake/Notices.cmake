@@ -1,0 +1,25 @@
+# The licences of what others wrote and a package holds: image libraries (BundleImages.cmake) and headers that our programs are compiled
+# with. They are gathered in DDPRUN_NOTICES, a file for each package of the distribution.
+
+set(DDPRUN_NOTICES "${PROJECT_BINARY_DIR}/notices")
+file(REMOVE_RECURSE "${DDPRUN_NOTICES}")
+file(MAKE_DIRECTORY "${DDPRUN_NOTICES}")
+
+find_program(DDPRUN_DPKG_QUERY dpkg-query)
+find_file(DDPRUN_CLI11_HEADER CLI/App.hpp)
+find_file(DDPRUN_JSON_HEADER nlohmann/json.hpp)
+mark_as_advanced(DDPRUN_DPKG_QUERY DDPRUN_CLI11_HEADER DDPRUN_JSON_HEADER)
+get_property(_ddprun_others GLOBAL PROPERTY DDPRUN_OTHERS_FILES)
+foreach(file IN LISTS _ddprun_others ITEMS "${DDPRUN_CLI11_HEADER}" "${DDPRUN_JSON_HEADER}")
+  set(owner "")
+  if(DDPRUN_DPKG_QUERY)
+    file(REAL_PATH "${file}" real)
+    execute_process(COMMAND "${DDPRUN_DPKG_QUERY}" -S "${real}" OUTPUT_VARIABLE owner ERROR_QUIET)
+    string(REGEX REPLACE ":.*" "" owner "${owner}")
+  endif()
+  if(owner AND EXISTS "/usr/share/doc/${owner}/copyright")
+    configure_file("/usr/share/doc/${owner}/copyright" "${DDPRUN_NOTICES}/${owner}" COPYONLY)
+  else()
+    message(WARNING "ddprun: no licence notice was found for ${file}: add it to ${DDPRUN_NOTICES} before you give the package to others")
+  endif()
+endforeach()

@@ -87,8 +87,8 @@ if(DDPRUN_BUILD_LIBRARY)
 
   if(TARGET ddprun_comm_cuda)
     # Opened at run time by name, so nothing links it: programs get a run path to its folder instead. Its own run path
-    # leads to the LibTorch it was built with (PackageBuild.cmake: to where pip puts it); where that is not there, the program's
-    # serves, whose two halves are loaded already.
+    # leads to the LibTorch it was built with, which a package for other machines cannot know: there the program's serves, whose
+    # other half is loaded beside the one in use.
     if(NOT DDPRUN_PACKAGE)
       set_target_properties(ddprun_comm_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
     endif()

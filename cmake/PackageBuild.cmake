@@ -10,11 +10,3 @@ target_compile_options(ddprun_build_flags INTERFACE "-ffile-prefix-map=${_ddprun
 if(DDPRUN_BUILD_LIBRARY)
   target_compile_options(ddprun_build_flags INTERFACE "-ffile-prefix-map=${DDPRUN_LIBTORCH_ROOT}=torch")
 endif()
-
-# From PREFIX/lib/ddprun/torch-<version> to the site-packages of PREFIX's Python, whichever that is.
-if(TARGET ddprun_comm_cuda)
-  foreach(minor RANGE 10 15)
-    list(APPEND _ddprun_torch_folders "$ORIGIN/../../python3.${minor}/site-packages/torch/lib")
-  endforeach()
-  set_target_properties(ddprun_comm_cuda PROPERTIES INSTALL_RPATH "${_ddprun_torch_folders}")
-endif()

@@ -25,9 +25,7 @@ struct Loaded {
 const Loaded& the_part();
 
 #ifdef DDPRUN_WITH_CUDA
-// The CUDA part needs the libtorch_cuda.so that lies beside the program's libtorch_cpu.so, wherever that is: loaded by
-// its path, it serves, though no run path of the CUDA part leads there. Where it lies elsewhere, the run path is left
-// to find it.
+// Loads the libtorch_cuda.so that lies beside the libtorch_cpu.so in use, wherever that is.
 void load_cuda_half_of_libtorch() {
   void* cpu_half = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
   if (cpu_half == nullptr) return;
@@ -38,6 +36,17 @@ void load_cuda_half_of_libtorch() {
   }
   dlclose(cpu_half);
 }
+
+// Null, and then dlerror() tells why. A prebuilt CUDA part has no run path: it cannot know where the program's LibTorch
+// is.
+void* open_cuda_part() {
+  const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
+  if (name == nullptr) name = "libddprun_comm_cuda.so";
+  // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
+  if (void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)) return library;
+  load_cuda_half_of_libtorch();
+  return dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+}
 #endif
 
 Loaded load() {
@@ -45,10 +54,7 @@ Loaded load() {
 #ifdef DDPRUN_WITH_CUDA
   loaded.why = why_no_cuda(process_environment(), [](const char* path) { return access(path, F_OK) == 0; });
   if (!loaded.why.empty()) return loaded;
-  load_cuda_half_of_libtorch();
-  const char* name = std::getenv("DDPRUN_CUDA_PLUGIN");
-  // RTLD_GLOBAL: libtorch_cuda's symbols must be visible to whatever the program loads later.
-  void* library = dlopen(name != nullptr ? name : "libddprun_comm_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+  void* library = open_cuda_part();
   if (library == nullptr) {
     loaded.why = std::string("the CUDA part could not be loaded: ") + dlerror();
     return loaded;

@@ -74,6 +74,10 @@ class Packages(unittest.TestCase):
         for program in ("readme_program", "consumer"):  # the second decodes a picture
             printed = support.run(launcher, "--nproc_per_node=2", build / program, env=environment(**variables)).stdout
             self.assertEqual(len(re.findall(r"rank [01] of 2: ", printed)), 2, printed)
+            # The image libraries are inside, under names that meet no other copy.
+            symbols = support.run("nm", build / program).stdout
+            self.assertEqual(" T ddprun_images_png_" in symbols, program == "consumer")
+            self.assertNotRegex(symbols, r" T (png_|inflate$|jpeg_|TIFF)")
             self.assertNotIn("not found", support.run("ldd", build / program, env=environment()).stdout)
         return build
 
@@ -120,7 +124,7 @@ class Packages(unittest.TestCase):
         prefix, = folder.iterdir()
         build = self.train(f"{prefix};{support.LIBTORCH}", prefix / "bin/ddprun", "by_archive")
         if support.flag("LIBTORCH_HAS_CUDA"):
-            # The CUDA part finds LibTorch's other half beside the program's, though its own run path leads nowhere here.
+            # The CUDA part finds LibTorch's other half beside the program's, and knows no place by itself.
             loaded = support.run(build / "readme_program", env=environment(DDPRUN_CUDA="1", LD_DEBUG="files"), check=False).stdout
             self.assertIn(f"calling init: {support.LIBTORCH}/lib/libtorch_cuda.so", loaded)
             self.assertRegex(loaded, r"calling init: .*/libddprun_comm_cuda\.so")

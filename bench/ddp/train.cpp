@@ -1,7 +1,7 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
-// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets. With the
-// argument "cuda" on the first GPU, one rank over NCCL.
+// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
+// "+batched" for batched_grad_copy. With the argument "cuda" on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -44,13 +44,12 @@ struct LayersImpl : torch::nn::Module {
 TORCH_MODULE(Layers);
 
 template <typename Net>
-Step make_step(Net net, const ddp::GroupHandle& group, bool views, const torch::Tensor& x_on_host,
+Step make_step(Net net, const ddp::GroupHandle& group, const ddp::DdpOptions& options, const torch::Tensor& x_on_host,
                const torch::Tensor& y_on_host) {
   net->to(group.device());
   const torch::Tensor x = x_on_host.to(group.device());
   const torch::Tensor y = y_on_host.defined() ? y_on_host.to(group.device()) : y_on_host;
-  auto model = std::make_shared<ddp::DistributedDataParallel<Net>>(net, group,
-                                                                   ddp::DdpOptions{.gradient_as_bucket_view = views});
+  auto model = std::make_shared<ddp::DistributedDataParallel<Net>>(net, group, options);
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (group.device().is_cuda()) {  // one kernel for all parameters, in both languages
     optimizer = std::make_shared<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(1e-3).momentum(0.9));
@@ -72,23 +71,24 @@ void finish(const ddp::GroupHandle& group) {
 }
 
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
-  const bool views = !name.ends_with("+copies");
+  const ddp::DdpOptions options{.gradient_as_bucket_view = !name.ends_with("+copies"),
+                                .batched_grad_copy = name.ends_with("+batched")};
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());
   const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };
   const auto labels = [](int64_t batch) { return torch::randint(10, {batch}, torch::kLong); };
-  if (model == "linear1") return make_step(Layers(1, 1), group, views, torch::randn({1, 1}), {});
-  if (model == "tiny200") return make_step(Layers(200, 8), group, views, torch::randn({8, 8}), {});
-  if (model == "wide") return make_step(Layers(4, 2048), group, views, torch::randn({2, 2048}), {});
-  if (model == "lenet16") return make_step(models::LeNet(), group, views, images(16), labels(16));
-  if (model == "lenet512") return make_step(models::LeNet(), group, views, images(512), labels(512));
+  if (model == "linear1") return make_step(Layers(1, 1), group, options, torch::randn({1, 1}), {});
+  if (model == "tiny200") return make_step(Layers(200, 8), group, options, torch::randn({8, 8}), {});
+  if (model == "wide") return make_step(Layers(4, 2048), group, options, torch::randn({2, 2048}), {});
+  if (model == "lenet16") return make_step(models::LeNet(), group, options, images(16), labels(16));
+  if (model == "lenet512") return make_step(models::LeNet(), group, options, images(512), labels(512));
   if (model == "resnet18_256") {
-    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, views, images(256),
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(256),
                      labels(256));
   }
-  if (model == "lenet128") return make_step(models::LeNet(), group, views, images(128), labels(128));
+  if (model == "lenet128") return make_step(models::LeNet(), group, options, images(128), labels(128));
   if (model == "resnet18") {
-    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, views, images(8), labels(8));
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(8), labels(8));
   }
   throw std::invalid_argument("no case '" + name + "'");
 }

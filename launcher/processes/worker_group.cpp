@@ -140,8 +140,7 @@ std::string WorkerGroup::why_not_executed(const RankPlan& plan, int error) const
   const Program& program = plan.program ? *plan.program : options_.program;
   std::vector<std::string> environment = options_.environment;
   environment.insert(environment.end(), plan.variables.begin(), plan.variables.end());
-  return exec_failure_text(program.file, error, program.arguments, environment,
-                           static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_ARG_MAX))));
+  return exec_failure_text(program.file, error, program.arguments, environment, exec_limits());
 }
 
 void WorkerGroup::reap(std::size_t index) {

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <string>
 
 #include "checkpoint/core/printable_text.h"
@@ -15,6 +16,18 @@
 namespace {
 
 using ddp::tool::TensorSource;
+
+// Exit statuses.
+constexpr int kGood = 0;
+constexpr int kFailed = 1;   // damage, nothing to look at, or what could not be read or written
+constexpr int kMisused = 2;  // the command line, as with most programs
+
+// Whether standard output has got everything.
+bool is_written() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  std::fprintf(stderr, "ddprun-checkpoint: standard output cannot be written\n");
+  return false;
+}
 
 std::string shape_text(const std::vector<int64_t>& sizes) {
   std::string text = "[";
@@ -42,12 +55,13 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   return !ddp::storage::step_of(name);
 }
 
-// One line per checkpoint; how many are damaged.
-int list(const std::filesystem::path& directory, bool verify) {
+// One line per checkpoint; whether there are some and all are good.
+bool list(const std::filesystem::path& directory, bool verify) {
   ddp::storage::FileSystem file_system;
   const auto found = ddp::storage::list_checkpoints(file_system, directory);
-  if (found.empty()) std::printf("%s holds no checkpoints\n", directory.c_str());
-  int damaged = 0;
+  // Whoever names the wrong directory must not believe that what is in it is good.
+  if (found.empty()) throw std::runtime_error(printable(directory) + " holds no checkpoints");
+  bool all_good = true;
   for (const auto& entry : found) {
     auto damage = entry.damage;
     if (damage.empty() && verify) {
@@ -62,14 +76,14 @@ int list(const std::filesystem::path& directory, bool verify) {
     std::printf("step %" PRId64 ": ", entry.step);
     if (!damage.empty()) {
       std::printf("DAMAGED: %s\n", printable(damage).c_str());
-      ++damaged;
+      all_good = false;
       continue;
     }
     std::printf("%" PRIu64 " bytes, %s", bytes, ranks_text(entry.manifest.world_size).c_str());
     for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
     std::printf("%s\n", verify ? ", verified" : "");
   }
-  return damaged;
+  return all_good;
 }
 
 // What of a source is not in the target.
@@ -117,7 +131,8 @@ int main(int argc, char** argv) try {
   std::string path, target;
   bool weights_only = false;
   auto* inspect_command = app.add_subcommand("inspect", "List checkpoints of a directory, or the tensors of one");
-  auto* verify_command = app.add_subcommand("verify", "Compare every byte with its checksum; exit status 1 on damage");
+  auto* verify_command = app.add_subcommand(
+      "verify", "Compare every byte with its checksum; exit status 1 on damage, and where there is no checkpoint");
   auto* convert_command = app.add_subcommand("convert", "Write TARGET (.pt, .pth or .safetensors)");
   for (auto* command : {inspect_command, verify_command, convert_command}) {
     command->add_option("PATH", path, "A directory of checkpoints, a step-… folder, a .safetensors or a .pt file")
@@ -125,24 +140,30 @@ int main(int argc, char** argv) try {
   }
   convert_command->add_option("TARGET", target, "The file to write")->required();
   convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");
-  CLI11_PARSE(app, argc, argv);
-
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 && is_written() ? kGood : kMisused;
+  }
+  const bool is_directory = is_directory_of_checkpoints(path);
+  bool is_good = true;
   if (convert_command->parsed()) {
+    if (is_directory) throw std::runtime_error(path + " is no checkpoint; name one of its step-… folders");
     const TensorSource source(path);
     ddp::tool::convert(source, target, weights_only);
     name_skipped(source);
-    return 0;
-  }
-  if (is_directory_of_checkpoints(path)) return list(path, verify_command->parsed()) > 0 ? 1 : 0;
-  if (inspect_command->parsed()) {
+  } else if (is_directory) {
+    is_good = list(path, verify_command->parsed());
+  } else if (inspect_command->parsed()) {
     inspect(path);
   } else {
     const TensorSource source(path);
     std::printf("%s: %s, verified%s\n", path.c_str(), source.kind(),
                 source.has_checksums() ? "" : " (structure only: it has no checksums)");
   }
-  return 0;
+  return is_written() && is_good ? kGood : kFailed;
 } catch (const std::exception& error) {
+  is_written();  // what is known so far comes first
   std::fprintf(stderr, "ddprun-checkpoint: %s\n", error.what());
-  return 1;
+  return kFailed;
 }

@@ -68,11 +68,11 @@ bool is_clean(const std::string& output) {
 }
 
 TEST_CASE_METHOD(Tool, "Tool: what it cannot do is said on standard error, with a status that tells") {
-  CHECK(run({}).status != 0);
-  CHECK(run({"inspect"}).status != 0);
-  CHECK(run({"explain", "x"}).status != 0);
-  CHECK(run({"verify", "x", "y"}).status != 0);
-  CHECK(run({"inspect", "--weights-only", "x"}).status != 0);
+  CHECK(run(std::vector<std::string>{}).status == 2);
+  CHECK(run({"inspect"}).status == 2);
+  CHECK(run({"explain", "x"}).status == 2);
+  CHECK(run({"verify", "x", "y"}).status == 2);
+  CHECK(run({"inspect", "--weights-only", "x"}).status == 2);
   const auto help = run({"--help"});
   CHECK(help.status == 0);
   for (const auto* command : {"inspect", "verify", "convert"}) CHECK_THAT(help.output, ContainsSubstring(command));
@@ -135,8 +135,48 @@ TEST_CASE_METHOD(Tool, "Tool: a checkpoint without its manifest is damaged and n
     }
   }
   CHECK_THAT(run("verify", folder_ / "run").output, ContainsSubstring("step 7: DAMAGED"));
-  fs::create_directory(folder_ / "empty");
-  CHECK(run("inspect", folder_ / "empty").output == (folder_ / "empty").string() + " holds no checkpoints\n");
+}
+
+TEST_CASE_METHOD(Tool, "Tool: a directory without checkpoints is none that was verified, listed or converted") {
+  const auto* kind = GENERATE("empty", "of other things", "of what was never committed");
+  const auto directory = folder_ / kind;
+  fs::create_directories(directory);
+  if (kind == "of other things"s) test::write_file(directory / "data.bin", "x");
+  if (kind == "of what was never committed"s) {
+    const auto staged = directory / (storage::folder_name(3) + ".tmp-0123456789abcdef");
+    fs::create_directory(staged);
+    test::write_file(staged / "model.safetensors", tensors("w"));
+  }
+  for (const auto* command : {"inspect", "verify"}) {
+    const auto result = run(command, directory);
+    INFO(command << " " << kind);
+    CHECK(result.status == 1);
+    CHECK(result.errors == "ddprun-checkpoint: " + directory.string() + " holds no checkpoints\n");
+    CHECK(result.output.empty());
+  }
+  const auto target = folder_ / "x.pt";
+  CHECK(run({"convert", directory, target}).status == 1);
+  CHECK_FALSE(fs::exists(target));
+}
+
+TEST_CASE_METHOD(Tool, "Tool: convert takes one checkpoint, and says so of a directory of them") {
+  save(7, {{"model.safetensors", tensors("w")}});
+  const auto result = run({"convert", folder_ / "run", folder_ / "x.pt"});
+  CHECK(result.status == 1);
+  CHECK(result.errors ==
+        "ddprun-checkpoint: " + (folder_ / "run").string() + " is no checkpoint; name one of its step-… folders\n");
+}
+
+TEST_CASE_METHOD(Tool, "Tool: a list that could not be written is no success") {
+  const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
+  for (const auto& words : {"inspect "s + checkpoint.string(), "inspect " + (folder_ / "run").string(),
+                            "verify " + checkpoint.string(), "--help"s}) {
+    const auto result = test::ChildProcess({.arguments = {"/bin/sh", "-c", TOOL " "s + words + " > /dev/full"}})
+                            .wait(std::chrono::seconds(60));
+    INFO(words);
+    CHECK(result.status != 0);
+    CHECK_THAT(result.errors, ContainsSubstring("standard output cannot be written"));
+  }
 }
 
 TEST_CASE_METHOD(Tool, "Tool: names, values and metadata of a file reach the terminal without its commands") {
@@ -151,8 +191,9 @@ TEST_CASE_METHOD(Tool, "Tool: names, values and metadata of a file reach the ter
   CHECK_THAT(folder.output, ContainsSubstring("w\\x1b[2J  float32 [2, 1]"));
   // A .pt file names its optimizers, too.
   test::TextSink sink;
-  pt::write_pt(sink, {.model = {{.name = "w", .dtype = "float32", .sizes = {2}, .bytes = "12345678"}},
-                      .optimizers = {{evil, {.groups = R"({"type":"SGD","param_groups":[{"lr":0.5,"params":["w"]}]})"}}}});
+  pt::write_pt(sink,
+               {.model = {{.name = "w", .dtype = "float32", .sizes = {2}, .bytes = "12345678"}},
+                .optimizers = {{evil, {.groups = R"({"type":"SGD","param_groups":[{"lr":0.5,"params":["w"]}]})"}}}});
   const auto pt = run("inspect", put("evil.pt", sink.text));
   INFO(pt.output << pt.errors);
   CHECK(pt.status == 0);

@@ -104,7 +104,7 @@ def _write_folder(folder, run, model, optimizers):
     for rank, own in enumerate(run.get("per_rank", [])):
         ranks.update({f"rank.{rank}.object.{name}": torch.tensor(list(state), dtype=torch.uint8) for name, state in own.items()})
     states.save_tensors(folder / "ranks.safetensors", ranks)
-    (folder / "trainer.json").write_text(states.to_json(run["values"], indent=2) + "\n")
+    (folder / "trainer.json").write_text(states.to_json(run["values"], indent=2, all_of_it=True) + "\n")
 
 
 def flat_optimizer_state(path, name="", *, verify=True):

@@ -98,25 +98,33 @@ def state_of(thing):
     return thing.state_dict() if hasattr(thing, "state_dict") else thing
 
 
-def plain(value):
-    """`value` as JSON holds it; what cannot be there (functions, tensors of several elements) is null."""
+def plain(value, all_of_it=False):
+    """`value` as JSON holds it; what cannot be there (functions, tensors of several elements) is null, or refused where
+    `all_of_it` counts."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        items = {str(key): plain(item, all_of_it) for key, item in value.items()}
+        if len(items) < len(value):
+            raise ValueError(f"of the keys {', '.join(map(repr, value))} some are the same text, which is what JSON has: rename one")
+        return items
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        value = value.item()
+        return [plain(item, all_of_it) for item in value]
+    if hasattr(value, "item") and getattr(value, "size", None) == 1 or isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()  # also of NumPy's numbers
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise ValueError(f"the whole number {value} does not fit into 64 bits, so C++ could not read it: save it as text")
     if isinstance(value, str):
         value.encode()  # UnicodeEncodeError, a ValueError, for half of a surrogate pair
-    return value if isinstance(value, (bool, int, float, str)) else None
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if all_of_it and value is not None:
+        raise TypeError(f"a {type(value).__name__} is no plain value: save numbers, texts, lists and dicts of them")
+    return None
 
 
-def to_json(value, indent=None):
-    return json.dumps(plain(value), indent=indent, allow_nan=False)
+def to_json(value, indent=None, all_of_it=False):
+    return json.dumps(plain(value, all_of_it), indent=indent, allow_nan=False)
 
 
 def state_to_json(state):

@@ -11,6 +11,7 @@
 #include <ddprun/checkpoint/safetensors_header.h>
 
 #include "checkpoint/pt/format_error.h"
+#include "checkpoint/pt/named_items.h"
 #include "checkpoint/pt/tensor_walk.h"
 
 namespace ddp::pt {
@@ -29,15 +30,6 @@ const Value* find_any(const Value& root, const Keys& keys) {
     if (const auto* value = root.find(key)) return value;
   }
   return nullptr;
-}
-
-// Calls `use(key, value)` for each item whose key is a text or a whole number.
-template <typename Use>
-void for_each_item(const Value& dict, Use&& use) {
-  const auto& items = dict.items();
-  for (size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (const auto key = key_text(items[i])) use(*key, items[i + 1]);
-  }
 }
 
 // Plain values as JSON. What is none (tensors, objects, bytes) is left out of dicts and is null elsewhere.

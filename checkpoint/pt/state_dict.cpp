@@ -69,7 +69,7 @@ class OddOptimizer : public FormatError {
   throw OddOptimizer("it holds an optimizer's state in a form that is not known");
 }
 
-// The values of a dict by the texts of their keys. The last of equal keys counts, as in Python.
+// The values of a dict by the texts of their keys. The last of equal keys counts, as in Python, where 0 and "0" differ.
 std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) {
   std::map<std::string, const Value*> index;
   const auto& items = dict.items();
@@ -77,7 +77,13 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
     auto key = key_text(items[i]);
     if (!key) continue;
     budget.spend(key->size());
-    index[std::move(*key)] = &items[i + 1];
+    const auto [known, is_new] = index.try_emplace(std::move(*key), &items[i + 1]);
+    if (is_new) continue;
+    if ((known->second - 1)->kind() != items[i].kind()) {
+      throw OddOptimizer("it holds an optimizer's state with two keys that read " +
+                         safetensors::quote_name(known->first));
+    }
+    known->second = &items[i + 1];
   }
   return index;
 }
@@ -196,6 +202,16 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
     result.skipped[std::string(key)] = "an optimizer's state in a form that is not known";
     return;
   }
+  const auto check = [&](const auto& names) {
+    for (const auto& [name, ignored] : names) {
+      if (!result.tensors.contains(name) && !result.skipped.contains(name)) continue;
+      throw FormatError("its model has a tensor of the name " + safetensors::quote_name(name) +
+                        ", as its optimizer's state has: name one of them");
+    }
+  };
+  check(optimizer.tensors);
+  check(optimizer.scalars);
+  check(optimizer.skipped);
   result.tensors.merge(optimizer.tensors);
   result.scalars.merge(optimizer.scalars);
   result.metadata.merge(optimizer.metadata);

@@ -1,6 +1,8 @@
 #include "checkpoint/pt/tensor_walk.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
@@ -46,46 +48,75 @@ std::string describe_key(const Value& key, int depth = 0) {
 
 class Walker {
  public:
-  Walker(StateDict& result, Budget& budget) : result_(result), budget_(budget) {}
+  explicit Walker(Budget& budget) : budget_(budget) {}
 
   void walk(const Value& value, const std::string& prefix, int depth = 0) {
     constexpr int kMaxDepth = 100;
     if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
       budget_.spend(prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
-      result_.tensors[prefix] = value.tensor();
-      result_.skipped.erase(prefix);
+      claim(prefix);
+      found_.tensors.emplace(prefix, value.tensor());
       return;
     }
     if (is_tensor(value)) {
       skip(prefix, value.is(Kind::kStorage) ? "a storage; save the tensor instead" : value.text());
-      result_.tensors.erase(prefix);
       return;
     }
     const auto* dict = as_dict(value);
     if (dict == nullptr) return;
-    const auto& items = dict->items();
-    budget_.spend(prefix.size() + items.size());
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      const auto& item = items[i + 1];
-      const auto name = [&](const std::string& key) { return prefix.empty() ? key : prefix + "." + key; };
-      const auto key = key_text(items[i]);
+    budget_.spend(prefix.size() + dict->items().size());
+    for_each_last(dict->items(), [&](const Value& key, const Value& item) {
+      const auto name = [&](const std::string& own) { return prefix.empty() ? own : prefix + "." + own; };
+      const auto text = key_text(key);
       if (is_tensor(item) || as_dict(item) != nullptr) {
-        if (key) {
-          walk(item, name(*key), depth + 1);
+        if (text) {
+          walk(item, name(*text), depth + 1);
         } else if (holds_tensor(item)) {
-          skip(name(describe_key(items[i])), "below a key that is no text");
+          list(name(describe_key(key)), "below a key that is no text");
         }
       } else if (holds_tensor(item)) {
-        skip(name(key ? *key : describe_key(items[i])), "a list or tuple; only tensors in dicts have names");
+        list(name(text ? *text : describe_key(key)), "a list or tuple; only tensors in dicts have names");
       }
+    });
+  }
+
+  const StateDict& found() const { return found_; }
+
+ private:
+  // Calls `use(key, item)` for each item; of equal keys for the last, as Python has no other.
+  template <typename Use>
+  void for_each_last(const std::vector<Value>& items, Use&& use) {
+    std::map<std::pair<Kind, std::string>, size_t> last;
+    size_t bytes = 0;
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      const auto text = key_text(items[i]);
+      if (!text) continue;
+      bytes += text->size();
+      last[{items[i].kind(), *text}] = i;
+    }
+    budget_.spend(bytes);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      const auto text = key_text(items[i]);
+      if (!text || last.at({items[i].kind(), *text}) == i) use(items[i], items[i + 1]);
     }
   }
 
- private:
+  // {"a": {"b": …}, "a.b": …} has two of one name, and whoever asks for it would get either.
+  void claim(const std::string& name) const {
+    if (!found_.tensors.contains(name) && !found_.skipped.contains(name)) return;
+    throw FormatError("it holds two tensors of the name " + safetensors::quote_name(name) +
+                      ", as names are keys with dots between them: rename one");
+  }
+
   void skip(const std::string& name, const std::string& what) {
+    claim(name);
+    list(name, what);
+  }
+
+  void list(const std::string& name, const std::string& what) {
     budget_.spend(name.size() + what.size());
-    result_.skipped[name] = what;
+    found_.skipped[name] = what;
   }
 
   // One level deep: a dict or a list that may well be full of them.
@@ -98,7 +129,7 @@ class Walker {
     return std::any_of(items.begin(), items.end(), is_tensor);
   }
 
-  StateDict& result_;
+  StateDict found_;
   Budget& budget_;
 };
 
@@ -117,7 +148,16 @@ std::optional<std::string> key_text(const Value& key) {
 }
 
 void add_tensors(const Value& value, StateDict& result, Budget& budget) {
-  Walker(result, budget).walk(value, "");
+  Walker walker(budget);
+  walker.walk(value, "");
+  for (const auto& [name, entry] : walker.found().tensors) {
+    result.tensors[name] = entry;
+    result.skipped.erase(name);
+  }
+  for (const auto& [name, what] : walker.found().skipped) {
+    result.skipped[name] = what;
+    result.tensors.erase(name);
+  }
 }
 
 }  // namespace ddp::pt

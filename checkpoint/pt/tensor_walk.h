@@ -32,6 +32,7 @@ const Value* as_dict(const Value& value);
 std::optional<std::string> key_text(const Value& key);
 
 /// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read.
+/// Throws FormatError naming the name that two tensors have, as in {"a": {"b": …}, "a.b": …}.
 void add_tensors(const Value& value, StateDict& result, Budget& budget);
 
 }  // namespace ddp::pt

@@ -355,6 +355,23 @@ class ExchangeTest(unittest.TestCase):
         self.assertEqual([path.name for path in good.parent.glob("step-*")], [good.name])
         self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["values"], {"n": -(2**63)})
 
+    def test_values_that_would_be_lost_are_refused_before_anything_is_written(self):
+        lost = {"tensor": torch.ones(2), "object": {"deep": [object()]}, "keys": {1: "a", "1": "b"}}
+        for name, value in lost.items():
+            with self.subTest(name), self.assertRaisesRegex((TypeError, ValueError), "plain value|the same text"):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)}, values={name: value})
+        self.assertEqual(list((self.folder / "run").glob("step-*")), [])
+        kept = {"scalar": torch.tensor(0.5), "none": None, "keys": {1: "a"}}
+        expected = {"scalar": 0.5, "none": None, "keys": {"1": "a"}}
+        try:
+            import numpy
+        except ImportError:
+            pass
+        else:
+            kept["numpy"], expected["numpy"] = numpy.float32(0.25), 0.25
+        ddprun_checkpoint.save(self.folder / "run", step=3, model={"w": torch.ones(2)}, values=kept)
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["values"], expected)
+
     def test_folder_under_another_step_s_name_is_not_taken(self):
         ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)})
         second = ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})

@@ -257,6 +257,23 @@ TEST_CASE("RunState: values keep infinities by name, and what is no plain value 
   for (const auto* key : {"raw", "history", "model", "values"}) CHECK_FALSE(plain.contains(key));
 }
 
+TEST_CASE("RunState: values under keys that read the same are refused, as JSON would lose one") {
+  const auto with_keys = [](bool other) {
+    return file_of([&](Pickler& pickler) {
+      add_model(pickler);
+      pickler.text("values");
+      pickler.begin_dict();
+      pickler.integer(1);
+      pickler.text("a");
+      other ? pickler.text("1") : pickler.integer(1);
+      pickler.text("b");
+      pickler.end_dict();
+    });
+  };
+  CHECK(json::parse(find_run(with_keys(false)).own_values)["1"] == "b");
+  CHECK_THAT(error_of<FormatError>([&] { find_run(with_keys(true)); }), ContainsSubstring("two keys that read '1'"));
+}
+
 TEST_CASE("RunState: random streams are one rank's, or a list with one for each") {
   const auto one = find_run(file_of([](Pickler& pickler) {
     add_model(pickler);

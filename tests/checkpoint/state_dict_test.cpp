@@ -176,6 +176,50 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
   CHECK_FALSE(groups[1].contains("odd"));
 }
 
+TEST_CASE("StateDict: an optimizer's state under 0 and under '0' is not known, and equal keys are one") {
+  const auto with_keys = [](bool is_text) {
+    return [is_text](Pickler& pickler) {
+      add_dict(pickler, "state", [&](Pickler& states) {
+        states.integer(0);
+        states.begin_dict();
+        add_tensor(states, "exp_avg", "0");
+        states.end_dict();
+        is_text ? states.text("0") : states.integer(0);
+        states.begin_dict();
+        add_tensor(states, "exp_avg", "1");
+        states.end_dict();
+      });
+      pickler.text("param_groups");
+      pickler.begin_list();
+      add_group(pickler, {0}, [](Pickler&) {});
+      pickler.end_list();
+    };
+  };
+  const auto equal = with_keys(false);
+  CHECK(state_of(equal).tensors.at("state.#0.exp_avg").storage == "1");
+  const auto other = with_keys(true);
+  CHECK_THAT(error_of<FormatError>([&] { state_of(other); }), ContainsSubstring("two keys that read '0'"));
+}
+
+TEST_CASE("StateDict: a model's tensor of the name that the optimizer's state has is refused, not lost") {
+  const auto both = [](Pickler& pickler) {
+    add_dict(pickler, "model", [](Pickler& inside) { add_tensor(inside, "state.#0.exp_avg"); });
+    add_dict(pickler, "optimizer", [](Pickler& optimizer) {
+      add_dict(optimizer, "state", [](Pickler& states) {
+        states.integer(0);
+        states.begin_dict();
+        add_tensor(states, "exp_avg");
+        states.end_dict();
+      });
+      optimizer.text("param_groups");
+      optimizer.begin_list();
+      add_group(optimizer, {0}, [](Pickler&) {});
+      optimizer.end_list();
+    });
+  };
+  CHECK_THAT(error_of<FormatError>([&] { state_of(both); }), ContainsSubstring("'state.#0.exp_avg'"));
+}
+
 TEST_CASE("StateDict: an odd optimizer costs the model nothing, and alone it is refused") {
   const Fill odd = [](Pickler& pickler) {
     add_dict(pickler, "state", [](Pickler&) {});

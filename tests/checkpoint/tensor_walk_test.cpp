@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 namespace ddp::pt {
 namespace {
@@ -159,6 +160,32 @@ TEST_CASE_METHOD(TensorWalk, "TensorWalk: of equal keys the last counts, whether
   const auto not_read = walk(dict({text("w"), tensor("1"), text("w"), odd}));
   CHECK(not_read.tensors.empty());
   CHECK(not_read.skipped.at("w") == "odd");
+}
+
+TEST_CASE_METHOD(TensorWalk, "TensorWalk: of equal keys only the last one's tensors are there") {
+  const auto state =
+      walk(dict({text("a"), dict({text("early"), tensor()}), text("a"), dict({text("late"), tensor()})}));
+  CHECK(state.tensors.size() == 1);
+  CHECK(state.tensors.contains("a.late"));
+}
+
+TEST_CASE_METHOD(TensorWalk, "TensorWalk: two tensors of one name are refused with it, whichever came first") {
+  const auto odd = pickle_.other_tensor("odd");
+  const auto inner = [&](const Value& item) { return dict({text("b"), item}); };
+  const auto refusal = [](const Value& value) { return test::error_of<FormatError>([&] { walk(value); }); };
+  for (const auto& first : {tensor("1"), odd}) {
+    for (const auto& second : {tensor("2"), odd}) {
+      CHECK_THAT(refusal(dict({text("a"), inner(first), text("a.b"), second})), ContainsSubstring("the name 'a.b'"));
+      CHECK_THAT(refusal(dict({text("a.b"), first, text("a"), inner(second)})), ContainsSubstring("the name 'a.b'"));
+    }
+  }
+  UNSCOPED_INFO("other keys of one text, and the empty key above");
+  CHECK_THAT(refusal(dict({text("7"), tensor("1"), Value(int64_t{7}), tensor("2")})), ContainsSubstring("'7'"));
+  CHECK_THAT(refusal(dict({text("w"), tensor("1"), pickle_.bytes("w"), tensor("2")})), ContainsSubstring("'w'"));
+  CHECK_THAT(refusal(dict({text(""), dict({text("w"), tensor("1")}), text("w"), tensor("2")})),
+             ContainsSubstring("'w'"));
+  UNSCOPED_INFO("what has no tensors takes no name");
+  CHECK(walk(dict({text("a"), inner(Value(1.0)), text("a.b"), tensor("2")})).tensors.at("a.b").storage == "2");
 }
 
 TEST_CASE_METHOD(TensorWalk, "TensorWalk: a depth of a hundred is read, and no more") {

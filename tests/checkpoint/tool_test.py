@@ -126,6 +126,17 @@ class ToolTest(unittest.TestCase):
         values = self.load(self.convert("run-1/step-00000007", "values.pt"))["values"]
         self.assertEqual(values, {"best": float("-inf"), "seed": 2**64 - 1})
 
+    def test_two_tensors_of_one_name_are_refused_with_it_and_nothing_is_written(self):
+        both = {"a": {"b": torch.ones(2)}, "a.b": torch.zeros(2)}
+        for name, content in [("both.pt", both), ("both_below.pt", {"model": dict(reversed(both.items())), "epoch": 3})]:
+            torch.save(content, self.folder / name)
+            for command in (["inspect"], ["verify"], ["convert"]):
+                target = self.folder / "both.safetensors"
+                result = run(*command, self.folder / name, *([target] if command == ["convert"] else []))
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("two tensors of the name 'a.b'", result.stderr)
+                self.assertFalse(target.exists())
+
     def test_inspect_lists_names_and_shapes(self):
         output = run("inspect", self.folder / "run.pt").stdout
         self.assertIn("fc2.weight  float32 [3, 8]", output)

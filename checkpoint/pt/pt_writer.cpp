@@ -180,7 +180,7 @@ void add_optimizers(Pickler& pickler, Storages& storages, const PtContents& cont
     pickler.text("optimizer");
     add_optimizer(pickler, storages, main->second);
   }
-  if (contents.optimizers.size() == (main != contents.optimizers.end() ? 1 : 0)) return;
+  if (contents.optimizers.size() == contents.optimizers.count("")) return;
   pickler.text("optimizers");
   pickler.begin_dict();
   for (const auto& [name, optimizer] : contents.optimizers) {
@@ -220,8 +220,9 @@ void add_ranks(Pickler& pickler, Storages& storages, const PtContents& contents)
 void add_values(Pickler& pickler, const PtContents& contents) {
   if (contents.values.empty()) return;
   const auto values = parse(contents.values);
+  const auto taken = part_names(contents);
   for (const auto& [name, value] : values.items()) {
-    if (name == "model" || name == "optimizer" || contents.objects.count(name) != 0) continue;
+    if (taken.contains(name)) throw std::invalid_argument("a value has the name of a part of the run: " + name);
     pickler.text(name);
     add_json(pickler, value);
   }
@@ -233,6 +234,23 @@ bool is_model_alone(const PtContents& contents) {
 }
 
 }  // namespace
+
+std::set<std::string> part_names(const PtContents& contents) {
+  std::set<std::string> names;
+  const auto add = [&](const char* name, bool is_there) {
+    if (is_there) names.insert(name);
+  };
+  add("model", !contents.model.empty());
+  add("optimizer", contents.optimizers.contains(""));
+  add("optimizers", contents.optimizers.size() > contents.optimizers.count(""));
+  add("rng", !contents.rng.empty());
+  add("per_rank", !contents.per_rank.empty());
+  add("shared", !contents.shared.empty());
+  for (const auto& [name, bytes] : contents.objects) {
+    if (!names.insert(name).second) throw std::invalid_argument("an object has the name of a part of the run: " + name);
+  }
+  return names;
+}
 
 void write_pt(storage::ByteSink& sink, const PtContents& contents) {
   Pickler pickler;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,10 +38,13 @@ struct PtContents {
   std::string values{};
 };
 
+/// The keys under which the parts of `contents` go, its values not counted: "model", "optimizer" …
+std::set<std::string> part_names(const PtContents& contents);
+
 /// With a model alone the file is its state dict; else a dict of `model`, `optimizer` (as Python's own optimizers write
 /// their state_dict()), `optimizers` with those that have a name, and so on; values are beside them. Tensors of
 /// one dtype with the same bytes in memory share a storage. Throws std::invalid_argument when a dtype or the JSON is
-/// none that it knows.
+/// none that it knows, or a value has the name of a part.
 void write_pt(storage::ByteSink& sink, const PtContents& contents);
 
 }  // namespace ddp::pt

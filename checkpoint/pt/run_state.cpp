@@ -11,7 +11,6 @@
 #include <ddprun/checkpoint/safetensors_header.h>
 
 #include "checkpoint/pt/format_error.h"
-#include "checkpoint/pt/named_items.h"
 #include "checkpoint/pt/tensor_walk.h"
 
 namespace ddp::pt {
@@ -30,6 +29,11 @@ const Value* find_any(const Value& root, const Keys& keys) {
     if (const auto* value = root.find(key)) return value;
   }
   return nullptr;
+}
+
+template <typename Use>
+void for_each_item(const Value& dict, Use&& use) {
+  for (const auto& [key, item] : named_items(dict)) use(key, *item);
 }
 
 // Plain values as JSON. What is none (tensors, objects, bytes) is left out of dicts and is null elsewhere.

@@ -147,6 +147,21 @@ std::optional<std::string> key_text(const Value& key) {
   return std::nullopt;
 }
 
+std::map<std::string, const Value*> named_items(const Value& dict) {
+  const auto& items = dict.items();
+  std::map<std::string, const Value*> named;
+  for (size_t i = 0; i + 1 < items.size(); i += 2) {
+    const auto key = key_text(items[i]);
+    if (!key) continue;
+    const auto [known, is_new] = named.try_emplace(*key, &items[i + 1]);
+    if (!is_new && (known->second - 1)->kind() != items[i].kind()) {
+      throw FormatError("one of its dicts has two keys that read " + safetensors::quote_name(*key));
+    }
+    known->second = &items[i + 1];
+  }
+  return named;
+}
+
 void add_tensors(const Value& value, StateDict& result, Budget& budget) {
   Walker walker(budget);
   walker.walk(value, "");

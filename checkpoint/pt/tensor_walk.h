@@ -1,6 +1,7 @@
 // Names the tensors below a dict as a state dict does: nested keys with dots between them. No LibTorch.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,10 @@ const Value* as_dict(const Value& value);
 
 /// A dict's key as part of a name: a text, bytes or an integer.
 std::optional<std::string> key_text(const Value& key);
+
+/// The values of a dict whose keys are texts, bytes or integers, by those as texts; of equal keys the last, as in
+/// Python. Throws FormatError naming a text that two other keys share: 1 and "1".
+std::map<std::string, const Value*> named_items(const Value& dict);
 
 /// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read.
 /// Throws FormatError naming the name that two tensors have, as in {"a": {"b": …}, "a.b": …}.

@@ -12,14 +12,18 @@
 #include <utility>
 
 #include "checkpoint/core/atomic_file.h"
+#include "checkpoint/core/printable_text.h"
 #include "checkpoint/core/python_state.h"
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/core/shallow_json.h"
 #include "checkpoint/pt/pt_writer.h"
 #include "checkpoint/pt/state_dict.h"
+#include "checkpoint/tool/plain_values.h"
 
 namespace ddp::tool {
 namespace {
+
+constexpr const char* kTakenNames = "values whose name a part of the run has";
 
 struct Optimizer {
   std::string groups{};
@@ -31,34 +35,65 @@ struct Parts {
   std::vector<RawTensor> model{};
   Metadata metadata{};                            ///< the model's, which names tied weights
   std::map<std::string, Optimizer> optimizers{};  ///< by name; the main one's is empty
+  LeftOut left_out{};
 };
 
-void add_file(const RawFile& file, const std::string& optimizer, Parts& parts) {
-  const auto groups = file.metadata.find(pt::kOptimizerMetadata);
-  std::set<std::string> names, of_optimizer;
+std::set<std::string> names_in(const RawFile& file) {
+  std::set<std::string> names;
   for (const auto& tensor : file.tensors) names.insert(tensor.name);
+  return names;
+}
+
+// A single file: what is no optimizer's state is the model's.
+void add_file(const RawFile& file, Parts& parts) {
+  const auto groups = file.metadata.find(pt::kOptimizerMetadata);
+  std::set<std::string> of_optimizer;
   if (groups != file.metadata.end()) {
-    of_optimizer = optimizer_tensors(parse_saved_optimizer(groups->second), names);
-    parts.optimizers[optimizer].groups = groups->second;
+    of_optimizer = optimizer_tensors(parse_saved_optimizer(groups->second), names_in(file));
+    parts.optimizers[""].groups = groups->second;
   }
   for (const auto& tensor : file.tensors) {
     const bool is_model = of_optimizer.count(tensor.name) == 0;
-    (is_model ? parts.model : parts.optimizers[optimizer].tensors).push_back(tensor);
+    (is_model ? parts.model : parts.optimizers[""].tensors).push_back(tensor);
+  }
+  parts.metadata = file.metadata;
+  parts.metadata.erase(pt::kOptimizerMetadata);
+}
+
+// A file that is an optimizer's alone. No tensor of it is the model's, whose load_state_dict() would refuse it; what no
+// parameter has is passed over by whoever loads the optimizer, too.
+void add_optimizer_file(const std::string& name, const RawFile& file, const std::string& optimizer, Parts& parts) {
+  const auto groups = file.metadata.find(pt::kOptimizerMetadata);
+  if (groups == file.metadata.end()) {
+    throw std::runtime_error("its " + printable_text(name) +
+                             " does not say whose state it holds: it lacks the metadata " + pt::kOptimizerMetadata);
+  }
+  auto saved = parse_saved_optimizer(groups->second);
+  saved.type.clear();  // also fields that its type has not
+  const auto of_optimizer = optimizer_tensors(saved, names_in(file));
+  auto& target = parts.optimizers[optimizer];
+  target.groups = groups->second;
+  for (const auto& tensor : file.tensors) {
+    if (of_optimizer.contains(tensor.name)) {
+      target.tensors.push_back(tensor);
+    } else {
+      parts.left_out["tensors of " + name + " that are no state of its parameters"].push_back(tensor.name);
+    }
   }
 }
 
-Parts parts_of(const TensorSource& source) {
+Parts parts_of(const TensorSource& source, bool weights_only) {
   Parts parts;
   for (const auto& [name, file] : source.files()) {
     if (name.empty() || name == kModelFile) {
-      add_file(file, "", parts);
-      parts.metadata = file.metadata;
-      parts.metadata.erase(pt::kOptimizerMetadata);
+      add_file(file, parts);
+    } else if (weights_only) {
+      continue;
     } else if (name == kOptimizerFile) {
-      add_file(file, "", parts);
+      add_optimizer_file(name, file, "", parts);
     } else if (name.starts_with(kNamedOptimizer)) {
       const auto length = name.size() - kNamedOptimizer.size() - kSafetensorsEnding.size();
-      add_file(file, name.substr(kNamedOptimizer.size(), length), parts);
+      add_optimizer_file(name, file, name.substr(kNamedOptimizer.size(), length), parts);
     }
   }
   return parts;
@@ -78,10 +113,16 @@ std::optional<size_t> rank_of(std::string_view digits) {
 }
 
 // "rank.3.rng.cpu" and "rank.3.object.name".
-void add_ranks(const RawFile& file, pt::PtContents& contents) {
+void add_ranks(const RawFile& file, pt::PtContents& contents, LeftOut& left_out) {
+  const auto leave_out = [&](const RawTensor& tensor) {
+    left_out["tensors of " + std::string(kRanksFile) + " that are no state of a rank"].push_back(tensor.name);
+  };
   for (const auto& tensor : file.tensors) {
     const auto dot = tensor.name.find('.', 5);
-    if (!tensor.name.starts_with("rank.") || dot == std::string::npos) continue;
+    if (!tensor.name.starts_with("rank.") || dot == std::string::npos) {
+      leave_out(tensor);
+      continue;
+    }
     const auto rank = rank_of(std::string_view(tensor.name).substr(5, dot - 5));
     if (!rank) {
       throw std::runtime_error("its ranks.safetensors names no rank: " + safetensors::quote_name(tensor.name));
@@ -95,23 +136,14 @@ void add_ranks(const RawFile& file, pt::PtContents& contents) {
     } else if (rest.starts_with("object.")) {
       if (contents.per_rank.size() <= *rank) contents.per_rank.resize(*rank + 1);
       contents.per_rank[*rank].emplace(rest.substr(7), tensor.bytes);
+    } else {
+      leave_out(tensor);
     }
   }
 }
 
-nlohmann::json plain_values(const TensorSource& source) {
-  auto values = source.plain().empty() ? nlohmann::json::object() : parse_shallow_json(source.plain());
-  if (const auto* manifest = source.manifest()) {
-    values["step"] = manifest->step;
-    values["world_size"] = manifest->world_size;
-    if (!manifest->metrics.empty()) values["metrics"] = manifest->metrics;
-  }
-  if (!source.values().empty()) values["values"] = parse_shallow_json(source.values());
-  return values;
-}
-
 // Scaler, schedule and sampler under Python's names; what is no JSON (objects of the program's own) as bytes.
-void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtContents& contents) {
+void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtContents& contents, LeftOut& left_out) {
   for (const auto& [file, text] : source.objects()) {
     auto name = file.substr(0, file.size() - kObjectEnding.size());
     if (name.starts_with(kShared)) {
@@ -120,15 +152,24 @@ void add_objects(const TensorSource& source, nlohmann::json& values, pt::PtConte
     }
     const bool is_schedule = name == "schedule";
     if (is_schedule) name = "scheduler";
+    if (values.contains(name)) left_out[kTakenNames].push_back(name);
     if (const auto object = json_object(text)) {
       values[name] = parse_shallow_json(is_schedule ? python_schedule(*object) : *object);
     } else {
+      values.erase(name);
       contents.objects.emplace(name, text);
     }
   }
 }
 
-void add_run(const TensorSource& source, const Parts& parts, pt::PtContents& contents) {
+// A plain value beside the parts of a run may have a part's name: {"model": "resnet50", "state_dict": …}.
+void remove_taken_names(nlohmann::json& values, const pt::PtContents& contents, LeftOut& left_out) {
+  for (const auto& name : pt::part_names(contents)) {
+    if (values.erase(name) != 0) left_out[kTakenNames].push_back(name);
+  }
+}
+
+void add_run(const TensorSource& source, const Parts& parts, pt::PtContents& contents, LeftOut& left_out) {
   const auto schedule = source.objects().find("schedule.state");
   for (const auto& [name, optimizer] : parts.optimizers) {
     auto& target = contents.optimizers[name];
@@ -137,14 +178,15 @@ void add_run(const TensorSource& source, const Parts& parts, pt::PtContents& con
                         : optimizer.groups;
     for (const auto& tensor : optimizer.tensors) target.tensors.push_back(as_pt(tensor));
   }
-  auto values = plain_values(source);
-  add_objects(source, values, contents);
-  if (!values.empty()) contents.values = values.dump();
   const auto ranks = source.files().find(std::string(kRanksFile));
-  if (ranks != source.files().end()) add_ranks(ranks->second, contents);
+  if (ranks != source.files().end()) add_ranks(ranks->second, contents, left_out);
+  auto values = plain_values(source);
+  add_objects(source, values, contents, left_out);
+  remove_taken_names(values, contents, left_out);
+  if (!values.empty()) contents.values = values.dump();
 }
 
-void write_pt_file(const TensorSource& source, const Parts& parts, storage::ByteSink& sink, bool weights_only) {
+void write_pt_file(const TensorSource& source, Parts& parts, storage::ByteSink& sink, bool weights_only) {
   pt::PtContents contents;
   std::map<std::string, const RawTensor*> by_name;
   for (const auto& tensor : parts.model) {
@@ -154,12 +196,16 @@ void write_pt_file(const TensorSource& source, const Parts& parts, storage::Byte
   // Tied weights are stored once, and the metadata maps their other names to the first.
   for (const auto& [alias, name] : parts.metadata) {
     const auto found = by_name.find(name);
-    if (found == by_name.end() || by_name.count(alias) != 0) continue;
+    if (found == by_name.end() || by_name.count(alias) != 0) {
+      // Python's libraries write {"format": "pt"} everywhere.
+      if (alias != "format" && !weights_only) parts.left_out["texts of metadata"].push_back(alias);
+      continue;
+    }
     auto tied = as_pt(*found->second);
     tied.name = alias;
     contents.model.push_back(std::move(tied));
   }
-  if (!weights_only) add_run(source, parts, contents);
+  if (!weights_only) add_run(source, parts, contents, parts.left_out);
   pt::write_pt(sink, contents);
 }
 
@@ -197,20 +243,22 @@ void write_safetensors_file(const Parts& parts, storage::ByteSink& sink, bool we
 
 }  // namespace
 
-void convert(const TensorSource& source, const std::filesystem::path& target, bool weights_only) {
+LeftOut convert(const TensorSource& source, const std::filesystem::path& target, bool weights_only) {
   const auto ending = target.extension();
   const bool to_pt = ending == ".pt" || ending == ".pth";
   if (!to_pt && ending != ".safetensors") {
     throw std::invalid_argument("the target " + target.string() + " must end in .pt, .pth or .safetensors");
   }
-  const auto parts = parts_of(source);
+  auto parts = parts_of(source, weights_only);
   AtomicFile file(target);
   if (to_pt) {
     write_pt_file(source, parts, file, weights_only);
   } else {
     write_safetensors_file(parts, file, weights_only);
+    if (!weights_only) parts.left_out.merge(beside_tensors(source));
   }
   file.commit();
+  return std::move(parts.left_out);
 }
 
 }  // namespace ddp::tool

@@ -87,11 +87,14 @@ bool list(const std::filesystem::path& directory, bool verify) {
 }
 
 // What of a source is not in the target.
-void name_skipped(const TensorSource& source) {
+void name_left_out(const TensorSource& source, const ddp::tool::LeftOut& left_out) {
   for (const auto& [name, file] : source.files()) {
     for (const auto& [key, what] : file.skipped) {
       std::fprintf(stderr, "ddprun-checkpoint: skipped %s: %s\n", printable(key).c_str(), printable(what).c_str());
     }
+  }
+  for (const auto& line : ddp::tool::describe(left_out)) {
+    std::fprintf(stderr, "ddprun-checkpoint: left out %s\n", line.c_str());
   }
 }
 
@@ -150,8 +153,7 @@ int main(int argc, char** argv) try {
   if (convert_command->parsed()) {
     if (is_directory) throw std::runtime_error(path + " is no checkpoint; name one of its step-… folders");
     const TensorSource source(path);
-    ddp::tool::convert(source, target, weights_only);
-    name_skipped(source);
+    name_left_out(source, ddp::tool::convert(source, target, weights_only));
   } else if (is_directory) {
     is_good = list(path, verify_command->parsed());
   } else if (inspect_command->parsed()) {

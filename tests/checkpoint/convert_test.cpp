@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using Catch::Matchers::ContainsSubstring;
 using safetensors::DType;
 using test::error_of;
+using namespace std::string_literals;
 
 struct Tensor {
   std::string dtype{};
@@ -187,6 +188,88 @@ TEST_CASE_METHOD(Convert,
   CHECK(tensors_in(convert_to(folder, "weights.safetensors", true)) == model);
   CHECK_THAT(error_of([&] { convert_to(folder, "all.safetensors"); }), ContainsSubstring("give --weights-only"));
   CHECK_FALSE(fs::exists(folder_ / "all.safetensors"));
+}
+
+TEST_CASE_METHOD(Convert,
+                 "Convert: what is in an optimizer's file never becomes the model's, and what is no state is named") {
+  const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
+  const Tensors model{{"w", tensor}};
+  // A field that the type has not goes with its parameter, as in Python; 'v' is no parameter.
+  const Tensors state{{"state.w.momentum_buffer", tensor}, {"state.w.mine", tensor}};
+  auto with_strangers = state;
+  with_strangers.merge(Tensors{{"state.v.momentum_buffer", tensor}, {"state.w.a.b", tensor}, {"w2", tensor}});
+  const auto folder =
+      checkpoint({{"model.safetensors", safetensors_bytes(model)},
+                  {"optim.safetensors", safetensors_bytes(with_strangers, {{"ddprun.optimizer", kGroups}})},
+                  {"optim-g.safetensors", safetensors_bytes(with_strangers, {{"ddprun.optimizer", kGroups}})}});
+  const auto left_out = convert(TensorSource(folder), folder_ / "run.pt", false);
+  const std::vector<std::string> strangers{"state.v.momentum_buffer", "state.w.a.b", "w2"};
+  CHECK(left_out.at("tensors of optim.safetensors that are no state of its parameters") == strangers);
+  CHECK(left_out.at("tensors of optim-g.safetensors that are no state of its parameters") == strangers);
+  CHECK(left_out.size() == 2);
+  auto whole = model;
+  whole.merge(Tensors{{"state.#0.momentum_buffer", tensor}, {"state.#0.mine", tensor}});
+  CHECK(tensors_in(folder_ / "run.pt") == whole);
+  CHECK(convert(TensorSource(folder), folder_ / "weights.pt", true).empty());
+  CHECK(tensors_in(folder_ / "weights.pt") == model);
+}
+
+TEST_CASE_METHOD(Convert, "Convert: an optimizer's file that does not say whose state it holds is refused by name") {
+  const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
+  const auto* name = GENERATE("optim.safetensors", "optim-g.safetensors");
+  const auto folder = checkpoint({{"model.safetensors", safetensors_bytes({{"w", tensor}})},
+                                  {name, safetensors_bytes({{"state.w.momentum_buffer", tensor}})}});
+  for (const auto* target : {"run.pt", "run.safetensors"}) {
+    CHECK_THAT(error_of([&] { convert_to(folder, target); }),
+               Catch::Matchers::StartsWith("its "s + name + " does not say whose state it holds"));
+    CHECK_FALSE(fs::exists(folder_ / target));
+  }
+  CHECK(tensors_in(convert_to(folder, "weights.safetensors", true)) == Tensors{{"w", tensor}});
+}
+
+TEST_CASE_METHOD(Convert, "Convert: what a .safetensors file does not hold is named, and a .pt file holds it") {
+  const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"},
+      byte{.dtype = "uint8", .sizes = {1}, .bytes = "x"};
+  const auto folder = checkpoint(
+      {{"model.safetensors", safetensors_bytes({{"w", tensor}})},
+       {"optim.safetensors", safetensors_bytes({{"state.w.momentum_buffer", tensor}}, {{"ddprun.optimizer", kGroups}})},
+       {"ranks.safetensors", safetensors_bytes({{"rank.0.rng.cpu", byte}, {"rank.1.object.mine", byte}})},
+       {"scaler.state", R"({"scale": 2.0})"},
+       {"shared-notes.state", "text"},
+       {"trainer.json", R"({"best": 0.5, "epoch": 3})"}},
+      2);
+  const LeftOut expected{{"objects, which need a .pt file", {"scaler", "shared-notes"}},
+                         {"states of ranks, which need a .pt file", {"rank.0.rng.cpu", "rank.1.object.mine"}},
+                         {"values, which need a .pt file", {"metrics", "step", "best", "epoch", "world_size"}}};
+  CHECK(convert(TensorSource(folder), folder_ / "run.safetensors", false) == expected);
+  CHECK(convert(TensorSource(folder), folder_ / "run.pt", false).empty());
+  UNSCOPED_INFO("from that file on it is the same");
+  auto of_file = expected;
+  std::erase(of_file.at("values, which need a .pt file"), "metrics");
+  CHECK(convert(TensorSource(folder_ / "run.pt"), folder_ / "again.safetensors", false) == of_file);
+  CHECK(tensors_in(folder_ / "run.safetensors").size() == 2);
+  UNSCOPED_INFO("who asks for the weights alone knows");
+  CHECK(convert(TensorSource(folder), folder_ / "weights.safetensors", true).empty());
+}
+
+TEST_CASE_METHOD(Convert, "Convert: what a .pt file has no place for is named") {
+  const Tensor tensor{.dtype = "float32", .sizes = {1}, .bytes = "1234"};
+  const auto source =
+      put("a.safetensors", safetensors_bytes({{"w", tensor}}, {{"format", "pt"}, {"tied", "w"}, {"author", "me"}}));
+  CHECK(convert(TensorSource(source), folder_ / "a.pt", false) == LeftOut{{"texts of metadata", {"author"}}});
+  const auto folder =
+      checkpoint({{"model.safetensors", safetensors_bytes({{"w", tensor}})},
+                  {"ranks.safetensors", safetensors_bytes({{"other", tensor}, {"rank.0.odd", tensor}})}});
+  CHECK(convert(TensorSource(folder), folder_ / "b.pt", false) ==
+        LeftOut{{"tensors of ranks.safetensors that are no state of a rank", {"other", "rank.0.odd"}}});
+}
+
+TEST_CASE("Convert: what is left out is counted and named, without a file's commands") {
+  CHECK(describe({}).empty());
+  CHECK(describe({{"values", {"a", "b\x1b[2J"}}, {"objects", {"c"}}}) ==
+        std::vector<std::string>{"objects (1): c", "values (2): a, b\\x1b[2J"});
+  CHECK(describe({{"values", std::vector<std::string>(100, "v")}}).at(0) ==
+        "values (100): v, v, v, v, v, v, v, v, v, v, v, v and 88 more");
 }
 
 TEST_CASE_METHOD(Convert, "Convert: ranks that are no numbers are refused with their name") {

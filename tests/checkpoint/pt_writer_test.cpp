@@ -99,8 +99,7 @@ TEST_CASE("PtWriter: a run comes back part by part") {
   contents.per_rank = {{}, {{"mine", object}}};
   contents.shared = {{"ours", object}, {"", ""}};
   contents.objects = {{"scaler", object}};
-  contents.values =
-      R"({"step": 7, "world_size": 2, "model": 1, "optimizer": 2, "scaler": {"lost": 1}, "values": {"x": {"__float__": "nan"}}})";
+  contents.values = R"({"step": 7, "world_size": 2, "values": {"x": {"__float__": "nan"}}})";
   const auto file = written(contents);
   const auto run = find_run(file);
   CHECK(file.bytes_of(run.model.tensors.at("a.w")) == weight);
@@ -120,6 +119,29 @@ TEST_CASE("PtWriter: a run comes back part by part") {
   CHECK(run.scaler == object);
   CHECK((run.step == 7 && run.world_size == 2));
   CHECK(json::parse(run.own_values)["x"] == json{{"__float__", "nan"}});
+}
+
+TEST_CASE("PtWriter: a value with the name of a part is refused, and kept where there is no such part") {
+  const std::string bytes = "0123";
+  PtContents contents{.model = {{.name = "w", .dtype = "float32", .sizes = {1}, .bytes = bytes}}};
+  contents.optimizers[""] = {.groups = R"({"type":"SGD","param_groups":[]})"};
+  contents.optimizers["g"] = contents.optimizers[""];
+  contents.rng = {{{.name = "cpu", .dtype = "uint8", .sizes = {4}, .bytes = bytes}}};
+  contents.per_rank = {{{"mine", bytes}}};
+  contents.shared = {{"ours", bytes}};
+  contents.objects = {{"scaler", bytes}};
+  const auto names = part_names(contents);
+  CHECK(names == std::set<std::string>{"model", "optimizer", "optimizers", "per_rank", "rng", "scaler", "shared"});
+  for (const auto& name : names) {
+    INFO(name);
+    contents.values = json{{name, "a text"}}.dump();
+    test::TextSink sink;
+    CHECK_THROWS_WITH(write_pt(sink, contents), Catch::Matchers::ContainsSubstring(": " + name));
+    CHECK(written({.values = contents.values}).root().find(name)->text() == "a text");
+  }
+  contents.objects = {{"rng", bytes}};
+  test::TextSink sink;
+  CHECK_THROWS_WITH(write_pt(sink, contents), Catch::Matchers::ContainsSubstring("an object has the name"));
 }
 
 TEST_CASE("PtWriter: numbers of every size stay what they are") {

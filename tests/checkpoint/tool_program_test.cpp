@@ -243,5 +243,25 @@ TEST_CASE_METHOD(Tool,
   CHECK(names.size() == 3);
 }
 
+TEST_CASE_METHOD(Tool, "Tool: convert says on standard error what the target's form does not hold") {
+  const auto checkpoint = save(7, {{"model.safetensors", tensors("w")},
+                                   {"ranks.safetensors", tensors("rank.0.rng.cpu")},
+                                   {"sampler.state", R"({"epoch": 1})"},
+                                   {"trainer.json", R"({"best\u001b": 1})"}});
+  const auto whole = run({"convert", checkpoint, folder_ / "a.safetensors"});
+  CHECK(whole.status == 0);
+  CHECK(whole.output.empty());
+  CHECK(whole.errors ==
+        "ddprun-checkpoint: left out objects, which need a .pt file (1): sampler\n"
+        "ddprun-checkpoint: left out states of ranks, which need a .pt file (1): rank.0.rng.cpu\n"
+        "ddprun-checkpoint: left out values, which need a .pt file (3): step, best\\x1b, world_size\n");
+  for (const auto& words : {std::vector<std::string>{"convert", checkpoint, folder_ / "b.pt"},
+                            {"convert", checkpoint, folder_ / "c.safetensors", "--weights-only"}}) {
+    const auto result = run(words);
+    CHECK(result.status == 0);
+    CHECK(result.errors.empty());
+  }
+}
+
 }  // namespace
 }  // namespace ddp

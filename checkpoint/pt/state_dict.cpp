@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -39,10 +40,10 @@ std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
     case Kind::kList:
     case Kind::kTuple: {
       auto list = json::array();
-      // Hyper-parameters are pairs at most.
-      if (depth > 2 || value.items().size() > 16) return std::nullopt;
+      if (depth > 2) return std::nullopt;
       for (const auto& item : value.items()) {
-        const auto element = to_json(item, budget, depth + 1);
+        // Adafactor's eps is (None, 0.001).
+        const auto element = item.is(Kind::kNone) ? json() : to_json(item, budget, depth + 1);
         if (!element) return std::nullopt;
         list.push_back(*element);
       }
@@ -57,6 +58,7 @@ std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
 struct Group {
   std::vector<std::string> parameters{};
   json options = json::object();
+  std::vector<std::string> odd{};  ///< keys of options that are not read
 };
 
 // Of a form that is not known, or in part.
@@ -88,7 +90,9 @@ std::map<std::string, const Value*> index_of(const Value& dict, Budget& budget) 
   return index;
 }
 
-void add_options(const Value& from, json& options, Budget& budget, const ScalarReader& read_scalar) {
+// `odd` are the keys of what no hyper-parameter that is known looks like.
+void add_options(const Value& from, json& options, std::vector<std::string>& odd, Budget& budget,
+                 const ScalarReader& read_scalar) {
   const auto* dict = as_dict(from);
   if (dict == nullptr) wrong_optimizer();
   for (const auto& [key, value] : index_of(*dict, budget)) {
@@ -99,7 +103,11 @@ void add_options(const Value& from, json& options, Budget& budget, const ScalarR
       options[key] = number ? json(*number) : json();
       continue;
     }
-    if (auto option = to_json(*value, budget)) options[key] = std::move(*option);
+    if (auto option = to_json(*value, budget)) {
+      options[key] = std::move(*option);
+    } else if (!value->is(Kind::kNone)) {
+      odd.push_back(key);
+    }
   }
 }
 
@@ -116,7 +124,7 @@ Group python_group(const Value& value, Budget& budget, const ScalarReader& read_
   if (parameters == nullptr || !parameters->is(Kind::kList)) wrong_optimizer();
   Group group;
   for (const auto& parameter : parameters->items()) add_parameter(parameter, group, budget);
-  add_options(value, group.options, budget, read_scalar);
+  add_options(value, group.options, group.odd, budget, read_scalar);
   return group;
 }
 
@@ -133,7 +141,7 @@ Group libtorch_group(const Value& value, Budget& budget) {
   }
   const auto options = attributes.find("options");
   if (options == attributes.end()) wrong_optimizer();
-  add_options(*options->second, group.options, budget, {});
+  add_options(*options->second, group.options, group.odd, budget, {});
   return group;
 }
 
@@ -167,14 +175,18 @@ void add_parameter_state(const Value& state, const std::string& name, StateDict&
     } else if (value->is(Kind::kOtherTensor)) {
       budget.spend(full.size() + value->text().size());
       result.skipped[full] = value->text();
+    } else if (!value->is(Kind::kNone)) {  // SGD's momentum_buffer before the first step is None
+      budget.spend(full.size());
+      result.left_out[full] = "neither a tensor nor a number";
     }
-    // None: SGD's momentum_buffer before the first step.
   }
 }
 
 void add_optimizer(const Value& value, StateDict& result, Budget& budget, const ScalarReader& read_scalar) {
   const auto* state = as_dict(*find(value, "state"));
   const auto states = state != nullptr ? index_of(*state, budget) : std::map<std::string, const Value*>{};
+  std::set<std::string> strangers;
+  for (const auto& [parameter, own] : states) strangers.insert(parameter);
   json root = {{"type", ""}, {"param_groups", json::array()}};
   size_t number = 0;
   for (auto& group : groups_of(*find(value, "param_groups"), budget, read_scalar)) {
@@ -184,11 +196,18 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget, const 
       name += std::to_string(number++);
       names.push_back(name);
       const auto own = states.find(parameter);
-      if (own != states.end()) add_parameter_state(*own->second, name, result, budget);
+      if (own == states.end()) continue;
+      add_parameter_state(*own->second, name, result, budget);
+      strangers.erase(parameter);
+    }
+    for (const auto& key : group.odd) {
+      result.left_out["param_groups." + std::to_string(root["param_groups"].size()) + "." + key] =
+          "no number, text or list of those";
     }
     group.options["params"] = std::move(names);
     root["param_groups"].push_back(std::move(group.options));
   }
+  for (const auto& parameter : strangers) result.left_out["state." + parameter] = "state of no parameter in its groups";
   result.metadata[kOptimizerMetadata] = root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -216,6 +235,7 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
   result.scalars.merge(optimizer.scalars);
   result.metadata.merge(optimizer.metadata);
   result.skipped.merge(optimizer.skipped);
+  result.left_out.merge(optimizer.left_out);
 }
 
 }  // namespace

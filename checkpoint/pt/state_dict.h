@@ -22,6 +22,8 @@ struct StateDict {
   Metadata metadata{};                           ///< kOptimizerMetadata, when there is an optimizer
   /// What stands among them and is not read, by name, and what it is: "mask": "a sparse tensor …".
   std::map<std::string, std::string> skipped{};
+  /// What else of an optimizer is not read, by name, and what it is; nobody asks for it.
+  std::map<std::string, std::string> left_out{};
 };
 
 /// The number that a tensor of one element holds; nothing for any other tensor.

@@ -121,6 +121,7 @@ RawTensor TensorSource::raw(const pt::PtFile& source, const std::string& name, c
 
 RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance) {
   RawFile file{.tensors = {}, .metadata = std::move(state.metadata), .skipped = std::move(state.skipped)};
+  file.skipped.merge(state.left_out);
   for (const auto& [name, entry] : state.tensors) {
     source.bytes_of(entry);  // a damaged file is refused as a whole
     try {

@@ -126,6 +126,30 @@ class ToolTest(unittest.TestCase):
         values = self.load(self.convert("run-1/step-00000007", "values.pt"))["values"]
         self.assertEqual(values, {"best": float("-inf"), "seed": 2**64 - 1})
 
+    def test_what_an_optimizer_has_besides_comes_along_or_is_named(self):
+        parameters = [(f"p{i}", torch.nn.Parameter(torch.ones(1, 2))) for i in range(20)]
+        for make in (torch.optim.Adafactor, torch.optim.SGD):
+            optimizer = make(parameters, lr=0.1)
+            for _, parameter in parameters:
+                parameter.grad = torch.ones(1, 2)
+            optimizer.step()
+            state = optimizer.state_dict()
+            torch.save({"model": dict(parameters), "optimizer": state}, self.folder / "named.pt")
+            groups = self.load(self.convert("named.pt", "named_out.pt"))["optimizer"]["param_groups"]
+            # What Python's other optimizers have is added at its defaults.
+            self.assertEqual(len(groups), 1)
+            for key, value in state["param_groups"][0].items():
+                self.assertEqual(groups[0][key], list(value) if isinstance(value, tuple) else value, key)
+        state["state"].update({"mine": {"x": torch.ones(1)}, 0: {"flags": [True], "momentum_buffer": torch.ones(1, 2)}})
+        state["param_groups"][0]["odd"] = {"a": 1}
+        torch.save({"model": dict(parameters), "optimizer": state}, self.folder / "strange.pt")
+        result = run("convert", self.folder / "strange.pt", self.folder / "strange_out.pt")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr.splitlines(), [
+            "ddprun-checkpoint: skipped param_groups.0.odd: no number, text or list of those",
+            "ddprun-checkpoint: skipped state.#0.flags: neither a tensor nor a number",
+            "ddprun-checkpoint: skipped state.mine: state of no parameter in its groups"])
+
     def test_two_tensors_of_one_name_are_refused_with_it_and_nothing_is_written(self):
         both = {"a": {"b": torch.ones(2)}, "a.b": torch.zeros(2)}
         for name, content in [("both.pt", both), ("both_below.pt", {"model": dict(reversed(both.items())), "epoch": 3})]:

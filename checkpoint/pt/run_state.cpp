@@ -112,26 +112,27 @@ std::optional<std::string> optimizer_name(std::string_view key) {
 
 void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState& run) {
   constexpr size_t kMost = 64;
-  const auto add = [&](const std::string& name, const Value& value) {
+  const auto add = [&](const std::string& key, const std::string& name, const Value& value) {
     if (!value.is(Kind::kDict) || !is_optimizer(value)) return;
     if (run.optimizers.size() == kMost) throw FormatError("it holds more than 64 optimizers");
-    run.optimizers.emplace(name, find_state(value, read_scalar));
+    if (!run.optimizers.emplace(name, find_state(value, read_scalar)).second) return;
+    run.read_keys.insert(key);
   };
   for (const auto* key : {"optimizer", "optim", "optimizer_state_dict", "optimizer_state"}) {
-    if (const auto* value = root.find(key)) add("", *value);
+    if (const auto* value = root.find(key)) add(key, "", *value);
   }
   for_each_item(root, [&](const std::string& key, const Value& value) {
-    if (const auto name = optimizer_name(key)) add(*name, value);
+    if (const auto name = optimizer_name(key)) add(key, *name, value);
   });
   for (const auto* key : {"optimizers", "optimizer"}) {
     const auto* named = root.find(key);
     if (named == nullptr) continue;
     if (named->is(Kind::kDict)) {
-      for_each_item(*named, add);
+      for_each_item(*named, [&](const std::string& name, const Value& value) { add(key, name, value); });
     } else if (named->is(Kind::kList) || named->is(Kind::kTuple)) {
       for (size_t i = 0; i < named->items().size(); ++i) {
         // A list of one, as some frameworks write it, is the main one.
-        add(named->items().size() == 1 ? "" : std::to_string(i), named->items()[i]);
+        add(key, named->items().size() == 1 ? "" : std::to_string(i), named->items()[i]);
       }
     }
   }
@@ -266,11 +267,14 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   add_model(root, model_key, read_scalar, run);
   JsonMaker maker(read_scalar, /*names_infinities=*/false), namer(read_scalar, /*names_infinities=*/true);
   const auto state = [&](const Keys& keys) {
-    const auto* value = find_any(root, keys);
-    if (value == nullptr) return std::string();
-    // Objects of a program's own are bytes.
-    if (value->is(Kind::kBytes)) return value->text();
-    return value->is(Kind::kDict) ? dump(maker.make(*value)) : std::string();
+    for (const auto key : keys) {
+      const auto* value = root.find(key);
+      // A text is a name: {"scheduler": "cosine", "lr_scheduler": {…}}. Objects of a program's own are bytes.
+      if (value == nullptr || !(value->is(Kind::kBytes) || value->is(Kind::kDict))) continue;
+      run.read_keys.emplace(key);
+      return value->is(Kind::kBytes) ? value->text() : dump(maker.make(*value));
+    }
+    return std::string();
   };
   run.scaler = state(kScaler);
   run.schedule = state(kSchedule);
@@ -280,6 +284,8 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
     for (const auto& rank : ranks->items()) run.per_rank.push_back(objects_of(rank));
   }
   add_rng(root, run);
+  for (const auto* key : {"shared", "per_rank", "values"}) run.read_keys.emplace(key);
+  if (!run.rng.empty()) run.read_keys.insert({"rng", "rng_state", "torch_rng_state", "cpu_rng_state"});
   for (const auto key : kStep) {
     if (!run.step) run.step = whole(root.find(key));
   }

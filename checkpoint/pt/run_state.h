@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,11 @@ struct RunState {
   std::vector<std::map<std::string, std::string>> per_rank{};  ///< objects of each rank
   std::optional<int64_t> step{};
   std::optional<int64_t> world_size{};
-  std::string values{};      ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
-                             ///< the run's own step and world_size where ddprun_checkpoint.py or the tool wrote them
-  std::string plain{};       ///< the former alone
-  std::string own_values{};  ///< what is under `values`; empty for nothing
+  std::string values{};  ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
+                         ///< the run's own step and world_size where ddprun_checkpoint.py or the tool wrote them
+  std::string plain{};   ///< the former alone
+  std::set<std::string> read_keys{};  ///< of the root: whose values are parts of the run, whole or in part
+  std::string own_values{};           ///< what is under `values`; empty for nothing
 };
 
 /// Looks under the keys that are usual in Python: model, state_dict, model_state_dict …; optimizer, optim,

@@ -266,7 +266,9 @@ StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
     // A module may well have a child named `model`: then its tensors are not all below it.
     if (root.is(Kind::kObject)) continue;
     add_tensors(*value, result, budget);
-    if (!result.tensors.empty()) break;
+    if (result.tensors.empty()) continue;
+    result.found_under = key;
+    break;
   }
   if (is_empty() && optimizer == nullptr) add_tensors(root, result, budget);
   if (is_empty() && optimizer == nullptr) {

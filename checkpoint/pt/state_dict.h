@@ -24,6 +24,7 @@ struct StateDict {
   std::map<std::string, std::string> skipped{};
   /// What else of an optimizer is not read, by name, and what it is; nobody asks for it.
   std::map<std::string, std::string> left_out{};
+  std::string found_under{};  ///< the key of the model; empty where that is the whole file
 };
 
 /// The number that a tensor of one element holds; nothing for any other tensor.
@@ -37,8 +38,8 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 ///     optimizer_state_dict;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
 /// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors
-/// are read by `read_scalar`, and null without it. One odd item does not make the others unreadable: it is listed in
-/// `skipped`. Throws FormatError when there is neither.
+/// are read by `read_scalar`, and null without it. Optimizers below other keys are no part of a model. One odd item
+/// does not make the others unreadable: it is listed in `skipped`. Throws FormatError when there is neither.
 StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
 
 /// Whether `value` is an optimizer's state_dict().

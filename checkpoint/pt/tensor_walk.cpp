@@ -46,6 +46,13 @@ std::string describe_key(const Value& key, int depth = 0) {
   }
 }
 
+// Those that a program saves beside its models, under names of its own: their tensors are no model's.
+bool is_python_optimizer(const Value& value) {
+  if (!is_optimizer(value)) return false;
+  const auto* groups = value.find("param_groups");
+  return groups != nullptr && groups->is(Kind::kList);
+}
+
 class Walker {
  public:
   explicit Walker(Budget& budget) : budget_(budget) {}
@@ -64,7 +71,7 @@ class Walker {
       return;
     }
     const auto* dict = as_dict(value);
-    if (dict == nullptr) return;
+    if (dict == nullptr || is_python_optimizer(value)) return;
     budget_.spend(prefix.size() + dict->items().size());
     for_each_last(dict->items(), [&](const Value& key, const Value& item) {
       const auto name = [&](const std::string& own) { return prefix.empty() ? own : prefix + "." + own; };

@@ -10,7 +10,7 @@
 
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
-#include "checkpoint/pt/run_state.h"
+#include "checkpoint/pt/tensor_walk.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp::tool {
@@ -44,6 +44,30 @@ constexpr std::array kNames = {Name{DType::kBool, "bool"},
                                Name{DType::kU64, "uint64"}};
 
 constexpr std::string_view kValuesFile = "trainer.json";
+
+// Entries of the root that are neither the model nor another part of the run nor a plain value, and what they are.
+std::map<std::string, std::string> unread_entries(const pt::Value& root, const pt::StateDict& state,
+                                                  const pt::RunState& run) {
+  using pt::Kind;
+  std::map<std::string, std::string> unread;
+  if (!root.is(Kind::kDict) || pt::is_optimizer(root)) return unread;
+  // What gave a tensor, or was skipped by name.
+  const auto is_walked = [](const auto& names, const std::string& key) {
+    const auto found = names.lower_bound(key);
+    if (found != names.end() && found->first == key) return true;
+    const auto below = names.lower_bound(key + ".");
+    return below != names.end() && below->first.starts_with(key + ".");
+  };
+  for (const auto& [key, item] : pt::named_items(root)) {
+    const bool is_plain =
+        item->is(Kind::kBool) || item->is(Kind::kInt) || item->is(Kind::kFloat) || item->is(Kind::kText);
+    if (is_plain || item->is(Kind::kNone) || key == state.found_under || run.read_keys.contains(key)) continue;
+    if (state.found_under.empty() && (is_walked(state.tensors, key) || is_walked(state.skipped, key))) continue;
+    const bool is_dict = item->is(Kind::kDict), is_list = item->is(Kind::kList) || item->is(Kind::kTuple);
+    unread[key] = is_dict ? "a dict that is no part of the run" : is_list ? "a list or tuple" : "no plain value";
+  }
+  return unread;
+}
 
 }  // namespace
 
@@ -140,8 +164,7 @@ RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt
 }
 
 // What a .pt file holds besides a model and its optimizer.
-void TensorSource::add_run(const pt::PtFile& source, pt::CopyAllowance& allowance) {
-  auto run = pt::find_run(source);
+void TensorSource::add_run(const pt::PtFile& source, pt::RunState run, pt::CopyAllowance& allowance) {
   for (auto& [name, optimizer] : run.optimizers) {
     if (name.empty()) continue;
     files_[std::string(kNamedOptimizer) + name + std::string(kSafetensorsEnding)] =
@@ -178,8 +201,17 @@ void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& pa
   owners_.push_back(source.owner());
   pt::CopyAllowance allowance(source.size());
   try {
-    files_[""] = raw_file(source, pt::find_state(source.root(), pt::scalar_reader(source)), allowance);
-    add_run(source, allowance);
+    auto run = pt::find_run(source);
+    pt::StateDict state;
+    try {
+      state = pt::find_state(source.root(), pt::scalar_reader(source));
+    } catch (const pt::FormatError&) {
+      if (run.optimizers.empty()) throw;  // else those are all that there is
+    }
+    auto unread = unread_entries(source.root(), state, run);
+    files_[""] = raw_file(source, std::move(state), allowance);
+    files_[""].skipped.merge(unread);
+    add_run(source, std::move(run), allowance);
   } catch (const pt::FormatError& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
   }

@@ -14,6 +14,7 @@
 
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/pt_file.h"
+#include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/storage/manifest.h"
 
@@ -65,7 +66,7 @@ class TensorSource {
  private:
   void open_folder(const std::filesystem::path& path);
   void open_safetensors(storage::Bytes bytes, const std::filesystem::path& path, const std::string& name);
-  void add_run(const pt::PtFile& source, pt::CopyAllowance& allowance);
+  void add_run(const pt::PtFile& source, pt::RunState run, pt::CopyAllowance& allowance);
   RawTensor raw(const pt::PtFile& source, const std::string& name, const pt::TensorEntry& entry,
                 pt::CopyAllowance& allowance);
   RawFile raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance);

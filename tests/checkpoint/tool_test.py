@@ -150,6 +150,35 @@ class ToolTest(unittest.TestCase):
             "ddprun-checkpoint: skipped state.#0.flags: neither a tensor nor a number",
             "ddprun-checkpoint: skipped state.mine: state of no parameter in its groups"])
 
+    def test_optimizers_under_names_of_their_own_give_the_model_nothing(self):
+        net = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.Adam(net.parameters())
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        torch.save({"netG": net.state_dict(), "optimizer_G": optimizer.state_dict(), "opt": optimizer.state_dict()}, self.folder / "gan.pt")
+        result = run("convert", self.folder / "gan.pt", self.folder / "gan_out.pt")
+        self.assertEqual(result.stderr, "ddprun-checkpoint: skipped opt: a dict that is no part of the run\n")
+        loaded = self.load(self.folder / "gan_out.pt")
+        self.assertEqual(list(loaded["model"]), ["netG.bias", "netG.weight"])
+        self.assertEqual(list(loaded["optimizers"]), ["G"])
+        torch.save({"optimizers": {"G": optimizer.state_dict()}}, self.folder / "alone.pt")
+        self.assertEqual(list(self.load(self.convert("alone.pt", "alone_out.pt"))), ["optimizers"])
+
+    def test_entries_of_a_file_that_are_not_converted_are_named(self):
+        weights = torch.nn.Linear(2, 2).state_dict()
+        torch.save({"model": weights, "state_dict": weights, "ema": weights, "args": {"lr": 0.1}, "losses": [1.0], "none": None,
+                    "epoch": 3, "scheduler": "cosine", "lr_scheduler": {"last_epoch": 3}}, self.folder / "more.pt")
+        result = run("convert", self.folder / "more.pt", self.folder / "more_out.pt")
+        self.assertEqual(result.stderr.splitlines(), [
+            "ddprun-checkpoint: skipped args: a dict that is no part of the run",
+            "ddprun-checkpoint: skipped ema: a dict that is no part of the run",
+            "ddprun-checkpoint: skipped losses: a list or tuple",
+            "ddprun-checkpoint: skipped state_dict: a dict that is no part of the run",
+            "ddprun-checkpoint: left out values whose name a part of the run has (1): scheduler"])
+        loaded = self.load(self.folder / "more_out.pt")
+        self.assertEqual((loaded["epoch"], loaded["scheduler"]), (3, {"last_epoch": 3}))
+        self.assertIn("losses  not read: a list or tuple", run("inspect", self.folder / "more.pt").stdout)
+
     def test_two_tensors_of_one_name_are_refused_with_it_and_nothing_is_written(self):
         both = {"a": {"b": torch.ones(2)}, "a.b": torch.zeros(2)}
         for name, content in [("both.pt", both), ("both_below.pt", {"model": dict(reversed(both.items())), "epoch": 3})]:

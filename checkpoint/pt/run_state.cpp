@@ -224,9 +224,11 @@ const Value& select(const Value& root, const std::string& key) {
     if (next == nullptr) {
       std::string there;
       if (value->is(Kind::kDict)) {
-        for_each_item(*value, [&](const std::string& name, const Value&) {
-          if (there.size() < 200) there += (there.empty() ? "" : ", ") + safetensors::quote_name(name);
-        });
+        const auto& items = value->items();  // in the file's order
+        for (size_t i = 0; i + 1 < items.size() && there.size() < 200; i += 2) {
+          if (const auto name = key_text(items[i]))
+            there += (there.empty() ? "" : ", ") + safetensors::quote_name(*name);
+        }
       }
       throw FormatError("it has no entry " + safetensors::quote_name(key) + ", but " +
                         (there.empty() ? "none" : there));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/store/tcp_socket.h"
+#include "launcher/system/tcp_socket.h"
 
 namespace launcher {
 
@@ -25,7 +25,7 @@ void SingleNode::begin_round(int /*restart_count*/) {
     store_.emplace(loop_, messages_, std::move(server));
     port = store_->port();
   } else if (port == 0) {
-    port = store::free_port();
+    port = free_port();
   }
   const NodePlace place = {.ranks = assign_ranks({{settings_.role, 0, settings_.local_world_size}}).front()};
   info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = port};

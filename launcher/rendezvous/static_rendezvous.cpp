@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/store/tcp_socket.h"
+#include "launcher/system/tcp_socket.h"
 
 namespace launcher {
 namespace {
@@ -53,7 +53,7 @@ void StaticRendezvous::begin_round(int /*restart_count*/) {
     store_.emplace(loop_, messages_, std::move(server));
     master_port_ = store_->port();
   } else if (master_port_ == 0) {
-    master_port_ = store::free_port();
+    master_port_ = free_port();
   }
   round_.emplace(loop_, messages_,
                  StaticRoundOptions{.nnodes = settings_.nnodes,

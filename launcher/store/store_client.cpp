@@ -9,15 +9,11 @@
 #include <cstring>
 
 #include "launcher/store/request_parser.h"
-#include "launcher/store/tcp_socket.h"
 #include "launcher/store/wire_format.h"
 
 namespace launcher::store {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr auto kRetryInterval = 200ms;
 // More than any launcher writes; a greater length means that the other end is no store.
 constexpr std::uint64_t kMaxReplyBytes = 1 << 20;
 
@@ -34,83 +30,21 @@ std::string begin(Opcode opcode, std::string_view key) {
 }  // namespace
 
 StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost)
-    : loop_(loop), host_(std::move(host)), port_(port), on_lost_(std::move(on_lost)) {
+    : loop_(loop),
+      on_lost_(std::move(on_lost)),
+      connector_(loop, std::move(host), port, [this](UniqueFd fd) { on_connected(std::move(fd)); }) {
   outgoing_ = begin(Opcode::kValidate);
   append_integer(outgoing_, kValidationNumber);
-  look_up();
 }
 
 StoreClient::~StoreClient() {
-  if (retry_) loop_.cancel(*retry_);
   if (fd_) loop_.remove(fd_.get());
 }
 
-void StoreClient::look_up() {
-  lookup_ = std::make_unique<AddressLookup>(loop_, host_, port_, [this](std::vector<SocketAddress> addresses) {
-    addresses_ = std::move(addresses);
-    next_address_ = 0;
-    if (addresses_.empty()) {
-      try_again("the name " + host_ + " cannot be resolved");
-    } else {
-      connect_next();
-    }
-  });
-}
-
-void StoreClient::try_again(std::string problem) {
-  problem_ = std::move(problem);
-  state_ = State::kIdle;
-  retry_ = loop_.call_at(EventLoop::Clock::now() + kRetryInterval, [this] {
-    retry_.reset();
-    // A name that did not resolve, or moved, may do so later.
-    look_up();
-  });
-}
-
-void StoreClient::connect_next() {
-  const SocketAddress& address = addresses_[next_address_++];
-  fd_.reset(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd_) {  // a machine without IPv6, say
-    on_refused(errno);
-    return;
-  }
-  // Not blocking: the outcome is an event, but for what the kernel knows at once: no route, say.
-  const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (::connect(fd_.get(), peer, address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
-    on_refused(errno);
-    return;
-  }
-  state_ = State::kConnecting;
-  loop_.add(fd_.get(), EPOLLOUT, [this](std::uint32_t events) {
-    if (state_ == State::kConnecting) {
-      on_connecting();
-    } else {
-      on_event(events);
-    }
-  });
-}
-
-void StoreClient::on_refused(int error) {
-  fd_.reset();
-  if (next_address_ < addresses_.size()) {
-    connect_next();
-  } else {
-    try_again(std::strerror(error));
-  }
-}
-
-void StoreClient::on_connecting() {
-  int error = 0;
-  socklen_t length = sizeof error;
-  ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) {
-    loop_.remove(fd_.get());
-    on_refused(error);
-    return;
-  }
-  set_connection_options(fd_.get());
+void StoreClient::on_connected(UniqueFd fd) {
+  fd_ = std::move(fd);
   state_ = State::kConnected;
-  problem_.clear();
+  loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
   send_pending();
 }
 
@@ -176,10 +110,15 @@ void StoreClient::parse_replies() {
       taken.on_text(std::move(text));
     } else {
       if (incoming_.empty()) return;
+      const bool is_ready = incoming_.front() == 0;
       incoming_.erase(0, 1);
       const Reply taken = std::move(replies_.front());
       replies_.pop_front();
-      taken.on_done();
+      if (taken.on_answer) {
+        taken.on_answer(is_ready);
+      } else {
+        taken.on_done();
+      }
     }
   }
 }
@@ -215,12 +154,21 @@ void StoreClient::remove_and_leave(std::string_view key) {
   request(begin(Opcode::kDelete, key));
 }
 
-void StoreClient::wait(std::string_view key, OnDone on_ready) {
-  std::string bytes = begin(Opcode::kWait);
+void StoreClient::ask(Opcode opcode, std::string_view key) {
+  std::string bytes = begin(opcode);
   append_integer(bytes, std::uint64_t{1});
   append_text(bytes, key);
-  replies_.push_back({.on_done = std::move(on_ready)});
   request(bytes);
+}
+
+void StoreClient::wait(std::string_view key, OnDone on_ready) {
+  replies_.push_back({.on_done = std::move(on_ready)});
+  ask(Opcode::kWait, key);
+}
+
+void StoreClient::check(std::string_view key, std::function<void(bool exists)> on_answer) {
+  replies_.push_back({.on_answer = std::move(on_answer)});
+  ask(Opcode::kCheck, key);
 }
 
 }  // namespace launcher::store

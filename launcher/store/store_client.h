@@ -5,13 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "launcher/system/address.h"
+#include "launcher/store/request_parser.h"
+#include "launcher/system/connector.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/unique_fd.h"
 
@@ -35,46 +33,41 @@ class StoreClient {
   void compare_set(std::string_view key, std::string_view expected, std::string_view desired, OnText on_value);
   void get(std::string_view key, OnText on_value);
   void wait(std::string_view key, OnDone on_ready);
+  void check(std::string_view key, std::function<void(bool exists)> on_answer);
   // As the last request, while connected: its reply, which comes before that of a wait, is not expected.
   void remove_and_leave(std::string_view key);
 
+  // The connection's descriptor, while there is one.
+  int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
   // Why the last attempt to connect failed.
-  const std::string& problem() const { return problem_; }
+  const std::string& problem() const { return connector_.problem(); }
 
  private:
-  enum class State { kIdle, kConnecting, kConnected, kLost };
+  enum class State { kConnecting, kConnected, kLost };
   struct Reply {
     OnNumber on_number{};
     OnText on_text{};
     OnDone on_done{};
+    std::function<void(bool)> on_answer{};
   };
 
-  void look_up();
-  void connect_next();
-  void try_again(std::string problem);
-  void on_connecting();
-  void on_refused(int error);
+  void on_connected(UniqueFd fd);
   void on_event(std::uint32_t events);
   void send_pending();
   void parse_replies();
   void lose();
   void request(std::string_view bytes);
+  void ask(Opcode opcode, std::string_view key);
 
   EventLoop& loop_;
-  std::string host_;
-  std::uint16_t port_;
   OnDone on_lost_;
-  std::unique_ptr<AddressLookup> lookup_;
-  std::vector<SocketAddress> addresses_;
-  std::size_t next_address_ = 0;
-  std::optional<EventLoop::TimerId> retry_;
   UniqueFd fd_;
-  State state_ = State::kIdle;
-  std::string problem_;
+  State state_ = State::kConnecting;
   std::string outgoing_;
   std::string incoming_;
   std::deque<Reply> replies_;
+  Connector connector_;
 };
 
 }  // namespace launcher::store

@@ -13,8 +13,8 @@
 
 #include "launcher/store/limits.h"
 #include "launcher/store/reply_queue.h"
-#include "launcher/store/tcp_socket.h"
 #include "launcher/store/wire_format.h"
+#include "launcher/system/tcp_socket.h"
 
 namespace launcher::store {
 namespace {

@@ -25,24 +25,36 @@ static_assert(std::is_trivially_copyable_v<SocketAddress>);
 constexpr std::size_t kMaxAddresses = 64;
 constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which older C libraries do not name
 
-// Runs in the helper process.
-void write_addresses(const std::string& host, std::uint16_t port, int fd) {
+std::vector<SocketAddress> ask_resolver(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
-  std::size_t count = 0;
-  for (const addrinfo* entry = found; entry != nullptr && count < kMaxAddresses; entry = entry->ai_next, ++count) {
+  std::vector<SocketAddress> addresses;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return addresses;
+  for (const addrinfo* entry = found; entry != nullptr && addresses.size() < kMaxAddresses; entry = entry->ai_next) {
     SocketAddress address;
     if (entry->ai_addrlen > sizeof address.storage) continue;
     std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
     address.length = entry->ai_addrlen;
-    if (::write(fd, &address, sizeof address) != sizeof address) break;
+    addresses.push_back(address);
   }
   ::freeaddrinfo(found);
+  return addresses;
+}
+
+// Runs in the helper process.
+void write_addresses(const std::string& host, std::uint16_t port, int fd) {
+  for (const SocketAddress& address : ask_resolver(host, port, 0)) {
+    if (::write(fd, &address, sizeof address) != sizeof address) break;
+  }
 }
 
 }  // namespace
+
+std::vector<SocketAddress> numeric_addresses(const std::string& host, std::uint16_t port) {
+  return ask_resolver(host, port, AI_NUMERICHOST | AI_NUMERICSERV);
+}
 
 AddressLookup::AddressLookup(EventLoop& loop, const std::string& host, std::uint16_t port,
                              std::function<void(std::vector<SocketAddress>)> done)

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
 };
+
+// Of an address in numbers, as "10.0.0.1" or "fe80::1"; none when `host` is a name. Asks nobody.
+std::vector<SocketAddress> numeric_addresses(const std::string& host, std::uint16_t port);
 
 class AddressLookup {
  public:

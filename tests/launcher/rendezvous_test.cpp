@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/rendezvous/rendezvous_kinds.h"
-#include "launcher/store/tcp_socket.h"
+#include "launcher/system/tcp_socket.h"
 #include "tests/support/catch.h"
 
 namespace launcher {
@@ -63,7 +63,7 @@ class RendezvousTest {
     run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
   }
 
-  int port = store::free_port();
+  int port = free_port();
   EventLoop loop;
   Silence messages;
   std::vector<std::vector<std::string>> heard = std::vector<std::vector<std::string>>(3);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launcher/store/store_server.h"
-#include "launcher/store/tcp_socket.h"
+#include "launcher/system/tcp_socket.h"
 #include "launcher/store/wire_format.h"
 #include "launcher/system/line.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "launcher/store/tcp_socket.h"
+#include "launcher/system/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 
 #include "launcher/system/launch_error.h"
 
-namespace launcher::store {
+namespace launcher {
 
 std::uint16_t port_in(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
@@ -89,10 +89,26 @@ void set_connection_options(int fd) {
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
+int pending_error(int fd) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof own;
+  socklen_t peer_length = sizeof peer;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) != 0) return false;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return false;
+  return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
 std::uint16_t free_port() {
   const UniqueFd listener = listen_on(AF_INET, 0, true);
   if (!listener) throw LaunchError(std::string("cannot find a free port: ") + std::strerror(errno));
   return port_of(listener.get());
 }
 
-}  // namespace launcher::store
+}  // namespace launcher

@@ -1,4 +1,4 @@
-// TCP sockets of the store: listening ones, and who is at the other end.
+// TCP sockets: listening ones, and who is at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "launcher/system/unique_fd.h"
 
-namespace launcher::store {
+namespace launcher {
 
 // Not blocking, on `port` (0: the kernel chooses) of loopback or of all addresses of the family, AF_INET or AF_INET6
 // (which takes IPv4 too). Empty, with errno set, when that is impossible.
@@ -20,6 +20,10 @@ UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 // Of a connection: small messages go at once, and a peer that is gone is noticed.
 void set_connection_options(int fd);
 
+// The error of a connection that was being made, 0 when it was made.
+int pending_error(int fd);
+bool is_connected_to_itself(int fd);
+
 std::uint16_t port_in(const sockaddr_storage& address);
 // The port of the socket's own end, 0 when there is none.
 std::uint16_t port_of(int fd);
@@ -30,4 +34,4 @@ std::string peer_of(int fd);
 // Throws LaunchError when there is none.
 std::uint16_t free_port();
 
-}  // namespace launcher::store
+}  // namespace launcher

@@ -25,6 +25,7 @@
 #include "launcher/plan/resources.h"
 #include "launcher/processes/debugger.h"
 #include "launcher/processes/guardian.h"
+#include "launcher/rendezvous/trouble.h"
 #include "launcher/report/event_log.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
@@ -109,7 +110,7 @@ int print_preview(const Options& options, const std::optional<Program>& program,
   return to_int(ExitStatus::kSuccess);
 }
 
-int run_job(Options options, ProcessTitle& title, const Answer& answer) {
+int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kCheck) return print_check(answer);
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
   const LocalRanks ranks = local_ranks(options);
@@ -147,6 +148,18 @@ int run_job(Options options, ProcessTitle& title, const Answer& answer) {
   if (::getpid() != guardian) return status;
   events.job_ended(status);  // by the guardian, as the supervising process may have been killed
   return status == 0 ? with_events(status, events) : status;
+}
+
+// The other nodes of a job must not wait for one that cannot start its part.
+int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
+  try {
+    return run(options, title, answer);
+  } catch (const LaunchError& error) {
+    if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw;
+    print_line(error.what());
+    tell_other_nodes(options, {error.what(), to_int(error.status())});
+    return to_int(error.status());
+  }
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ void check_rendezvous(Options& options) {
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {
     throw UsageError("--rdzv_backend " + options.rdzv_backend + ": several nodes meet by " + rendezvous_names() +
-                     " only; give each --node_rank and node 0's --master_addr");
+                     " only");
   }
   if (options.nnodes > 1) read_endpoint(options);
   if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
@@ -63,6 +63,7 @@ void check_options(Options& options) {
   if (!options.output_folder.empty() && !(options.redirects.is_empty() && options.tee.is_empty())) {
     throw UsageError("--output_filename and --redirects or --tee exclude each other");
   }
+  if (options.node_timeout.count() == 0) throw UsageError("--node_timeout: expected more than 0 seconds");
   if (options.start_timeout && options.start_timeout->count() == 0) {
     throw UsageError("--start_timeout: expected more than 0 seconds");
   }

@@ -162,6 +162,11 @@ void declare_meeting(OptionTable& table, Options& options) {
   table.text("--rdzv_id", options.rdzv_id, "NAME", "one node: random; several: none",
              "Name of the job, TORCHELASTIC_RUN_ID; equal on all nodes");
   table.seconds("--join_timeout", options.join_timeout, "900", "For all nodes to arrive");
+  table.seconds("--node_timeout", options.node_timeout, "1",
+                "Several nodes: a launcher that is not heard of for so long is lost, and the job ends");
+  table.choice("--node_order",
+               {{"arrival", [&] { options.order_by_host = false; }}, {"host", [&] { options.order_by_host = true; }}},
+               "How --rdzv_backend c10d numbers the nodes: as they arrive, or by their host names");
   table.seconds("--start_timeout", options.start_timeout,
                 "For every rank to reach the store; the missing ones are named");
 }
@@ -223,7 +228,8 @@ void declare_ending(OptionTable& table, Options& options) {
 void declare_torchruns(OptionTable& table, Options& options) {
   const std::string nothing = "Accepted; there is nothing to choose here";
   table.group("Of torchrun and torch.distributed.launch");
-  table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static", "One node: any; several nodes meet by static");
+  table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
+             "One node: any; several nodes: static, or c10d: the same command on each, without --node_rank");
   table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
              "Several nodes: another way to give --master_addr and --master_port");
   table.parsed(

@@ -32,7 +32,17 @@ struct RankEnd {
 struct FailureNotice {
   int node = 0;
   int exit_status = 1;
-  std::string text;
+  std::string text{};
+  std::chrono::system_clock::time_point time{};  // of that node's clock, or corrected to the coordinator's
+  bool is_consequence = false;                   // a rank says that its peer went away
+  bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
+  bool may_come_again = false;                   // before all have met: whoever stopped the node may start it again
+};
+
+// Why the nodes did not meet, in words that all of them print.
+struct JoinFailure {
+  std::string text{};
+  int exit_status = 1;
 };
 
 struct JobEnd {

@@ -8,16 +8,19 @@
 namespace launcher {
 namespace {
 
-constexpr int kDefaultMasterPort = 29500;  // torchrun's, for several nodes
+// torchrun's, for several nodes.
+constexpr int kDefaultMasterPort = 29500;
+constexpr int kDefaultEndpointPort = 29400;
 
 }  // namespace
 
 JobEnvironment plan_environment(const Options& options, int attempt, const std::string& random_id, int cpus) {
   const bool several_nodes = options.nnodes > 1;
+  const int default_port = options.rdzv_backend == "c10d" ? kDefaultEndpointPort : kDefaultMasterPort;
   JobEnvironment environment{.role = options.role,
                              .run_id = options.rdzv_id,
                              .master_addr = several_nodes ? options.master_addr : "127.0.0.1",
-                             .master_port = options.master_port.value_or(several_nodes ? kDefaultMasterPort : 0),
+                             .master_port = options.master_port.value_or(several_nodes ? default_port : 0),
                              .restart_count = attempt,
                              .max_restarts = options.max_restarts,
                              .default_omp_threads = default_omp_threads(cpus, options.nproc_per_node),

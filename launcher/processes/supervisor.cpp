@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
-#include "launcher/outcome/describe.h"
 #include "launcher/outcome/first_failure.h"
-#include "launcher/outcome/job_status.h"
+#include "launcher/outcome/notices.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 
@@ -143,8 +142,7 @@ void Supervisor::on_stop_signal(int number) {
   }
   if (end_.stop_signal == 0 && phase_ == Phase::kRunning) {
     end_.stop_signal = number;
-    options_.on_stop("host " + end_.host + " was told to stop by " + signal_name(number),
-                     to_int(ExitStatus::kSignalBase) + number);
+    options_.on_stop(notice_of_stop(end_.host, number));
   }
   if (is_interrupt_again(number)) {
     kill_everything();
@@ -215,11 +213,7 @@ void Supervisor::watch_for_root_cause() {
 void Supervisor::stop_after_failure() {
   if (phase_ != Phase::kRunning) return;
   const auto first = first_failure(end_);
-  if (first) {
-    const RankEnd& end = end_.ranks[*first];
-    options_.on_stop("rank " + std::to_string(end.rank) + " on host " + end_.host + " " + describe_end(end),
-                     status_of(end));
-  }
+  if (first) options_.on_stop(notice_of_failure(end_, *first));
   stop_ranks(SIGTERM);
 }
 
@@ -246,6 +240,7 @@ void Supervisor::stop_because(FailureNotice failure) {
 
 void Supervisor::stop_late(std::string reason) {
   if (phase_ != Phase::kRunning) return;
+  options_.on_stop(notice_of_lateness(end_.host, reason));
   end_.late_reason = std::move(reason);
   stop_ranks(SIGTERM);
 }

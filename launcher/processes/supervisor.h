@@ -34,7 +34,7 @@ struct SupervisorOptions {
   bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
   // All three must be set. Called when this node's ranks begin to be stopped: because the first one failed, or ddprun
   // was told to stop.
-  std::function<void(std::string text, int exit_status)> on_stop{};
+  std::function<void(FailureNotice notice)> on_stop{};
   // Called when a rank was started, and when it ended.
   std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
   std::function<void(const RankEnd& end)> on_rank_end{};
@@ -53,6 +53,8 @@ class Supervisor {
   void start(std::vector<RankPlan> plans);
   // Returns when all ranks and whatever they started are gone.
   JobEnd wait();
+  // A rank that still runs shows that it is about to fail.
+  bool is_any_ending() const { return workers_.is_any_ending(); }
   // Stops all ranks because another node failed.
   void stop_because(FailureNotice failure);
   // Stops all ranks because the job has taken too long; `reason` is for the report.

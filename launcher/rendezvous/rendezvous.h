@@ -2,32 +2,15 @@
 // when all may go. One implementation for each way to meet; rendezvous_kinds.h lists them.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
+#include "launcher/rendezvous/rendezvous_settings.h"
 #include "launcher/store/store_server.h"
 
 namespace launcher {
-
-// What a launcher brings to the rendezvous.
-struct RendezvousSettings {
-  std::string run_id = "none";
-  int nnodes = 1;
-  int node_rank = 0;
-  int local_world_size = 1;
-  std::string role = "default";
-  std::string master_addr{};                        // where the user wants the ranks' store
-  int master_port = 0;                              // 0: a free one
-  bool agent_store = true;                          // false: rank 0 hosts the store
-  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
-  store::ServerOptions store{};                     // its callbacks, where this launcher hosts the store
-  // Called when another node reports the first failure of the job, or cannot be reached any more.
-  std::function<void(const FailureNotice&)> on_failure{};
-};
 
 // What a round has agreed on.
 struct RendezvousInfo {
@@ -50,14 +33,20 @@ class Rendezvous {
   virtual void begin_round(int restart_count) = 0;
   // What the round has agreed on, once every node has arrived.
   virtual const std::optional<RendezvousInfo>& info() const = 0;
-  // Why the nodes could not meet; then they never will in this round.
-  virtual std::optional<std::string> join_failure() const = 0;
+  // Why the nodes could not meet; then they never will in this round. Others may still have to be told, until
+  // has_left().
+  virtual std::optional<JoinFailure> join_failure() const = 0;
   // The ranks' store of this round, null where another process hosts it.
   virtual store::StoreServer* store() = 0;
 
-  // Tells the other nodes that this one is being stopped, and why. Whose failure was the job's first is then known in
-  // first_failure(). Before the nodes have met nobody is told; if they meet after all, they are then.
-  virtual void announce(int exit_status, const std::string& text) = 0;
+  // The round's ranks have been started: from now on this launcher answers at once.
+  virtual void ranks_started() = 0;
+  // Every node will begin another round when this one ends by a failure that is not final.
+  virtual bool can_restart() const = 0;
+
+  // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
+  // first is then known in first_failure(). Before all have met the job ends, unless this node may come again.
+  virtual void announce(FailureNotice notice) = 0;
   virtual const std::optional<FailureNotice>& first_failure() const = 0;
 
   // This node's ranks have all ended. has_left() is true once the launcher may end, and its store with it: when every

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "launcher/rendezvous/endpoint_rendezvous.h"
 #include "launcher/rendezvous/single_node.h"
 #include "launcher/rendezvous/static_rendezvous.h"
 
@@ -20,6 +21,7 @@ constexpr RendezvousKind kSingleNode = {"", &SingleNode::objection, &make<Single
 // For several nodes. The first one is the default.
 constexpr std::array kKinds = {
     RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
+    RendezvousKind{"c10d", &EndpointRendezvous::objection, &make<EndpointRendezvous>},
 };
 
 }  // namespace

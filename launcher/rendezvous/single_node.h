@@ -21,9 +21,11 @@ class SingleNode : public Rendezvous {
 
   void begin_round(int restart_count) override;
   const std::optional<RendezvousInfo>& info() const override { return info_; }
-  std::optional<std::string> join_failure() const override { return std::nullopt; }
+  std::optional<JoinFailure> join_failure() const override { return std::nullopt; }
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
-  void announce(int /*exit_status*/, const std::string& /*text*/) override {}
+  void ranks_started() override {}
+  bool can_restart() const override { return true; }
+  void announce(FailureNotice /*notice*/) override {}
   const std::optional<FailureNotice>& first_failure() const override { return first_failure_; }
   void leave(bool /*ended_well*/) override {}
   bool has_left() const override { return true; }

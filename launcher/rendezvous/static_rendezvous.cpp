@@ -1,21 +1,32 @@
 #include "launcher/rendezvous/static_rendezvous.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/system/exit_status.h"
+#include "launcher/system/host_name.h"
+#include "launcher/version.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// How long a node that ended well waits for the others; torchrun's.
-constexpr auto kExitBarrierTimeout = 300s;
-// After a failure: how long the answer of the store may take that says whether another node failed earlier, and how
-// long node 0 keeps the store for the others to hear of it.
+// How long a node that ended well waits for torchrun's, of which nothing else is heard; torchrun's own.
+constexpr auto kForeignExitBarrier = 300s;
+// Without them the coordinator knows that the others are there, and a wait ends with the last of them.
+constexpr auto kExitBarrier = 24h * 365;
+// After a failure: how long it may take until it is known which was the first, with a rank that writes its core file;
+// at a store of torchrun's its answer is all that is waited for.
+constexpr auto kVerdict = 65s;
 constexpr auto kFailureTimeout = 1s;
+// Shorter waits need no explanation.
+constexpr auto kSilentWait = 5s;
+// While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
+constexpr auto kBusyPatience = 30s;
 
 }  // namespace
 
@@ -25,77 +36,215 @@ std::string StaticRendezvous::objection(const Options& options) {
     return "--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes;
   }
   if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
-  if (options.max_restarts > 0) return "--max_restarts works on one node only";
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at node 0's store";
   }
   if (options.node_rank > 0 && options.master_addr.empty()) return nodes + ": --master_addr must name node 0's host";
+  if (options.node_rank > 0 && options.master_port == 0) return nodes + ": --master_port must be node 0's port, not 0";
   return "";
 }
 
 StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
-    : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
+    : loop_(loop), messages_(messages), settings_(std::move(settings)), master_port_(settings_.master_port) {}
 
 StaticRendezvous::~StaticRendezvous() {
   if (leave_timer_) loop_.cancel(*leave_timer_);
+  if (search_timer_) loop_.cancel(*search_timer_);
+  member_.reset();  // before what it is connected to
 }
 
-void StaticRendezvous::begin_round(int /*restart_count*/) {
+std::string StaticRendezvous::meeting() const {
+  return settings_.master_addr + " port " + std::to_string(master_port_);
+}
+
+void StaticRendezvous::begin_round(int restart_count) {
   info_.reset();
-  unannounced_.reset();
-  round_.reset();
-  store_.reset();
-  master_port_ = settings_.master_port;
+  answers_at_once_ = false;
+  round_ = restart_count;
+  if (leave_timer_) loop_.cancel(*leave_timer_);
+  leave_timer_.reset();
+  if (coordinator_) {
+    open_store();
+    coordinator_->begin_round(round_, *store_);
+  }
+  if (member_) {
+    member_->begin_round(round_);
+  } else if (!search_ && !torchrun_) {
+    choose_host();
+  }
+}
+
+void StaticRendezvous::choose_host() {
   if (settings_.node_rank == 0) {
-    store::ServerOptions server = settings_.store;
-    server.port = static_cast<std::uint16_t>(master_port_);
-    server.loopback_only = false;
-    store_.emplace(loop_, messages_, std::move(server));
-    master_port_ = store_->port();
-  } else if (master_port_ == 0) {
-    master_port_ = free_port();
-  }
-  round_.emplace(loop_, messages_,
-                 StaticRoundOptions{.nnodes = settings_.nnodes,
-                                    .node_rank = settings_.node_rank,
-                                    .local_world_size = settings_.local_world_size,
-                                    .role = settings_.role,
-                                    .run_id = settings_.run_id,
-                                    .host = store_ ? "127.0.0.1" : settings_.master_addr,
-                                    .port = static_cast<std::uint16_t>(master_port_),
-                                    .join_timeout = settings_.join_timeout,
-                                    .look_up = [this](const std::string& key) { return store_->look_up(key); },
-                                    .on_joined = [this](const NodeRanks& ranks) { on_joined(ranks); },
-                                    .on_failure = [this](const FailureNotice& notice,
-                                                         bool is_own) { on_first_failure(notice, is_own); }});
-}
-
-void StaticRendezvous::on_joined(const NodeRanks& ranks) {
-  info_ = {.place = {.group_rank = settings_.node_rank, .group_world_size = settings_.nnodes, .ranks = ranks},
-           .master_addr = settings_.master_addr,
-           .master_port = master_port_};
-  if (unannounced_) round_->announce(*unannounced_);
-}
-
-void StaticRendezvous::announce(int exit_status, const std::string& text) {
-  const FailureNotice notice{settings_.node_rank, exit_status, text};
-  if (info_) {
-    round_->announce(notice);
-  } else if (!unannounced_) {
-    unannounced_ = notice;
+    host();
+  } else {
+    search();
   }
 }
 
-void StaticRendezvous::on_first_failure(const FailureNotice& notice, bool is_own) {
-  if (leave_timer_) leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
+// Each round has a store of its own, on the same port.
+void StaticRendezvous::open_store() {
+  store_.reset();
+  store::ServerOptions server = settings_.store;
+  server.port = static_cast<std::uint16_t>(master_port_);
+  server.loopback_only = false;
+  store_.emplace(loop_, messages_, std::move(server));
+  master_port_ = store_->port();
+  store_->set(kControlPortKey, std::to_string(coordinator_->port()));
+}
+
+void StaticRendezvous::host() {
+  coordinator_ = std::make_unique<Coordinator>(
+      loop_,
+      CoordinatorOptions{.host = hello(),
+                         .meeting = meeting(),
+                         .order = order(),
+                         .join_timeout = settings_.join_timeout,
+                         .node_timeout = settings_.node_timeout,
+                         .patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; }});
+  open_store();
+  coordinator_->begin_round(round_, *store_);
+  meet(coordinator_->connect_locally());
+}
+
+void StaticRendezvous::search() {
+  search_ = std::make_unique<CoordinatorSearch>(
+      loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_),
+      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                                   .on_foreign = [this] { on_foreign_store(); }});
+  search_timer_ =
+      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, settings_.join_timeout),
+                    [this] { watch_search(); });
+}
+
+// Once to say what is waited for, then at the end of the time.
+void StaticRendezvous::watch_search() {
+  search_timer_.reset();
+  if (!search_) return;
+  const std::string problem = search_->problem();
+  const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
+  if (settings_.join_timeout <= kSilentWait || has_said_who_is_missing_) {
+    refuse({node + " did not arrive at " + meeting() + " in time", to_int(ExitStatus::kTimeout)});
+    return;
+  }
+  messages_.say("waiting for " + node + " at " + meeting());
+  has_said_who_is_missing_ = true;
+  search_timer_ =
+      loop_.call_at(EventLoop::Clock::now() + settings_.join_timeout - kSilentWait, [this] { watch_search(); });
+}
+
+void StaticRendezvous::refuse(JoinFailure reason) {
+  if (coordinator_) {
+    coordinator_->refuse(reason);
+  } else if (!join_failure_) {
+    join_failure_ = std::move(reason);
+  }
+}
+
+control::Hello StaticRendezvous::hello() const {
+  return {.version = kVersion,
+          .host = host_name(),
+          .pid = ::getpid(),
+          .nnodes = settings_.nnodes,
+          .node_rank = own_number(),
+          .run_id = settings_.run_id,
+          .backend = order() == NodeOrder::kGiven ? "static" : "c10d",
+          .max_restarts = settings_.max_restarts,
+          .local_world_size = settings_.local_world_size,
+          .role = settings_.role,
+          .trouble = settings_.trouble};
+}
+
+void StaticRendezvous::meet(UniqueFd fd) {
+  member_ = std::make_unique<Member>(
+      loop_, messages_,
+      MemberOptions{.hello = hello(),
+                    .coordinator = meeting(),
+                    .patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; },
+                    .is_any_ending = settings_.is_any_ending,
+                    .on_start =
+                        [this](const control::Start& start) {
+                          has_foreign_nodes_ = start.has_foreign_nodes;
+                          set_info(start.place);
+                        },
+                    .on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); }},
+      std::move(fd));
+  member_->begin_round(round_);
+  search_.reset();
+}
+
+void StaticRendezvous::on_foreign_store() {
+  has_foreign_nodes_ = true;
+  torchrun_ = std::make_unique<TorchrunRound>(
+      loop_, messages_,
+      TorchrunRoundOptions{
+          .own = {settings_.role, settings_.node_rank, settings_.local_world_size},
+          .nnodes = settings_.nnodes,
+          .run_id = settings_.run_id,
+          .host = settings_.master_addr,
+          .port = static_cast<std::uint16_t>(master_port_),
+          .join_timeout = settings_.join_timeout,
+          .on_joined =
+              [this](const NodeRanks& ranks) {
+                set_info({settings_.node_rank, settings_.nnodes, ranks});
+              },
+          .on_failure = [this](const FailureNotice& notice, bool is_own) { on_failure(notice, is_own); }});
+  search_.reset();
+}
+
+void StaticRendezvous::set_info(const NodePlace& place) {
+  info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = master_port_};
+}
+
+std::optional<JoinFailure> StaticRendezvous::join_failure() const {
+  if (member_) return member_->join_failure();
+  return torchrun_ ? torchrun_->join_failure() : join_failure_;
+}
+
+bool StaticRendezvous::can_restart() const {
+  return !has_foreign_nodes_;
+}
+
+void StaticRendezvous::announce(FailureNotice notice) {
+  if (!info_ && coordinator_) {
+    coordinator_->refuse({"node 0: " + notice.text, std::max(notice.exit_status, 1)});
+  } else if (member_) {
+    member_->announce(std::move(notice));
+  } else if (torchrun_ && info_) {
+    notice.node = settings_.node_rank;
+    torchrun_->announce(notice);
+  }
+}
+
+const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
+  static const std::optional<FailureNotice> kNone;
+  if (member_) return member_->first_failure();
+  return torchrun_ ? torchrun_->first_failure() : kNone;
+}
+
+void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
+  if (leave_timer_ && torchrun_) {
+    leave_by(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
+  }
   if (!is_own) settings_.on_failure(notice);
+}
+
+// While it does, its silence means that it is lost.
+void StaticRendezvous::answer_at_once(bool does) {
+  answers_at_once_ = does;
+  if (coordinator_) coordinator_->announce_patience();
+  if (member_) member_->announce_patience();
 }
 
 // After a good end the ranks of other nodes may still use the store. After a failure it must become known whether
 // another node failed before, and all nodes must hear of it before the store goes.
 void StaticRendezvous::leave(bool ended_well) {
-  if (ended_well) round_->leave();
-  leave_by(EventLoop::Clock::now() + (ended_well ? kExitBarrierTimeout : kFailureTimeout));
+  answer_at_once(false);
+  if (ended_well && member_) member_->end_well();
+  if (ended_well && torchrun_) torchrun_->leave();
+  const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
+  const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict;
+  leave_by(EventLoop::Clock::now() + (ended_well ? good : bad));
 }
 
 void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
@@ -105,9 +254,11 @@ void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
 }
 
 bool StaticRendezvous::has_left() const {
+  if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
   if (!leave_timer_) return true;
-  if (!first_failure()) return round_->has_left();
-  return !store_ || round_->have_all_heard();
+  if (torchrun_) return first_failure() || torchrun_->has_left();
+  if (!first_failure()) return member_->have_all_ended();
+  return !coordinator_ || coordinator_->have_all_heard();
 }
 
 }  // namespace launcher

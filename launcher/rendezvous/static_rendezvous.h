@@ -1,13 +1,20 @@
-// torchrun's static rendezvous: each node is told its number and the address of node 0, which hosts the store for the
-// launchers and the ranks of all. ddprun and torchrun nodes can be mixed.
+// Several nodes at an address that all know: that of node 0 (torchrun's static rendezvous, with which ddprun and
+// torchrun nodes can be mixed), or of whichever node has it (--rdzv_backend c10d, among ddprun nodes), and then the
+// nodes need no numbers. The launcher at that address hosts the store for the ranks of all, and is the coordinator of
+// the others.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "launcher/plan/options.h"
+#include "launcher/rendezvous/coordinator.h"
+#include "launcher/rendezvous/coordinator_search.h"
+#include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/rendezvous.h"
-#include "launcher/rendezvous/static_round.h"
+#include "launcher/rendezvous/torchrun_round.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -24,28 +31,57 @@ class StaticRendezvous : public Rendezvous {
 
   void begin_round(int restart_count) override;
   const std::optional<RendezvousInfo>& info() const override { return info_; }
-  std::optional<std::string> join_failure() const override { return round_->join_failure(); }
+  std::optional<JoinFailure> join_failure() const override;
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
-  void announce(int exit_status, const std::string& text) override;
-  const std::optional<FailureNotice>& first_failure() const override { return round_->first_failure(); }
+  void ranks_started() override { answer_at_once(true); }
+  bool can_restart() const override;
+  void announce(FailureNotice notice) override;
+  const std::optional<FailureNotice>& first_failure() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
 
- private:
-  void on_joined(const NodeRanks& ranks);
-  void on_first_failure(const FailureNotice& notice, bool is_own);
-  void leave_by(EventLoop::Clock::time_point deadline);
+ protected:
+  // What a subclass decides: whether this launcher hosts the store.
+  void host();
+  void search();
+  // The store is torchrun's.
+  virtual void on_foreign_store();
+  virtual NodeOrder order() const { return NodeOrder::kGiven; }
+  virtual int own_number() const { return settings_.node_rank; }
+  // The first round begins: calls host() or search(), now or later.
+  virtual void choose_host();
+  void refuse(JoinFailure reason);
+  std::string meeting() const;
 
   EventLoop& loop_;
   Messages& messages_;
   RendezvousSettings settings_;
   std::optional<store::StoreServer> store_;
+  std::unique_ptr<Coordinator> coordinator_;
+
+ private:
+  void open_store();
+  void answer_at_once(bool does);
+  void meet(UniqueFd fd);
+  void set_info(const NodePlace& place);
+  control::Hello hello() const;
+  void watch_search();
+  void on_failure(const FailureNotice& notice, bool is_own);
+  void leave_by(EventLoop::Clock::time_point deadline);
+
   int master_port_ = 0;
-  std::optional<StaticRound> round_;
+  int round_ = 0;
+  bool answers_at_once_ = false;
+  bool has_foreign_nodes_ = false;
+  bool has_said_who_is_missing_ = false;
+  std::unique_ptr<CoordinatorSearch> search_;
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<TorchrunRound> torchrun_;
   std::optional<RendezvousInfo> info_;
-  std::optional<FailureNotice> unannounced_;  // until the nodes have met
+  std::optional<JoinFailure> join_failure_;  // while there is neither a coordinator nor torchrun
   EventLoop::Clock::time_point leave_deadline_{};
   std::optional<EventLoop::TimerId> leave_timer_;  // while it runs, there is time to leave in good order
+  std::optional<EventLoop::TimerId> search_timer_;
 };
 
 }  // namespace launcher

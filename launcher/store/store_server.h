@@ -52,6 +52,11 @@ class StoreServer : private ReplySink {
     const Value value = store_.find(key);
     return value ? *value : std::string();
   }
+  // As a client would; also keys that no client of torch can write.
+  void set(const std::string& key, std::string value) {
+    store_.set(key, std::move(value), *this);
+    flush_woken();
+  }
   std::size_t connections() const { return connections_.size(); }
   // Reads from the connections that on_connection wanted to be held.
   void release();

@@ -24,17 +24,24 @@ std::uint16_t port_of(int fd) {
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? port_in(address) : std::uint16_t{0};
 }
 
-std::string peer_of(int fd) {
+std::string peer_address(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "a connection";
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+    return "";
   }
-  return std::string(host.data()) + " port " + port.data();
+  return host.data();
+}
+
+std::string peer_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  const std::string host = peer_address(fd);
+  if (host.empty() || ::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "a connection";
+  return host + " port " + std::to_string(port_in(address));
 }
 
 UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
@@ -74,8 +81,8 @@ UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only) {
   if (!listener) {
     const int error = errno;
     if (error == EADDRINUSE) {
-      throw LaunchError("port " + std::to_string(port) +
-                        " is in use by another program; choose another one with --master_port");
+      throw PortInUse("port " + std::to_string(port) +
+                      " is in use by another program; choose another one with --master_port");
     }
     throw LaunchError("cannot listen on port " + std::to_string(port) + ": " + std::strerror(error) +
                       (error == EACCES ? " (ports below 1024 belong to root)" : ""));
@@ -103,6 +110,17 @@ bool is_connected_to_itself(int fd) {
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) != 0) return false;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return false;
   return own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
+bool is_own_address(const SocketAddress& address) {
+  SocketAddress any_port = address;
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&any_port.storage)->sin6_port = 0;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&any_port.storage)->sin_port = 0;
+  }
+  const UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any_port.storage), any_port.length) == 0;
 }
 
 std::uint16_t free_port() {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "launcher/system/address.h"
+#include "launcher/system/launch_error.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
@@ -14,7 +16,13 @@ namespace launcher {
 // (which takes IPv4 too). Empty, with errno set, when that is impossible.
 UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only);
 
-// On loopback, or on every address of this machine, IPv6 and IPv4. Throws LaunchError when the port cannot be had.
+class PortInUse : public LaunchError {
+ public:
+  using LaunchError::LaunchError;
+};
+
+// On loopback, or on every address of this machine, IPv6 and IPv4. Throws LaunchError when the port cannot be had, and
+// PortInUse when somebody else has it.
 UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 
 // Of a connection: small messages go at once, and a peer that is gone is noticed.
@@ -23,10 +31,14 @@ void set_connection_options(int fd);
 // The error of a connection that was being made, 0 when it was made.
 int pending_error(int fd);
 bool is_connected_to_itself(int fd);
+// This machine has it: a server could listen there.
+bool is_own_address(const SocketAddress& address);
 
 std::uint16_t port_in(const sockaddr_storage& address);
 // The port of the socket's own end, 0 when there is none.
 std::uint16_t port_of(int fd);
+// The address of the other end in numbers, "" when there is none.
+std::string peer_address(int fd);
 // "127.0.0.1 port 4711", for messages.
 std::string peer_of(int fd);
 

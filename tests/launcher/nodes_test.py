@@ -86,21 +86,144 @@ class Nodes(LauncherTest):
         self.assertIn("node 1, 3 did not arrive", err)
         self.assertEqual(nodes[1].finish()[0], 124)
 
+    def lines_of(self, node, text):
+        """Reads what `node` says until a line with `text`."""
+        lines = []
+        while not lines or text not in lines[-1]:
+            lines.append(node.process.stderr.readline().decode())
+            self.assertNotEqual(lines[-1], "", "it ended without saying so: " + "".join(lines))
+        return lines
+
+    def come_and_go(self, node_0, rank, nnodes):
+        node = self.node(rank, nnodes, 1, "/bin/true")
+        wait_until(lambda: self.is_waiting(node), "the launcher to wait")
+        wait_until(lambda: self.established(node), "its connection")
+        node.signal(signal.SIGTERM)
+        self.assertEqual(node.finish()[0], 128 + signal.SIGTERM)
+        self.lines_of(node_0, f"node {rank} (host {socket.gethostname()}) went before all had arrived")
+
+    def established(self, node):
+        """Its supervisor has a connection that is not the store's."""
+        with open(f"/proc/{node.supervisor()}/net/tcp", encoding="ascii") as table:
+            ports = {int(line.split()[2].split(":")[1], 16) for line in table.readlines()[1:] if line.split()[3] == "01"}
+        return bool(ports - {self.port})
+
     def test_a_node_that_came_and_left_is_told_from_those_that_never_came(self):
-        nodes = [self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "2"))]
-        self.node(1, 3, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()
-        status, _, err = nodes[0].finish()
+        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "4"))
+        self.come_and_go(node_0, 1, 3)
+        status, _, err = node_0.finish()
         self.assertEqual(status, 124)
-        self.assertRegex(err, r"node 2 did not arrive at this node's port \d+ in time; node 1 had arrived, and left")
+        self.assertRegex(err, r"node 2 did not arrive at 127.0.0.1 port \d+ in time; node 1 had arrived, and left")
 
     def test_a_node_that_left_is_named_when_all_others_are_there(self):
-        nodes = [self.node(rank, 3, 1, "/bin/true", options=("--join-timeout", "2")) for rank in (0,)]
-        self.node(2, 3, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()
-        nodes.append(self.node(1, 3, 1, "/bin/true", options=("--join-timeout", "30")))
-        status, _, err = nodes[0].finish()
-        self.assertEqual(status, 124)
-        self.assertRegex(err, r"node 2 had arrived at this node's port \d+, and left before all nodes were there")
-        nodes[1].finish()
+        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "4"))
+        self.come_and_go(node_0, 2, 3)
+        node_1 = self.node(1, 3, 1, "/bin/true")
+        for node in (node_0, node_1):
+            status, _, err = node.finish()
+            self.assertEqual(status, 124, err)
+            self.assertRegex(err, r"node 2 had arrived at 127.0.0.1 port \d+, and left before all nodes were there")
+
+    def test_a_node_that_cannot_start_ends_all_of_them_at_once(self):
+        for troubled in (0, 2):
+            begin = time.monotonic()
+            nodes = [self.node(rank, 3, 1, "no-such-program" if rank == troubled else "/bin/true") for rank in range(3)]
+            for rank, node in enumerate(nodes):
+                status, _, err = node.finish()
+                self.assertEqual(status, 127, err)
+                self.assertIn("no-such-program", err)
+                if rank != troubled:
+                    self.assertIn(f"node {troubled} (host {socket.gethostname()}) could not start: ", err)
+            self.assertLess(time.monotonic() - begin, 4)
+
+    def test_a_node_that_fails_when_all_have_met_ends_them(self):
+        self.write("file", "")
+        nodes = [self.node(rank, 2, 1, "sleep", "1000", options=("--log-dir", self.path("file")) if rank else ())
+                 for rank in range(2)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 125, err)
+            self.assert_nothing_left(node)
+
+    def test_a_node_rank_that_was_given_twice_is_noticed(self):
+        nodes = [self.node(rank, 3, 1, "/bin/true") for rank in (0, 1, 1)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 125, err)
+            self.assertIn("--node_rank 1 was given twice", err)
+
+    def test_other_numbers_of_nodes_are_noticed(self):
+        nodes = [self.node(rank, 2 + rank, 1, "/bin/true") for rank in (0, 1)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 125, err)
+            self.assertRegex(err, r"node 1 \(host .*\) was started with --nnodes 3, node 0 \(host .*\) with --nnodes 2")
+
+    def test_the_time_of_one_node_ends_all(self):
+        nodes = [self.node(rank, 2, 1, "sleep", "1000", options=("--timeout", "1") if rank else ()) for rank in range(2)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 124, err)
+            self.assertIn("the time of --timeout was over", err)
+
+    def test_a_failed_job_is_started_again_on_all_nodes(self):
+        script = ('echo $TORCHELASTIC_RESTART_COUNT >> attempts.$RANK\n'
+                  'if [ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then\n'
+                  'until [ -e attempts.0 ] && [ -e attempts.1 ] && [ -e attempts.3 ]; do sleep 0.01; done; exit 3; fi\n'
+                  '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 1000\nexit 0')
+        nodes = [self.node(rank, 2, 2, *shell(script), options=("--max-restarts", "1")) for rank in range(2)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+            self.assertIn("restart 1 of 1", err)
+        self.assertEqual([self.read(f"attempts.{rank}") for rank in range(4)], ["0\n1\n"] * 4)
+
+    def test_restarts_that_are_used_up_end_all_nodes(self):
+        nodes = [self.node(rank, 2, 1, *shell("[ $RANK = 1 ] && exit 3; exec sleep 1000"), options=("--max-restarts", "2"))
+                 for rank in range(2)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 3, err)
+            self.assertIn("restart 2 of 2", err)
+            self.assert_nothing_left(node)
+
+    def test_a_stop_of_one_node_is_not_restarted(self):
+        nodes = [self.node(rank, 2, 1, *shell(": > ready.$RANK; exec sleep 1000"), options=("--max-restarts", "2"))
+                 for rank in range(2)]
+        self.wait_for_files("ready.0", "ready.1")
+        nodes[1].signal(signal.SIGTERM)
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 128 + signal.SIGTERM)
+            self.assertNotIn("restarting", err)
+
+    def test_a_launcher_that_is_killed_or_frozen_ends_all_others_within_a_second(self):
+        for victim, number in ((0, signal.SIGKILL), (2, signal.SIGKILL), (0, signal.SIGSTOP), (2, signal.SIGSTOP)):
+            nodes = [self.node(rank, 3, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(3)]
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+            begin = time.monotonic()
+            os.kill(nodes[victim].supervisor(), number)
+            for rank, node in enumerate(nodes):
+                if rank == victim:
+                    continue
+                status, _, err = node.finish()
+                self.assertEqual(status, 1, err)
+                self.assertIn("the connection to node 0 broke" if victim == 0 else f"the launcher of node {victim} (host", err)
+                self.assert_nothing_left(node)
+            self.assertLess(time.monotonic() - begin, 10)  # 1.2 s on a quiet machine
+            nodes[victim].clean_up()
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+
+    def test_the_same_command_on_each_node(self):
+        script = 'echo "$RANK $WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE" > rank.$RANK'
+        nodes = [self.start("--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{self.port}", "-n", "2",
+                            *shell(script)) for _ in range(3)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+        for rank in range(6):
+            self.assertEqual(self.read(f"rank.{rank}"), f"{rank} 6 {rank // 2} 3\n")
 
     def test_without_node_0_the_reason_is_given(self):
         status, _, err = self.node(1, 2, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()

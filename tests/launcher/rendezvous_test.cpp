@@ -4,78 +4,21 @@
 #include <string>
 #include <vector>
 
-#include "launcher/rendezvous/rendezvous_kinds.h"
-#include "launcher/system/tcp_socket.h"
+#include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
 
 namespace launcher {
 namespace {
 
-using namespace std::chrono_literals;
-
-class Silence : public Messages {
-  void say(std::string_view /*line*/) override {}
-  void say_block(std::string_view /*lines*/) override {}
-};
-
-Options options(int nnodes, int node_rank = 0, const std::string& backend = "") {
-  Options chosen;
-  chosen.nnodes = nnodes;
-  chosen.node_rank = node_rank;
-  chosen.rdzv_backend = backend;
-  chosen.master_addr = "127.0.0.1";
-  return chosen;
-}
-
-// The launchers of one job in one event loop. What each was told of failures elsewhere is in heard[node].
-class RendezvousTest {
- protected:
-  RendezvousTest() {
-    for (int node = 0; node < 3; ++node) {
-      nodes.push_back(find_rendezvous(options(3))->make(loop, messages, settings_of(node, node + 1)));
-    }
-  }
-
-  RendezvousSettings settings_of(int node, int ranks) {
-    RendezvousSettings settings{
-        .nnodes = 3, .node_rank = node, .local_world_size = ranks, .master_addr = "127.0.0.1", .master_port = port};
-    settings.on_failure = [this, node](const FailureNotice& notice) {
-      heard[static_cast<std::size_t>(node)].push_back(notice.text);
-    };
-    return settings;
-  }
-
-  template <typename Condition>
-  void run_until(const Condition& condition) {
-    bool is_late = false;
-    const auto timer = loop.call_at(EventLoop::Clock::now() + 20s, [&] { is_late = true; });
-    while (!condition() && !is_late) loop.run_once();
-    loop.cancel(timer);
-    REQUIRE_FALSE(is_late);
-  }
-  void run_for(std::chrono::milliseconds time) {
-    bool is_over = false;
-    loop.call_at(EventLoop::Clock::now() + time, [&] { is_over = true; });
-    while (!is_over) loop.run_once();
-  }
-  void meet() {
-    for (const auto& node : nodes) node->begin_round(0);
-    run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
-  }
-
-  int port = free_port();
-  EventLoop loop;
-  Silence messages;
-  std::vector<std::vector<std::string>> heard = std::vector<std::vector<std::string>>(3);
-  std::vector<std::unique_ptr<Rendezvous>> nodes;
-};
+class RendezvousTest : protected LaunchersInOneLoop {};
 
 TEST_CASE("RendezvousKinds: are chosen by nodes and name") {
   CHECK(find_rendezvous(options(2))->name == "static");
   CHECK(find_rendezvous(options(2, 0, "static")) == find_rendezvous(options(2)));
   CHECK(find_rendezvous(options(2, 0, "no-such")) == nullptr);
   CHECK(find_rendezvous(options(1, 0, "no-such")) != find_rendezvous(options(2)));
-  CHECK(rendezvous_names() == "'static'");
+  CHECK(find_rendezvous(options(2, 0, "c10d"))->name == "c10d");
+  CHECK(rendezvous_names() == "'static' or 'c10d'");
 }
 
 TEST_CASE("RendezvousKinds: say what does not fit") {
@@ -93,7 +36,7 @@ TEST_CASE("SingleNode: has met at once, and each round has a fresh store") {
   CHECK(node->info()->place.ranks.world_size == 4);
   CHECK(node->info()->master_addr == "here");
   CHECK(node->info()->master_port == node->store()->port());
-  node->announce(1, "a rank failed");
+  node->announce({.exit_status = 1, .text = "a rank failed"});
   CHECK_FALSE(node->first_failure());
   node->leave(true);
   CHECK(node->has_left());
@@ -140,7 +83,8 @@ TEST_CASE_METHOD(RendezvousTest,
   nodes[0]->begin_round(0);
   nodes[1]->begin_round(0);
   run_for(100ms);  // node 0 knows of it
-  nodes[1] = find_rendezvous(options(3))->make(loop, messages, settings_of(1, 5));
+  nodes[1].reset();
+  nodes[1] = launcher(1, 5);
   nodes[1]->begin_round(0);
   run_for(100ms);
   nodes[2]->begin_round(0);
@@ -162,7 +106,7 @@ TEST_CASE_METHOD(RendezvousTest,
   run_for(300ms);
   CHECK_FALSE(nodes[0]->info());
   CHECK_FALSE(nodes[2]->info());
-  nodes[1] = find_rendezvous(options(3))->make(loop, messages, settings_of(1, 2));
+  nodes[1] = launcher(1, 2);
   nodes[1]->begin_round(0);
   run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
   CHECK(nodes[2]->info()->place.ranks.world_size == 6);
@@ -170,9 +114,9 @@ TEST_CASE_METHOD(RendezvousTest,
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all others, and only that") {
   meet();
-  nodes[1]->announce(44, "rank 1 failed");
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
-  nodes[2]->announce(45, "rank 3 failed");
+  nodes[2]->announce({.exit_status = 45, .text = "rank 3 failed"});
   for (const auto& node : nodes) node->leave(false);
   run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
   for (const auto& node : nodes) {
@@ -184,23 +128,34 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: the first failure is told to all o
   CHECK(heard[2] == std::vector<std::string>{"rank 1 failed"});
 }
 
-TEST_CASE_METHOD(RendezvousTest, "Rendezvous: what a node announces before all have met is told when they have") {
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node that gives up before all have met ends the job for all") {
   nodes[0]->begin_round(0);
   nodes[2]->begin_round(0);
-  nodes[2]->announce(143, "told to stop");
-  nodes[2]->announce(144, "told once more");
-  run_for(100ms);
-  CHECK_FALSE(nodes[0]->first_failure());
+  run_for(50ms);
+  nodes[2]->announce({.exit_status = 124, .text = "the time was over"});
+  run_until([&] { return nodes[0]->join_failure() && nodes[2]->join_failure(); });
+  nodes[1]->begin_round(0);  // it was on its way
+  run_until([&] { return nodes[1]->join_failure().has_value(); });
+  for (const auto& node : nodes) {
+    CHECK(node->join_failure()->exit_status == 124);
+    CHECK_THAT(node->join_failure()->text, Catch::Matchers::StartsWith("node 2 (host "));
+    CHECK_THAT(node->join_failure()->text, Catch::Matchers::EndsWith("): the time was over"));
+  }
+  run_until_all(has_left);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node that was stopped before all have met may come again") {
+  nodes[0]->begin_round(0);
+  nodes[2]->begin_round(0);
+  run_for(50ms);
+  nodes[2]->announce({.exit_status = 143, .text = "told to stop", .may_come_again = true});
+  nodes[2] = launcher(2, 7);
   nodes[1]->begin_round(0);
-  run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
-  for (const auto& node : nodes) CHECK(node->first_failure()->exit_status == 143);
-  run_until([&] { return !heard[0].empty() && !heard[1].empty(); });
-  CHECK(heard[0] == std::vector<std::string>{"told to stop"});
-  run_for(200ms);  // the store's port is free when all have stopped looking for it
-  for (const auto& node : nodes) node->begin_round(1);
-  run_until([&] { return nodes[0]->info() && nodes[1]->info() && nodes[2]->info(); });
-  run_for(100ms);
-  CHECK_FALSE(nodes[0]->first_failure());
+  run_for(50ms);
+  CHECK_FALSE(nodes[1]->info());
+  nodes[2]->begin_round(0);
+  run_until_all(has_met);
+  CHECK(nodes[0]->info()->place.ranks.world_size == 10);
 }
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: nobody leaves in peace before the last one") {
@@ -218,7 +173,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a failure ends the wait of those t
   meet();
   nodes[0]->leave(true);
   nodes[1]->leave(true);
-  nodes[2]->announce(7, "rank 3 failed");
+  nodes[2]->announce({.exit_status = 7, .text = "rank 3 failed"});
   nodes[2]->leave(false);
   run_until([&] { return nodes[0]->has_left() && nodes[1]->has_left() && nodes[2]->has_left(); });
   CHECK(nodes[0]->first_failure()->exit_status == 7);
@@ -235,7 +190,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a lost node 0 is a failure") {
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a new round meets again") {
   meet();
-  nodes[1]->announce(44, "rank 1 failed");
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
   run_until([&] { return nodes[0]->first_failure() && nodes[1]->first_failure() && nodes[2]->first_failure(); });
   for (const auto& node : nodes) node->begin_round(1);
   CHECK_FALSE(nodes[1]->info());

@@ -84,9 +84,9 @@ class Attempt {
     options.workers.start.options = &options_;
     options.workers.start.mask = signals_.original_mask();
     ::getrlimit(RLIMIT_NOFILE, &options.workers.start.open_files);
-    options.on_stop = [this](const std::string& text, int status) {
-      stops_ += text.substr(0, text.find(" on host")) + " / " + std::to_string(status) + "; ";
-      if (text.starts_with("host")) stops_ = "told, " + std::to_string(status) + "; ";
+    options.on_stop = [this](const FailureNotice& notice) {
+      stops_ += notice.text.substr(0, notice.text.find(" on host")) + " / " + std::to_string(notice.exit_status) + "; ";
+      if (notice.text.starts_with("host")) stops_ = "told, " + std::to_string(notice.exit_status) + "; ";
     };
     options.on_rank_start = [this](const RankPlace&, pid_t) { ++started_; };
     options.on_rank_end = [this](const RankEnd& end) { order_ += std::to_string(end.rank) + " "; };

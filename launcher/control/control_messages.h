@@ -1,0 +1,113 @@
+// What the launchers of a job say to each other: each node's launcher to the coordinator, which is the one that hosts
+// the store, and back. JSON, of which nothing is believed that was not checked: numbers are within bounds, and text can
+// be shown on a terminal. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "launcher/outcome/job_end.h"
+#include "launcher/plan/rank_assignment.h"
+
+namespace launcher::control {
+
+// Launchers with another number do not understand each other.
+inline constexpr int kProtocol = 1;
+// A node that the coordinator is to give a number.
+inline constexpr int kAnyNode = -1;
+
+// A node introduces itself, with what all must have been told alike.
+struct Hello {
+  int protocol = kProtocol;
+  std::string version{};
+  std::string host{};
+  int pid = 0;
+  int nnodes = 1;
+  int node_rank = kAnyNode;
+  std::string run_id{};
+  std::string backend{};
+  int max_restarts = 0;
+  int local_world_size = 1;
+  std::string role{};
+  // It has failed already, and comes only to say so.
+  std::optional<JoinFailure> trouble = std::nullopt;
+};
+// The job does not come about, for all.
+struct Refusal {
+  JoinFailure reason{};
+};
+// The node waits for round `round`.
+struct Ready {
+  int round = 0;
+};
+// Who is missing, or came and went.
+struct Waiting {
+  std::string text{};
+};
+// All are there.
+struct Start {
+  int round = 0;
+  NodePlace place{};
+  int store_port = 0;
+  int coordinator = 0;             // the number of its node
+  bool has_foreign_nodes = false;  // torchrun's
+};
+// A node goes before all have met. `is_final`: then nobody needs to wait for it to come again.
+struct Leaving {
+  JoinFailure reason{};
+  bool is_final = false;
+};
+// The node's ranks begin to be stopped, and this is why.
+struct Failed {
+  int round = 0;
+  FailureNotice notice{};
+};
+// What do you know of a failure? With a notice: stop meanwhile, because of that.
+struct Inquiry {
+  int round = 0;
+  std::optional<FailureNotice> stop_because = std::nullopt;
+};
+struct Report {
+  int round = 0;
+  std::optional<FailureNotice> notice = std::nullopt;
+  bool is_any_ending = false;  // a rank shows that it is about to fail
+};
+// This was the first failure of the job.
+struct Verdict {
+  int round = 0;
+  FailureNotice notice{};
+};
+struct Heard {
+  int round = 0;
+};
+// The node's ranks have all ended well.
+struct Ended {
+  int round = 0;
+};
+struct AllEnded {
+  int round = 0;
+};
+// Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `patience` is lost.
+struct Ping {
+  std::int64_t sent = 0;  // microseconds of the sender's steady clock
+  std::chrono::milliseconds patience{};
+};
+struct Pong {
+  std::int64_t sent = 0;
+  std::int64_t clock = 0;  // microseconds since 1970 of who answers
+  std::chrono::milliseconds patience{};
+};
+
+using Message = std::variant<Hello, Refusal, Ready, Waiting, Start, Leaving, Failed, Inquiry, Report, Verdict, Heard,
+                             Ended, AllEnded, Ping, Pong>;
+
+// At most kMaxMessageBytes long.
+std::string to_text(const Message& message);
+// Nothing when the text is not what a launcher would send.
+std::optional<Message> parse_message(std::string_view text);
+
+}  // namespace launcher::control

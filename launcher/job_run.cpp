@@ -1,0 +1,259 @@
+#include "launcher/job_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "launcher/outcome/describe.h"
+#include "launcher/outcome/job_status.h"
+#include "launcher/output/reader_patience.h"
+#include "launcher/plan/rank_plan.h"
+#include "launcher/processes/debugger.h"
+#include "launcher/processes/socket_owners.h"
+#include "launcher/rendezvous/rendezvous_kinds.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/store/store_server.h"
+#include "launcher/system/line.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string format_seconds(std::chrono::milliseconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1000);
+  return text.data();
+}
+
+}  // namespace
+
+JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
+    : request_(request),
+      options_(request.options),
+      events_(events),
+      guarded_(std::move(guarded)),
+      open_files_(raise_open_files()),
+      cpus_(usable_cpus()),
+      inherited_(current_environment()),
+      streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
+               guarded_.terminal_input.get(), guarded_.guardian_group),
+      environment_(plan_environment(options_, 0, random_id_, cpus_)),
+      rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())) {}
+
+RendezvousSettings JobRun::rendezvous_settings() {
+  RendezvousSettings settings = launcher::rendezvous_settings(options_, environment_);
+  settings.store.on_connection = [this](std::uint16_t peer_port) {
+    return start_watch_ && start_watch_->connected(peer_port);
+  };
+  settings.store.owners = owners_of_connections;
+  settings.is_any_ending = [this] { return supervisor_->is_any_ending(); };
+  settings.on_failure = [this](const FailureNotice& notice) { supervisor_->stop_because(notice); };
+  return settings;
+}
+
+void JobRun::say_threads() {
+  if (attempt_ > 0 || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS")) return;
+  messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
+                 " of " + std::to_string(cpus_) + " CPUs");
+}
+
+void JobRun::start_supervisor() {
+  SupervisorOptions options{.workers = {.program = request_.program,
+                                        .environment = inherited_entries(inherited_, environment_),
+                                        .start = {.options = &options_,
+                                                  .mask = guarded_.signals.original_mask(),
+                                                  .open_files = open_files_,
+                                                  .cgroup = guarded_.cgroup}},
+                            .options = &options_,
+                            .may_restart = attempt_ < options_.max_restarts};
+  options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
+  options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
+  options.on_stop = [this](FailureNotice notice) { rendezvous_->announce(std::move(notice)); };
+  supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
+}
+
+void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done) {
+  bool is_late = false;
+  const auto timer = loop_.call_at(deadline, [&is_late] { is_late = true; });
+  while (!is_done() && !is_late) loop_.run_once();
+  loop_.cancel(timer);
+}
+
+// False when ddprun was told to stop meanwhile, or the nodes could not meet.
+bool JobRun::meet() {
+  const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->is_impatient(); };
+  while (!rendezvous_->info()) {
+    if (gives_up()) return false;
+    if (const auto failure = rendezvous_->join_failure()) {
+      messages().say(failure->text);
+      join_status_ = failure->exit_status;
+      while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
+      return false;
+    }
+    loop_.run_once();
+  }
+  environment_.master_addr = rendezvous_->info()->master_addr;
+  environment_.master_port = rendezvous_->info()->master_port;
+  return true;
+}
+
+void JobRun::start_ranks() {
+  const NodePlace& place = rendezvous_->info()->place;
+  streams_.begin_attempt(attempt_, place.ranks.world_size);
+  std::vector<RankPlan> plans =
+      plan_ranks(options_, request_.program, environment_, inherited_, place, request_.resources, streams_.layout());
+  for (RankPlan& plan : plans) {
+    if (request_.debugger.empty() || plan.place.rank != options_.debug_rank) continue;
+    const Program& program = plan.program ? *plan.program : request_.program;
+    plan.program =
+        under_debugger(program, request_.debugger, first_line_of_text(program.file, options_.working_folder));
+    plan.in_terminal = true;
+  }
+  supervisor_->start(std::move(plans));
+}
+
+// The other nodes have started theirs, and are to end them.
+void JobRun::give_up_on(const LaunchError& error) {
+  rendezvous_->announce({.exit_status = to_int(error.status()), .text = error.what(), .is_final = true});
+  rendezvous_->leave(false);
+  while (!rendezvous_->has_left() && !supervisor_->is_impatient()) loop_.run_once();
+}
+
+// The ranks that do not reach the store in time end the job.
+void JobRun::watch_start() {
+  if (!options_.start_timeout) return;
+  start_watch_.emplace(
+      loop_, static_cast<std::uint16_t>(environment_.master_port), *options_.start_timeout,
+      [this] { return supervisor_->running_ranks(); },
+      [this](std::vector<int> missing) {
+        supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
+                               format_seconds(*options_.start_timeout) + " of --start_timeout");
+      },
+      [this] {
+        if (store::StoreServer* store = rendezvous_->store()) store->release();
+      });
+}
+
+// Stays until the other nodes need this one no more, and learns whether one of them failed before.
+void JobRun::leave(JobEnd& end) {
+  const bool ended_well = !end.elsewhere && exit_status(end) == 0;
+  rendezvous_->leave(ended_well);
+  const auto gives_up = [&] {
+    return supervisor_->is_impatient() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
+  };
+  while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
+  const auto& first = rendezvous_->first_failure();
+  if (!first) return;
+  if (first->node != rendezvous_->info()->place.group_rank) {
+    end.elsewhere = *first;
+  } else {
+    end.elsewhere.reset();  // another one's was known earlier, and was no earlier
+  }
+}
+
+// `end` is null when the ranks were never started.
+void JobRun::finish_output(const JobEnd* end) {
+  ReaderPatience patience{.begin = EventLoop::Clock::now(),
+                          .grace = options_.grace,
+                          .ended_well = end != nullptr && exit_status(*end) == 0};
+  streams_.finish_attempt([&] {
+    patience.timed_out_at = timed_out_at_;
+    patience.gave_up_before = gave_up_on_reader_;
+    if (end == nullptr || supervisor_->was_told_to_stop() || end->is_late()) {
+      patience.kill_time = supervisor_->kill_time();
+    }
+    const auto deadline = patience.deadline(streams_.last_progress());
+    const bool gives_up = supervisor_->is_impatient() || (deadline && EventLoop::Clock::now() >= *deadline);
+    gave_up_on_reader_ = gave_up_on_reader_ || gives_up;
+    return gives_up;
+  });
+}
+
+// One attempt, from a fresh store (no key of an earlier attempt can be met) to its end; nothing when ddprun was told to
+// stop before the ranks were started.
+std::optional<JobEnd> JobRun::run_attempt() {
+  supervisor_.reset();
+  environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
+  rendezvous_->begin_round(attempt_);
+  say_threads();
+  start_supervisor();
+  if (!meet()) return std::nullopt;
+  try {
+    start_ranks();
+  } catch (const LaunchError& error) {
+    give_up_on(error);
+    throw;
+  }
+  rendezvous_->ranks_started();
+  watch_start();
+  JobEnd end = supervisor_->wait();
+  start_watch_.reset();
+  end.attempt = attempt_;
+  leave(end);
+  finish_output(&end);  // the ranks' last lines before the report
+  streams_.describe(end);
+  add_failure_details(end, out_of_memory_kills_, options_.working_folder,
+                      [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); });
+  events_.attempt_failed(end, attempt_);
+  messages().say_block(failure_report(end));
+  return end;
+}
+
+// Restarts are for failures, not for being told to stop or being late.
+bool JobRun::should_restart(const JobEnd& end) const {
+  return attempt_ < options_.max_restarts && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
+         !end.is_late() && !is_over() && !(end.elsewhere && end.elsewhere->is_final) && rendezvous_->can_restart();
+}
+
+// False when ddprun was told to stop meanwhile, or its time was over.
+bool JobRun::wait_before_restart() {
+  run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
+  return !is_over();
+}
+
+// Whatever the job is doing: running, being stopped, waiting for a restart or for who reads its output.
+void JobRun::on_timeout() {
+  timed_out_at_ = EventLoop::Clock::now();
+  if (supervisor_) supervisor_->stop_late("the time of --timeout was over");
+}
+
+void JobRun::say_why_not_restarted(const JobEnd& end) {
+  if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
+    messages().say("the job is not restarted: torchrun's nodes in it would not follow");
+  } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
+    messages().say("the job is not restarted: the time of --timeout was over");
+  }
+}
+
+int JobRun::status_without_ranks() const {
+  if (join_status_) return *join_status_;
+  if (supervisor_->is_impatient()) return to_int(ExitStatus::kLauncherError);  // the guardian was killed
+  if (supervisor_->stop_signal() == 0) return to_int(ExitStatus::kTimeout);
+  return options_.torchrun_exit_code ? 1 : to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
+}
+
+int JobRun::run() {
+  if (options_.timeout) {
+    loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
+  }
+  std::optional<JobEnd> end = run_attempt();
+  while (end && should_restart(*end)) {
+    ++attempt_;
+    events_.restarting(attempt_);
+    messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
+                   std::to_string(options_.max_restarts));
+    if (!wait_before_restart()) break;
+    end = run_attempt();
+  }
+  if (end && exit_status(*end) != 0) say_why_not_restarted(*end);
+  finish_output(end ? &*end : nullptr);
+  if (!end) return status_without_ranks();
+  const int status = options_.torchrun_exit_code ? torchrun_exit_status(*end) : exit_status(*end);
+  const bool output_lost = !streams_.problem().empty();
+  return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
+}
+
+}  // namespace launcher

@@ -1,0 +1,77 @@
+// A job on this node while it runs: its attempts, each from a fresh store to the report, and its exit status.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job.h"
+#include "launcher/machine/usable_cpus.h"
+#include "launcher/outcome/job_end.h"
+#include "launcher/output/rank_streams.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/processes/guardian.h"
+#include "launcher/processes/start_watch.h"
+#include "launcher/processes/supervisor.h"
+#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/report/event_log.h"
+#include "launcher/report/failure_hints.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/system/open_files.h"
+#include "launcher/system/random_id.h"
+
+namespace launcher {
+
+class JobRun {
+ public:
+  JobRun(const JobRequest& request, EventLog& events, Guarded guarded);
+  int run();
+
+ private:
+  RendezvousSettings rendezvous_settings();
+  void say_threads();
+  void start_supervisor();
+  bool meet();
+  void start_ranks();
+  void watch_start();
+  void give_up_on(const LaunchError& error);
+  void leave(JobEnd& end);
+  std::optional<JobEnd> run_attempt();
+  bool should_restart(const JobEnd& end) const;
+  bool wait_before_restart();
+  void say_why_not_restarted(const JobEnd& end);
+  int status_without_ranks() const;
+  bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
+  void on_timeout();
+  void finish_output(const JobEnd* end);
+  void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
+
+  const JobRequest& request_;
+  const Options& options_;
+  EventLog& events_;
+  Guarded guarded_;
+  rlimit open_files_;
+  int cpus_;
+  EventLoop loop_;
+  std::vector<std::string> inherited_;
+  std::string random_id_ = random_id();
+  RankStreams streams_;
+  JobEnvironment environment_;
+  int attempt_ = 0;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::optional<Supervisor> supervisor_;
+  std::optional<StartWatch> start_watch_;
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
+  bool gave_up_on_reader_ = false;
+  std::optional<int> join_status_;  // the nodes could not meet
+  std::optional<long> out_of_memory_kills_ = out_of_memory_kills();
+
+  Messages& messages() { return streams_.messages(); }
+};
+
+}  // namespace launcher

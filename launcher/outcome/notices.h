@@ -1,0 +1,17 @@
+// What a node that stops its ranks tells the other nodes. Pure.
+#pragma once
+
+#include <string>
+
+#include "launcher/outcome/job_end.h"
+
+namespace launcher {
+
+// Because a rank failed: the first one of `job`, by its index in `ranks`.
+FailureNotice notice_of_failure(const JobEnd& job, std::size_t first);
+// Because a signal told ddprun to stop.
+FailureNotice notice_of_stop(const std::string& host, int signal);
+// Because the job has taken too long, for `reason`.
+FailureNotice notice_of_lateness(const std::string& host, const std::string& reason);
+
+}  // namespace launcher

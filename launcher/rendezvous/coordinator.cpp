@@ -1,0 +1,221 @@
+#include "launcher/rendezvous/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/system/exit_status.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Shorter waits need no explanation.
+constexpr auto kSilentWait = 5s;
+// How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
+constexpr auto kTelling = 5s;
+// A node is asked so often within the silence that means its end. Large jobs are not to drown their coordinator.
+constexpr int kPingsPerTimeout = 5;
+constexpr auto kPingPerNode = 100us;
+
+std::chrono::milliseconds ping_interval(const CoordinatorOptions& options) {
+  return std::max(options.node_timeout / kPingsPerTimeout,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(options.host.nnodes * kPingPerNode));
+}
+
+}  // namespace
+
+Coordinator::Coordinator(EventLoop& loop, CoordinatorOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      roster_(options_.host, options_.order),
+      links_(loop, ping_interval(options_),
+             {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
+              .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
+              .patience = options_.patience}) {}
+
+Coordinator::~Coordinator() {
+  for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+}
+
+void Coordinator::call_in(Clock::duration time, void (Coordinator::*action)()) {
+  timers_.push_back(loop_.call_at(Clock::now() + time, [this, action] { (this->*action)(); }));
+}
+
+void Coordinator::begin_round(int round, store::StoreServer& store) {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  round_ = round;
+  store_ = &store;
+  numbers_.clear();
+  ended_.clear();
+  asked_.clear();
+  unaware_.clear();
+  arbiter_ = {};
+  torchrun_.reset();
+  if (phase_ == Phase::kRefused) return;
+  phase_ = Phase::kJoining;
+  if (round == 0 && options_.order == NodeOrder::kGiven) {
+    torchrun_ = std::make_unique<TorchrunPeers>(
+        loop_, store, options_.host.run_id,
+        TorchrunPeers::Callbacks{.on_arrived =
+                                     [this](const RoleInfo& info) {
+                                       if (const auto reason = roster_.admit_foreign(info)) {
+                                         refuse(*reason);
+                                       } else {
+                                         expect_torchrun();
+                                         start_when_complete();
+                                       }
+                                     },
+                                 .on_nonsense =
+                                     [this](const std::string& text) {
+                                       refuse({text, to_int(ExitStatus::kLauncherError)});
+                                     },
+                                 .on_all_ended = [this] { end_round(); }});
+    expect_torchrun();
+  }
+  call_in(kSilentWait, &Coordinator::say_who_is_missing);
+  call_in(options_.join_timeout, &Coordinator::on_join_timeout);
+  start_when_complete();
+}
+
+void Coordinator::expect_torchrun() {
+  if (!torchrun_) return;
+  if (const auto missing = roster_.lowest_missing()) torchrun_->expect(*missing);
+}
+
+void Coordinator::on_message(Id id, const control::Message& message) {
+  std::visit([&](const auto& content) { on(id, content); }, message);
+}
+
+void Coordinator::on(Id id, const control::Hello& hello) {
+  if (roster_.has(id)) return;
+  if (phase_ == Phase::kRefused) {
+    told_.insert(id);
+    links_.send(id, control::Refusal{refusal_});
+    return;
+  }
+  auto reason = roster_.admit(id, hello);
+  if (!reason && torchrun_ && torchrun_->has_come(hello.node_rank)) {
+    reason = roster_.admit_foreign({.role = "", .node = hello.node_rank, .local_world_size = 1});
+  }
+  if (reason && phase_ == Phase::kJoining && round_ <= 0) {
+    told_.insert(id);
+    refuse(*reason);
+  } else if (reason || phase_ != Phase::kJoining || round_ > 0) {
+    links_.send(id, control::Refusal{reason.value_or(
+                        JoinFailure{"the job has begun without this node", to_int(ExitStatus::kLauncherError)})});
+    roster_.remove(id);
+  } else {
+    expect_torchrun();
+  }
+}
+
+void Coordinator::on(Id id, const control::Ready& ready) {
+  roster_.set_ready(id, ready.round);
+  start_when_complete();
+}
+
+void Coordinator::on(Id id, const control::Leaving& leaving) {
+  if (phase_ == Phase::kJoining && roster_.has(id)) {
+    const std::string name = roster_.name(id);
+    roster_.remove(id);
+    if (leaving.is_final || round_ > 0) {
+      told_.insert(id);
+      refuse({name + ": " + leaving.reason.text, leaving.reason.exit_status});
+    } else {
+      links_.send_to_all(control::Waiting{name + " went before all had arrived (" + leaving.reason.text +
+                                          "); waiting for it to come again"});
+      expect_torchrun();
+    }
+  } else if (ended_.contains(id)) {
+    numbers_.erase(id);  // it does not want to wait for the others
+  }
+}
+
+void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) {
+  const std::string name = roster_.name(id);
+  const bool was_there = roster_.has(id);
+  roster_.remove(id);
+  told_.insert(id);
+  unaware_.erase(id);
+  if (phase_ == Phase::kJoining && was_there) {
+    if (round_ > 0) {
+      refuse({"the launcher of " + name + " is gone: " + reason, 1});
+    } else {
+      links_.send_to_all(
+          control::Waiting{name + " went before all had arrived (" + reason + "); waiting for it to come again"});
+      expect_torchrun();
+    }
+    return;
+  }
+  const auto number = numbers_.find(id);
+  if (number == numbers_.end()) return;
+  const FailureNotice notice{.node = number->second,
+                             .exit_status = 1,
+                             .text = "the launcher of " + name + " is gone: " + reason,
+                             .time = last,
+                             .is_final = true};
+  numbers_.erase(number);
+  asked_.erase(id);
+  if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
+}
+
+void Coordinator::start_when_complete() {
+  if (phase_ == Phase::kJoining && roster_.is_complete(round_)) start();
+}
+
+void Coordinator::start() {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kRunning;
+  for (const auto& [id, place] : roster_.places()) numbers_.emplace(id, place.group_rank);
+  for (const auto& [number, ranks] : roster_.foreign_places()) torchrun_->assign(number, ranks);
+  if (roster_.has_foreign()) {
+    torchrun_->watch_end();
+  } else {
+    torchrun_.reset();
+  }
+  const auto places = roster_.places();
+  // This launcher's own node is the first that has come.
+  const auto own =
+      std::min_element(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [id, place] : places) {
+    links_.send(id, control::Start{round_, place, store_->port(), own->second.group_rank, roster_.has_foreign()});
+  }
+}
+
+void Coordinator::say_who_is_missing() {
+  const Roster::Absent absent = roster_.absent(round_);
+  links_.send_to_all(control::Waiting{"waiting for " + (absent.never_came.empty() ? absent.left : absent.never_came) +
+                                      " at " + options_.meeting});
+}
+
+// Those that left may only have been the first to lose patience.
+void Coordinator::on_join_timeout() {
+  const Roster::Absent absent = roster_.absent(round_);
+  std::string text;
+  if (absent.never_came.empty()) {
+    text = absent.left + " had arrived at " + options_.meeting + ", and left before all nodes were there";
+  } else {
+    text = absent.never_came + " did not arrive at " + options_.meeting + " in time" +
+           (absent.left.empty() ? "" : "; " + absent.left + " had arrived, and left");
+  }
+  refuse({text, to_int(ExitStatus::kTimeout)});
+}
+
+void Coordinator::refuse(const JoinFailure& reason) {
+  if (phase_ != Phase::kJoining) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kRefused;
+  refusal_ = reason;
+  deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kTelling);
+  for (const Id id : roster_.ids()) told_.insert(id);
+  links_.send_to_all(control::Refusal{reason});
+  timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
+}
+
+bool Coordinator::has_told_all() const {
+  return phase_ != Phase::kRefused || told_.size() >= static_cast<std::size_t>(options_.host.nnodes) ||
+         Clock::now() >= deadline_;
+}
+
+}  // namespace launcher

@@ -1,0 +1,105 @@
+// Brings the launchers of a job together, in the one that hosts the store: sees that all were told the same, tells each
+// its ranks, finds out which failure was the first one, and when all may go.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "launcher/control/control_messages.h"
+#include "launcher/outcome/job_end.h"
+#include "launcher/rendezvous/arbiter.h"
+#include "launcher/rendezvous/coordinator_links.h"
+#include "launcher/rendezvous/roster.h"
+#include "launcher/rendezvous/torchrun_peers.h"
+#include "launcher/store/store_server.h"
+#include "launcher/system/event_loop.h"
+
+namespace launcher {
+
+struct CoordinatorOptions {
+  control::Hello host{};  // of its own node
+  std::string meeting{};  // "host0:29500", for messages
+  NodeOrder order = NodeOrder::kGiven;
+  std::chrono::milliseconds join_timeout{900'000};
+  std::chrono::milliseconds node_timeout{1'000};          // silence of a node that means that it is lost
+  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+};
+
+class Coordinator {
+ public:
+  Coordinator(EventLoop& loop, CoordinatorOptions options);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  std::uint16_t port() const { return links_.port(); }
+  // For this node's own launcher, which is one of those that meet.
+  UniqueFd connect_locally() { return links_.connect_locally(); }
+
+  // Begins round number `round` at `store`, which must outlive it. The launchers come to it by themselves.
+  void begin_round(int round, store::StoreServer& store);
+  // The round, and with it the job, does not come about: tells all that are there, and all that come.
+  void refuse(const JoinFailure& reason);
+  // The patience of this launcher is another one now.
+  void announce_patience() { links_.ping_all(); }
+  // All nodes were told, or the time for that is over.
+  bool has_told_all() const;
+  // All that are there know whose failure was the first, or the time for that is over.
+  bool have_all_heard() const { return unaware_.empty() || Clock::now() >= deadline_; }
+
+ private:
+  using Id = CoordinatorLinks::Id;
+  using Clock = EventLoop::Clock;
+  enum class Phase : std::uint8_t { kJoining, kRefused, kRunning, kDeciding, kDecided, kEnded };
+
+  void on_message(Id id, const control::Message& message);
+  void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last);
+  void on(Id id, const control::Hello& hello);
+  void on(Id id, const control::Ready& ready);
+  void on(Id id, const control::Leaving& leaving);
+  void on(Id id, const control::Failed& failed);
+  void on(Id id, const control::Report& report);
+  void on(Id id, const control::Heard& heard);
+  void on(Id id, const control::Ended& ended);
+  template <typename Other>
+  void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
+
+  void expect_torchrun();
+  void start_when_complete();
+  void start();
+  void say_who_is_missing();
+  void say_who_runs();
+  void on_join_timeout();
+  void node_is_gone(Id id, const std::string& text);
+  void add_failure(FailureNotice notice);
+  void ask_all();
+  void conclude();
+  void decide();
+  void end_round();
+  void call_in(Clock::duration time, void (Coordinator::*action)());
+
+  EventLoop& loop_;
+  CoordinatorOptions options_;
+  Roster roster_;
+  CoordinatorLinks links_;
+  store::StoreServer* store_ = nullptr;
+  std::unique_ptr<TorchrunPeers> torchrun_;  // in the first round
+  Phase phase_ = Phase::kJoining;
+  int round_ = -1;
+  JoinFailure refusal_;
+  std::set<Id> told_;          // of the refusal
+  std::map<Id, int> numbers_;  // of those that run, in this round
+  std::set<Id> ended_;
+  std::set<Id> asked_;    // have not answered yet
+  std::set<Id> unaware_;  // have not heard of the verdict yet
+  Arbiter arbiter_;
+  bool is_any_ending_ = false;
+  Clock::time_point deadline_{};            // of telling; of the wait for a cause
+  std::vector<EventLoop::TimerId> timers_;  // of the phase
+};
+
+}  // namespace launcher

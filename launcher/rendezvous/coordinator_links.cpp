@@ -1,0 +1,153 @@
+#include "launcher/rendezvous/coordinator_links.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "launcher/system/launch_error.h"
+#include "launcher/system/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::system_clock;
+
+std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
+  return duration_cast<microseconds>(time.time_since_epoch()).count();
+}
+
+std::string in_seconds(EventLoop::Clock::duration time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", std::chrono::duration<double>(time).count());
+  return text.data();
+}
+
+}  // namespace
+
+CoordinatorLinks::CoordinatorLinks(EventLoop& loop, std::chrono::milliseconds ping_interval, Callbacks callbacks)
+    : loop_(loop),
+      ping_interval_(ping_interval),
+      callbacks_(std::move(callbacks)),
+      listener_(listen_or_throw(0, false)),
+      port_(port_of(listener_.get())),
+      next_ping_(Clock::now() + ping_interval_) {
+  loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
+  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
+}
+
+CoordinatorLinks::~CoordinatorLinks() {
+  loop_.cancel(timer_);
+  loop_.remove(listener_.get());
+}
+
+UniqueFd CoordinatorLinks::connect_locally() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
+    throw LaunchError(std::string("cannot make a pair of sockets: ") + std::strerror(errno));
+  }
+  UniqueFd other(ends[1]);
+  add(UniqueFd(ends[0]));
+  return other;
+}
+
+void CoordinatorLinks::accept_all() {
+  while (true) {
+    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    set_connection_options(fd.get());
+    add(std::move(fd));
+  }
+}
+
+void CoordinatorLinks::add(UniqueFd fd) {
+  const Id id = next_id_++;
+  auto link = std::make_unique<control::ControlLink>(
+      loop_, std::move(fd),
+      control::ControlLink::Callbacks{
+          .on_message = [this, id](const control::Message& message) { on_message(id, message); },
+          .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); }});
+  const control::Silence silence(Clock::now());
+  link->set_patience(duration_cast<std::chrono::milliseconds>(silence.patience()));
+  peers_.emplace(id, Peer{std::move(link), silence});
+}
+
+void CoordinatorLinks::on_message(Id id, const control::Message& message) {
+  Peer& peer = peers_.at(id);
+  if (peer.is_given_up) return;
+  peer.silence.heard(Clock::now());
+  if (const auto* pong = std::get_if<control::Pong>(&message)) {
+    on_pong(peer, *pong);
+  } else {
+    callbacks_.on_message(id, message);
+  }
+}
+
+// The quicker the answer, the closer its time lies to the middle between question and answer.
+void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
+  if (peer.silence.patience() != pong.patience) peer.link->set_patience(pong.patience);
+  peer.silence.allow(pong.patience);
+  const auto now = Clock::now();
+  if (pong.sent == 0) return;  // nobody asked
+  const microseconds round_trip(to_microseconds(now) - pong.sent);
+  if (round_trip.count() < 0 || (peer.round_trip && *peer.round_trip <= round_trip)) return;
+  peer.round_trip = round_trip;
+  const auto middle = duration_cast<microseconds>(system_clock::now().time_since_epoch()) - round_trip / 2;
+  peer.clock_offset = microseconds(pong.clock) - middle;
+}
+
+microseconds CoordinatorLinks::clock_offset(Id id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? microseconds(0) : found->second.clock_offset;
+}
+
+void CoordinatorLinks::send(Id to, const control::Message& message) {
+  if (const auto found = peers_.find(to); found != peers_.end()) found->second.link->send(message);
+}
+
+void CoordinatorLinks::send_to_all(const control::Message& message) {
+  for (const auto& [id, peer] : peers_) peer.link->send(message);
+}
+
+void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
+  const bool is_known = peers_.at(id).is_given_up;
+  peers_.erase(id);
+  if (!is_known) callbacks_.on_gone(id, reason, system_clock::now());
+}
+
+void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
+  peer.is_given_up = true;
+  const auto silence = now - peer.silence.last();
+  callbacks_.on_gone(id, "nothing was heard of it for " + in_seconds(silence) + ": it is frozen, or cannot be reached",
+                     system_clock::now() - duration_cast<system_clock::duration>(silence));
+}
+
+void CoordinatorLinks::ping_all() {
+  const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
+  for (auto& [id, peer] : peers_) {
+    if (!peer.is_given_up) peer.link->send(ping);
+  }
+}
+
+void CoordinatorLinks::on_tick() {
+  const auto now = Clock::now();
+  const auto own_delay = now - next_ping_;
+  next_ping_ = now + ping_interval_;
+  timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
+  ping_all();
+  for (auto& [id, peer] : peers_) {
+    // What has come meanwhile was not read yet.
+    if (own_delay > ping_interval_) peer.silence.forgive(own_delay);
+  }
+  for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
+    if (!peer.is_given_up && peer.silence.is_over(now)) give_up(id, peer, now);
+  }
+}
+
+}  // namespace launcher

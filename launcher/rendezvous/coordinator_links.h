@@ -1,0 +1,76 @@
+// The coordinator's end of the connections to all launchers: accepts them, asks each at intervals whether it is there,
+// measures its clock, and says when one is gone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/control/control_link.h"
+#include "launcher/control/control_messages.h"
+#include "launcher/control/silence.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+class CoordinatorLinks {
+ public:
+  using Id = std::uint64_t;
+  struct Callbacks {
+    std::function<void(Id, const control::Message&)> on_message{};
+    // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
+    std::function<void(Id, const std::string& reason, std::chrono::system_clock::time_point last)> on_gone{};
+    // How long this launcher may be silent.
+    std::function<std::chrono::milliseconds()> patience{};
+  };
+  // Listens on a free port. Throws LaunchError when there is none.
+  CoordinatorLinks(EventLoop& loop, std::chrono::milliseconds ping_interval, Callbacks callbacks);
+  ~CoordinatorLinks();
+  CoordinatorLinks(const CoordinatorLinks&) = delete;
+  CoordinatorLinks& operator=(const CoordinatorLinks&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  // A connection of this launcher's own node.
+  UniqueFd connect_locally();
+  void send(Id to, const control::Message& message);
+  void send_to_all(const control::Message& message);
+  // At once, as patience() has changed.
+  void ping_all();
+  // By how much its clock is ahead of ours, as well as that is known.
+  std::chrono::microseconds clock_offset(Id id) const;
+
+ private:
+  using Clock = EventLoop::Clock;
+  struct Peer {
+    std::unique_ptr<control::ControlLink> link;
+    control::Silence silence;
+    std::chrono::microseconds clock_offset{0};
+    std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
+    bool is_given_up = false;  // if it is only frozen, it is still to read why
+  };
+
+  void accept_all();
+  void add(UniqueFd fd);
+  void on_message(Id id, const control::Message& message);
+  void on_pong(Peer& peer, const control::Pong& pong) const;
+  void on_closed(Id id, const std::string& reason);
+  void give_up(Id id, Peer& peer, Clock::time_point now);
+  void on_tick();
+
+  EventLoop& loop_;
+  std::chrono::milliseconds ping_interval_;
+  Callbacks callbacks_;
+  UniqueFd listener_;
+  std::uint16_t port_ = 0;
+  Id next_id_ = 0;
+  std::map<Id, Peer> peers_;
+  Clock::time_point next_ping_;
+  EventLoop::TimerId timer_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,78 @@
+#include "launcher/rendezvous/coordinator_search.h"
+
+#include <charconv>
+#include <utility>
+
+#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/system/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// After a store that closed its connection: one that is just going, or no store at all.
+constexpr auto kPause = 100ms;
+// The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
+constexpr auto kReachable = 5s;
+
+}  // namespace
+
+CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, Callbacks callbacks)
+    : loop_(loop), host_(std::move(host)), port_(port), callbacks_(std::move(callbacks)) {
+  ask_store();
+}
+
+CoordinatorSearch::~CoordinatorSearch() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+// Later, as each of them may end the object whose callback is running.
+void CoordinatorSearch::call_in(EventLoop::Clock::duration time, std::function<void()> action) {
+  if (timer_) loop_.cancel(*timer_);
+  timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, action = std::move(action)] {
+    timer_.reset();
+    const auto own = action;
+    own();
+  });
+}
+
+std::string CoordinatorSearch::problem() const {
+  if (!problem_.empty()) return problem_;
+  return store_ ? store_->problem() : "";
+}
+
+void CoordinatorSearch::ask_store() {
+  connector_.reset();
+  store_ = std::make_unique<store::StoreClient>(loop_, host_, port_,
+                                                [this] { ask_again("what listens there closed the connection"); });
+  store_->check(kControlPortKey, [this](bool exists) {
+    if (!exists) {
+      call_in(0ms, [this] { callbacks_.on_foreign(); });
+      return;
+    }
+    store_->get(kControlPortKey, [this](const std::string& port) { connect(port); });
+  });
+}
+
+void CoordinatorSearch::ask_again(std::string problem) {
+  problem_ = std::move(problem);
+  call_in(kPause, [this] { ask_store(); });
+}
+
+void CoordinatorSearch::connect(const std::string& text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0) {
+    ask_again("what listens there is no store of ddprun");
+    return;
+  }
+  connector_ = std::make_unique<Connector>(loop_, peer_address(store_->fd()), port, [this](UniqueFd fd) {
+    const auto held = std::make_shared<UniqueFd>(std::move(fd));
+    call_in(0ms, [this, held] { callbacks_.on_found(std::move(*held)); });
+  });
+  call_in(kReachable,
+          [this, text] { ask_again("its launcher's port " + text + " cannot be reached: " + connector_->problem()); });
+}
+
+}  // namespace launcher

@@ -1,0 +1,51 @@
+// Looks for the launcher that hosts the job's store, which may not be there yet: connects to the store, asks it where
+// its launcher listens for others, and connects there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/store/store_client.h"
+#include "launcher/system/connector.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+class CoordinatorSearch {
+ public:
+  struct Callbacks {
+    // The control connection of ddprun's launcher.
+    std::function<void(UniqueFd fd)> on_found{};
+    // There is a store, but of no ddprun: torchrun's.
+    std::function<void()> on_foreign{};
+  };
+  // Searches until one of the callbacks was called, which may destroy the search.
+  CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, Callbacks callbacks);
+  ~CoordinatorSearch();
+  CoordinatorSearch(const CoordinatorSearch&) = delete;
+  CoordinatorSearch& operator=(const CoordinatorSearch&) = delete;
+
+  // What the last attempt met, "" when nothing is known to be wrong.
+  std::string problem() const;
+
+ private:
+  void ask_store();
+  void ask_again(std::string problem);
+  void connect(const std::string& port);
+  void call_in(EventLoop::Clock::duration time, std::function<void()> action);
+
+  EventLoop& loop_;
+  std::string host_;
+  std::uint16_t port_;
+  Callbacks callbacks_;
+  std::unique_ptr<store::StoreClient> store_;
+  std::unique_ptr<Connector> connector_;
+  std::string problem_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher

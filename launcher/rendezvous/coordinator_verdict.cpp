@@ -1,0 +1,132 @@
+// How a coordinator finds the first failure of a round, and its good end.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/rendezvous/coordinator.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Shorter waits need no explanation.
+constexpr auto kSilentWait = 5s;
+// How long the nodes may take to answer what they know of a failure; those that take longer know of none.
+constexpr auto kAnswer = 400ms;
+// How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
+// the nodes are asked meanwhile.
+constexpr auto kTearDown = 60s;
+constexpr auto kAskAgain = 100ms;
+// How long the coordinator stays for all to hear of the verdict.
+constexpr auto kHearing = 1s;
+
+}  // namespace
+
+void Coordinator::on(Id id, const control::Failed& failed) {
+  const auto number = numbers_.find(id);
+  if (failed.round != round_ || number == numbers_.end()) return;
+  FailureNotice notice = failed.notice;
+  notice.node = number->second;
+  notice.time -= links_.clock_offset(id);
+  add_failure(std::move(notice));
+}
+
+void Coordinator::add_failure(FailureNotice notice) {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kDeciding) return;
+  const bool had_cause = arbiter_.has_cause();
+  arbiter_.add(notice);
+  if (phase_ == Phase::kRunning) {
+    phase_ = Phase::kDeciding;
+    deadline_ = Clock::now() + kTearDown;
+    ask_all();
+  } else if (!had_cause && arbiter_.has_cause()) {
+    ask_all();  // this time they are to stop
+  } else if (asked_.empty()) {
+    conclude();
+  }
+}
+
+// A victim's failure stops nobody yet: the rank that it lost may still be ending, and would be stopped with the others.
+void Coordinator::ask_all() {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  asked_.clear();
+  is_any_ending_ = false;
+  control::Inquiry inquiry{.round = round_};
+  if (arbiter_.has_cause()) inquiry.stop_because = arbiter_.first();
+  for (const auto& [id, number] : numbers_) {
+    asked_.insert(id);
+    links_.send(id, inquiry);
+  }
+  call_in(kAnswer, &Coordinator::conclude);
+}
+
+void Coordinator::on(Id id, const control::Report& report) {
+  const auto number = numbers_.find(id);
+  if (report.round != round_ || number == numbers_.end() || phase_ != Phase::kDeciding) return;
+  asked_.erase(id);
+  is_any_ending_ = is_any_ending_ || report.is_any_ending;
+  const bool had_cause = arbiter_.has_cause();
+  if (report.notice) {
+    FailureNotice notice = *report.notice;
+    notice.node = number->second;
+    notice.time -= links_.clock_offset(id);
+    arbiter_.add(notice);
+  }
+  if (!had_cause && arbiter_.has_cause()) {
+    ask_all();
+  } else if (asked_.empty()) {
+    conclude();
+  }
+}
+
+void Coordinator::conclude() {
+  if (phase_ != Phase::kDeciding) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  if (!arbiter_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
+    call_in(kAskAgain, &Coordinator::ask_all);
+  } else {
+    decide();
+  }
+}
+
+void Coordinator::decide() {
+  phase_ = Phase::kDecided;
+  for (const auto& [id, number] : numbers_) unaware_.insert(id);
+  deadline_ = Clock::now() + kHearing;
+  timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
+  // To those that are given up as well: one that was only frozen learns why.
+  links_.send_to_all(control::Verdict{round_, *arbiter_.first()});
+}
+
+void Coordinator::on(Id id, const control::Heard& heard) {
+  if (heard.round == round_) unaware_.erase(id);
+}
+
+void Coordinator::on(Id id, const control::Ended& ended) {
+  if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
+  if (torchrun_) {
+    torchrun_->node_ended(options_.host.nnodes);
+  } else if (ended_.size() == static_cast<std::size_t>(options_.host.nnodes)) {
+    end_round();
+  }
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
+}
+
+// To those that wait for the others.
+void Coordinator::say_who_runs() {
+  std::string names;
+  for (const auto& [id, number] : numbers_) {
+    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(roster_.name(id));
+  }
+  if (names.empty()) return;
+  for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});
+}
+
+void Coordinator::end_round() {
+  if (phase_ != Phase::kRunning) return;
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kEnded;
+  links_.send_to_all(control::AllEnded{round_});
+}
+
+}  // namespace launcher

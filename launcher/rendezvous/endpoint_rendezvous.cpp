@@ -1,0 +1,90 @@
+#include "launcher/rendezvous/endpoint_rendezvous.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/system/exit_status.h"
+#include "launcher/system/tcp_socket.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A name that cannot be resolved yet; each attempt is a process.
+constexpr auto kResolveAgain = 1s;
+
+JoinFailure torchrun_is_there(const std::string& place) {
+  return {"a torchrun node is at " + place +
+              ", with which --rdzv_backend c10d is not possible (its state is a Python pickle): give all nodes "
+              "--rdzv_backend static and a --node_rank",
+          to_int(ExitStatus::kLauncherError)};
+}
+
+}  // namespace
+
+std::string EndpointRendezvous::objection(const Options& options) {
+  const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
+  if (options.store == Options::Store::kRank0) {
+    return "--store rank0 works on one node only: the nodes meet at a launcher's store";
+  }
+  if (options.master_addr.empty())
+    return nodes + " --rdzv_backend c10d: --rdzv_endpoint must name the host of one node";
+  if (options.master_port == 0)
+    return nodes + " --rdzv_backend c10d: --rdzv_endpoint needs a port that all know, not 0";
+  return "";
+}
+
+EndpointRendezvous::~EndpointRendezvous() {
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void EndpointRendezvous::begin_round(int restart_count) {
+  watch_.reset();  // of the store that goes
+  StaticRendezvous::begin_round(restart_count);
+}
+
+void EndpointRendezvous::choose_host() {
+  const auto port = static_cast<std::uint16_t>(settings_.master_port);
+  const auto addresses = numeric_addresses(settings_.master_addr, port);
+  if (!addresses.empty()) {
+    choose_host(addresses);
+    return;
+  }
+  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
+                                            [this](const std::vector<SocketAddress>& found) { choose_host(found); });
+}
+
+void EndpointRendezvous::choose_host(const std::vector<SocketAddress>& addresses) {
+  if (addresses.empty()) {
+    timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveAgain, [this] {
+      timer_.reset();
+      choose_host();
+    });
+  } else if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) {
+    host_or_search();
+  } else {
+    search();
+  }
+}
+
+// Of several on this machine the first one gets the port.
+void EndpointRendezvous::host_or_search() {
+  try {
+    host();
+  } catch (const PortInUse&) {
+    coordinator_.reset();
+    search();
+    return;
+  }
+  watch_.emplace(loop_, "127.0.0.1", store_->port(), [] {});
+  watch_->wait(TorchrunKeys::c10d_state(settings_.run_id), [this] { refuse(torchrun_is_there(meeting())); });
+}
+
+void EndpointRendezvous::on_foreign_store() {
+  refuse(torchrun_is_there(meeting()));
+}
+
+}  // namespace launcher

@@ -1,0 +1,42 @@
+// --rdzv_backend c10d: the same command on each node, which needs no number. Whichever launcher has the address of
+// --rdzv_endpoint and gets its port hosts the store; the nodes are numbered as they arrive, or by their host names.
+// Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/rendezvous/static_rendezvous.h"
+#include "launcher/store/store_client.h"
+#include "launcher/system/address.h"
+
+namespace launcher {
+
+class EndpointRendezvous : public StaticRendezvous {
+ public:
+  // See RendezvousKind.
+  static std::string objection(const Options& options);
+
+  using StaticRendezvous::StaticRendezvous;
+  ~EndpointRendezvous() override;
+
+  void begin_round(int restart_count) override;
+
+ protected:
+  void choose_host() override;
+  void on_foreign_store() override;
+  NodeOrder order() const override { return settings_.node_order; }
+  int own_number() const override { return control::kAnyNode; }
+
+ private:
+  void choose_host(const std::vector<SocketAddress>& addresses);
+  void host_or_search();
+
+  std::unique_ptr<AddressLookup> lookup_;
+  std::optional<EventLoop::TimerId> timer_;
+  std::optional<store::StoreClient> watch_;  // for a torchrun node
+};
+
+}  // namespace launcher

@@ -1,0 +1,160 @@
+#include "launcher/rendezvous/member.h"
+
+#include <utility>
+
+#include "launcher/system/exit_status.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How often the coordinator's silence is looked at, well within the shortest one.
+constexpr auto kWatch = 100ms;
+
+std::int64_t microseconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd)
+    : loop_(loop),
+      messages_(messages),
+      options_(std::move(options)),
+      link_(std::make_unique<control::ControlLink>(
+          loop, std::move(fd),
+          control::ControlLink::Callbacks{
+              .on_message = [this](const control::Message& message) { on_message(message); },
+              .on_closed = [this](const std::string& reason) { on_lost(reason); }})) {
+  link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
+  link_->send(options_.hello);
+  next_watch_ = Clock::now();
+  watch();
+}
+
+Member::~Member() {
+  if (timer_) loop_.cancel(*timer_);
+  const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
+  if (is_missed || (has_ended_ && !have_all_ended_)) link_->send(control::Leaving{{"it ended", 1}, false});
+}
+
+void Member::begin_round(int round) {
+  round_ = round;
+  has_started_ = false;
+  has_ended_ = false;
+  have_all_ended_ = false;
+  own_failure_.reset();
+  told_.reset();
+  first_failure_.reset();
+  if (link_->is_open()) link_->send(control::Ready{round});
+}
+
+void Member::announce_patience() {
+  if (link_->is_open()) link_->send(control::Pong{0, microseconds_since_1970(), options_.patience()});
+}
+
+void Member::announce(FailureNotice notice) {
+  notice.node = node_;
+  if (notice.time == decltype(notice.time){}) notice.time = std::chrono::system_clock::now();
+  if (!has_started_) {
+    if (!is_leaving_)
+      link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_come_again});
+    is_leaving_ = true;
+    return;
+  }
+  if (own_failure_ || first_failure_) return;
+  own_failure_ = notice;
+  if (link_->is_open()) {
+    link_->send(control::Failed{round_, std::move(notice)});
+  } else {
+    first_failure_ = std::move(notice);  // nobody is there to know better
+  }
+}
+
+void Member::end_well() {
+  has_ended_ = true;
+  link_->send(control::Ended{round_});
+}
+
+void Member::on_message(const control::Message& message) {
+  silence_.heard(Clock::now());
+  std::visit([&](const auto& content) { on(content); }, message);
+}
+
+void Member::on(const control::Refusal& refusal) {
+  if (!has_started_ && !join_failure_) join_failure_ = refusal.reason;
+}
+
+void Member::on(const control::Waiting& waiting) {
+  messages_.say(waiting.text);
+}
+
+void Member::on(const control::Start& start) {
+  if (start.round != round_ || has_started_ || is_leaving_) return;
+  has_started_ = true;
+  node_ = start.place.group_rank;
+  coordinator_ = start.coordinator;
+  options_.on_start(start);
+}
+
+void Member::on(const control::Inquiry& inquiry) {
+  if (inquiry.round != round_ || !has_started_) return;
+  if (inquiry.stop_because) stop_because(*inquiry.stop_because);
+  link_->send(control::Report{round_, own_failure_, options_.is_any_ending()});
+}
+
+void Member::on(const control::Verdict& verdict) {
+  if (verdict.round != round_ || !has_started_) return;
+  link_->send(control::Heard{round_});
+  if (first_failure_) return;
+  first_failure_ = verdict.notice;
+  stop_because(*first_failure_);
+}
+
+// Another node's failure, each of them once.
+void Member::stop_because(const FailureNotice& notice) {
+  if (notice.node == node_ || (told_ && told_->node == notice.node && told_->text == notice.text)) return;
+  told_ = notice;
+  options_.on_failure(notice);
+}
+
+void Member::on(const control::AllEnded& all_ended) {
+  if (all_ended.round == round_) have_all_ended_ = true;
+}
+
+void Member::on(const control::Ping& ping) {
+  if (silence_.patience() != ping.patience) link_->set_patience(ping.patience);
+  silence_.allow(ping.patience);
+  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience()});
+}
+
+void Member::on_lost(const std::string& reason) {
+  if (have_all_ended_ || first_failure_ || join_failure_) return;
+  const std::string text =
+      "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator + "): " + reason;
+  if (!has_started_) {
+    join_failure_ = JoinFailure{text, to_int(ExitStatus::kTimeout)};
+    return;
+  }
+  // What this node failed of itself may be why.
+  first_failure_ =
+      own_failure_.value_or(FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true});
+  stop_because(*first_failure_);
+}
+
+void Member::watch() {
+  const auto now = Clock::now();
+  if (now - next_watch_ > kWatch) silence_.forgive(now - next_watch_);
+  if (silence_.is_over(now) && link_->is_open()) {
+    link_->break_off();
+    on_lost("nothing was heard of it for " +
+            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last()).count()) +
+            " ms: it is frozen, or cannot be reached");
+  }
+  next_watch_ = now + kWatch;
+  timer_ = loop_.call_at(next_watch_, [this] { watch(); });
+}
+
+}  // namespace launcher

@@ -1,0 +1,90 @@
+// A launcher's side of its connection to the coordinator, which may be its own.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/control/control_link.h"
+#include "launcher/control/control_messages.h"
+#include "launcher/control/silence.h"
+#include "launcher/outcome/job_end.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+struct MemberOptions {
+  control::Hello hello{};
+  std::string coordinator{};                              // "host0:29500", for messages
+  std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+  std::function<bool()> is_any_ending{};                  // a rank of this node shows that it is about to fail
+  std::function<void(const control::Start&)> on_start{};
+  // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
+  std::function<void(const FailureNotice&)> on_failure{};
+};
+
+class Member {
+ public:
+  // `fd` is connected to the coordinator. `loop` and `messages` must outlive the member.
+  Member(EventLoop& loop, Messages& messages, MemberOptions options, UniqueFd fd);
+  // Tells the coordinator, when the others would count on this node.
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void begin_round(int round);
+  // The patience of this launcher is another one now.
+  void announce_patience();
+  const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
+
+  // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
+  // come again if the notice says so.
+  void announce(FailureNotice notice);
+  const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
+  // This node's ranks have ended well.
+  void end_well();
+  // Every node's have, or those of which nothing can be known any more.
+  bool have_all_ended() const { return have_all_ended_; }
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  void on_message(const control::Message& message);
+  void on(const control::Refusal& refusal);
+  void on(const control::Waiting& waiting);
+  void on(const control::Start& start);
+  void on(const control::Inquiry& inquiry);
+  void on(const control::Verdict& verdict);
+  void on(const control::AllEnded& all_ended);
+  void on(const control::Ping& ping);
+  template <typename Other>
+  void on(const Other& /*message*/) {}  // what only a node says
+  void on_lost(const std::string& reason);
+  void stop_because(const FailureNotice& notice);
+  void watch();
+
+  EventLoop& loop_;
+  Messages& messages_;
+  MemberOptions options_;
+  std::unique_ptr<control::ControlLink> link_;
+  control::Silence silence_{Clock::now()};
+  Clock::time_point next_watch_{};
+  std::optional<EventLoop::TimerId> timer_;
+  int round_ = 0;
+  bool has_started_ = false;
+  bool has_ended_ = false;
+  bool have_all_ended_ = false;
+  bool is_leaving_ = false;
+  int node_ = 0;
+  int coordinator_ = 0;  // its node
+  std::optional<JoinFailure> join_failure_;
+  std::optional<FailureNotice> own_failure_;
+  std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
+  std::optional<FailureNotice> first_failure_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,43 @@
+// What a launcher brings to the rendezvous.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launcher/outcome/job_end.h"
+#include "launcher/plan/options.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/rendezvous/roster.h"
+#include "launcher/store/store_server.h"
+
+namespace launcher {
+
+struct RendezvousSettings {
+  std::string run_id = "none";
+  int nnodes = 1;
+  int node_rank = 0;
+  int local_world_size = 1;
+  int max_restarts = 0;
+  std::string role = "default";
+  std::string master_addr{};                        // where the user wants the ranks' store
+  int master_port = 0;                              // 0: a free one
+  bool agent_store = true;                          // false: rank 0 hosts the store
+  NodeOrder node_order = NodeOrder::kArrival;       // where nodes are given no number
+  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
+  std::chrono::milliseconds node_timeout{1'000};    // silence of a node after which it counts as lost
+  store::ServerOptions store{};                     // its callbacks, where this launcher hosts the store
+  // This node cannot start its ranks, and meets the others only to tell them.
+  std::optional<JoinFailure> trouble = std::nullopt;
+  // A rank of this node shows that it is about to fail.
+  std::function<bool()> is_any_ending{};
+  // Called when another node reports the first failure of the job, or cannot be reached any more; once more when it
+  // becomes known that yet another one was the first.
+  std::function<void(const FailureNotice&)> on_failure{};
+};
+
+// Those that the command line decides. Pure.
+RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironment& environment);
+
+}  // namespace launcher

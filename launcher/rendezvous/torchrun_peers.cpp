@@ -1,0 +1,72 @@
+#include "launcher/rendezvous/torchrun_peers.h"
+
+#include <memory>
+#include <utility>
+
+#include "launcher/rendezvous/static_messages.h"
+#include "launcher/system/utf8.h"
+
+namespace launcher {
+namespace {
+
+constexpr const char* kHere = "127.0.0.1";
+constexpr std::size_t kMaxQuoted = 80;
+
+}  // namespace
+
+TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const std::string& run_id, Callbacks callbacks)
+    : store_(store),
+      keys_(run_id),
+      callbacks_(std::move(callbacks)),
+      loop_(loop),
+      client_(loop, kHere, store.port(), [] {}) {}
+
+TorchrunPeers::~TorchrunPeers() {
+  if (soon_) loop_.cancel(*soon_);
+}
+
+void TorchrunPeers::expect(int node) {
+  if (node == expected_) return;
+  expected_ = node;
+  // A connection for each: a wait that is given up would answer later, in the middle of others.
+  watch_ = std::make_unique<store::StoreClient>(loop_, kHere, store_.port(), [] {});
+  watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_come(node); }); });
+}
+
+// Whoever is called may expect another node, and so replace the connection whose reply this is.
+void TorchrunPeers::soon(std::function<void()> action) {
+  if (soon_) loop_.cancel(*soon_);
+  soon_ = loop_.call_at(EventLoop::Clock::now(), [this, action = std::move(action)] {
+    soon_.reset();
+    action();
+  });
+}
+
+void TorchrunPeers::on_come(int node) {
+  if (node != expected_) return;
+  const std::string text = store_.look_up(keys_.role_info(node));
+  const auto info = parse_role_info(text);
+  if (info && info->node == node) {
+    callbacks_.on_arrived(*info);
+  } else {
+    callbacks_.on_nonsense("node " + std::to_string(node) + " introduced itself as '" +
+                           printable(beginning(text, kMaxQuoted)) + "'");
+  }
+}
+
+void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
+  client_.set(keys_.assigned_ranks(node), to_json(ranks));
+}
+
+void TorchrunPeers::node_ended(int nnodes) {
+  client_.add(keys_.ended(), 1, [this, nnodes](std::int64_t ended) {
+    if (ended == nnodes) client_.set(keys_.all_ended(), "done");
+  });
+}
+
+void TorchrunPeers::watch_end() {
+  watch_ = std::make_unique<store::StoreClient>(loop_, kHere, store_.port(), [] {});
+  watch_->wait(keys_.all_ended(), [this] { soon([this] { callbacks_.on_all_ended(); }); });
+}
+
+}  // namespace launcher

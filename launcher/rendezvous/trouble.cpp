@@ -1,0 +1,45 @@
+#include "launcher/rendezvous/trouble.h"
+
+#include <chrono>
+
+#include "launcher/plan/rank_plan.h"
+#include "launcher/rendezvous/rendezvous_kinds.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The other nodes were started with this one.
+constexpr auto kTelling = 5s;
+
+// Its own words have been printed.
+class Silent : public Messages {
+ public:
+  void say(std::string_view /*line*/) override {}
+  void say_block(std::string_view /*lines*/) override {}
+};
+
+}  // namespace
+
+void tell_other_nodes(const Options& options, const JoinFailure& trouble) {
+  if (options.nnodes == 1) return;
+  try {
+    RendezvousSettings settings = rendezvous_settings(options, plan_environment(options, 0, "", 1));
+    settings.trouble = trouble;
+    settings.is_any_ending = [] { return false; };
+    settings.on_failure = [](const FailureNotice&) {};
+    EventLoop loop;
+    Silent messages;
+    bool is_over = false;
+    loop.call_at(EventLoop::Clock::now() + kTelling, [&is_over] { is_over = true; });
+    const auto rendezvous = find_rendezvous(options)->make(loop, messages, std::move(settings));
+    rendezvous->begin_round(0);
+    while (!is_over && !(rendezvous->join_failure() && rendezvous->has_left())) loop.run_once();
+  } catch (const LaunchError&) {  // they cannot be told: their own limits of time end them
+  }
+}
+
+}  // namespace launcher

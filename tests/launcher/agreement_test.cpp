@@ -1,0 +1,136 @@
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/control/control_messages.h"
+#include "launcher/system/host_name.h"
+#include "tests/launcher/launchers_in_one_loop.h"
+#include "tests/support/catch.h"
+
+namespace launcher {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Clock = EventLoop::Clock;
+
+class AgreementTest : protected LaunchersInOneLoop {
+ protected:
+  // Node 2 was started with other settings than the others: all end, and say so.
+  void disagree(const RendezvousSettings& other, const std::string& theirs, const std::string& ours) {
+    nodes[2] = launcher(other);
+    begin(0);
+    run_until_all(cannot_meet);
+    for (const auto& node : nodes) {
+      const JoinFailure failure = *node->join_failure();
+      CHECK(failure.exit_status == 125);
+      CHECK_THAT(failure.text, ContainsSubstring(theirs) && ContainsSubstring(ours));
+    }
+    run_until_all(has_left);
+  }
+};
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: another --nnodes is noticed by all") {
+  RendezvousSettings other = settings_of(2, 1);
+  other.nnodes = 4;
+  disagree(other, "node 2 (host " + host_name() + ") was started with --nnodes 4", ") with --nnodes 3");
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: another --rdzv_id is noticed by all") {
+  RendezvousSettings other = settings_of(2, 1);
+  other.run_id = "other";
+  disagree(other, "was started with --rdzv_id other", ") with --rdzv_id none");
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: another --max_restarts is noticed by all") {
+  RendezvousSettings other = settings_of(2, 1);
+  other.max_restarts = 2;
+  disagree(other, "was started with --max_restarts 2", ") with --max_restarts 0");
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: the same --node_rank twice is noticed by all") {
+  disagree(settings_of(1, 1), "--node_rank 1 was given twice: to host " + host_name(), ", and to host " + host_name());
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: what keeps a node from starting is told to all, whichever node it is") {
+  for (const int troubled : {0, 2}) {
+    RendezvousSettings settings = settings_of(troubled, 1);
+    settings.trouble = JoinFailure{"there is no such program", 127};
+    nodes[static_cast<std::size_t>(troubled)] = launcher(settings);
+    begin(0);
+    run_until_all(cannot_meet);
+    for (const auto& node : nodes) {
+      CHECK(node->join_failure()->exit_status == 127);
+      CHECK_THAT(node->join_failure()->text, ContainsSubstring("node " + std::to_string(troubled) + " (host ") &&
+                                                 ContainsSubstring("could not start: there is no such program"));
+    }
+    run_until_all(has_left);
+    nodes.clear();
+    for (int node = 0; node < nnodes; ++node) nodes.push_back(launcher(node, 1));
+  }
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: who comes when the job runs is refused, and the job goes on") {
+  meet();
+  const auto late = launcher(1, 1);
+  late->begin_round(0);
+  run_until([&] { return late->join_failure().has_value(); });
+  CHECK_THAT(late->join_failure()->text, ContainsSubstring("--node_rank 1 was given twice"));
+  run_for(50ms);
+  for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
+}
+
+class ArrivalTest : protected LaunchersInOneLoop {
+ protected:
+  ArrivalTest() : LaunchersInOneLoop(3, "c10d") {}
+};
+
+TEST_CASE_METHOD(ArrivalTest,
+                 "EndpointRendezvous: nodes are numbered as they arrive, and one of them hosts the store") {
+  for (const std::size_t node : {2U, 0U, 1U}) {
+    nodes[node]->begin_round(0);
+    run_for(50ms);
+  }
+  run_until_all(has_met);
+  CHECK(nodes[2]->info()->place.group_rank == 0);
+  CHECK(nodes[0]->info()->place.group_rank == 1);
+  CHECK(nodes[1]->info()->place.group_rank == 2);
+  CHECK(nodes[1]->info()->place.ranks.first_rank == 4);  // behind 3 and 1
+  CHECK(nodes[2]->store() != nullptr);
+  CHECK(nodes[0]->store() == nullptr);
+}
+
+TEST_CASE_METHOD(ArrivalTest, "EndpointRendezvous: meets at an address that no node has yet until the time is over") {
+  RendezvousSettings settings = settings_of(0, 1);
+  settings.master_addr = "192.0.2.1";
+  settings.join_timeout = 300ms;
+  const auto node = launcher(settings);
+  node->begin_round(0);
+  run_until([&] { return node->join_failure().has_value(); });
+  CHECK(node->join_failure()->exit_status == 124);
+}
+
+TEST_CASE_METHOD(ArrivalTest, "EndpointRendezvous: nodes that meet by other means are refused") {
+  nodes[0]->begin_round(0);
+  const auto given = find_rendezvous(options(3))->make(loop, messages, settings_of(1, 1));
+  given->begin_round(0);
+  run_until([&] { return nodes[0]->join_failure() && given->join_failure(); });
+  CHECK_THAT(given->join_failure()->text,
+             ContainsSubstring("was started with --rdzv_backend static") && ContainsSubstring("--rdzv_backend c10d"));
+}
+
+class ManyNodesTest : protected LaunchersInOneLoop {
+ protected:
+  ManyNodesTest() : LaunchersInOneLoop(64) {}
+};
+
+TEST_CASE_METHOD(ManyNodesTest, "Rendezvous: 64 nodes meet soon, also when node 0 comes last") {
+  for (std::size_t node = 1; node < nodes.size(); ++node) nodes[node]->begin_round(0);
+  run_for(100ms);
+  const auto begin = Clock::now();
+  nodes[0]->begin_round(0);
+  run_until_all(has_met);
+  CHECK(Clock::now() - begin < 2s);  // 200 ms on a quiet machine, for launchers that are alone in their processes
+}
+
+}  // namespace
+}  // namespace launcher

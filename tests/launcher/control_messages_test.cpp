@@ -1,0 +1,114 @@
+#include "launcher/control/control_messages.h"
+
+#include <string>
+#include <vector>
+
+#include "launcher/control/frames.h"
+#include "tests/support/catch.h"
+
+namespace launcher::control {
+namespace {
+
+using namespace std::chrono_literals;
+
+FailureNotice notice() {
+  return {.node = 3,
+          .exit_status = 44,
+          .text = "rank 9 on host b exited with status 44",
+          .time = std::chrono::system_clock::time_point(1'700'000'000'123'456us),
+          .is_consequence = true,
+          .is_final = true};
+}
+
+std::vector<Message> one_of_each_kind() {
+  return {Hello{.version = "0.1.0",
+                .host = "b",
+                .pid = 12,
+                .nnodes = 4,
+                .node_rank = 2,
+                .run_id = "job",
+                .backend = "static",
+                .max_restarts = 1,
+                .local_world_size = 8,
+                .role = "trainer",
+                .trouble = JoinFailure{"there is no such program", 127}},
+          Hello{.nnodes = 2},
+          Refusal{{"the nodes disagree", 125}},
+          Ready{2},
+          Waiting{"waiting for node 1"},
+          Start{1, {1, 2, {4, 8, 2, 6}}, 29500, 1, true},
+          Leaving{{"told to stop", 143}, true},
+          Failed{1, notice()},
+          Inquiry{1, notice()},
+          Inquiry{1},
+          Report{1, notice(), true},
+          Report{1},
+          Verdict{1, notice()},
+          Heard{1},
+          Ended{1},
+          AllEnded{1},
+          Ping{123'456, 1000ms},
+          Pong{123'456, 1'700'000'000'123'456, 30'000ms}};
+}
+
+TEST_CASE("ControlMessages: what is written is read back the same") {
+  for (const Message& message : one_of_each_kind()) {
+    const std::string text = to_text(message);
+    INFO(text);
+    const auto read = parse_message(text);
+    REQUIRE(read);
+    CHECK(read->index() == message.index());
+    CHECK(to_text(*read) == text);
+  }
+}
+
+TEST_CASE("ControlMessages: what no launcher sends is refused") {
+  for (const char* text :
+       {"", "1", "[]", "{}", R"({"is":1})", R"({"is":"no such"})", R"({"is":"ready"})", R"({"is":"ready","round":-1})",
+        R"({"is":"ready","round":"1"})", R"({"is":"ready","round":1.5})",
+        R"({"is":"ready","round":18446744073709551615})", R"({"is":"verdict","round":1,"notice":[]})",
+        R"({"is":"ping","sent":1,"patience":0})", R"({"is":"waiting","text":5})"}) {
+    INFO(text);
+    CHECK_FALSE(parse_message(text));
+  }
+}
+
+TEST_CASE("ControlMessages: text that would act on a terminal is made harmless") {
+  const auto message = parse_message(R"({"is":"waiting","text":"a\u001b[2Jb\nc\u009bd"})");
+  REQUIRE(message);
+  const std::string& text = std::get<Waiting>(*message).text;
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find('\n') == std::string::npos);
+  CHECK(text.find("\xc2\x9b") == std::string::npos);
+}
+
+TEST_CASE("ControlMessages: text of any length and any bytes fits a frame") {
+  FailureNotice long_one = notice();
+  long_one.text = std::string(1'000'000, '\x01') + "\xff";
+  const std::string text = to_text(Inquiry{1, long_one});
+  CHECK(text.size() <= kMaxMessageBytes);
+  CHECK(parse_message(text));
+}
+
+TEST_CASE("Frames: messages come whole, however their bytes are cut") {
+  FrameReader reader;
+  std::vector<std::string> got;
+  for (const char byte : to_frame("one") + to_frame("") + to_frame(std::string(300, 'x'))) {
+    reader.feed(std::string_view(&byte, 1));
+    while (auto message = reader.next()) got.push_back(*message);
+  }
+  CHECK(got == std::vector<std::string>{"one", "", std::string(300, 'x')});
+  CHECK_FALSE(reader.is_broken());
+}
+
+TEST_CASE("Frames: a length that no launcher sends breaks the stream for good") {
+  FrameReader reader;
+  reader.feed("GET / HTTP/1.1\r\n");
+  CHECK_FALSE(reader.next());
+  CHECK(reader.is_broken());
+  reader.feed(to_frame("one"));
+  CHECK_FALSE(reader.next());
+}
+
+}  // namespace
+}  // namespace launcher::control

@@ -1,0 +1,131 @@
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/rendezvous/arbiter.h"
+#include "tests/launcher/launchers_in_one_loop.h"
+#include "tests/support/catch.h"
+
+namespace launcher {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Clock = EventLoop::Clock;
+using std::chrono::system_clock;
+
+TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where there is no cause") {
+  const auto now = system_clock::now();
+  Arbiter arbiter;
+  CHECK_FALSE(arbiter.has_cause());
+  arbiter.add({.node = 1, .time = now, .is_consequence = true});
+  CHECK_FALSE(arbiter.has_cause());
+  arbiter.add({.node = 2, .time = now - 1s, .is_consequence = true});
+  CHECK(arbiter.first()->node == 2);
+  arbiter.add({.node = 3, .time = now + 5s});
+  CHECK(arbiter.has_cause());
+  CHECK(arbiter.first()->node == 3);
+  arbiter.add({.node = 4, .time = now - 9s, .is_consequence = true});
+  CHECK(arbiter.first()->node == 3);
+  arbiter.add({.node = 5, .time = now + 4s});
+  CHECK(arbiter.first()->node == 5);
+}
+
+class VerdictTest : protected LaunchersInOneLoop {
+ protected:
+  void require_verdict(int node, const std::string& text) {
+    run_until_all(knows_failure);
+    for (const auto& launcher : nodes) {
+      if (!launcher) continue;
+      CHECK(launcher->first_failure()->node == node);
+      CHECK_THAT(launcher->first_failure()->text, ContainsSubstring(text));
+    }
+  }
+};
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: of two failures all nodes name the earlier one, whichever was heard of first") {
+  meet();
+  const auto now = system_clock::now();
+  nodes[1]->announce({.exit_status = 1, .text = "the later one", .time = now});
+  nodes[2]->announce({.exit_status = 44, .text = "the earlier one", .time = now - 5ms});
+  require_verdict(2, "the earlier one");
+  CHECK(nodes[0]->first_failure()->exit_status == 44);
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: a victim stops nobody while the rank that it lost may still be ending") {
+  meet();
+  is_ending[2] = true;
+  nodes[1]->announce({.exit_status = 1, .text = "its peer was gone", .is_consequence = true});
+  run_for(500ms);
+  CHECK_FALSE(nodes[1]->first_failure());
+  CHECK(heard[0].empty());
+  CHECK(heard[2].empty());
+  is_ending[2] = false;
+  nodes[2]->announce({.exit_status = 139, .text = "the culprit"});
+  require_verdict(2, "the culprit");
+  CHECK(heard[0] == std::vector<std::string>{"the culprit"});
+  CHECK(heard[2].empty());
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: a victim's failure counts when nobody else fails") {
+  meet();
+  nodes[1]->announce({.exit_status = 7, .text = "its peer was gone", .is_consequence = true});
+  require_verdict(1, "its peer was gone");
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: a launcher that is gone is noticed at once by all") {
+  meet();
+  const auto begin = Clock::now();
+  nodes[1].reset();
+  require_verdict(1, "the launcher of node 1 (host ");
+  CHECK(Clock::now() - begin < 1s);
+  CHECK(nodes[0]->first_failure()->is_final);
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: the death of a node in the exit barrier ends it, and the job has failed") {
+  meet();
+  nodes[0]->leave(true);
+  nodes[2]->leave(true);
+  run_for(50ms);
+  CHECK_FALSE(nodes[0]->has_left());
+  nodes[1].reset();
+  run_until_all(has_left);
+  require_verdict(1, "is gone");
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: without the coordinator every node names it") {
+  meet();
+  nodes[0].reset();
+  require_verdict(0, "the connection to node 0 broke");
+  run_until_all(has_left);
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: after a failure all nodes go into the next round, and forget it") {
+  meet();
+  for (int round = 1; round < 4; ++round) {
+    nodes[static_cast<std::size_t>(round % 3)]->announce({.exit_status = 44, .text = "round " + std::to_string(round)});
+    run_until_all(knows_failure);
+    for (const auto& node : nodes) {
+      node->leave(false);
+      CHECK(node->can_restart());
+      CHECK_FALSE(node->first_failure()->is_final);
+    }
+    run_until_all(has_left);
+    meet(round);
+    for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
+  }
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: a node that does not come to the next round ends the job for those that wait") {
+  meet();
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+  run_until_all(knows_failure);
+  nodes[0]->begin_round(1);
+  nodes[1]->begin_round(1);
+  run_for(50ms);
+  nodes[2].reset();
+  run_until_all(cannot_meet);
+  CHECK_THAT(nodes[0]->join_failure()->text, ContainsSubstring("node 2 (host "));
+}
+
+}  // namespace
+}  // namespace launcher

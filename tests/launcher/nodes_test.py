@@ -1,5 +1,6 @@
 """Several nodes: launchers on this machine that meet as if they were on different ones."""
 
+import json
 import os
 import signal
 import socket
@@ -214,6 +215,21 @@ class Nodes(LauncherTest):
             nodes[victim].clean_up()
             for name in os.listdir(self.folder):
                 os.remove(self.path(name))
+
+    def test_nodes_meet_soon_whichever_comes_last(self):
+        for last in range(4):
+            nodes = [self.node(rank, 4, 1, "true", options=("--events", self.path(f"{last}.{rank}"))) for rank in range(4)
+                     if rank != last]
+            for node in nodes:
+                wait_until(lambda node=node: self.is_waiting(node), "the launcher to wait")
+            begin = time.time()
+            nodes.append(self.node(last, 4, 1, "true", options=("--events", self.path(f"{last}.{last}"))))
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 0, err)
+            starts = [json.loads(self.read(f"{last}.{rank}").splitlines()[0]) for rank in range(4)]
+            self.assertEqual([event["event"] for event in starts], ["start"] * 4)
+            self.assertLess(max(event["time"] for event in starts) - begin, 0.5)  # 0.05 s on a quiet machine
 
     def test_the_same_command_on_each_node(self):
         script = 'echo "$RANK $WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE" > rank.$RANK'

@@ -55,6 +55,7 @@ void check_rendezvous(Options& options) {
 void check_options(Options& options) {
   check_program(options);
   check_rendezvous(options);
+  options.has_master_addr = !options.master_addr.empty();
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
   if (!options.gpus.empty() && options.nproc_per_node == Options::kUnset) {
     options.nproc_per_node = static_cast<int>(options.gpus.size());

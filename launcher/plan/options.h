@@ -36,7 +36,8 @@ struct Options {
   int nproc_per_node = kUnset;
   std::string hosts{};  // of -H
   bool standalone = false;
-  std::string master_addr{};  // unset: 127.0.0.1
+  std::string master_addr{};     // unset: 127.0.0.1
+  bool has_master_addr = false;  // it was set
   std::optional<std::uint16_t> master_port =
       std::nullopt;  // unset: one node binds a free port, several nodes use 29500
   std::string rdzv_backend{};

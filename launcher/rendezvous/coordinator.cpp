@@ -29,7 +29,7 @@ Coordinator::Coordinator(EventLoop& loop, CoordinatorOptions options)
     : loop_(loop),
       options_(std::move(options)),
       roster_(options_.host, options_.order),
-      links_(loop, ping_interval(options_),
+      links_(loop, options_.where, ping_interval(options_),
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
               .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
               .patience = options_.patience}) {}

@@ -17,12 +17,14 @@
 #include "launcher/rendezvous/torchrun_peers.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/system/listener.h"
 
 namespace launcher {
 
 struct CoordinatorOptions {
   control::Hello host{};  // of its own node
   std::string meeting{};  // "host0:29500", for messages
+  ListenAt where{};
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout{1'000};          // silence of a node that means that it is lost

@@ -1,6 +1,5 @@
 #include "launcher/rendezvous/coordinator_links.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -31,20 +30,18 @@ std::string in_seconds(EventLoop::Clock::duration time) {
 
 }  // namespace
 
-CoordinatorLinks::CoordinatorLinks(EventLoop& loop, std::chrono::milliseconds ping_interval, Callbacks callbacks)
+CoordinatorLinks::CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
+                                   Callbacks callbacks)
     : loop_(loop),
       ping_interval_(ping_interval),
       callbacks_(std::move(callbacks)),
-      listener_(listen_or_throw(0, false)),
-      port_(port_of(listener_.get())),
+      listener_(loop, where, 0, [this](int listener) { accept_all(listener); }),
       next_ping_(Clock::now() + ping_interval_) {
-  loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
   timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
 }
 
 CoordinatorLinks::~CoordinatorLinks() {
   loop_.cancel(timer_);
-  loop_.remove(listener_.get());
 }
 
 UniqueFd CoordinatorLinks::connect_locally() {
@@ -57,9 +54,9 @@ UniqueFd CoordinatorLinks::connect_locally() {
   return other;
 }
 
-void CoordinatorLinks::accept_all() {
+void CoordinatorLinks::accept_all(int listener) {
   while (true) {
-    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
     set_connection_options(fd.get());
     add(std::move(fd));

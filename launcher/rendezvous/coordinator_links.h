@@ -14,6 +14,7 @@
 #include "launcher/control/control_messages.h"
 #include "launcher/control/silence.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/system/listener.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
@@ -29,12 +30,13 @@ class CoordinatorLinks {
     std::function<std::chrono::milliseconds()> patience{};
   };
   // Listens on a free port. Throws LaunchError when there is none.
-  CoordinatorLinks(EventLoop& loop, std::chrono::milliseconds ping_interval, Callbacks callbacks);
+  CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
+                   Callbacks callbacks);
   ~CoordinatorLinks();
   CoordinatorLinks(const CoordinatorLinks&) = delete;
   CoordinatorLinks& operator=(const CoordinatorLinks&) = delete;
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
   // A connection of this launcher's own node.
   UniqueFd connect_locally();
   void send(Id to, const control::Message& message);
@@ -54,7 +56,7 @@ class CoordinatorLinks {
     bool is_given_up = false;  // if it is only frozen, it is still to read why
   };
 
-  void accept_all();
+  void accept_all(int listener);
   void add(UniqueFd fd);
   void on_message(Id id, const control::Message& message);
   void on_pong(Peer& peer, const control::Pong& pong) const;
@@ -65,8 +67,7 @@ class CoordinatorLinks {
   EventLoop& loop_;
   std::chrono::milliseconds ping_interval_;
   Callbacks callbacks_;
-  UniqueFd listener_;
-  std::uint16_t port_ = 0;
+  Listener listener_;
   Id next_id_ = 0;
   std::map<Id, Peer> peers_;
   Clock::time_point next_ping_;

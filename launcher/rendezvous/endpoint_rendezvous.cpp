@@ -46,40 +46,29 @@ void EndpointRendezvous::begin_round(int restart_count) {
   StaticRendezvous::begin_round(restart_count);
 }
 
-void EndpointRendezvous::choose_host() {
-  const auto port = static_cast<std::uint16_t>(settings_.master_port);
-  const auto addresses = numeric_addresses(settings_.master_addr, port);
-  if (!addresses.empty()) {
-    choose_host(addresses);
-    return;
-  }
-  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
-                                            [this](const std::vector<SocketAddress>& found) { choose_host(found); });
-}
-
-void EndpointRendezvous::choose_host(const std::vector<SocketAddress>& addresses) {
+void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
   if (addresses.empty()) {
     timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveAgain, [this] {
       timer_.reset();
-      choose_host();
+      resolve();
     });
   } else if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) {
-    host_or_search();
+    host_or_search(addresses);
   } else {
     search();
   }
 }
 
 // Of several on this machine the first one gets the port.
-void EndpointRendezvous::host_or_search() {
+void EndpointRendezvous::host_or_search(const std::vector<SocketAddress>& addresses) {
   try {
-    host();
+    host(addresses);
   } catch (const PortInUse&) {
     coordinator_.reset();
     search();
     return;
   }
-  watch_.emplace(loop_, "127.0.0.1", store_->port(), [] {});
+  watch_.emplace(loop_, store_->host(), store_->port(), [] {});
   watch_->wait(TorchrunKeys::c10d_state(settings_.run_id), [this] { refuse(torchrun_is_there(meeting())); });
 }
 

@@ -3,7 +3,6 @@
 // Among ddprun nodes only: the state that torchrun's nodes exchange is a Python pickle.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,16 +24,15 @@ class EndpointRendezvous : public StaticRendezvous {
   void begin_round(int restart_count) override;
 
  protected:
-  void choose_host() override;
+  void on_resolved(const std::vector<SocketAddress>& addresses) override;
+  bool may_host() const override { return true; }
   void on_foreign_store() override;
   NodeOrder order() const override { return settings_.node_order; }
   int own_number() const override { return control::kAnyNode; }
 
  private:
-  void choose_host(const std::vector<SocketAddress>& addresses);
-  void host_or_search();
+  void host_or_search(const std::vector<SocketAddress>& addresses);
 
-  std::unique_ptr<AddressLookup> lookup_;
   std::optional<EventLoop::TimerId> timer_;
   std::optional<store::StoreClient> watch_;  // for a torchrun node
 };

@@ -12,6 +12,7 @@ RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironm
           .max_restarts = options.max_restarts,
           .role = options.role,
           .master_addr = environment.master_addr,
+          .has_master_addr = options.has_master_addr,
           .master_port = environment.master_port,
           .agent_store = environment.agent_store,
           .node_order = options.order_by_host ? NodeOrder::kHostName : NodeOrder::kArrival,

@@ -22,6 +22,7 @@ struct RendezvousSettings {
   int max_restarts = 0;
   std::string role = "default";
   std::string master_addr{};                        // where the user wants the ranks' store
+  bool has_master_addr = true;                      // false: the user said nothing, and others may know more
   int master_port = 0;                              // 0: a free one
   bool agent_store = true;                          // false: rank 0 hosts the store
   NodeOrder node_order = NodeOrder::kArrival;       // where nodes are given no number

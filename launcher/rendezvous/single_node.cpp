@@ -21,7 +21,6 @@ void SingleNode::begin_round(int /*restart_count*/) {
   if (settings_.agent_store) {
     store::ServerOptions server = settings_.store;
     server.port = static_cast<std::uint16_t>(port);
-    server.loopback_only = true;
     store_.emplace(loop_, messages_, std::move(server));
     port = store_->port();
   } else if (port == 0) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/rendezvous/listen_choice.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/version.h"
@@ -69,17 +70,25 @@ void StaticRendezvous::begin_round(int restart_count) {
   }
   if (member_) {
     member_->begin_round(round_);
+  } else if (may_host()) {
+    resolve();
   } else if (!search_ && !torchrun_) {
-    choose_host();
+    search();
   }
 }
 
-void StaticRendezvous::choose_host() {
-  if (settings_.node_rank == 0) {
-    host();
-  } else {
-    search();
+void StaticRendezvous::resolve() {
+  const auto port = static_cast<std::uint16_t>(settings_.master_port);
+  if (const auto addresses = numeric_addresses(settings_.master_addr, port); !addresses.empty()) {
+    on_resolved(addresses);
+    return;
   }
+  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
+                                            [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
+}
+
+void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
+  host(addresses);
 }
 
 // Each round has a store of its own, on the same port.
@@ -87,21 +96,25 @@ void StaticRendezvous::open_store() {
   store_.reset();
   store::ServerOptions server = settings_.store;
   server.port = static_cast<std::uint16_t>(master_port_);
-  server.loopback_only = false;
+  server.where = where_;
   store_.emplace(loop_, messages_, std::move(server));
   master_port_ = store_->port();
   store_->set(kControlPortKey, std::to_string(coordinator_->port()));
 }
 
-void StaticRendezvous::host() {
-  coordinator_ = std::make_unique<Coordinator>(
-      loop_,
-      CoordinatorOptions{.host = hello(),
-                         .meeting = meeting(),
-                         .order = order(),
-                         .join_timeout = settings_.join_timeout,
-                         .node_timeout = settings_.node_timeout,
-                         .patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; }});
+void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
+  ListenChoice choice = choose_listening(settings_.master_addr, addresses);
+  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
+  if (!choice.note.empty()) messages_.say(choice.note);
+  where_ = choice.where;
+  CoordinatorOptions options{.host = hello()};
+  options.meeting = meeting();
+  options.where = where_;
+  options.order = order();
+  options.join_timeout = settings_.join_timeout;
+  options.node_timeout = settings_.node_timeout;
+  options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
+  coordinator_ = std::make_unique<Coordinator>(loop_, std::move(options));
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());

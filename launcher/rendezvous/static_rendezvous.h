@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/plan/options.h"
 #include "launcher/rendezvous/coordinator.h"
@@ -16,7 +17,9 @@
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/rendezvous/torchrun_round.h"
 #include "launcher/store/store_server.h"
+#include "launcher/system/address.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/system/listener.h"
 #include "launcher/system/messages.h"
 
 namespace launcher {
@@ -42,14 +45,16 @@ class StaticRendezvous : public Rendezvous {
 
  protected:
   // What a subclass decides: whether this launcher hosts the store.
-  void host();
+  void host(const std::vector<SocketAddress>& addresses);
   void search();
+  void resolve();
   // The store is torchrun's.
   virtual void on_foreign_store();
   virtual NodeOrder order() const { return NodeOrder::kGiven; }
   virtual int own_number() const { return settings_.node_rank; }
-  // The first round begins: calls host() or search(), now or later.
-  virtual void choose_host();
+  // The first round begins. This node may host the store: what its address means here is known.
+  virtual void on_resolved(const std::vector<SocketAddress>& addresses);
+  virtual bool may_host() const { return settings_.node_rank == 0; }
   void refuse(JoinFailure reason);
   std::string meeting() const;
 
@@ -69,6 +74,8 @@ class StaticRendezvous : public Rendezvous {
   void on_failure(const FailureNotice& notice, bool is_own);
   void leave_by(EventLoop::Clock::time_point deadline);
 
+  ListenAt where_{};
+  std::unique_ptr<AddressLookup> lookup_;
   int master_port_ = 0;
   int round_ = 0;
   bool answers_at_once_ = false;

@@ -9,7 +9,6 @@
 namespace launcher {
 namespace {
 
-constexpr const char* kHere = "127.0.0.1";
 constexpr std::size_t kMaxQuoted = 80;
 
 }  // namespace
@@ -19,7 +18,7 @@ TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const s
       keys_(run_id),
       callbacks_(std::move(callbacks)),
       loop_(loop),
-      client_(loop, kHere, store.port(), [] {}) {}
+      client_(loop, store.host(), store.port(), [] {}) {}
 
 TorchrunPeers::~TorchrunPeers() {
   if (soon_) loop_.cancel(*soon_);
@@ -29,7 +28,7 @@ void TorchrunPeers::expect(int node) {
   if (node == expected_) return;
   expected_ = node;
   // A connection for each: a wait that is given up would answer later, in the middle of others.
-  watch_ = std::make_unique<store::StoreClient>(loop_, kHere, store_.port(), [] {});
+  watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
   watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_come(node); }); });
 }
 
@@ -65,7 +64,7 @@ void TorchrunPeers::node_ended(int nnodes) {
 }
 
 void TorchrunPeers::watch_end() {
-  watch_ = std::make_unique<store::StoreClient>(loop_, kHere, store_.port(), [] {});
+  watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
   watch_->wait(keys_.all_ended(), [this] { soon([this] { callbacks_.on_all_ended(); }); });
 }
 

@@ -54,24 +54,20 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       messages_(messages),
       options_(std::move(options)),
       descriptor_limit_(descriptor_limit()),
-      listener_(listen_or_throw(options_.port, options_.loopback_only)),
-      budget_(std::make_shared<MemoryBudget>(memory_limit())) {
-  port_ = port_of(listener_.get());
-  loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
-}
+      listener_(loop, options_.where, options_.port, [this](int listener) { accept_all(listener); }),
+      budget_(std::make_shared<MemoryBudget>(memory_limit())) {}
 
 StoreServer::~StoreServer() {
   if (pause_) loop_.cancel(*pause_);
-  loop_.remove(listener_.get());
   for (const auto& [id, connection] : connections_) loop_.remove(connection->fd.get());
 }
 
-void StoreServer::accept_all() {
+void StoreServer::accept_all(int listener) {
   // A bounded number in a row: a flood of connections must not keep the loop from the ranks.
   for (int i = 0; i < 64; ++i) {
     sockaddr_storage peer{};
     socklen_t length = sizeof peer;
-    UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
@@ -125,7 +121,7 @@ void StoreServer::release() {
 
 // Few descriptors are left. False when there is no connection that the job will not miss.
 bool StoreServer::make_room() {
-  const bool knows_all = options_.loopback_only && options_.owners;
+  const bool knows_all = options_.where.kind == ListenAt::Kind::kLoopback && options_.owners;
   const auto now = EventLoop::Clock::now();
   auto eviction = find_outsider(eviction_candidates(), knows_all, now);
   if (!eviction) {
@@ -150,7 +146,7 @@ std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
 // Of connections that were not looked at before: looking takes time.
 void StoreServer::find_owners() {
   const std::map<std::uint16_t, pid_t> owners =
-      options_.owners ? options_.owners(port_) : std::map<std::uint16_t, pid_t>();
+      options_.owners ? options_.owners(port()) : std::map<std::uint16_t, pid_t>();
   for (const auto& [id, connection] : connections_) {
     if (connection->owner) continue;
     const auto owner = owners.find(connection->peer_port);
@@ -161,10 +157,10 @@ void StoreServer::find_owners() {
 void StoreServer::pause_accepting() {
   if (pause_) return;
   messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
-  loop_.change(listener_.get(), 0);
+  listener_.set_accepting(false);
   pause_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(200), [this] {
     pause_.reset();
-    loop_.change(listener_.get(), EPOLLIN);
+    listener_.set_accepting(true);
   });
 }
 

@@ -22,14 +22,15 @@
 #include "launcher/store/reply_queue.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/system/listener.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher::store {
 
 struct ServerOptions {
-  std::uint16_t port = 0;     // 0: the kernel chooses a free one
-  bool loopback_only = true;  // else every address of this machine, IPv6 and IPv4
+  std::uint16_t port = 0;  // 0: the kernel chooses a free one
+  ListenAt where{};        // loopback
   // Called with the port of the other end when a connection was accepted. True: nothing is read from it, and so nothing
   // answered, before release().
   std::function<bool(std::uint16_t peer_port)> on_connection{};
@@ -46,7 +47,9 @@ class StoreServer : private ReplySink {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
+  // An address at which it can be reached from this machine.
+  const std::string& host() const { return listener_.host(); }
   // The value of `key`, "" when there is none.
   std::string look_up(const std::string& key) const {
     const Value value = store_.find(key);
@@ -65,7 +68,7 @@ class StoreServer : private ReplySink {
   struct Connection;
   using Connections = std::unordered_map<ConnectionId, std::unique_ptr<Connection>>;
 
-  void accept_all();
+  void accept_all(int listener);
   void add_connection(UniqueFd fd, std::uint16_t peer_port);
   void pause_accepting();
   bool make_room();
@@ -94,8 +97,7 @@ class StoreServer : private ReplySink {
   ServerOptions options_;
   int descriptor_limit_;
   std::size_t capacity_ = std::numeric_limits<std::size_t>::max();  // connections that the descriptors suffice for
-  UniqueFd listener_;
-  std::uint16_t port_ = 0;
+  Listener listener_;
   ConnectionId next_id_ = 0;
   std::shared_ptr<MemoryBudget> budget_;
   Connections connections_;

@@ -8,10 +8,32 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
+namespace {
+
+SocketAddress with_port(SocketAddress address, std::uint16_t port) {
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
+  }
+  return address;
+}
+
+[[noreturn]] void throw_on_listening(std::uint16_t port, int error) {
+  if (error == EADDRINUSE) {
+    throw PortInUse("port " + std::to_string(port) +
+                    " is in use by another program; choose another one with --master_port");
+  }
+  throw LaunchError("cannot listen on port " + std::to_string(port) + ": " + std::strerror(error) +
+                    (error == EACCES ? " (ports below 1024 belong to root)" : ""));
+}
+
+}  // namespace
 
 std::uint16_t port_in(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
@@ -24,16 +46,18 @@ std::uint16_t port_of(int fd) {
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? port_in(address) : std::uint16_t{0};
 }
 
-std::string peer_address(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
+std::string host_in(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> host{};
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host.data(), host.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  return host.data();
+  return ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host.data(), host.size(),
+                       nullptr, 0, NI_NUMERICHOST) == 0
+             ? host.data()
+             : "";
+}
+
+std::string peer_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  return ::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) == 0 ? host_in(address) : "";
 }
 
 std::string peer_of(int fd) {
@@ -78,16 +102,20 @@ UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only) {
   if (!loopback_only) listener = listen_on(AF_INET6, port, false);
   // No IPv6 on this machine, or only loopback wanted. A taken port is an error for either family.
   if (!listener && (loopback_only || errno != EADDRINUSE)) listener = listen_on(AF_INET, port, loopback_only);
-  if (!listener) {
-    const int error = errno;
-    if (error == EADDRINUSE) {
-      throw PortInUse("port " + std::to_string(port) +
-                      " is in use by another program; choose another one with --master_port");
-    }
-    throw LaunchError("cannot listen on port " + std::to_string(port) + ": " + std::strerror(error) +
-                      (error == EACCES ? " (ports below 1024 belong to root)" : ""));
-  }
+  if (!listener) throw_on_listening(port, errno);
   return listener;
+}
+
+UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port) {
+  const SocketAddress at = with_port(address, port);
+  UniqueFd fd(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    throw_on_listening(port, errno);
+  }
+  return fd;
 }
 
 void set_connection_options(int fd) {
@@ -113,14 +141,17 @@ bool is_connected_to_itself(int fd) {
 }
 
 bool is_own_address(const SocketAddress& address) {
-  SocketAddress any_port = address;
-  if (address.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6*>(&any_port.storage)->sin6_port = 0;
-  } else {
-    reinterpret_cast<sockaddr_in*>(&any_port.storage)->sin_port = 0;
-  }
+  const SocketAddress any_port = with_port(address, 0);
   const UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any_port.storage), any_port.length) == 0;
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET6) {
+    const in6_addr& bytes = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&bytes) != 0;
+  }
+  return (ntohl(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr.s_addr) >> 24) == 127;
 }
 
 std::uint16_t free_port() {

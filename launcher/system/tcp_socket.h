@@ -25,6 +25,9 @@ class PortInUse : public LaunchError {
 // PortInUse when somebody else has it.
 UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only);
 
+// The same on one address, whatever its port.
+UniqueFd listen_or_throw(const SocketAddress& address, std::uint16_t port);
+
 // Of a connection: small messages go at once, and a peer that is gone is noticed.
 void set_connection_options(int fd);
 
@@ -35,6 +38,9 @@ bool is_connected_to_itself(int fd);
 bool is_own_address(const SocketAddress& address);
 
 std::uint16_t port_in(const sockaddr_storage& address);
+// In numbers, as "10.0.0.1"; "" when that is impossible.
+std::string host_in(const SocketAddress& address);
+bool is_loopback(const SocketAddress& address);
 // The port of the socket's own end, 0 when there is none.
 std::uint16_t port_of(int fd);
 // The address of the other end in numbers, "" when there is none.

@@ -1,8 +1,11 @@
 """Nodes on several hosts: network namespaces that this test joins by a switch, cables of which it pulls."""
 
 import os
+import shutil
 import signal
+import subprocess
 import time
+import unittest
 
 from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
 from hosts import Hosts, obstacle
@@ -88,6 +91,18 @@ class TwoHosts(OnHosts):
                 for port in (29500, 29501) for rank in range(2)]
         self.end_well(jobs)
         self.assertEqual([self.read("29500.1"), self.read("29501.3")], ["2\n", "4\n"])
+
+    @unittest.skipIf(shutil.which("ss") is None, "there is no ss(8)")
+    def test_the_store_listens_at_the_address_of_node_0_only(self):
+        node = self.node(0, "true")
+        listing = lambda: subprocess.run([*self.hosts.on(0), "ss", "-Hltn"], check=True, capture_output=True, text=True).stdout
+        places = {line.split()[3].rsplit(":", 1)[0] for line in wait_until(listing, "the store").splitlines()}
+        self.assertEqual(places, {"10.203.0.1"})
+        self.end_well([node, self.node(1, "true")])
+
+    def test_an_address_that_is_not_the_nodes_own_is_said(self):
+        node = self.node(0, "true", host=1)
+        self.said(node, "10.203.0.1 is no address of this machine: the store listens on all addresses")
 
     def test_a_slow_link_is_no_failure(self):
         self.hosts.slow_down(1, "64kbit", "200ms")

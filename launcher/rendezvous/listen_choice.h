@@ -1,0 +1,21 @@
+// Where a launcher that hosts the store of several nodes listens: at the address that was agreed on, where that is its
+// own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/system/address.h"
+#include "launcher/system/listener.h"
+
+namespace launcher {
+
+struct ListenChoice {
+  ListenAt where{};
+  std::string note{};  // for the user, when it is not the address that was agreed on
+};
+
+// `addresses` is what the name `master_addr` means here.
+ListenChoice choose_listening(const std::string& master_addr, const std::vector<SocketAddress>& addresses);
+
+}  // namespace launcher

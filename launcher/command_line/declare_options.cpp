@@ -161,6 +161,8 @@ void declare_meeting(OptionTable& table, Options& options) {
                "Who hosts the store: ddprun, or rank 0 as in plain torch.distributed");
   table.text("--rdzv_id", options.rdzv_id, "NAME", "one node: random; several: none",
              "Name of the job, TORCHELASTIC_RUN_ID; equal on all nodes");
+  table.text("--rdzv_secret_file", options.secret_file, "FILE", "none",
+             "Several nodes: only launchers with the same secret may join");
   table.seconds("--join_timeout", options.join_timeout, "900", "For all nodes to arrive");
   table.seconds("--node_timeout", options.node_timeout, "1",
                 "Several nodes: a launcher that is not heard of for so long is lost, and the job ends");

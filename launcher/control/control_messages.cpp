@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -19,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr int kMaxRanks = 1 << 24;
 constexpr int kMaxRound = 1 << 20;
 constexpr std::size_t kMaxName = 1024;
-constexpr std::size_t kMaxText = 8192;
+constexpr std::size_t kMaxText = 4096;
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;
 // Microseconds since 1970: what a clock of nanoseconds can hold.
 constexpr std::int64_t kMaxClock = std::int64_t{1} << 53;
@@ -50,13 +49,12 @@ json write(const FailureNotice& notice) {
 }
 FailureNotice read_notice(JsonReader& reader, const char* name) {
   JsonReader inner = reader.inside(name);
-  FailureNotice notice{
-      .node = inner.integer("node", 0, kMaxRanks),
-      .exit_status = inner.integer("status", 0, 255),
-      .text = inner.text("text", kMaxText),
-      .time = std::chrono::system_clock::time_point(microseconds(inner.number("time", 0, kMaxClock))),
-      .is_consequence = inner.flag("consequence"),
-      .is_final = inner.flag("final")};
+  FailureNotice notice{.node = inner.integer("node", 0, kMaxRanks),
+                       .exit_status = inner.integer("status", 0, 255),
+                       .text = inner.text("text", kMaxText),
+                       .time = std::chrono::system_clock::time_point(microseconds(inner.number("time", 0, kMaxClock))),
+                       .is_consequence = inner.flag("consequence"),
+                       .is_final = inner.flag("final")};
   reader.require(inner);
   return notice;
 }
@@ -101,20 +99,38 @@ struct Format<Hello> {
   }
 };
 
+template <typename Kind>
+struct TextFormat {
+  static json write(const Kind& m) { return json::object({{"text", shortened(m.text, kMaxText)}}); }
+  static Kind read(JsonReader& r) { return {r.text("text", kMaxText)}; }
+};
+template <>
+struct Format<Challenge> : TextFormat<Challenge> {
+  static constexpr std::string_view kName = "challenge";
+};
+template <>
+struct Format<Proof> : TextFormat<Proof> {
+  static constexpr std::string_view kName = "proof";
+};
+template <>
+struct Format<Waiting> : TextFormat<Waiting> {
+  static constexpr std::string_view kName = "waiting";
+};
+template <>
+struct Format<Answer> {
+  static constexpr std::string_view kName = "answer";
+  static json write(const Answer& m) { return json::object({{"challenge", m.challenge}, {"proof", m.proof}}); }
+  static Answer read(JsonReader& r) {
+    std::string challenge = r.text("challenge", kMaxName);
+    return {std::move(challenge), r.text("proof", kMaxName)};
+  }
+};
 template <>
 struct Format<Refusal> {
   static constexpr std::string_view kName = "refusal";
   static json write(const Refusal& m) { return json::object({{"reason", control::write(m.reason)}}); }
   static Refusal read(JsonReader& r) { return {read_reason(r, "reason")}; }
 };
-
-template <>
-struct Format<Waiting> {
-  static constexpr std::string_view kName = "waiting";
-  static json write(const Waiting& m) { return json::object({{"text", shortened(m.text, kMaxText)}}); }
-  static Waiting read(JsonReader& r) { return {r.text("text", kMaxText)}; }
-};
-
 template <>
 struct Format<Start> {
   static constexpr std::string_view kName = "start";
@@ -145,7 +161,6 @@ struct Format<Start> {
     return m;
   }
 };
-
 template <>
 struct Format<Leaving> {
   static constexpr std::string_view kName = "leaving";
@@ -154,7 +169,6 @@ struct Format<Leaving> {
   }
   static Leaving read(JsonReader& r) { return {read_reason(r, "reason"), r.flag("final")}; }
 };
-
 template <>
 struct Format<Inquiry> {
   static constexpr std::string_view kName = "inquiry";
@@ -169,7 +183,6 @@ struct Format<Inquiry> {
     return m;
   }
 };
-
 template <>
 struct Format<Report> {
   static constexpr std::string_view kName = "report";
@@ -223,7 +236,6 @@ template <>
 struct Format<AllEnded> : RoundFormat<AllEnded> {
   static constexpr std::string_view kName = "all_ended";
 };
-
 template <>
 struct Format<Ping> {
   static constexpr std::string_view kName = "ping";

@@ -36,6 +36,18 @@ struct Hello {
   // It has failed already, and comes only to say so.
   std::optional<JoinFailure> trouble = std::nullopt;
 };
+// With a shared secret, before anything else: the coordinator challenges the node, which answers and challenges it, and
+// it proves that it is the right one.
+struct Challenge {
+  std::string text{};
+};
+struct Answer {
+  std::string challenge{};
+  std::string proof{};
+};
+struct Proof {
+  std::string text{};
+};
 // The job does not come about, for all.
 struct Refusal {
   JoinFailure reason{};
@@ -102,8 +114,8 @@ struct Pong {
   std::chrono::milliseconds patience{};
 };
 
-using Message = std::variant<Hello, Refusal, Ready, Waiting, Start, Leaving, Failed, Inquiry, Report, Verdict, Heard,
-                             Ended, AllEnded, Ping, Pong>;
+using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, Inquiry,
+                             Report, Verdict, Heard, Ended, AllEnded, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

@@ -25,13 +25,14 @@ std::chrono::milliseconds ping_interval(const CoordinatorOptions& options) {
 
 }  // namespace
 
-Coordinator::Coordinator(EventLoop& loop, CoordinatorOptions options)
+Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options)
     : loop_(loop),
       options_(std::move(options)),
       roster_(options_.host, options_.order),
-      links_(loop, options_.where, ping_interval(options_),
+      links_(loop, options_.where, ping_interval(options_), options_.secret,
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
               .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
+              .on_stranger = [&messages](const std::string& text) { messages.say(text); },
               .patience = options_.patience}) {}
 
 Coordinator::~Coordinator() {
@@ -54,7 +55,7 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   torchrun_.reset();
   if (phase_ == Phase::kRefused) return;
   phase_ = Phase::kJoining;
-  if (round == 0 && options_.order == NodeOrder::kGiven) {
+  if (round == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
         loop_, store, options_.host.run_id,
         TorchrunPeers::Callbacks{.on_arrived =

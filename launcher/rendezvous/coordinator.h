@@ -10,6 +10,7 @@
 #include <string>
 
 #include "launcher/control/control_messages.h"
+#include "launcher/network/listener.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/rendezvous/arbiter.h"
 #include "launcher/rendezvous/coordinator_links.h"
@@ -17,7 +18,7 @@
 #include "launcher/rendezvous/torchrun_peers.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/listener.h"
+#include "launcher/system/messages.h"
 
 namespace launcher {
 
@@ -25,6 +26,7 @@ struct CoordinatorOptions {
   control::Hello host{};  // of its own node
   std::string meeting{};  // "host0:29500", for messages
   ListenAt where{};
+  std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout{1'000};          // silence of a node that means that it is lost
@@ -33,7 +35,7 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  Coordinator(EventLoop& loop, CoordinatorOptions options);
+  Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;

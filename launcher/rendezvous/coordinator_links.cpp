@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/system/launch_error.h"
-#include "launcher/system/tcp_socket.h"
 
 namespace launcher {
 namespace {
@@ -22,6 +22,10 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
   return duration_cast<microseconds>(time.time_since_epoch()).count();
 }
 
+// They must not flood the job's output, nor keep their connections.
+constexpr int kMaxNamedStrangers = 8;
+constexpr auto kStrangersStay = std::chrono::seconds(5);
+
 std::string in_seconds(EventLoop::Clock::duration time) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f s", std::chrono::duration<double>(time).count());
@@ -31,9 +35,10 @@ std::string in_seconds(EventLoop::Clock::duration time) {
 }  // namespace
 
 CoordinatorLinks::CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
-                                   Callbacks callbacks)
+                                   std::optional<control::Secret> secret, Callbacks callbacks)
     : loop_(loop),
       ping_interval_(ping_interval),
+      secret_(std::move(secret)),
       callbacks_(std::move(callbacks)),
       listener_(loop, where, 0, [this](int listener) { accept_all(listener); }),
       next_ping_(Clock::now() + ping_interval_) {
@@ -59,11 +64,14 @@ void CoordinatorLinks::accept_all(int listener) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
     set_connection_options(fd.get());
-    add(std::move(fd));
+    Peer& peer = peers_.at(add(std::move(fd)));
+    if (!secret_) continue;
+    peer.challenge = control::new_challenge();
+    peer.link->send(control::Challenge{peer.challenge});
   }
 }
 
-void CoordinatorLinks::add(UniqueFd fd) {
+CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
   const Id id = next_id_++;
   auto link = std::make_unique<control::ControlLink>(
       loop_, std::move(fd),
@@ -73,17 +81,35 @@ void CoordinatorLinks::add(UniqueFd fd) {
   const control::Silence silence(Clock::now());
   link->set_patience(duration_cast<std::chrono::milliseconds>(silence.patience()));
   peers_.emplace(id, Peer{std::move(link), silence});
+  return id;
 }
 
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
   if (peer.is_given_up) return;
   peer.silence.heard(Clock::now());
-  if (const auto* pong = std::get_if<control::Pong>(&message)) {
+  if (!peer.challenge.empty()) {
+    check(peer, message);
+  } else if (const auto* pong = std::get_if<control::Pong>(&message)) {
     on_pong(peer, *pong);
   } else {
     callbacks_.on_message(id, message);
   }
+}
+
+// Nothing else is listened to before. Who does not know the secret is no reason to end the job.
+void CoordinatorLinks::check(Peer& peer, const control::Message& message) {
+  const auto* answer = std::get_if<control::Answer>(&message);
+  if (answer != nullptr && secret_->is_proof(answer->proof, control::kNode, answer->challenge, peer.challenge)) {
+    peer.link->send(control::Proof{secret_->proof(control::kCoordinator, peer.challenge, answer->challenge)});
+    peer.challenge.clear();
+    return;
+  }
+  const std::string what = answer != nullptr ? "has another --rdzv_secret_file than" : "has no --rdzv_secret_file as";
+  peer.link->send(control::Refusal{{"this node " + what + " the one that hosts the store", 125}});
+  ++strangers_;
+  if (strangers_ <= kMaxNamedStrangers) callbacks_.on_stranger("a launcher that " + what + " this node was refused");
+  peer.is_given_up = true;  // and goes by itself
 }
 
 // The quicker the answer, the closer its time lies to the middle between question and answer.
@@ -109,7 +135,9 @@ void CoordinatorLinks::send(Id to, const control::Message& message) {
 }
 
 void CoordinatorLinks::send_to_all(const control::Message& message) {
-  for (const auto& [id, peer] : peers_) peer.link->send(message);
+  for (const auto& [id, peer] : peers_) {
+    if (peer.challenge.empty()) peer.link->send(message);
+  }
 }
 
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
@@ -128,7 +156,7 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
 void CoordinatorLinks::ping_all() {
   const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
   for (auto& [id, peer] : peers_) {
-    if (!peer.is_given_up) peer.link->send(ping);
+    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send(ping);
   }
 }
 
@@ -142,6 +170,9 @@ void CoordinatorLinks::on_tick() {
     // What has come meanwhile was not read yet.
     if (own_delay > ping_interval_) peer.silence.forgive(own_delay);
   }
+  std::erase_if(peers_, [&](const auto& entry) {
+    return !entry.second.challenge.empty() && now - entry.second.silence.last() > kStrangersStay;
+  });
   for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
     if (!peer.is_given_up && peer.silence.is_over(now)) give_up(id, peer, now);
   }

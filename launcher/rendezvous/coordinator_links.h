@@ -12,9 +12,10 @@
 
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
+#include "launcher/control/secret.h"
 #include "launcher/control/silence.h"
+#include "launcher/network/listener.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/listener.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
@@ -26,12 +27,15 @@ class CoordinatorLinks {
     std::function<void(Id, const control::Message&)> on_message{};
     // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
     std::function<void(Id, const std::string& reason, std::chrono::system_clock::time_point last)> on_gone{};
+    // Somebody came who does not know the secret.
+    std::function<void(const std::string& text)> on_stranger{};
     // How long this launcher may be silent.
     std::function<std::chrono::milliseconds()> patience{};
   };
   // Listens on a free port. Throws LaunchError when there is none.
+  // `secret`: what nodes must prove to know, if anything.
   CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
-                   Callbacks callbacks);
+                   std::optional<control::Secret> secret, Callbacks callbacks);
   ~CoordinatorLinks();
   CoordinatorLinks(const CoordinatorLinks&) = delete;
   CoordinatorLinks& operator=(const CoordinatorLinks&) = delete;
@@ -53,11 +57,13 @@ class CoordinatorLinks {
     control::Silence silence;
     std::chrono::microseconds clock_offset{0};
     std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
+    std::string challenge{};   // it was sent, until it has proved that it knows the secret
     bool is_given_up = false;  // if it is only frozen, it is still to read why
   };
 
   void accept_all(int listener);
-  void add(UniqueFd fd);
+  Id add(UniqueFd fd);
+  void check(Peer& peer, const control::Message& message);
   void on_message(Id id, const control::Message& message);
   void on_pong(Peer& peer, const control::Pong& pong) const;
   void on_closed(Id id, const std::string& reason);
@@ -66,9 +72,11 @@ class CoordinatorLinks {
 
   EventLoop& loop_;
   std::chrono::milliseconds ping_interval_;
+  std::optional<control::Secret> secret_;
   Callbacks callbacks_;
   Listener listener_;
   Id next_id_ = 0;
+  int strangers_ = 0;
   std::map<Id, Peer> peers_;
   Clock::time_point next_ping_;
   EventLoop::TimerId timer_;

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/torchrun_keys.h"
-#include "launcher/system/tcp_socket.h"
 
 namespace launcher {
 namespace {

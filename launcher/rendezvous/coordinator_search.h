@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/network/connector.h"
 #include "launcher/store/store_client.h"
-#include "launcher/system/connector.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/unique_fd.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/torchrun_keys.h"
 #include "launcher/system/exit_status.h"
-#include "launcher/system/tcp_socket.h"
 
 namespace launcher {
 namespace {

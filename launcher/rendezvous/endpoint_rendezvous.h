@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/network/address.h"
 #include "launcher/rendezvous/static_rendezvous.h"
 #include "launcher/store/store_client.h"
-#include "launcher/system/address.h"
 
 namespace launcher {
 

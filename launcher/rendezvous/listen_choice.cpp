@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 
 namespace launcher {
 

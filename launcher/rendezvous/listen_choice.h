@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system/address.h"
-#include "launcher/system/listener.h"
+#include "launcher/network/address.h"
+#include "launcher/network/listener.h"
 
 namespace launcher {
 

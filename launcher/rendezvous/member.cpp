@@ -29,7 +29,7 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
               .on_message = [this](const control::Message& message) { on_message(message); },
               .on_closed = [this](const std::string& reason) { on_lost(reason); }})) {
   link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
-  link_->send(options_.hello);
+  if (!options_.secret) introduce();
   next_watch_ = Clock::now();
   watch();
 }
@@ -37,7 +37,8 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
 Member::~Member() {
   if (timer_) loop_.cancel(*timer_);
   const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
-  if (is_missed || (has_ended_ && !have_all_ended_)) link_->send(control::Leaving{{"it ended", 1}, false});
+  if (link_->is_open() && (is_missed || (has_ended_ && !have_all_ended_)))
+    link_->send(control::Leaving{{"it ended", 1}, false});
 }
 
 void Member::begin_round(int round) {
@@ -48,7 +49,35 @@ void Member::begin_round(int round) {
   own_failure_.reset();
   told_.reset();
   first_failure_.reset();
-  if (link_->is_open()) link_->send(control::Ready{round});
+  is_ready_ = true;
+  if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
+}
+
+void Member::introduce() {
+  is_introduced_ = true;
+  link_->send(options_.hello);
+  if (is_ready_) link_->send(control::Ready{round_});
+}
+
+void Member::on(const control::Challenge& challenge) {
+  if (!options_.secret) return;  // without one this node is refused
+  theirs_ = challenge.text;
+  ours_ = control::new_challenge();
+  link_->send(control::Answer{ours_, options_.secret->proof(control::kNode, ours_, theirs_)});
+}
+
+void Member::on(const control::Proof& proof) {
+  if (!options_.secret || is_introduced_ || ours_.empty()) return;
+  if (options_.secret->is_proof(proof.text, control::kCoordinator, theirs_, ours_)) {
+    introduce();
+  } else {
+    refuse("what listens at " + options_.coordinator + " does not know the secret of --rdzv_secret_file");
+  }
+}
+
+void Member::refuse(const std::string& text) {
+  if (!join_failure_) join_failure_ = JoinFailure{text, to_int(ExitStatus::kLauncherError)};
+  link_->break_off();
 }
 
 void Member::announce_patience() {
@@ -80,6 +109,13 @@ void Member::end_well() {
 
 void Member::on_message(const control::Message& message) {
   silence_.heard(Clock::now());
+  const bool is_handshake = std::holds_alternative<control::Challenge>(message) ||
+                            std::holds_alternative<control::Proof>(message) ||
+                            std::holds_alternative<control::Refusal>(message);
+  if (!is_introduced_ && !is_handshake) {
+    refuse("the launcher at " + options_.coordinator + " was started without --rdzv_secret_file, this one with it");
+    return;
+  }
   std::visit([&](const auto& content) { on(content); }, message);
 }
 

@@ -9,6 +9,7 @@
 
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
+#include "launcher/control/secret.h"
 #include "launcher/control/silence.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/system/event_loop.h"
@@ -19,6 +20,7 @@ namespace launcher {
 
 struct MemberOptions {
   control::Hello hello{};
+  std::optional<control::Secret> secret = std::nullopt;   // that the coordinator must know
   std::string coordinator{};                              // "host0:29500", for messages
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
   std::function<bool()> is_any_ending{};                  // a rank of this node shows that it is about to fail
@@ -54,6 +56,8 @@ class Member {
   using Clock = EventLoop::Clock;
 
   void on_message(const control::Message& message);
+  void on(const control::Challenge& challenge);
+  void on(const control::Proof& proof);
   void on(const control::Refusal& refusal);
   void on(const control::Waiting& waiting);
   void on(const control::Start& start);
@@ -63,6 +67,8 @@ class Member {
   void on(const control::Ping& ping);
   template <typename Other>
   void on(const Other& /*message*/) {}  // what only a node says
+  void introduce();
+  void refuse(const std::string& text);
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
   void watch();
@@ -74,6 +80,10 @@ class Member {
   control::Silence silence_{Clock::now()};
   Clock::time_point next_watch_{};
   std::optional<EventLoop::TimerId> timer_;
+  std::string theirs_;  // the coordinator's challenge
+  std::string ours_;    // this node's
+  bool is_introduced_ = false;
+  bool is_ready_ = false;  // to be said when it is
   int round_ = 0;
   bool has_started_ = false;
   bool has_ended_ = false;

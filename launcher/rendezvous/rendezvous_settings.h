@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/control/secret.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/worker_environment.h"
@@ -21,14 +22,15 @@ struct RendezvousSettings {
   int local_world_size = 1;
   int max_restarts = 0;
   std::string role = "default";
-  std::string master_addr{};                        // where the user wants the ranks' store
-  bool has_master_addr = true;                      // false: the user said nothing, and others may know more
-  int master_port = 0;                              // 0: a free one
-  bool agent_store = true;                          // false: rank 0 hosts the store
-  NodeOrder node_order = NodeOrder::kArrival;       // where nodes are given no number
-  std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
-  std::chrono::milliseconds node_timeout{1'000};    // silence of a node after which it counts as lost
-  store::ServerOptions store{};                     // its callbacks, where this launcher hosts the store
+  std::string master_addr{};                             // where the user wants the ranks' store
+  bool has_master_addr = true;                           // false: the user said nothing, and others may know more
+  int master_port = 0;                                   // 0: a free one
+  bool agent_store = true;                               // false: rank 0 hosts the store
+  NodeOrder node_order = NodeOrder::kArrival;            // where nodes are given no number
+  std::chrono::milliseconds join_timeout{900'000};       // for all nodes to arrive
+  std::chrono::milliseconds node_timeout{1'000};         // silence of a node after which it counts as lost
+  store::ServerOptions store{};                          // its callbacks, where this launcher hosts the store
+  std::optional<control::Secret> secret = std::nullopt;  // that the launchers share
   // This node cannot start its ranks, and meets the others only to tell them.
   std::optional<JoinFailure> trouble = std::nullopt;
   // A rank of this node shows that it is about to fail.
@@ -38,7 +40,7 @@ struct RendezvousSettings {
   std::function<void(const FailureNotice&)> on_failure{};
 };
 
-// Those that the command line decides. Pure.
+// Those that the command line decides. Throws LaunchError when the secret cannot be read.
 RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironment& environment);
 
 }  // namespace launcher

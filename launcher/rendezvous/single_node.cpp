@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 
 namespace launcher {
 

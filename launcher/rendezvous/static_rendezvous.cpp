@@ -110,11 +110,12 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   CoordinatorOptions options{.host = hello()};
   options.meeting = meeting();
   options.where = where_;
+  options.secret = settings_.secret;
   options.order = order();
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
   options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
-  coordinator_ = std::make_unique<Coordinator>(loop_, std::move(options));
+  coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());
@@ -169,24 +170,27 @@ control::Hello StaticRendezvous::hello() const {
 }
 
 void StaticRendezvous::meet(UniqueFd fd) {
-  member_ = std::make_unique<Member>(
-      loop_, messages_,
-      MemberOptions{.hello = hello(),
-                    .coordinator = meeting(),
-                    .patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; },
-                    .is_any_ending = settings_.is_any_ending,
-                    .on_start =
-                        [this](const control::Start& start) {
-                          has_foreign_nodes_ = start.has_foreign_nodes;
-                          set_info(start.place);
-                        },
-                    .on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); }},
-      std::move(fd));
+  MemberOptions options{.hello = hello()};
+  if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
+  options.coordinator = meeting();
+  options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
+  options.is_any_ending = settings_.is_any_ending;
+  options.on_start = [this](const control::Start& start) {
+    has_foreign_nodes_ = start.has_foreign_nodes;
+    set_info(start.place);
+  };
+  options.on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); };
+  member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
   member_->begin_round(round_);
   search_.reset();
 }
 
 void StaticRendezvous::on_foreign_store() {
+  if (settings_.secret) {
+    refuse({"a torchrun node is at " + meeting() + ", which knows nothing of --rdzv_secret_file",
+            to_int(ExitStatus::kLauncherError)});
+    return;
+  }
   has_foreign_nodes_ = true;
   torchrun_ = std::make_unique<TorchrunRound>(
       loop_, messages_,

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/network/address.h"
+#include "launcher/network/listener.h"
 #include "launcher/plan/options.h"
 #include "launcher/rendezvous/coordinator.h"
 #include "launcher/rendezvous/coordinator_search.h"
@@ -17,9 +19,7 @@
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/rendezvous/torchrun_round.h"
 #include "launcher/store/store_server.h"
-#include "launcher/system/address.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/listener.h"
 #include "launcher/system/messages.h"
 
 namespace launcher {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/network/connector.h"
 #include "launcher/store/request_parser.h"
-#include "launcher/system/connector.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/unique_fd.h"
 

@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/store/limits.h"
 #include "launcher/store/reply_queue.h"
 #include "launcher/store/wire_format.h"
-#include "launcher/system/tcp_socket.h"
 
 namespace launcher::store {
 namespace {

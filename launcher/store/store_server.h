@@ -16,13 +16,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launcher/network/listener.h"
 #include "launcher/store/eviction.h"
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/memory_budget.h"
 #include "launcher/store/reply_queue.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/system/event_loop.h"
-#include "launcher/system/listener.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/unique_fd.h"
 

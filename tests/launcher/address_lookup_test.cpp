@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/network/address.h"
 #include "launcher/processes/descendants.h"
-#include "launcher/system/address.h"
 #include "tests/launcher/in_child.h"
 #include "tests/support/catch.h"
 

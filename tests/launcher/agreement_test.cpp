@@ -1,11 +1,15 @@
 #include <chrono>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "launcher/control/control_messages.h"
+#include "launcher/control/secret.h"
 #include "launcher/system/host_name.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace launcher {
 namespace {
@@ -77,6 +81,78 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: who comes when the job runs is refus
   CHECK_THAT(late->join_failure()->text, ContainsSubstring("--node_rank 1 was given twice"));
   run_for(50ms);
   for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
+}
+
+class SecretTest : protected LaunchersInOneLoop {
+ protected:
+  SecretTest() {
+    if (control::new_challenge().empty()) SKIP("this ddprun was built without libsodium");
+  }
+  std::unique_ptr<Rendezvous> launcher_with(int node, const std::string& secret) {
+    RendezvousSettings settings = settings_of(node, 1);
+    if (!secret.empty()) {
+      std::ofstream(folder.path() / "secret") << secret << "\n";
+      settings.secret = control::Secret::read((folder.path() / "secret").string());
+    }
+    return launcher(std::move(settings));
+  }
+  // Node 0 and 2 know one secret, node 1 what is given.
+  void begin_with(const std::string& of_node_1) {
+    nodes[0] = launcher_with(0, "a secret of many bytes");
+    nodes[1] = launcher_with(1, of_node_1);
+    nodes[2] = launcher_with(2, "a secret of many bytes");
+    begin(0);
+  }
+  // Who does not know the secret is refused, and the job waits on.
+  void require_refusal(const std::string& text) {
+    run_until([&] { return nodes[1]->join_failure().has_value(); });
+    CHECK(nodes[1]->join_failure()->exit_status == 125);
+    CHECK_THAT(nodes[1]->join_failure()->text, ContainsSubstring(text));
+    run_for(50ms);
+    CHECK_FALSE(nodes[0]->join_failure());
+    nodes[1] = launcher_with(1, "a secret of many bytes");
+    nodes[1]->begin_round(0);
+    run_until_all(has_met);
+  }
+  ddp::test::TemporaryFolder folder;
+};
+
+TEST_CASE_METHOD(SecretTest, "Secret: those who know it meet") {
+  begin_with("a secret of many bytes");
+  run_until_all(has_met);
+}
+
+TEST_CASE_METHOD(SecretTest, "Secret: another one is refused, and the job waits for the right node") {
+  begin_with("another secret of many bytes");
+  require_refusal("has another --rdzv_secret_file");
+}
+
+TEST_CASE_METHOD(SecretTest, "Secret: none is refused, and the job waits for the right node") {
+  begin_with("");
+  require_refusal("has no --rdzv_secret_file");
+}
+
+TEST_CASE_METHOD(SecretTest, "Secret: a node does not join a job that has none") {
+  nodes[1] = launcher_with(1, "a secret of many bytes");
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_until([&] { return nodes[1]->join_failure().has_value(); });
+  CHECK_THAT(nodes[1]->join_failure()->text, ContainsSubstring("was started without --rdzv_secret_file"));
+}
+
+TEST_CASE_METHOD(SecretTest, "Secret: a proof is good for its speaker and its challenges alone") {
+  std::ofstream(folder.path() / "secret") << "a secret of many bytes";
+  const auto secret = control::Secret::read((folder.path() / "secret").string());
+  const std::string proof = secret.proof(control::kNode, "1", "2");
+  CHECK(secret.is_proof(proof, control::kNode, "1", "2"));
+  CHECK_FALSE(secret.is_proof(proof, control::kCoordinator, "1", "2"));
+  CHECK_FALSE(secret.is_proof(proof, control::kNode, "2", "1"));
+  CHECK_FALSE(secret.is_proof(proof, control::kNode, "", "12"));
+  CHECK_FALSE(secret.is_proof("", control::kNode, "1", "2"));
+  CHECK(control::new_challenge() != control::new_challenge());
+  std::ofstream(folder.path() / "secret") << "short";
+  CHECK_THROWS_AS(control::Secret::read((folder.path() / "secret").string()), LaunchError);
+  CHECK_THROWS_AS(control::Secret::read((folder.path() / "no-such").string()), LaunchError);
 }
 
 class ArrivalTest : protected LaunchersInOneLoop {

@@ -1,4 +1,4 @@
-#include "launcher/system/connector.h"
+#include "launcher/network/connector.h"
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/rendezvous/rendezvous_kinds.h"
-#include "launcher/system/tcp_socket.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system/connector.h"
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/connector.h"
+#include "launcher/network/tcp_socket.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/store/store_server.h"
-#include "launcher/system/tcp_socket.h"
 #include "launcher/store/wire_format.h"
 #include "launcher/system/line.h"
 #include "tests/support/catch.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 #include "launcher/system/launch_error.h"
 #include "tests/launcher/wire.h"
 #include "tests/support/catch.h"

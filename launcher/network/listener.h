@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/system/address.h"
+#include "launcher/network/address.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/unique_fd.h"
 

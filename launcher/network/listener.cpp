@@ -1,8 +1,8 @@
-#include "launcher/system/listener.h"
+#include "launcher/network/listener.h"
 
 #include <sys/epoll.h>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/system/address.h"
+#include "launcher/network/address.h"
 
 #include <fcntl.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/system/address.h"
+#include "launcher/network/address.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/unique_fd.h"
 

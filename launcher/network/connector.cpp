@@ -1,4 +1,4 @@
-#include "launcher/system/connector.h"
+#include "launcher/network/connector.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/system/tcp_socket.h"
+#include "launcher/network/tcp_socket.h"
 
 namespace launcher {
 namespace {

@@ -1,0 +1,96 @@
+#include "launcher/control/secret.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "launcher/system/launch_error.h"
+
+#ifdef DDPRUN_HAS_SODIUM
+#include <sodium.h>
+#endif
+
+namespace launcher::control {
+namespace {
+
+constexpr std::size_t kShortest = 16;
+constexpr std::size_t kLongest = 4096;
+
+}  // namespace
+
+#ifdef DDPRUN_HAS_SODIUM
+namespace {
+
+std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
+  std::string text(2 * count + 1, '\0');
+  ::sodium_bin2hex(text.data(), text.size(), bytes, count);
+  text.pop_back();
+  return text;
+}
+
+void feed(crypto_auth_hmacsha256_state& state, std::string_view text) {
+  ::crypto_auth_hmacsha256_update(&state, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  ::crypto_auth_hmacsha256_update(&state, reinterpret_cast<const unsigned char*>("\n"), 1);  // ends each part
+}
+
+}  // namespace
+
+Secret Secret::read(const std::string& path) {
+  if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium has no source of random numbers here");
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes;
+  if (file) bytes.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file) throw LaunchError("--rdzv_secret_file " + path + ": " + std::strerror(errno));
+  while (!bytes.empty() && (bytes.back() == '\n' || bytes.back() == '\r')) bytes.pop_back();
+  if (bytes.size() < kShortest || bytes.size() > kLongest) {
+    throw LaunchError("--rdzv_secret_file " + path + ": expected " + std::to_string(kShortest) + " to " +
+                      std::to_string(kLongest) + " bytes, got " + std::to_string(bytes.size()));
+  }
+  return Secret(std::move(bytes));
+}
+
+std::string Secret::proof(std::string_view speaker, std::string_view own_challenge,
+                          std::string_view other_challenge) const {
+  crypto_auth_hmacsha256_state state;
+  ::crypto_auth_hmacsha256_init(&state, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
+  for (const std::string_view part : {std::string_view("ddprun control 1"), speaker, own_challenge, other_challenge}) {
+    feed(state, part);
+  }
+  std::array<unsigned char, crypto_auth_hmacsha256_BYTES> result{};
+  ::crypto_auth_hmacsha256_final(&state, result.data());
+  return hexadecimal(result.data(), result.size());
+}
+
+bool Secret::is_proof(std::string_view claimed, std::string_view speaker, std::string_view own_challenge,
+                      std::string_view other_challenge) const {
+  const std::string expected = proof(speaker, own_challenge, other_challenge);
+  return claimed.size() == expected.size() && ::sodium_memcmp(claimed.data(), expected.data(), expected.size()) == 0;
+}
+
+std::string new_challenge() {
+  std::array<unsigned char, 32> bytes{};
+  ::randombytes_buf(bytes.data(), bytes.size());
+  return hexadecimal(bytes.data(), bytes.size());
+}
+
+#else
+
+Secret Secret::read(const std::string& /*path*/) {
+  throw LaunchError("--rdzv_secret_file: this ddprun was built without libsodium (libsodium-dev, libsodium-static)");
+}
+std::string Secret::proof(std::string_view, std::string_view, std::string_view) const {
+  return "";
+}
+bool Secret::is_proof(std::string_view, std::string_view, std::string_view, std::string_view) const {
+  return false;
+}
+std::string new_challenge() {
+  return "";
+}
+
+#endif
+
+}  // namespace launcher::control

@@ -1,0 +1,34 @@
+// A secret that the launchers of a job share, and how each proves to the other that it knows it without saying it: who
+// is challenged by a number that was never used before answers with its HMAC-SHA-256 (of libsodium).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace launcher::control {
+
+class Secret {
+ public:
+  // Reads the file, but for a newline at its end. Throws LaunchError when that is impossible or the secret is short,
+  // and when this ddprun was built without libsodium.
+  static Secret read(const std::string& path);
+
+  // 64 hexadecimal digits for what one end says: `speaker` keeps one end's proof from being played back as the other's.
+  std::string proof(std::string_view speaker, std::string_view own_challenge, std::string_view other_challenge) const;
+  // Takes as long for any wrong one.
+  bool is_proof(std::string_view claimed, std::string_view speaker, std::string_view own_challenge,
+                std::string_view other_challenge) const;
+
+ private:
+  explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::string bytes_;
+};
+
+// 64 hexadecimal digits that nobody can foresee.
+std::string new_challenge();
+
+// The two speakers.
+inline constexpr std::string_view kNode = "node";
+inline constexpr std::string_view kCoordinator = "coordinator";
+
+}  // namespace launcher::control

@@ -1,0 +1,45 @@
+// What a stranger may send to the port at which launchers talk.
+#include "launcher/control/control_messages.h"
+
+#include "launcher/control/frames.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace launcher::control;
+
+std::string framed(const Message& message) {
+  return to_frame(to_text(message));
+}
+
+}  // namespace
+
+std::vector<std::string> fuzz::seeds() {
+  const launcher::FailureNotice notice{.node = 1, .exit_status = 44, .text = "rank 3 on host b was killed by SIGSEGV"};
+  return {
+      framed(Hello{.host = "b", .nnodes = 2, .node_rank = 1, .trouble = launcher::JoinFailure{"no such program", 127}}),
+      framed(Challenge{"abc"}) + framed(Answer{"abc", "def"}) + framed(Proof{"def"}),
+      framed(Ready{0}) + framed(Start{0, {1, 2, {4, 8, 2, 6}}, 29500, 0, false}),
+      framed(Failed{0, notice}) + framed(Inquiry{0, notice}) + framed(Report{0, notice, true}),
+      framed(Verdict{0, notice}) + framed(Heard{0}) + framed(Ended{0}) + framed(AllEnded{0}),
+      framed(Ping{1, std::chrono::seconds(1)}) + framed(Pong{1, 1, std::chrono::seconds(1)}),
+      framed(Leaving{{"told to stop", 143}, false}) + framed(Waiting{"a\x1b[2Jb"}) + framed(Refusal{{"no", 125}}),
+      "GET / HTTP/1.1\r\n"};
+}
+
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  FrameReader reader;
+  reader.feed(bytes);
+  bool is_accepted = false;
+  while (const auto text = reader.next()) {
+    require(text->size() <= kMaxMessageBytes, "no message is longer than the limit");
+    const auto message = parse_message(*text);
+    if (!message) continue;
+    is_accepted = true;
+    const std::string again = to_text(*message);
+    const auto same = parse_message(again);
+    require(same && to_text(*same) == again, "a message that was accepted is one that a launcher sends");
+    for (const char c : again) require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "text is harmless");
+  }
+  return is_accepted ? Outcome::kAccepted : Outcome::kRefused;
+}

@@ -139,7 +139,8 @@ void JobRun::watch_start() {
 
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
 void JobRun::leave(JobEnd& end) {
-  const bool ended_well = !end.elsewhere && exit_status(end) == 0;
+  // Without a guardian the ranks were killed, which is nobody's failure on this node.
+  const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->is_impatient();
   rendezvous_->leave(ended_well);
   const auto gives_up = [&] {
     return supervisor_->is_impatient() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
@@ -147,11 +148,10 @@ void JobRun::leave(JobEnd& end) {
   while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
   const auto& first = rendezvous_->first_failure();
   if (!first) return;
-  if (first->node != rendezvous_->info()->place.group_rank) {
-    end.elsewhere = *first;
-  } else {
-    end.elsewhere.reset();  // another one's was known earlier, and was no earlier
-  }
+  end.elsewhere.reset();  // another one's may have been known earlier, and was no earlier
+  const bool is_own = first->node == rendezvous_->info()->place.group_rank;
+  const bool knows_why = exit_status(end) != 0 || supervisor_->was_told_to_stop();
+  if (!is_own || !knows_why) end.elsewhere = *first;  // this launcher may have been given up while it was frozen
 }
 
 // `end` is null when the ranks were never started.

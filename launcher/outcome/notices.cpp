@@ -29,6 +29,13 @@ FailureNotice notice_of_stop(const std::string& host, int signal) {
           .may_come_again = true};
 }
 
+FailureNotice notice_of_loss(const std::string& host) {
+  return {.exit_status = 1,
+          .text = "one of ddprun's processes on host " + host + " was killed",
+          .time = system_clock::now(),
+          .is_final = true};
+}
+
 FailureNotice notice_of_lateness(const std::string& host, const std::string& reason) {
   return {.exit_status = to_int(ExitStatus::kTimeout),
           .text = reason + " (host " + host + ")",

@@ -11,6 +11,8 @@ namespace launcher {
 FailureNotice notice_of_failure(const JobEnd& job, std::size_t first);
 // Because a signal told ddprun to stop.
 FailureNotice notice_of_stop(const std::string& host, int signal);
+// Because one of ddprun's own processes was killed.
+FailureNotice notice_of_loss(const std::string& host);
 // Because the job has taken too long, for `reason`.
 FailureNotice notice_of_lateness(const std::string& host, const std::string& reason);
 

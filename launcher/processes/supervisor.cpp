@@ -162,6 +162,7 @@ bool Supervisor::is_interrupt_again(int number) {
 void Supervisor::on_guardian_gone() {
   loop_.remove(guarded_.lifeline.get());
   guardian_ = Guardian::kGone;
+  if (phase_ == Phase::kRunning) options_.on_stop(notice_of_loss(end_.host));
   kill_everything();
   messages_.say("one of its processes was killed; all ranks have been killed");
 }

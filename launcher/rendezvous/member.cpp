@@ -149,9 +149,11 @@ void Member::on(const control::Verdict& verdict) {
   stop_because(*first_failure_);
 }
 
-// Another node's failure, each of them once.
+// Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing
+// itself.
 void Member::stop_because(const FailureNotice& notice) {
-  if (notice.node == node_ || (told_ && told_->node == notice.node && told_->text == notice.text)) return;
+  if ((notice.node == node_ && own_failure_) || (told_ && told_->node == notice.node && told_->text == notice.text))
+    return;
   told_ = notice;
   options_.on_failure(notice);
 }

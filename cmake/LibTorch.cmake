@@ -70,10 +70,11 @@ function(_ddprun_libtorch_found out)
   else()
     set(cache "$ENV{HOME}/.cache/ddprun")
   endif()
-  # scripts/setup's, the newest first.
-  file(GLOB wheels "${cache}/venv*/lib/python3*/site-packages/torch")
+  # scripts/setup's, the newest first; the one without a version in its name is an earlier release's.
+  file(GLOB wheels "${cache}/venv-*/lib/python3*/site-packages/torch")
   list(SORT wheels COMPARE NATURAL ORDER DESCENDING)
-  list(APPEND roots ${wheels})
+  file(GLOB earlier "${cache}/venv/lib/python3*/site-packages/torch")
+  list(APPEND roots ${wheels} ${earlier})
   set(${out} "${roots}" PARENT_SCOPE)
 endfunction()
 
@@ -211,6 +212,9 @@ function(_ddprun_libtorch_locate for_package)
     set(try "")
     if(version VERSION_GREATER_EQUAL 2.16)
       set(try " -DDDPRUN_TRY_NEWER_LIBTORCH=ON builds with it all the same, as if it were 2.15.")
+      if(for_package)
+        set(try " ddprun's sources build with it all the same, as if it were 2.15, given -DDDPRUN_TRY_NEWER_LIBTORCH=ON.")
+      endif()
     endif()
     _ddprun_libtorch_error(
       "LibTorch ${version} at ${root} is not supported: this release is built for ${_ddprun_libtorch_versions} (the C++ headers of "

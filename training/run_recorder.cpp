@@ -97,6 +97,8 @@ double RunRecorder::mean_loss() {
 void RunRecorder::end_epoch(const std::vector<EpochMetric>& metrics) {
   const double loss = mean_loss();
   bar_.reset();
+  // Nothing was left of an epoch that was resumed behind its last batch: its row is there already.
+  if (step_of_epoch_ == 0 && std::isnan(loss)) return;
   last_epoch_ = {{"loss", loss}};
   MetricRow row{{"epoch", epoch_}, {"loss", loss}};
   for (const auto& metric : metrics) {

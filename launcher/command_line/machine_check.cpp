@@ -20,6 +20,7 @@
 #include "launcher/machine/own_cgroup.h"
 #include "launcher/machine/usable_cpus.h"
 #include "launcher/plan/program.h"
+#include "launcher/plan/python_interpreter.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/captured_output.h"
 #include "launcher/system/event_loop.h"
@@ -120,8 +121,7 @@ std::optional<std::string> find_program(const std::string& name) {
 }
 
 void check_python(std::vector<Finding>& findings) {
-  const char* named = std::getenv("PYTHON_EXEC");
-  const std::string name = named != nullptr && *named != '\0' ? named : "python3";
+  const std::string name = python_interpreter();
   const auto python = find_program(name);
   if (!python) {
     findings.push_back({Kind::kNote, "Python", name + " was not found: .py programs cannot run"});

@@ -45,7 +45,9 @@ std::vector<ManualEntry> variables_of_ranks() {
 
 std::vector<ManualEntry> variables_of_ddprun() {
   return {
-      {"`PYTHON_EXEC`", "The interpreter for Python programs instead of `python3`."},
+      {"`PYTHON_EXEC`",
+       "The interpreter for Python programs instead of the `python3` of the virtual environment that ddprun is "
+       "installed in, or of PATH."},
       {"`CUDA_VISIBLE_DEVICES`", "The GPUs that `-n gpu`, `-n auto` and `--virtual_local_rank` count."},
       {"`TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`", "torchrun's template of prefixes, where `--prefix` is not given."},
       {"`TMPDIR`", "Folder for error files, and for log files without `--log_dir`."},

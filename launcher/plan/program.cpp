@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "launcher/plan/python_interpreter.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -156,10 +157,9 @@ std::string find_executable(const std::string& name, std::string_view path, cons
 }
 
 Program resolve_program(const Options& options) {
-  const char* python = std::getenv("PYTHON_EXEC");
   const char* path = std::getenv("PATH");
   Program program;
-  program.arguments = worker_arguments(options, python != nullptr && *python != '\0' ? python : "python3");
+  program.arguments = worker_arguments(options, python_interpreter());
   // Without PATH execvp takes the system's default.
   program.file =
       find_executable(program.arguments.front(), path != nullptr ? path : "/bin:/usr/bin", options.working_folder);

@@ -4,8 +4,9 @@ import os
 import re
 import shlex
 import shutil
+import shutil
 
-from harness import LauncherTest, main
+from harness import DDPRUN, LauncherTest, main
 
 
 def blocks(text):
@@ -24,6 +25,20 @@ def variables(lines):
 
 
 class Preview(LauncherTest):
+    def test_python_is_that_of_the_environment_that_ddprun_is_installed_in(self):
+        environment = self.path("an environment")
+        os.makedirs(f"{environment}/bin")
+        own = shutil.copy(DDPRUN, f"{environment}/bin/ddprun")
+        os.symlink("/bin/echo", f"{environment}/bin/python3")
+        script = self.write("train.py", "print(1)")
+        variables = {"PYTHON_EXEC": ""}
+        _, out, err = self.run_job("-n", "1", script, program=own, environment=variables)
+        self.assertEqual((out, err), ("1\n", ""), "a folder with a python3 is no environment")
+        open(f"{environment}/pyvenv.cfg", "w").close()
+        self.assertEqual(self.run_job("-n", "1", script, program=own, environment=variables), (0, f"-u {script}\n", ""))
+        _, out, _ = self.run_job("-n", "1", script, program=own, environment={"PYTHON_EXEC": "/bin/true"})
+        self.assertEqual(out, "", "PYTHON_EXEC comes first")
+
     def test_a_dry_run_prints_what_a_run_does_and_starts_nothing(self):
         host = os.uname().nodename
         words = ["sh", "-c", 'env > "$DDPRUN_TEST_FOLDER/env.$RANK"; echo "$*"', "a b", "it's", "", "\n\x1b[1m\\", "$HOME"]

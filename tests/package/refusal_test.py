@@ -87,7 +87,7 @@ class Consumer(unittest.TestCase):
         message = self.refusal(root)
         self.assertRegex(message, rf"was built with LibTorch 2\.\d+ with(out)? CUDA, but .* is {re.escape(other)}")
         self.assertIn("Point CMAKE_PREFIX_PATH at", message)
-        self.assertIn(f"CMAKE_PREFIX_PATH={root} scripts/setup, then cmake --install build/release --prefix {support.PREFIX}", message)
+        self.assertIn(f"CMAKE_PREFIX_PATH='{root}' scripts/setup, then cmake --install build/release --prefix '{support.PREFIX}'", message)
 
     def test_of_several_installed_ones_the_error_names_all(self):
         several = support.WORK / "several"

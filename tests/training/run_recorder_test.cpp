@@ -165,12 +165,12 @@ TEST_CASE("RunRecorder: without files it shows and averages all the same") {
     recorder.images("images", at::zeros({1, 3, 2, 2}));
     recorder.weights(trained.net);
     recorder.end_epoch();
-    // No batch at all.
+    // No batch at all, as after a resume behind the epoch's last one: its numbers are not replaced by none.
     recorder.begin_epoch(1, 0);
     recorder.end_epoch({{"accuracy", 0.5}});
     said = out.text();
   }
-  CHECK(said == "epoch 0: loss 4.0000\nepoch 1: loss nan, validation accuracy 0.5000\n");
+  CHECK(said == "epoch 0: loss 4.0000\n");
   CHECK_THROWS_AS(RunRecorder(group, trained.optimizer, {.reports_per_epoch = 0}), std::invalid_argument);
 }
 

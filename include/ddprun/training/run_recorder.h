@@ -67,7 +67,9 @@ class RunRecorder {
   /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
   double mean_loss();
 
-  /// The epoch is over, saved and evaluated: writes it everywhere. Every rank must call it.
+  /// The epoch is over, saved and evaluated: writes it everywhere; nothing when no rank had a batch, as after a resume
+  /// behind the epoch's last one. After a resume in mid-epoch the numbers are those of its rest. Every rank must call
+  /// it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 
   /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; nothing when no epoch has

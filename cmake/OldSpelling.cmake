@@ -57,12 +57,21 @@ if(_ddprun_made)
   file(REMOVE ${_ddprun_made})
 endif()
 
+# clang is silent about what comes from a system's folder, as it takes this one for.
+set(_ddprun_old_folders ${_ddprun_wanted})
+list(TRANSFORM _ddprun_old_folders REPLACE "/.*" "")
+list(REMOVE_DUPLICATES _ddprun_old_folders)
+list(TRANSFORM _ddprun_old_folders REPLACE "(.+)" "--no-system-header-prefix=\\1/" OUTPUT_VARIABLE DDPRUN_OLD_SPELLING_CLANG)
+
 # Lets users of the library ddprun_<name> find them: in the installed package, and in a project that adds this folder. Behind
 # all other folders, the system's too: a header of that name that somebody else has comes first.
 function(ddprun_old_spelling name)
   target_compile_options(
     ddprun_${name} INTERFACE "$<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-idirafter$<INSTALL_PREFIX>/${CMAKE_INSTALL_INCLUDEDIR}/ddprun-old-spelling>>")
+  set(for_clang "$<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:${DDPRUN_OLD_SPELLING_CLANG}>")
+  target_compile_options(ddprun_${name} INTERFACE "$<INSTALL_INTERFACE:${for_clang}>")
   if(NOT PROJECT_IS_TOP_LEVEL)
+    target_compile_options(ddprun_${name} INTERFACE "$<BUILD_INTERFACE:${for_clang}>")
     target_compile_options(ddprun_${name} INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-idirafter${PROJECT_BINARY_DIR}/old_spelling>>")
   endif()
 endfunction()

@@ -27,14 +27,17 @@ class Includes(unittest.TestCase):
             mine.parent.mkdir(parents=True, exist_ok=True)
             mine.write_text("#error this header of the user's project was taken for one of ddprun's\n")
         (own / "data/loader.h").write_text("struct OwnHeader {\n  static constexpr bool kIsData = true;\n};\n")
-        build = support.WORK / "build"
-        support.configure(
-            support.HERE / "includes", build, "-D", "CMAKE_CXX_COMPILER_LAUNCHER=",
-            "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"OWN_HEADERS={own}",
-        )  # fmt: skip
-        built = support.run("cmake", "--build", build).stdout
-        self.assertIn("write #include <ddprun/ddp.h>", built)
-        self.assertIn("write #include <ddprun/base/rank_info.h>", built)
+        clang = shutil.which("clang++")
+        for compiler in [[], *([["-D", f"CMAKE_CXX_COMPILER={clang}"]] if clang else [])]:
+            with self.subTest(compiler):
+                build = support.WORK / ("build-clang" if compiler else "build")
+                support.configure(
+                    support.HERE / "includes", build, "-D", "CMAKE_CXX_COMPILER_LAUNCHER=", *compiler,
+                    "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"OWN_HEADERS={own}",
+                )  # fmt: skip
+                built = support.run("cmake", "--build", build).stdout
+                self.assertIn("write #include <ddprun/ddp.h>", built)
+                self.assertIn("write #include <ddprun/base/rank_info.h>", built)
 
 
 support.main()

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/system/captured_output.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/pipe.h"
 
@@ -99,24 +100,6 @@ std::string answer_of_library() {
   ::_exit(0);
 }
 
-// All that comes out of `fd`; nothing when that takes longer than `limit`.
-std::optional<std::string> read_all(int fd, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
-  std::string text;
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
-    const int count = ::poll(&ready, 1, static_cast<int>(std::max<long long>(left.count(), 0)));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return std::nullopt;
-    std::array<char, 4096> part{};
-    const ssize_t bytes = ::read(fd, part.data(), part.size());
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes <= 0) return text;
-    text.append(part.data(), static_cast<std::size_t>(bytes));
-  }
-}
-
 // Its status; nothing for one that not even SIGKILL ends, as where a driver hangs in the kernel.
 std::optional<int> reap(pid_t helper, bool was_silent) {
   int status = 0;
@@ -148,7 +131,7 @@ GpuDriver ask_gpu_driver(std::chrono::milliseconds limit) {
   if (helper < 0) throw LaunchError(std::string("cannot start a process: ") + std::strerror(errno));
   if (helper == 0) run_helper(launcher, pipe.writer.get());
   pipe.writer.reset();
-  const auto answer = read_all(pipe.reader.get(), limit);
+  const auto answer = read_to_end(pipe.reader.get(), Clock::now() + limit);
   const auto status = reap(helper, !answer);
   if (!answer) {
     return {.problem = "the NVIDIA driver (libnvidia-ml.so.1) did not answer within " +

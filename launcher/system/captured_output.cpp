@@ -20,8 +20,9 @@ constexpr std::size_t kMaxBytes = 64 << 10;
 // Between two looks at a command that has closed its output: nearly all have ended then.
 constexpr int kPauseMs = 2;
 
-// Everything up to the end of the output; nothing when it does not come in time.
-std::optional<std::string> read_all(int fd, Clock::time_point deadline) {
+}  // namespace
+
+std::optional<std::string> read_to_end(int fd, Clock::time_point deadline) {
   std::string text;
   std::array<char, 4096> buffer{};
   while (text.size() < kMaxBytes) {
@@ -37,6 +38,8 @@ std::optional<std::string> read_all(int fd, Clock::time_point deadline) {
   }
   return std::nullopt;
 }
+
+namespace {
 
 // A command may go on without its output. True when it has ended.
 bool wait_for_end(pid_t pid, Clock::time_point deadline) {
@@ -67,7 +70,7 @@ std::optional<std::string> captured_output(const std::string& file, std::vector<
   if (error != 0) return std::nullopt;
   output.writer.reset();
   const auto deadline = Clock::now() + patience;
-  auto text = read_all(output.reader.get(), deadline);
+  auto text = read_to_end(output.reader.get(), deadline);
   if (!text || !wait_for_end(pid, deadline)) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// What a short command prints, for --check.
+// What a short command or a helper process prints.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,9 @@
 #include <vector>
 
 namespace launcher {
+
+// All that comes out of `fd`, at most 64 KiB; nothing when its end does not come by `deadline`.
+std::optional<std::string> read_to_end(int fd, std::chrono::steady_clock::time_point deadline);
 
 // Runs `file` with `arguments` (argv[0] included), an empty standard input and no standard error; returns its standard
 // output. Nothing when it cannot be started, does not end within `patience` (it is then killed) or ends with a status

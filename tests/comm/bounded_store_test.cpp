@@ -3,7 +3,6 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/comm/store_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/rank_checks.h"
@@ -33,15 +33,6 @@ std::string text(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-c10::intrusive_ptr<c10d::TCPStore> make_server() {
-  c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.timeout = kForHangs;
-  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
-
 // torch's clients do not wait for the end of a set(), so that another connection's call may come before it.
 void set_now(c10d::Store& store, const std::string& key, const std::string& value) {
   store.set(key, bytes(value));
@@ -54,7 +45,7 @@ class BoundedStores {
     return c10::make_intrusive<BoundedStore>("127.0.0.1", torch_->getPort(), limit);
   }
 
-  c10::intrusive_ptr<c10d::TCPStore> torch_ = make_server();
+  c10::intrusive_ptr<c10d::TCPStore> torch_ = test::make_store_server(kForHangs);
   c10::intrusive_ptr<BoundedStore> ours_ = connect();
 };
 

@@ -1,14 +1,13 @@
 // Ranks as threads, each with its own connection to the store.
 #include "comm/group/gpu_claims.h"
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/group/bounded_store.h"
+#include "tests/comm/store_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
@@ -24,14 +23,6 @@ constexpr auto kForHangs = 60s;
 
 class GpuClaims {
  protected:
-  GpuClaims() {
-    c10d::TCPStoreOptions options;
-    options.port = 0;
-    options.isServer = true;
-    options.waitWorkers = false;
-    server_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  }
-
   // What each rank is told; a rank without a GPU makes no claim, as those that run Python.
   std::vector<std::string> claim(const std::vector<std::string>& gpus, std::chrono::milliseconds patience = kForHangs) {
     std::vector<std::string> told(gpus.size(), "no error");
@@ -53,7 +44,7 @@ class GpuClaims {
     return told;
   }
 
-  c10::intrusive_ptr<c10d::TCPStore> server_;
+  c10::intrusive_ptr<c10d::TCPStore> server_ = test::make_store_server(kForHangs);
 };
 
 TEST_CASE_METHOD(GpuClaims, "GpuClaims: ranks with GPUs of their own go on as soon as all have come") {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "launcher/job_run.h"
-#include "launcher/rendezvous/trouble.h"
+#include "launcher/meeting/trouble.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"

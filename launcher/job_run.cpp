@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/meeting/rendezvous_kinds.h"
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/job_status.h"
 #include "launcher/output/reader_patience.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/processes/debugger.h"
 #include "launcher/processes/socket_owners.h"
-#include "launcher/rendezvous/rendezvous_kinds.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/line.h"

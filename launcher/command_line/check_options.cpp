@@ -4,7 +4,7 @@
 
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
-#include "launcher/rendezvous/rendezvous_kinds.h"
+#include "launcher/meeting/rendezvous_kinds.h"
 
 namespace launcher {
 namespace {

@@ -1,9 +1,9 @@
-#include "launcher/rendezvous/trouble.h"
+#include "launcher/meeting/trouble.h"
 
 #include <chrono>
 
+#include "launcher/meeting/rendezvous_kinds.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/rendezvous/rendezvous_kinds.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/launch_error.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/rendezvous_kinds.h"
+#include "launcher/meeting/rendezvous_kinds.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,121 @@
+// The rounds of a job whose number of nodes may change: who is there, when a round begins and with whom, whether one
+// that failed is followed by another, and who is left out. Events go in, decisions come out. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/elastic/restart_budget.h"
+#include "launcher/outcome/job_end.h"
+
+namespace launcher::elastic {
+
+struct RoundsOptions {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  BudgetOptions budget{};
+  int host_failures = 0;                            // a host that has failed so often is left out; 0: none is
+  bool join_restart = false;                        // a node that comes while a round runs ends it
+  bool order_by_host = false;                       // numbers by host name instead of by arrival
+  std::chrono::milliseconds join_timeout{900'000};  // for min_nodes to be there
+  std::chrono::milliseconds last_call{30'000};      // for more than min_nodes, before the first round
+};
+
+// What a new coordinator must know of a job that ran before it.
+struct History {
+  int rounds = 0;  // that were begun
+  int nodes = 0;   // that should still be there
+  int restarts = 0;
+  std::vector<std::chrono::steady_clock::time_point> recent_restarts{};
+  std::map<std::string, int> host_failures{};
+};
+
+class Rounds {
+ public:
+  using Id = std::uint64_t;  // of a connection, rising
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Why a round that runs is over.
+  enum class Cause : std::uint8_t {
+    kFailure,    // of a rank, or of a node
+    kDeparture,  // a node was told to stop
+    kJoin,       // for those who wait to be taken in
+    kFinal,      // nothing comes after it
+  };
+  struct Begin {
+    int round = 0;
+    std::vector<Id> nodes{};  // by their numbers; the first is the coordinator's
+  };
+  struct Decisions {
+    std::optional<Begin> begin = std::nullopt;
+    std::optional<std::string> stop = std::nullopt;  // the round that runs, to begin anew, and why
+    std::optional<JoinFailure> end = std::nullopt;   // the job
+    std::vector<std::pair<Id, JoinFailure>> turned_away{};
+    std::vector<std::pair<Id, std::string>> told{};  // words for the user of a node
+  };
+
+  Rounds(RoundsOptions options, Time now, const History& history = {});
+
+  // A node on `host` is there; the first one is the coordinator's.
+  Decisions arrived(Id id, const std::string& host, Time now);
+  // It waits for a round.
+  Decisions ready(Id id, Time now);
+  // It is gone, or goes. When it is one of the round that runs, that is over soon: call is_over() too.
+  Decisions left(Id id, Time now);
+  // A node's ranks have all ended well: nobody is taken in any more.
+  void ended_well() { is_ending_ = true; }
+  // The round that runs is over, because of what happened on `host`. Returns "" when another one follows, else why
+  // none does.
+  std::string is_over(Cause cause, const std::string& host, Time now);
+  // Nodes that a failure has left out; ask after is_over().
+  Decisions left_out() const;
+  // What time alone decides; next_time() says when to ask.
+  Decisions at(Time now);
+  std::optional<Time> next_time() const;
+
+  // Of the round that runs, or is to begin.
+  int round() const { return round_; }
+  bool is_running() const { return phase_ == Phase::kRunning; }
+  History history(Time now) const;
+  // "1 of 2 to 4 nodes are there", for those who wait for more.
+  std::string who_is_there() const;
+
+ private:
+  enum class Phase : std::uint8_t { kJoining, kRunning, kOver };
+  struct Node {
+    std::string host;
+    bool is_ready = false;
+    bool takes_part = false;
+  };
+
+  bool is_left_out(const std::string& host) const;
+  std::vector<Id> those_ready() const;
+  std::vector<Id> chosen() const;
+  bool are_all_ready() const;
+  int participants() const;
+  void begin_joining(Time now);
+  Decisions decide(Time now);
+  Decisions begin();
+  Decisions wait_for_next(Id id);
+  std::string cause_to_end(Cause cause, const std::string& host, Time now);
+
+  RoundsOptions options_;
+  RestartBudget budget_;
+  Phase phase_ = Phase::kJoining;
+  int round_ = 0;
+  int expected_ = 0;  // nodes of an earlier coordinator's round, which are looking for this one
+  bool is_first_ = true;
+  bool is_ending_ = false;
+  Time join_deadline_;
+  std::optional<Time> last_call_;  // its end, from when min_nodes were there
+  std::optional<Id> coordinator_;
+  std::map<Id, Node> nodes_;
+  std::map<std::string, int> host_failures_;
+};
+
+}  // namespace launcher::elastic

@@ -87,6 +87,17 @@ function(ddprun_library name)
   set_property(GLOBAL APPEND PROPERTY DDPRUN_LIBRARIES ddprun_${name})
 endfunction()
 
+# ddprun_targets_below(<folder> <out>): the targets of a folder and of all folders in it.
+function(ddprun_targets_below folder out)
+  get_property(all DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  get_property(inner DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  foreach(next IN LISTS inner)
+    ddprun_targets_below("${next}" more)
+    list(APPEND all ${more})
+  endforeach()
+  set(${out} ${all} PARENT_SCOPE)
+endfunction()
+
 # ddprun_executable(<name> SOURCES ... [LINK <libraries>]): a program in build/<preset>/bin.
 function(ddprun_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")

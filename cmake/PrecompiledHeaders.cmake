@@ -2,10 +2,15 @@
 # -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without; the debug and sanitizer presets do, so that no source relies on an
 # include that is not its own.
 #
-#   ddprun_precompile_headers(<set> LINK <libraries> HEADERS <headers>)   what <set> holds; LINK: as the sources that use it
+#   ddprun_precompile_headers(<set> [LINK <libraries>] HEADERS <headers>)   what <set> holds; LINK: as the sources that use it
 #   ddprun_use_precompiled_headers(<target> <set>)   its sources must be compiled with the same kind of flags
+#   ddprun_use_precompiled_headers(<target> <set> SOURCES <sources>)   these alone, instead of the target's own set
 #
-#   ddprun_precompiled_headers_if_seen(<target> <library>...)   for programs, by what they link
+#   ddprun_precompiled_headers_if_seen(<target> <library>... [AMONG <groups> <modules> <standard>])   for programs, by what they
+#                                                                                    link; AMONG: the sets, if others than these
+#
+# The sets, from small to large: standard, tensors, modules, groups. The smaller one is the faster one: GCC instantiates what the
+# headers of a set left open in every source that uses it (1 s with tensors, 2 s with modules).
 #
 # GCC takes a precompiled header only where macros and code generation agree, hence -fPIC for programs as well; the level of
 # optimisation may differ. OpenMP may not.
@@ -20,13 +25,23 @@ function(ddprun_precompile_headers set)
   add_library(ddprun_${set}_headers OBJECT EXCLUDE_FROM_ALL "${source}")
   set_target_properties(ddprun_${set}_headers PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(ddprun_${set}_headers PRIVATE cxx_std_20)
+  target_include_directories(ddprun_${set}_headers PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(ddprun_${set}_headers PRIVATE ${arg_LINK} ddprun_build_flags)
   list(TRANSFORM arg_HEADERS REPLACE "(.+)" "<\\1>")
   target_precompile_headers(ddprun_${set}_headers PRIVATE ${arg_HEADERS})
 endfunction()
 
 function(ddprun_use_precompiled_headers target set)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES")
   if(NOT TARGET ddprun_${set}_headers)
+    return()
+  endif()
+  if(arg_SOURCES)
+    get_target_property(folder ddprun_${set}_headers BINARY_DIR)
+    set(header "${folder}/CMakeFiles/ddprun_${set}_headers.dir/cmake_pch.hxx")
+    set_source_files_properties(
+      ${arg_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-Winvalid-pch;-include;${header}"
+                                OBJECT_DEPENDS "${header}.gch")
     return()
   endif()
   get_target_property(type ${target} TYPE)
@@ -52,18 +67,21 @@ function(_ddprun_sees library wanted out)
 endfunction()
 
 function(ddprun_precompiled_headers_if_seen target)
-  foreach(library IN LISTS ARGN)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "AMONG")
+  if(NOT arg_AMONG)
+    set(arg_AMONG groups modules standard)
+  endif()
+  list(POP_FRONT arg_AMONG groups modules standard)
+  set(set ${standard})
+  foreach(library IN LISTS arg_UNPARSED_ARGUMENTS)
     _ddprun_sees(${library} ddprun_gloo is_group)
-    if(is_group)
-      ddprun_use_precompiled_headers(${target} groups)
-      return()
-    endif()
-  endforeach()
-  foreach(library IN LISTS ARGN)
     _ddprun_sees(${library} LibTorch::cpu is_module)
-    if(is_module)
-      ddprun_use_precompiled_headers(${target} modules)
-      return()
+    if(is_group)
+      set(set ${groups})
+      break()
+    elseif(is_module)
+      set(set ${modules})
     endif()
   endforeach()
+  ddprun_use_precompiled_headers(${target} ${set})
 endfunction()

@@ -1,9 +1,11 @@
 // Completion of ddprun's options and of the program's own, as scripts for shells.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

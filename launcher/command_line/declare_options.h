@@ -1,9 +1,11 @@
 // Every option of ddprun.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include "launcher/plan/options.h"
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

@@ -1,10 +1,12 @@
 // The texts that --generate prints, all made of the options as they are declared.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <span>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

@@ -1,5 +1,7 @@
 #include "launcher/command_line/help.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <string_view>

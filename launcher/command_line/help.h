@@ -1,9 +1,11 @@
 // The text of --help.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

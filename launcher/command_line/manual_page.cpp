@@ -1,5 +1,7 @@
 #include "launcher/command_line/manual_page.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <vector>

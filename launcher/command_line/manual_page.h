@@ -1,9 +1,11 @@
 // The manual page ddprun(1).
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

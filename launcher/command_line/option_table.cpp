@@ -1,5 +1,7 @@
 #include "launcher/command_line/option_table.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>

@@ -2,13 +2,16 @@
 // what it may be, its default as --help shows it, and what it means.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace launcher {
 

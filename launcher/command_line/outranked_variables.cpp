@@ -1,5 +1,7 @@
 #include "launcher/command_line/outranked_variables.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <array>
 #include <string>

@@ -1,9 +1,11 @@
 // The command line outranks PET_ variables, also where two options exclude or replace each other.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include "launcher/command_line/split_arguments.h"
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

@@ -1,5 +1,7 @@
 #include "launcher/command_line/shown_options.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>

@@ -1,10 +1,12 @@
 // The options as --help, the manual page and the completions of shells show them: read from what OptionTable declared.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

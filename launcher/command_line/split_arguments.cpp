@@ -1,5 +1,7 @@
 #include "launcher/command_line/split_arguments.h"
 
+#include <CLI/App.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,12 +1,14 @@
 // Where ddprun's own arguments end and the program's begin.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace launcher {
 

@@ -41,15 +41,17 @@ void feed(crypto_auth_hmacsha256_state& state, std::string_view text) {
 Secret Secret::read(const std::string& path) {
   if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium has no source of random numbers here");
   std::ifstream file(path, std::ios::binary);
-  std::string bytes;
-  if (file) bytes.assign(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
   if (!file) throw LaunchError("--rdzv_secret_file " + path + ": " + std::strerror(errno));
-  while (!bytes.empty() && (bytes.back() == '\n' || bytes.back() == '\r')) bytes.pop_back();
-  if (bytes.size() < kShortest || bytes.size() > kLongest) {
+  text.erase(text.find_last_not_of("\r\n") + 1);
+  Secret secret(std::move(text));
+  const std::size_t size = secret.bytes_.size();
+  if (size < kShortest || size > kLongest) {
     throw LaunchError("--rdzv_secret_file " + path + ": expected " + std::to_string(kShortest) + " to " +
-                      std::to_string(kLongest) + " bytes, got " + std::to_string(bytes.size()));
+                      std::to_string(kLongest) + " bytes, got " + std::to_string(size));
   }
-  return Secret(std::move(bytes));
+  return secret;
 }
 
 std::string Secret::proof(std::string_view speaker, std::string_view own_challenge,

@@ -1,5 +1,6 @@
 #include "base/schedulers/meeting_point.h"
 
+#include "base/schedulers/lsf_hosts.h"
 #include "base/schedulers/mpi_starter.h"
 #include "base/schedulers/slurm_step.h"
 
@@ -28,11 +29,16 @@ MeetingPoint of_mpi(const VariableLookup& lookup, const std::string& launcher, b
   return {.host = kLoopback, .port = port_of_job(*starter)};
 }
 
+// The list begins with the host on which the job's script runs, which is not for computing.
 MeetingPoint of_jsrun(const VariableLookup& lookup, bool is_one_host) {
-  const auto job = lookup("LSB_JOBID");
   MeetingPoint point{.host = is_one_host ? kLoopback : ""};
-  if (job && !job->empty()) point.port = port_of_job(*job);
-  if (!is_one_host) point.obstacle = " jsrun hands them to all ranks: -E MASTER_ADDR=HOST.";
+  const auto list = lookup("LSB_MCPU_HOSTS");
+  if (!is_one_host && list) {
+    const std::vector<std::string> hosts = lsf_hosts(*list);
+    if (hosts.size() > 1) point.host = hosts[1];
+  }
+  if (const auto job = lookup("LSB_JOBID"); job && !job->empty()) point.port = port_of_job(*job);
+  point.obstacle = " jsrun hands them to all ranks: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
   return point;
 }
 

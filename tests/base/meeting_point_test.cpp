@@ -79,6 +79,18 @@ TEST_CASE("MeetingPoint: on one host it is loopback") {
             .master_addr == "127.0.0.1");
 }
 
+TEST_CASE("MeetingPoint: jsrun's ranks meet on the first host that computes") {
+  const Variables two_hosts = with(kJsrun, {{"JSM_NAMESPACE_LOCAL_RANK", "0"},
+                                            {"JSM_NAMESPACE_LOCAL_SIZE", "1"},
+                                            {"LSB_MCPU_HOSTS", "batch5 1 h22n07 42 h22n08 42"}});
+  CHECK(read(two_hosts).master_addr == "h22n07");
+  CHECK(read(two_hosts).master_port == read(kJsrun).master_port);
+  for (const char* list : {"", "batch5", "batch5 x", "batch5 1 h22n07"}) {
+    CAPTURE(list);
+    CHECK_THROWS_AS(read(with(two_hosts, {{"LSB_MCPU_HOSTS", list}})), std::invalid_argument);
+  }
+}
+
 TEST_CASE("MeetingPoint: what is given counts more, each for itself") {
   for (const Variables& variables : {kOpenMpi, kSlurm, kJsrun}) {
     const RankInfo told = read(variables);

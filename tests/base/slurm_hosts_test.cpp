@@ -1,11 +1,18 @@
-// Slurm's lists. That scontrol expands hosts in the same way is in tests/launcher/slurm_test.py.
+// Slurm's lists, and that scontrol expands hosts in the same way.
 #include "base/schedulers/slurm_hosts.h"
 
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp::detail {
 namespace {
@@ -74,6 +81,71 @@ TEST_CASE("SlurmHosts: what does not tell a node's tasks is refused") {
     CHECK_THROWS_AS(slurm_tasks_on(list, 5), std::invalid_argument);
   }
   CHECK_THROWS_AS(slurm_tasks_on("2(x3),1", 4), std::invalid_argument);
+}
+
+Names output_lines(const std::string& command) {
+  Names lines;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), &::pclose);
+  std::array<char, 512> line{};
+  while (pipe && std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
+    const std::string text = line.data();
+    lines.push_back(text.substr(0, text.find('\n')));
+  }
+  return lines;
+}
+
+// A list as Slurm writes them, or a little odder: ranges of several widths, two brackets in a name, a host twice.
+class RandomList {
+ public:
+  std::string next() {
+    std::string list;
+    for (int entries = below(4); entries >= 0; --entries) list += (list.empty() ? "" : ",") + entry();
+    return list;
+  }
+
+ private:
+  int below(int size) { return std::uniform_int_distribution(0, size - 1)(random_); }
+
+  std::string number(int value) {
+    std::string digits = std::to_string(value);
+    if (below(2) == 0) digits.insert(0, static_cast<std::size_t>(below(3)), '0');
+    return digits;
+  }
+
+  std::string group() {
+    std::string ranges;
+    for (int count = below(3); count >= 0; --count) {
+      const int first = below(120);
+      ranges += (ranges.empty() ? "" : ",") + number(first);
+      if (below(2) == 0) ranges += "-" + std::to_string(first + below(12));
+    }
+    return "[" + ranges + "]";
+  }
+
+  std::string entry() {
+    constexpr std::array kNames = {"n", "gpu-", "rack1-node", "a.b", "x2y"};
+    std::string text = kNames[static_cast<std::size_t>(below(kNames.size()))];
+    if (below(4) == 0) return text + std::to_string(below(100));
+    text += group();
+    if (below(5) == 0) text += "p" + group();
+    return text;
+  }
+
+  std::mt19937 random_{11};
+};
+
+TEST_CASE("SlurmHosts: random lists are what scontrol makes of them") {
+  if (std::system("command -v scontrol > /dev/null 2>&1") != 0) SKIP("scontrol is not installed");
+  const test::TemporaryFolder folder;
+  const std::string configuration = (folder.path() / "slurm.conf").string();
+  std::ofstream(configuration) << "ClusterName=x\nSlurmctldHost=localhost\nNodeName=localhost\n";
+  RandomList random;
+  for (int round = 0; round < 100; ++round) {
+    const std::string list = random.next();
+    CAPTURE(list);
+    CHECK(expand_slurm_hosts(list) ==
+          output_lines("SLURM_CONF='" + configuration + "' scontrol show hostnames '" + list + "'"));
+  }
 }
 
 }  // namespace

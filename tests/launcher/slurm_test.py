@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -185,6 +186,37 @@ class OnePerRank(Slurm):
         job = self.submit("-N1", "-n2", script)
         self.wait_for_state(job, "FAILED", "COMPLETED")
         self.assertIn("started by srun, which did not start this process", self.output(job))
+
+
+OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_tcp_if_include": "10.203.0.0/24",
+            "OMPI_MCA_oob_tcp_if_include": "10.203.0.0/24"}
+
+
+@unittest.skipUnless(shutil.which("mpirun.openmpi"), "Open MPI is not installed")
+class MpirunOnSeveralHosts(Slurm):
+    """Open MPI, which asks Slurm for the hosts and starts its daemons there."""
+
+    def mpirun(self, *words):
+        return self.run_on_cluster("salloc", "-N2", "--ntasks-per-node=2", "mpirun.openmpi", *words, **OPEN_MPI)
+
+    def test_one_ddprun_on_each_is_one_job_of_all(self):
+        result = self.mpirun("--map-by", "ppr:1:node", "-x", "MASTER_ADDR=n01", "ddprun", "-n", "2", "--no_prefix", "sh", "-c", SHOW)
+        lines = sorted(result.stdout.splitlines())
+        self.assertEqual([line.split()[:3] for line in lines], [["0/4", "0/2", "n01"], ["1/4", "0/2", "n01"], ["2/4", "1/2", "n02"],
+                                                                ["3/4", "1/2", "n02"]], result.stdout + result.stderr)
+
+    def test_two_on_a_host_are_refused(self):
+        result = self.mpirun("--map-by", "ppr:2:node", "-x", "MASTER_ADDR=n01", "ddprun", "true")
+        self.assertEqual(result.returncode, 125, result.stderr)
+        self.assertIn("Open MPI started ddprun 2 times on this node (OMPI_COMM_WORLD_LOCAL_SIZE=2)", result.stderr)
+
+    @unittest.skipUnless(TOY, "without the library")
+    def test_ranks_of_the_library_must_be_told_where_to_meet(self):
+        result = self.mpirun("-n", "4", "--map-by", "ppr:2:node", "-x", "MASTER_ADDR=n01", "-x", "MASTER_PORT=29500", TOY)
+        self.assertEqual(sorted(re.findall(r"rank (\d) of 4: process", result.stdout)), list("0123"), result.stdout + result.stderr)
+        result = self.mpirun("-n", "4", "--map-by", "ppr:2:node", TOY)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("-x MASTER_ADDR=HOST -x MASTER_PORT=PORT", result.stderr)
 
 
 @unittest.skipUnless(CIFAR10, "without the library")

@@ -5,6 +5,9 @@
 
 #include <ddprun/base/launcher_variables.h>
 
+#include "base/schedulers/meeting_point.h"
+#include "base/schedulers/slurm_step.h"
+
 namespace ddp {
 namespace {
 
@@ -46,19 +49,44 @@ void check_below(const std::string& name, int value, const std::string& bound_na
        ": expected 0 <= " + name + " < " + bound_name);
 }
 
-// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet.
+// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet, and where the scheduler does not tell.
 void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   const auto address = lookup("MASTER_ADDR");
   const auto port = lookup("MASTER_PORT");
   if (address) info.master_addr = *address;
   if (port) info.master_port = static_cast<uint16_t>(parse_int("MASTER_PORT", *port, 1, 65535));
-  if (info.world_size == 1) return;
+  if (info.world_size == 1 || (!info.master_addr.empty() && port)) return;
+  const auto told = detail::meeting_point(lookup, info.source, info.world_size, info.local_world_size);
+  if (info.master_addr.empty()) info.master_addr = told.host;
+  if (!port) info.master_port = told.port;
   const std::string me = who(info) + ": ";
   const std::string advice =
       " Start the program with ddprun or torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free "
-      "port.";
-  if (!address || address->empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
-  if (!port) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
+      "port." +
+      told.obstacle;
+  if (info.master_addr.empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
+  if (info.master_port == 0) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
+}
+
+// Operators that start pods tell each pod's number in torchrun's variables. A program that they start without a
+// launcher is one rank of a pod, and there may be meant to be more.
+void refuse_pods(const EnvironmentLookup& lookup, const RankInfo& info) {
+  for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {
+    const auto ranks = lookup(name);
+    if (!ranks || ranks->empty() || *ranks == "1") continue;
+    fail(who(info) + ": RANK and WORLD_SIZE count pods here, as there is no LOCAL_RANK, and " + name + "='" + *ranks +
+         "' asks for more than one rank in each. Start the program with ddprun, which reads these variables, or set "
+         "LOCAL_RANK and LOCAL_WORLD_SIZE too.");
+  }
+}
+
+// How many tasks there are on a node is in a list for all nodes.
+void read_slurms_tasks(const EnvironmentLookup& lookup, RankInfo& info) {
+  const auto step = detail::slurm_step(lookup);
+  if (!step) return;
+  info.local_world_size = step->tasks_on_node;
+  check_below("SLURM_LOCALID", info.local_rank, "this node's number in SLURM_STEP_TASKS_PER_NODE",
+              info.local_world_size);
 }
 
 void read_family(const EnvironmentLookup& lookup, const LauncherVariables& family, RankInfo& info) {
@@ -71,12 +99,14 @@ void read_family(const EnvironmentLookup& lookup, const LauncherVariables& famil
   check_below(rank_name, info.rank, world_name, info.world_size);
 
   const auto local_rank = read_int(lookup, family.local_rank, 0, kMostRanks);
+  if (rank_name == "RANK" && !local_rank) refuse_pods(lookup, info);
   const auto local_world = read_int(lookup, family.local_world_size, 1, kMostRanks);
   // torch.distributed's env:// asks only for RANK and WORLD_SIZE: without a local rank, one rank a node is assumed.
   info.local_rank = local_rank.value_or(0);
   info.local_world_size = local_world.value_or(local_rank ? *local_rank + 1 : 1);
   if (!local_world) {
     check_below(family.local_rank, info.local_rank, world_name, info.world_size);
+    if (info.source == "Slurm") read_slurms_tasks(lookup, info);
     return;
   }
   check_below(family.local_rank, info.local_rank, family.local_world_size, info.local_world_size);
@@ -105,7 +135,9 @@ RankInfo rank_info_from_environment(const EnvironmentLookup& lookup) {
     read_master(lookup, info);
   }
   info.agent_store = lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  info.restart_count = read_int(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+  const bool is_srun = info.source == "Slurm";
+  info.restart_count =
+      read_int(lookup, is_srun ? "SLURM_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
   return info;
 }
 

@@ -2,13 +2,23 @@
 
 #include <filesystem>
 
+#include <ddprun/base/launcher_variables.h>
 #include <ddprun/comm/main_process.h>
 
 namespace ddp {
+namespace {
+
+// By the launcher after a failure, or by Slurm, which requeues jobs.
+bool was_started_again(const GroupHandle& group) {
+  const auto requeued = environment_variable("SLURM_RESTART_COUNT");
+  return group.info().restart_count > 0 || (requeued && !requeued->empty() && *requeued != "0");
+}
+
+}  // namespace
 
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit) {
-  if (!resume && group.info().restart_count == 0) {
+  if (!resume && !was_started_again(group)) {
     if (const auto aside = checkpoints.set_aside()) {
       print_on_main(group, "a new run: the earlier one's checkpoints are in ", aside->string(), " now");
     }

@@ -12,6 +12,7 @@
 #include "launcher/command_line/outranked_variables.h"
 #include "launcher/command_line/split_arguments.h"
 #include "launcher/command_line/usage_error.h"
+#include "launcher/plan/scheduled_options.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/version.h"
 
@@ -20,6 +21,24 @@ namespace {
 
 ExitRequest refuse(const std::string& text) {
   return {to_int(ExitStatus::kLauncherError), "ddprun: " + text + "\n"};
+}
+
+// The options of a node's place that were given, and how.
+GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& words) {
+  GivenOptions given;
+  for (const std::string& name : place_options()) {
+    const CLI::Option* option = app.get_option("--" + name);
+    if (option->count() == 0) continue;
+    const bool is_typed = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+      return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
+    });
+    given[name] = is_typed ? "the command line" : option->get_envname();
+  }
+  return given;
+}
+
+bool is_about_a_job(Options::Mode mode) {
+  return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
 }
 
 std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
@@ -32,12 +51,14 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
 
   SplitArguments split = split_arguments(app, arguments);
   ignore_outranked_variables(app, split);
+  const std::vector<std::string> typed = split.own;
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
+  if (is_about_a_job(options.mode)) take_from_scheduler(own_surroundings(), given_options(app, typed), options);
   check_options(options);
   return options;
 }

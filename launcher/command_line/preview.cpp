@@ -66,6 +66,9 @@ std::string preview(const Options& options, const std::optional<Program>& progra
   }
   const Resources resources = plan_resources(options);
   std::string text;
+  if (!program) {
+    for (const std::string& line : options.origins) text.append(line).append("\n");
+  }
   for (const RankPlan& plan : plan_ranks(options, program.value_or(Program{}), environment, inherited,
                                          place_among_equals(options), resources, layout)) {
     text += "rank " + std::to_string(plan.place.rank) + " of " + std::to_string(plan.place.world_size) +

@@ -82,6 +82,9 @@ struct Options {
   std::string output_folder{};                // --output_filename: a folder per rank for copies of its output
   StandardInput standard_input{};
 
+  // Where this node's place in the job comes from: the command line, a variable, the scheduler; a line each.
+  std::vector<std::string> origins{};
+
   std::string event_file{};  // one JSON line per event of the job; unset: none
 
   bool module = false;                               // -m: the program is a Python module

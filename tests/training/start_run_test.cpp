@@ -2,6 +2,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -128,6 +129,20 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a job that the launcher has started ag
     CHECK(start.step == 2);
   }
   CHECK_THAT(said, ContainsSubstring("continuing with step 2"));
+}
+
+TEST_CASE_METHOD(StartRunTest, "StartRun: a job that Slurm has requeued goes on") {
+  for (const std::string restarts : {"1", "0", ""}) {
+    const std::string name = "run" + restarts;
+    train(2, name);
+    ::setenv("SLURM_RESTART_COUNT", restarts.c_str(), 1);
+    job(
+        [&](CheckpointManager& checkpoints, torch::nn::Linear&, const TrainingState& state, const GroupHandle& group) {
+          RANK_CHECK(start_run(checkpoints, state, group, std::nullopt, "step").step == (restarts == "1" ? 2 : 0));
+        },
+        name);
+    ::unsetenv("SLURM_RESTART_COUNT");
+  }
 }
 
 TEST_CASE_METHOD(StartRunTest, "StartRun: the directory belongs to the run from then on") {

@@ -22,8 +22,8 @@ struct LauncherVariables {
   const char* local_world_size;
 };
 
-/// Those of the launcher that started this process: torchrun's (which ddprun sets too), else those of Open MPI, MPICH
-/// or srun. Null when there are none: a process of its own.
+/// Those of the launcher that started this process: torchrun's (which ddprun sets too), else those of Open MPI, MPICH,
+/// LSF's jsrun or srun. Null when there are none: a process of its own.
 const LauncherVariables* launcher_variables(const VariableLookup& lookup);
 
 }  // namespace ddp

@@ -22,8 +22,10 @@ struct RankInfo {
   /// TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher hosts the store, so rank 0 connects to it like any
   /// other.
   bool agent_store = false;
-  int restart_count = 0;  ///< TORCHELASTIC_RESTART_COUNT: how often the launcher has restarted the group
-  /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "Slurm", or "single process" when there are none.
+  /// TORCHELASTIC_RESTART_COUNT, under srun SLURM_RESTART_COUNT: how often the group has been restarted.
+  int restart_count = 0;
+  /// Which variables told: "torchrun" (RANK …), "Open MPI", "MPICH", "LSF", "Slurm", or "single process" when there are
+  /// none.
   std::string source = "single process";
   /// In a sub-group: this rank's name in the group it was made from, such as "rank 3 of 4". Empty in the job's group.
   std::string parent{};
@@ -35,10 +37,11 @@ std::string who(const RankInfo& info);
 /// The calling process's environment.
 EnvironmentLookup process_environment();
 
-/// Reads torchrun's variables, else those of Open MPI, MPICH or srun; without any of them a single process of world
-/// size 1 that needs no network. Throws std::invalid_argument, naming the variable, its value and what to do, when one
-/// is missing, is no number, or contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out
-/// of range).
+/// Reads torchrun's variables, else those of Open MPI, MPICH, jsrun or srun; without any of them a single process of
+/// world size 1 that needs no network. Where MASTER_ADDR and MASTER_PORT are not set, srun's tasks meet on the first
+/// host of their step, ranks that mpirun or jsrun started on one host on loopback, at a port made of the job's number.
+/// Throws std::invalid_argument, naming the variable, its value and what to do, when one is missing, is no number, or
+/// contradicts another (RANK ≥ WORLD_SIZE, LOCAL_RANK ≥ LOCAL_WORLD_SIZE, MASTER_PORT out of range).
 RankInfo rank_info_from_environment(const EnvironmentLookup& lookup = process_environment());
 
 }  // namespace ddp

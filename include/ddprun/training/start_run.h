@@ -19,7 +19,8 @@ struct RunStart {
 /// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and says on the
 /// console what it did. `resume` is
 ///   - nothing: the run begins anew, and an earlier one's checkpoints are set aside (CheckpointManager::set_aside()) —
-///     unless the launcher has started the job again after a failure (--max_restarts): then as if it were empty;
+///     unless the launcher has started the job again after a failure (--max_restarts), or Slurm after a requeue: then
+///     as if it were empty;
 ///   - empty: the newest checkpoint of the directory; without any the run begins anew;
 ///   - otherwise a checkpoint's folder, or a .pt file.
 /// `unit` is what the manager's checkpoints count, for the console.

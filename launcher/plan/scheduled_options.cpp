@@ -1,0 +1,149 @@
+#include "launcher/plan/scheduled_options.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "launcher/schedulers/detect.h"
+#include "launcher/schedulers/variables.h"
+#include "launcher/system/launch_error.h"
+
+namespace launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+class Taker {
+ public:
+  Taker(const Surroundings& surroundings, const GivenOptions& given, Options& options)
+      : surroundings_(surroundings), given_(given), options_(options), found_(detect_scheduler(surroundings)) {}
+
+  void take() {
+    options_.origins = {"scheduler: " + (found_.place ? found_.place->system : std::string("none"))};
+    for (const std::string& note : found_.notes) note_line(note);
+    take_grace();
+    take_place();
+  }
+
+ private:
+  bool is_given(const std::string& name) const { return given_.contains(name); }
+  void note_line(const std::string& text) { options_.origins.push_back("  " + text); }
+  void origin(const std::string& name, const std::string& value, const std::string& why) {
+    note_line("--" + name + " " + value + ": " + why);
+  }
+
+  // The value of an option that was given, or else of the scheduler; false where neither says it.
+  template <typename Value, typename Target, typename Text>
+  bool take_one(const std::string& name, const std::optional<Told<Value>>& told, Target& target, const Text& text) {
+    if (is_given(name)) {
+      origin(name, text(target), given_.at(name));
+      return true;
+    }
+    if (!told) return false;
+    target = told->value;
+    origin(name, text(target), told->why);
+    return true;
+  }
+
+  // Why the scheduler is not asked for this node's place.
+  std::string objection() const {
+    for (const char* name : {"standalone", "hosts"}) {
+      if (is_given(name)) return std::string("--") + name + " is for this node alone";
+    }
+    if (is_given("nnodes") && options_.nnodes == 1) return "--nnodes is 1, from " + given_.at("nnodes");
+    return "";
+  }
+
+  void take_place() {
+    const auto number = [](int value) { return std::to_string(value); };
+    if (const std::string why = objection(); !why.empty()) return note_line("one node, as " + why);
+    const NodePlace place = found_.place.value_or(NodePlace{});
+    const bool is_told_all = is_given("nnodes") && is_given("node_rank");
+    if (!place.obstacle.empty() && !is_told_all) throw LaunchError(place.obstacle);
+    check_agreement(place);
+    if (!take_one("nnodes", place.nnodes, options_.nnodes, number)) note_line("one node, as nothing says otherwise");
+    if (options_.nproc_per_node == Options::kUnset && options_.gpus.empty()) {
+      take_one("nproc_per_node", place.nproc_per_node, options_.nproc_per_node, number);
+    }
+    if (options_.nnodes == 1) return;
+    const bool is_numbered = options_.rdzv_backend.empty() || options_.rdzv_backend == "static";
+    if (is_numbered || is_given("node_rank")) take_one("node_rank", place.node_rank, options_.node_rank, number);
+    take_meeting_point(place);
+  }
+
+  // srun -N 3 ddprun --nnodes 2: one of the three would be too many.
+  void check_agreement(const NodePlace& place) const {
+    if (!is_given("nnodes") || is_given("node_rank") || !place.nnodes || !place.node_rank) return;
+    if (place.nnodes->value == options_.nnodes || place.nnodes->value == 1) return;
+    throw LaunchError("--nnodes " + std::to_string(options_.nnodes) + " (" + given_.at("nnodes") + "), but " +
+                      place.system + " started ddprun on " + std::to_string(place.nnodes->value) + " nodes (" +
+                      place.nnodes->why + "): leave --nnodes out, or give --node_rank too");
+  }
+
+  void take_meeting_point(NodePlace place) {
+    const auto text = [](const std::string& value) { return value; };
+    if (is_given("rdzv_endpoint")) {
+      origin("rdzv_endpoint", options_.rdzv_endpoint, given_.at("rdzv_endpoint"));
+    } else {
+      if (found_.place) read_master(place);
+      take_one("master_addr", place.master_addr, options_.master_addr, text);
+      take_one("master_port", place.master_port, options_.master_port,
+               [](const auto& port) { return std::to_string(port.value_or(0)); });
+    }
+    take_one("rdzv_id", place.job_id, options_.rdzv_id, text);
+  }
+
+  // Who starts ddprun may have set these beside the scheduler's own.
+  void read_master(NodePlace& place) const {
+    try {
+      if (const auto port = number_of(surroundings_, "MASTER_PORT", 1, 65535)) {
+        place.master_port = {static_cast<std::uint16_t>(port->value), port->why};
+      }
+    } catch (const std::invalid_argument& error) {
+      if (!is_given("master_port")) throw LaunchError(error.what());
+    }
+    const auto address = text_of(surroundings_, "MASTER_ADDR");
+    // Operators tell the pod that is to listen that it is "localhost": nobody else could reach it there.
+    const bool is_for_itself = address == "localhost" && options_.node_rank == 0;
+    if (address && !is_for_itself) place.master_addr = told_text("MASTER_ADDR", *address);
+  }
+
+  // ddprun must have ended its ranks, and said what it has to say, before the scheduler kills it.
+  void take_grace() {
+    if (!found_.place || !found_.place->kill_wait) return;
+    const milliseconds limit = found_.place->kill_wait->value;
+    const milliseconds longest = std::max(limit - std::max(milliseconds(1000), limit / 6), limit / 2);
+    const std::string seconds = std::to_string(found_.place->kill_wait->value.count());
+    const std::string why =
+        found_.place->system + " kills " + seconds + " s after TERM (" + found_.place->kill_wait->why + ")";
+    if (is_given("grace")) {
+      if (options_.grace > longest) note_line("--grace is longer than a job that is cancelled has, as " + why);
+      return;
+    }
+    if (longest >= options_.grace) return;
+    options_.grace = longest;
+    origin("grace", std::to_string(static_cast<double>(longest.count()) / 1000).substr(0, seconds.size() + 2), why);
+  }
+
+  const Surroundings& surroundings_;
+  const GivenOptions& given_;
+  Options& options_;
+  Detection found_;
+};
+
+}  // namespace
+
+const std::vector<std::string>& place_options() {
+  static const std::vector<std::string> names = {"nnodes",        "node_rank", "master_addr",    "master_port",
+                                                 "rdzv_endpoint", "rdzv_id",   "nproc_per_node", "hosts",
+                                                 "standalone",    "grace"};
+  return names;
+}
+
+void take_from_scheduler(const Surroundings& surroundings, const GivenOptions& given, Options& options) {
+  Taker(surroundings, given, options).take();
+}
+
+}  // namespace launcher

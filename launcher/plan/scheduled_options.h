@@ -1,0 +1,24 @@
+// What nobody said on the command line or by PET_ variables, taken from the scheduler that started ddprun.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/options.h"
+#include "launcher/schedulers/surroundings.h"
+
+namespace launcher {
+
+// The options that were given, by name ("nnodes"), and how: "the command line", "PET_NNODES".
+using GivenOptions = std::map<std::string, std::string>;
+
+// The options that decide where a node stands; GivenOptions need have no others.
+const std::vector<std::string>& place_options();
+
+// Sets nnodes, node_rank, master_addr, master_port, rdzv_id, nproc_per_node and grace where they were not given and the
+// scheduler tells them, and Options::origins. Throws LaunchError where the scheduler's variables are contradictory, or
+// say that ddprun was not started once on each node.
+void take_from_scheduler(const Surroundings& surroundings, const GivenOptions& given, Options& options);
+
+}  // namespace launcher

@@ -26,6 +26,7 @@ struct Hello {
   std::string version{};
   std::string host{};
   int pid = 0;
+  std::string launcher{};  // random: which process it is, of all that ever were
   int nnodes = 1;
   int node_rank = kAnyNode;
   std::string run_id{};

@@ -14,14 +14,6 @@ using namespace std::chrono_literals;
 constexpr auto kSilentWait = 5s;
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
-// A node is asked so often within the silence that means its end. Large jobs are not to drown their coordinator.
-constexpr int kPingsPerTimeout = 5;
-constexpr auto kPingPerNode = 100us;
-
-std::chrono::milliseconds ping_interval(const CoordinatorOptions& options) {
-  return std::max(options.node_timeout / kPingsPerTimeout,
-                  std::chrono::duration_cast<std::chrono::milliseconds>(options.host.nnodes * kPingPerNode));
-}
 
 }  // namespace
 
@@ -29,7 +21,11 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
     : loop_(loop),
       options_(std::move(options)),
       roster_(options_.host, options_.order),
-      links_(loop, options_.where, ping_interval(options_), options_.secret,
+      links_(loop,
+             {.where = options_.where,
+              .ping_interval = control::ping_interval(options_.node_timeout, options_.host.nnodes),
+              .secret = options_.secret,
+              .nodes = options_.host.nnodes},
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
               .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
@@ -90,6 +86,11 @@ void Coordinator::on_message(Id id, const control::Message& message) {
 
 void Coordinator::on(Id id, const control::Hello& hello) {
   if (roster_.has(id)) return;
+  if (hello.launcher == options_.host.launcher && !roster_.ids().empty()) {
+    links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
+    return;
+  }
+  links_.know(id);
   if (phase_ == Phase::kRefused) {
     told_.insert(id);
     links_.send(id, control::Refusal{refusal_});

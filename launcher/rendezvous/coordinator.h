@@ -29,7 +29,7 @@ struct CoordinatorOptions {
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
-  std::chrono::milliseconds node_timeout{1'000};          // silence of a node that means that it is lost
+  std::chrono::milliseconds node_timeout{700};            // silence of a node that means that it is lost
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
 };
 

@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How often the coordinator's silence is looked at, well within the shortest one.
-constexpr auto kWatch = 100ms;
+constexpr auto kWatch = 50ms;
 
 std::int64_t microseconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -120,7 +120,9 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
-  if (!has_started_ && !join_failure_) join_failure_ = refusal.reason;
+  if (has_started_ || join_failure_) return;
+  join_failure_ = refusal.reason;
+  if (options_.on_refusal) options_.on_refusal(refusal.reason);
 }
 
 void Member::on(const control::Waiting& waiting) {

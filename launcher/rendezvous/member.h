@@ -27,6 +27,8 @@ struct MemberOptions {
   std::function<void(const control::Start&)> on_start{};
   // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
   std::function<void(const FailureNotice&)> on_failure{};
+  // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
+  std::function<void(const JoinFailure&)> on_refusal{};
 };
 
 class Member {

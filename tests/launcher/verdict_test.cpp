@@ -1,7 +1,9 @@
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "launcher/control/silence.h"
 #include "launcher/rendezvous/arbiter.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
@@ -28,6 +30,13 @@ TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where th
   CHECK(arbiter.first()->node == 3);
   arbiter.add({.node = 5, .time = now + 4s});
   CHECK(arbiter.first()->node == 5);
+}
+
+TEST_CASE("Silence: is noticed within a tenth of itself, and in large jobs is that of several questions") {
+  CHECK(control::ping_interval(700ms, 4) == 70ms);
+  CHECK(control::silence_limit(700ms, 64) == 700ms);
+  CHECK(control::ping_interval(700ms, 10'000) == 1000ms);
+  CHECK(control::silence_limit(700ms, 10'000) == 4000ms);
 }
 
 class VerdictTest : protected LaunchersInOneLoop {
@@ -79,6 +88,15 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: a launcher that is gone is noticed at on
   require_verdict(1, "the launcher of node 1 (host ");
   CHECK(Clock::now() - begin < 1s);
   CHECK(nodes[0]->first_failure()->is_final);
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: launchers that were held up themselves accuse nobody") {
+  meet();
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(1500ms);  // none of them does anything
+    run_for(300ms);
+  }
+  for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
 }
 
 TEST_CASE_METHOD(VerdictTest, "Verdict: the death of a node in the exit barrier ends it, and the job has failed") {

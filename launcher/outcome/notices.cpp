@@ -26,7 +26,8 @@ FailureNotice notice_of_stop(const std::string& host, int signal) {
           .text = "host " + host + " was told to stop by " + signal_name(signal),
           .time = system_clock::now(),
           .is_final = true,
-          .may_come_again = true};
+          .may_come_again = true,
+          .stop_signal = signal};
 }
 
 FailureNotice notice_of_loss(const std::string& host) {

@@ -129,7 +129,7 @@ void Coordinator::on(Id id, const control::Leaving& leaving) {
                                           "); waiting for it to come again"});
       expect_torchrun();
     }
-  } else if (ended_.contains(id)) {
+  } else if (phase_ == Phase::kRunning && ended_.contains(id)) {
     numbers_.erase(id);  // it does not want to wait for the others
   }
 }
@@ -160,6 +160,7 @@ void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_
   numbers_.erase(number);
   asked_.erase(id);
   if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
+  if (phase_ == Phase::kStopping) lose_stopped(id);
 }
 
 void Coordinator::start_when_complete() {

@@ -49,6 +49,8 @@ void Member::begin_round(int round) {
   own_failure_.reset();
   told_.reset();
   first_failure_.reset();
+  stop_status_.reset();
+  agreed_status_.reset();
   is_ready_ = true;
   if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
 }
@@ -102,6 +104,33 @@ void Member::announce(FailureNotice notice) {
   }
 }
 
+void Member::report_stop(int status) {
+  stop_status_ = status;
+  say_stopped();
+}
+
+void Member::say_stopped() {
+  if (!was_stopped() || !stop_status_) return;
+  const int signalled = to_int(ExitStatus::kSignalBase);  // whichever signal it was
+  link_->send(control::Stopped{round_, *stop_status_ < signalled ? *stop_status_ : first_failure_->exit_status});
+}
+
+bool Member::awaits_stop() const {
+  return was_stopped() && link_->is_open() && !agreed_status_;
+}
+
+// Without the coordinator nothing is known of the others.
+std::optional<int> Member::agreed_status() const {
+  if (!was_stopped()) return std::nullopt;
+  return agreed_status_.value_or(first_failure_->exit_status);
+}
+
+void Member::on(const control::AllStopped& all_stopped) {
+  if (all_stopped.round != round_ || !was_stopped()) return;
+  link_->send(control::Heard{round_});
+  agreed_status_ = all_stopped.status;
+}
+
 void Member::end_well() {
   has_ended_ = true;
   link_->send(control::Ended{round_});
@@ -149,6 +178,7 @@ void Member::on(const control::Verdict& verdict) {
   if (first_failure_) return;
   first_failure_ = verdict.notice;
   stop_because(*first_failure_);
+  say_stopped();
 }
 
 // Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing

@@ -49,6 +49,12 @@ class Member {
   // come again if the notice says so.
   void announce(FailureNotice notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
+  // This node's ranks have ended, with this status if the job was stopped.
+  void report_stop(int status);
+  // The job was stopped, and ranks of other nodes are still ending.
+  bool awaits_stop() const;
+  // What all nodes of a job that was stopped end with.
+  std::optional<int> agreed_status() const;
   // This node's ranks have ended well.
   void end_well();
   // Every node's have, or those of which nothing can be known any more.
@@ -65,6 +71,7 @@ class Member {
   void on(const control::Start& start);
   void on(const control::Inquiry& inquiry);
   void on(const control::Verdict& verdict);
+  void on(const control::AllStopped& all_stopped);
   void on(const control::AllEnded& all_ended);
   void on(const control::Ping& ping);
   template <typename Other>
@@ -73,6 +80,8 @@ class Member {
   void refuse(const std::string& text);
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
+  bool was_stopped() const { return first_failure_ && first_failure_->stop_signal != 0; }
+  void say_stopped();
   void watch();
 
   EventLoop& loop_;
@@ -97,6 +106,8 @@ class Member {
   std::optional<FailureNotice> own_failure_;
   std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
   std::optional<FailureNotice> first_failure_;
+  std::optional<int> stop_status_;    // of this node
+  std::optional<int> agreed_status_;  // of all
 };
 
 }  // namespace launcher

@@ -227,8 +227,17 @@ void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
   leave_timer_ = loop_.call_at(deadline, [this] { leave_timer_.reset(); });
 }
 
+void StaticRendezvous::report_stop(int status) {
+  if (member_) member_->report_stop(status);
+}
+
+std::optional<int> StaticRendezvous::agreed_status() const {
+  return member_ ? member_->agreed_status() : std::nullopt;
+}
+
 bool StaticRendezvous::has_left() const {
   if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (member_ && member_->awaits_stop()) return false;
   if (!leave_timer_) return true;
   if (torchrun_) return first_failure() || torchrun_->has_left();
   if (!first_failure()) return member_->have_all_ended();

@@ -43,6 +43,8 @@ class StaticRendezvous : public Rendezvous {
   bool can_restart() const override;
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
+  void report_stop(int status) override;
+  std::optional<int> agreed_status() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -61,6 +62,58 @@ class Nodes(LauncherTest):
         for node in nodes:
             self.assertEqual(node.finish()[0], 128 + signal.SIGTERM)
             self.assert_nothing_left(node)
+
+    def test_all_nodes_print_the_whole_report_on_the_first_failure(self):
+        error = '{"message": {"message": "ValueError: no such shard", "extraInfo": {"timestamp": "1"}}}'
+        script = (": > ready.$RANK\n[ $RANK = FAILING ] || exec sleep 1000\nwhile [ ! -e go ]; do sleep 0.01; done\n"
+                  f"echo 'some last words' >&2\necho '{error}' > $TORCHELASTIC_ERROR_FILE\nkill -SEGV $$")
+        for failing in (1, 4):
+            nodes = [self.node(rank, 3, 2, *shell(script.replace("FAILING", str(failing)))) for rank in range(3)]
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(6)])
+            self.write("go", "")
+            reports = []
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 128 + signal.SIGSEGV, err)
+                self.assertIn(f"rank {failing}", err)
+                self.assertIn("was killed by SIGSEGV", err)
+                reports.append(re.search(r"  when:   .*\n  where:  .*\n(.*\n)*?(?=  others|\Z)", err)[0])
+            self.assertEqual(len(set(reports)), 1, reports)
+            self.assertIn(f"where:  host {socket.gethostname()}, local rank {failing % 2}, process ", reports[0])
+            self.assertIn("    ValueError: no such shard\n", reports[0])
+            self.assertIn("    some last words\n", reports[0])
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+
+    def test_all_nodes_of_a_job_that_was_stopped_end_alike(self):
+        end = 'trap "exit {}" TERM INT\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
+        for ends, number, expected in (((0, 0, 0), signal.SIGTERM, 0), ((85, 0, 85), signal.SIGTERM, 85), ((0, 85, 7), signal.SIGTERM, 143),
+                                       ((85, 3, 85), signal.SIGINT, 130)):
+            for told in ((1,), (0, 1, 2)):
+                nodes = [self.node(rank, 3, 1, *shell(end.format(ends[rank]))) for rank in range(3)]
+                self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+                for rank in told:
+                    nodes[rank].signal(number)
+                ended = [node.finish() for node in nodes]
+                self.assertEqual([status for status, _, _ in ended], [expected] * 3, ended)
+                for name in os.listdir(self.folder):
+                    os.remove(self.path(name))
+
+    def test_a_stopped_job_ends_with_its_slowest_node_whichever_that_is(self):
+        script = 'trap "while [ ! -e end.$RANK ]; do sleep 0.01; done; exit 85" TERM\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
+        for slowest in range(3):
+            nodes = [self.node(rank, 3, 1, *shell(script)) for rank in range(3)]
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+            nodes[1].signal(signal.SIGTERM)
+            for rank in range(3):
+                if rank != slowest:
+                    self.write(f"end.{rank}", "")
+                    wait_until(lambda rank=rank: not nodes[rank].children_of(nodes[rank].supervisor()), "its rank's end")
+            self.assertEqual([node.process.poll() for node in nodes], [None] * 3)
+            self.write(f"end.{slowest}", "")
+            self.assertEqual([node.finish()[0] for node in nodes], [85] * 3)
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
 
     def test_when_node_0_is_killed_the_others_stop(self):
         nodes = [self.node(rank, 2, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(2)]

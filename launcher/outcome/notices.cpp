@@ -34,7 +34,8 @@ FailureNotice notice_of_loss(const std::string& host) {
   return {.exit_status = 1,
           .text = "one of ddprun's processes on host " + host + " was killed",
           .time = system_clock::now(),
-          .is_final = true};
+          .is_final = true,
+          .may_come_again = true};
 }
 
 FailureNotice notice_of_lateness(const std::string& host, const std::string& reason) {

@@ -67,12 +67,22 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
                                      [this](const std::string& text) {
                                        refuse({text, to_int(ExitStatus::kLauncherError)});
                                      },
-                                 .on_all_ended = [this] { end_round(); }});
+                                 .on_all_ended = [this] { end_round(); },
+                                 .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
   call_in(kSilentWait, &Coordinator::say_who_is_missing);
   call_in(options_.join_timeout, &Coordinator::on_join_timeout);
   start_when_complete();
+}
+
+// Its ranks would run twice, or it was started again: either way its peers do not know it.
+void Coordinator::foreign_came_twice(int node) {
+  add_failure({.node = node,
+               .exit_status = to_int(ExitStatus::kLauncherError),
+               .text = "--node_rank " + std::to_string(node) + " came twice, both times as a torchrun node",
+               .time = std::chrono::system_clock::now(),
+               .is_final = true});
 }
 
 void Coordinator::expect_torchrun() {

@@ -74,6 +74,7 @@ class Coordinator {
   void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
 
   void expect_torchrun();
+  void foreign_came_twice(int node);
   void start_when_complete();
   void start();
   void say_who_is_missing();

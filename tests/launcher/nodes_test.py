@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import time
+import unittest
 
 from harness import LauncherTest, main, process_state, shell, wait_until
 
@@ -114,6 +115,18 @@ class Nodes(LauncherTest):
             self.assertEqual([node.finish()[0] for node in nodes], [85] * 3)
             for name in os.listdir(self.folder):
                 os.remove(self.path(name))
+
+    def test_a_secret_that_others_can_read_is_warned_of(self):
+        if "built without libsodium" in self.run_job("--check")[1]:
+            self.skipTest("this ddprun was built without libsodium")
+        secret = self.write("secret", "a secret of many bytes\n")
+        for mode, is_exposed in ((0o600, False), (0o644, True), (0o660, True)):
+            os.chmod(secret, mode)
+            nodes = [self.node(rank, 2, 1, "true", options=("--rdzv-secret-file", secret)) for rank in range(2)]
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 0, err)
+                self.assertEqual(f"has the mode {mode:04o}, so others than its owner may know the secret" in err, is_exposed, err)
 
     def test_when_node_0_is_killed_the_others_stop(self):
         nodes = [self.node(rank, 2, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(2)]
@@ -294,6 +307,45 @@ class Nodes(LauncherTest):
             self.assertEqual(status, 0, err)
         for rank in range(6):
             self.assertEqual(self.read(f"rank.{rank}"), f"{rank} 6 {rank // 2} 3\n")
+
+    def test_nodes_meet_at_the_loopback_address_of_ipv6(self):
+        try:
+            with socket.socket(socket.AF_INET6) as probe:
+                probe.bind(("::1", 0))
+        except OSError:
+            self.skipTest("there is no ::1")
+        nodes = [self.start("--nnodes", "2", "--node-rank", str(rank), "--master-addr", "::1", "--master-port", str(self.port), "-n", "1",
+                            *shell('echo "$MASTER_ADDR" > address.$RANK')) for rank in (1, 0)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+        self.assertEqual([self.read(f"address.{rank}") for rank in range(2)], ["::1\n"] * 2)
+
+    @unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers have to be the first library")
+    def test_the_first_failure_is_the_first_one_also_where_clocks_differ_by_minutes(self):
+        """Node 0 hears of two failures at once, as it was held up; the later one has the earlier time, by its node's clock."""
+        script = ": > ready.$RANK\nwhile [ ! -e go.$RANK ]; do sleep 0.01; done; : > gone.$RANK; exit 4$RANK"
+        for skews in ((0, 300, -300), (0, -300, 300), (-600, 0, 0)):
+            nodes = []
+            for rank, skew in enumerate(skews):
+                clock = {"LD_PRELOAD": os.environ["SKEWED_CLOCK"], "SKEWED_CLOCK_SECONDS": str(skew)}
+                place = ("--nnodes", "3", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", str(self.port))
+                nodes.append(self.start(*place, "-n", "1", "--node-timeout", "5", *shell(script), environment=clock))
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+            time.sleep(1.2)  # each clock was asked for
+            frozen = nodes[0].supervisor()
+            os.kill(frozen, signal.SIGSTOP)
+            for rank in (1, 2):
+                self.write(f"go.{rank}", "")
+                self.wait_for_files(f"gone.{rank}")
+                time.sleep(0.2)  # by which one is earlier
+            os.kill(frozen, signal.SIGCONT)
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 41, (skews, err))
+                self.assertRegex(err, "rank 1 (failed first|on host .* exited with status 41)")
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
 
     def test_without_node_0_the_reason_is_given(self):
         status, _, err = self.node(1, 2, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()

@@ -43,6 +43,7 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   round_ = round;
   store_ = &store;
+  if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
   numbers_.clear();
   ended_.clear();
   asked_.clear();
@@ -51,6 +52,10 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   torchrun_.reset();
   if (phase_ == Phase::kRefused) return;
   phase_ = Phase::kJoining;
+  if (!lost_.empty()) {
+    refuse({lost_, last_status_});
+    return;
+  }
   if (round == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
         loop_, store, options_.host.run_id,
@@ -141,18 +146,27 @@ void Coordinator::on(Id id, const control::Leaving& leaving) {
     }
   } else if (phase_ == Phase::kRunning && ended_.contains(id)) {
     numbers_.erase(id);  // it does not want to wait for the others
+  } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
+    // It was told to stop before it heard that all are there.
+    add_failure({.node = numbers_.at(id),
+                 .exit_status = leaving.reason.exit_status,
+                 .text = leaving.reason.text,
+                 .time = std::chrono::system_clock::now(),
+                 .is_final = true});
   }
 }
 
 void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) {
   const std::string name = roster_.name(id);
   const bool was_there = roster_.has(id);
+  const bool was_ready = roster_.is_ready(id, round_);
   roster_.remove(id);
   told_.insert(id);
   unaware_.erase(id);
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
-      refuse({"the launcher of " + name + " is gone: " + reason, 1});
+      // One that was told to stop before it came to this round ends with the status of the failure before.
+      refuse({"the launcher of " + name + " is gone: " + reason, was_ready ? 1 : last_status_});
     } else {
       links_.send_to_all(
           control::Waiting{name + " went before all had arrived (" + reason + "); waiting for it to come again"});
@@ -171,6 +185,7 @@ void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_
   asked_.erase(id);
   if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
   if (phase_ == Phase::kStopping) lose_stopped(id);
+  if (phase_ == Phase::kDecided) lost_ = notice.text;
 }
 
 void Coordinator::start_when_complete() {

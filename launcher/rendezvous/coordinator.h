@@ -100,6 +100,8 @@ class Coordinator {
   Phase phase_ = Phase::kJoining;
   int round_ = -1;
   JoinFailure refusal_;
+  std::string lost_;           // who went after a failure, and cannot come to the next round
+  int last_status_ = 1;        // of that failure
   std::set<Id> told_;          // of the refusal
   std::map<Id, int> numbers_;  // of those that run, in this round
   std::set<Id> ended_;         // whose ranks have ended well, or were stopped

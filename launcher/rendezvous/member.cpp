@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/member.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/system/exit_status.h"
@@ -43,6 +44,7 @@ Member::~Member() {
 
 void Member::begin_round(int round) {
   round_ = round;
+  if (first_failure_) last_status_ = std::max(first_failure_->exit_status, 1);
   has_started_ = false;
   has_ended_ = false;
   have_all_ended_ = false;
@@ -52,6 +54,9 @@ void Member::begin_round(int round) {
   stop_status_.reset();
   agreed_status_.reset();
   is_ready_ = true;
+  // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
+  if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
+  if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
   if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
 }
 
@@ -149,6 +154,8 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
+  if (has_started_ && first_failure_ && !next_refusal_)
+    next_refusal_ = refusal.reason;  // others wait for the next round
   if (has_started_ || join_failure_) return;
   join_failure_ = refusal.reason;
   if (options_.on_refusal) options_.on_refusal(refusal.reason);
@@ -201,11 +208,12 @@ void Member::on(const control::Ping& ping) {
 }
 
 void Member::on_lost(const std::string& reason) {
-  if (have_all_ended_ || first_failure_ || join_failure_) return;
   const std::string text =
       "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator + "): " + reason;
+  broken_ = text;
+  if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
-    join_failure_ = JoinFailure{text, to_int(ExitStatus::kTimeout)};
+    join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
     return;
   }
   // What this node failed of itself may be why.

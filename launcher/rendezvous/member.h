@@ -96,6 +96,8 @@ class Member {
   bool is_introduced_ = false;
   bool is_ready_ = false;  // to be said when it is
   int round_ = 0;
+  int last_status_ = 1;  // of the failure before this round
+  std::string broken_;   // why there is no connection any more
   bool has_started_ = false;
   bool has_ended_ = false;
   bool have_all_ended_ = false;
@@ -103,6 +105,7 @@ class Member {
   int node_ = 0;
   int coordinator_ = 0;  // its node
   std::optional<JoinFailure> join_failure_;
+  std::optional<JoinFailure> next_refusal_;  // of a round that this node has not begun yet
   std::optional<FailureNotice> own_failure_;
   std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
   std::optional<FailureNotice> first_failure_;

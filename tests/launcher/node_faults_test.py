@@ -256,7 +256,7 @@ class NodeFaults(LauncherTest):
 
     def fault_in_a_restart(self, dice):
         """Whatever it meets, the rest that starts again or what has started, all end alike."""
-        self.begin(dice, ("--max-restarts", "1"))
+        self.begin(dice, ("--max-restarts", "1", "--restart-backoff", dice.choice(["0", "0.2"])))
         rank, place = dice.choice(ALL_RANKS), dice.randrange(NODES)
         os.kill(self.pid(rank), signal.SIGKILL)
         time.sleep(dice.random() * 0.3)

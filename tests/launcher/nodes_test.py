@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -320,6 +321,23 @@ class Nodes(LauncherTest):
             status, _, err = node.finish()
             self.assertEqual(status, 0, err)
         self.assertEqual([self.read(f"address.{rank}") for rank in range(2)], ["::1\n"] * 2)
+
+    def test_a_rank_that_is_writing_its_core_file_is_blamed_and_not_the_one_that_lost_it(self):
+        with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
+            if pattern.read().startswith("|") or resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+                self.skipTest("no core files are written here")
+        self.write("crash.py", "import os, signal, time\nmemory = b'x' * 400_000_000\nopen('pid', 'w').write(str(os.getpid()))\n"
+                   "while not os.path.exists('go'): time.sleep(0.01)\nos.kill(os.getpid(), signal.SIGSEGV)")
+        script = ("case $RANK in\n2) ulimit -c unlimited; exec python3 crash.py;;\n1) until [ -s pid ]; do sleep 0.01; done; : > go\n"
+                  "until grep -q 'CoreDumping:.*1' /proc/$(cat pid)/status; do [ -e /proc/$(cat pid) ] || exit 99; done\n"
+                  ": > dumping; echo 'RuntimeError: Connection closed by peer' >&2; exit 1;;\nesac; exec sleep 1000")
+        nodes = [self.node(rank, 3, 1, *shell(script)) for rank in range(3)]
+        for node in nodes:
+            status, _, err = node.finish()
+            if not os.path.exists(self.path("dumping")):
+                self.skipTest("the core file was written too soon")
+            self.assertEqual(status, 128 + signal.SIGSEGV, err)
+            self.assertRegex(err, "rank 2 (failed first|on host .* was killed by SIGSEGV)")
 
     @unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers have to be the first library")
     def test_the_first_failure_is_the_first_one_also_where_clocks_differ_by_minutes(self):

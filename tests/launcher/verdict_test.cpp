@@ -145,5 +145,26 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: a node that does not come to the next ro
   CHECK_THAT(nodes[0]->join_failure()->text, ContainsSubstring("node 2 (host "));
 }
 
+TEST_CASE_METHOD(VerdictTest, "Verdict: a node that goes between a failure and the next round ends the job for all") {
+  for (const std::size_t lost : {2U, 0U}) {
+    nodes.clear();
+    for (int node = 0; node < nnodes; ++node) nodes.push_back(launcher(node, 1));
+    meet();
+    nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+    run_until_all(knows_failure);
+    for (const auto& node : nodes) node->leave(false);
+    run_until_all(has_left);
+    nodes[lost].reset();
+    run_for(50ms);
+    for (const auto& node : nodes) {
+      if (node) node->begin_round(1);
+    }
+    run_until_all(cannot_meet);
+    for (const auto& node : nodes) {
+      if (node) CHECK(node->join_failure()->exit_status == 44);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace launcher

@@ -216,9 +216,8 @@ void Member::on_lost(const std::string& reason) {
     join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
     return;
   }
-  // What this node failed of itself may be why.
-  first_failure_ =
-      own_failure_.value_or(FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true});
+  // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true};
   stop_because(*first_failure_);
 }
 

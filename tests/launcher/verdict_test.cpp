@@ -117,6 +117,15 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: without the coordinator every node names
   run_until_all(has_left);
 }
 
+TEST_CASE_METHOD(VerdictTest,
+                 "Verdict: without the coordinator every node names it, also one that fails at that moment") {
+  meet();
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+  nodes[0].reset();
+  require_verdict(0, "the connection to node 0 broke");
+  CHECK(nodes[1]->first_failure()->exit_status == 1);
+}
+
 TEST_CASE_METHOD(VerdictTest, "Verdict: after a failure all nodes go into the next round, and forget it") {
   meet();
   for (int round = 1; round < 4; ++round) {

@@ -9,6 +9,7 @@
 #include "launcher/meeting/rendezvous_kinds.h"
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/job_status.h"
+#include "launcher/outcome/notices.h"
 #include "launcher/output/reader_patience.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/processes/debugger.h"
@@ -72,7 +73,21 @@ void JobRun::start_supervisor() {
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
   options.on_stop = [this](FailureNotice notice) { rendezvous_->announce(std::move(notice)); };
+  options.on_failure = [this](const JobEnd& end, std::size_t first) { announce_failure(end, first); };
   supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
+}
+
+// The others are to know all that is known now; this node's own report may say more.
+void JobRun::announce_failure(const JobEnd& end, std::size_t first) {
+  announced_ = end.ranks[first].rank;
+  FailureNotice notice = notice_of_failure(end, first);
+  if (options_.nnodes > 1) {
+    JobEnd known = end;
+    known.attempt = attempt_;
+    known.hints = failure_hints(end.ranks[first], out_of_memory_kills_, folder_of_ranks(options_.working_folder));
+    notice.details = failure_details(known, first);
+  }
+  rendezvous_->announce(std::move(notice));
 }
 
 void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done) {
@@ -141,6 +156,7 @@ void JobRun::watch_start() {
 void JobRun::leave(JobEnd& end) {
   // Without a guardian the ranks were killed, which is nobody's failure on this node.
   const bool ended_well = !end.elsewhere && exit_status(end) == 0 && !supervisor_->is_impatient();
+  if (!supervisor_->is_impatient()) rendezvous_->report_stop(status_of_stop(end, 0));
   rendezvous_->leave(ended_well);
   const auto gives_up = [&] {
     return supervisor_->is_impatient() || (ended_well && timed_out_at_ && !rendezvous_->first_failure());
@@ -151,7 +167,9 @@ void JobRun::leave(JobEnd& end) {
   end.elsewhere.reset();  // another one's may have been known earlier, and was no earlier
   const bool is_own = first->node == rendezvous_->info()->place.group_rank;
   const bool knows_why = exit_status(end) != 0 || supervisor_->was_told_to_stop();
-  if (!is_own || !knows_why) end.elsewhere = *first;  // this launcher may have been given up while it was frozen
+  if (is_own && announced_) end.announced = announced_;  // what came to light since is no news to the others
+  if (!is_own || !knows_why) end.elsewhere = *first;     // this launcher may have been given up while it was frozen
+  end.agreed_status = rendezvous_->agreed_status();
 }
 
 // `end` is null when the ranks were never started.
@@ -176,6 +194,7 @@ void JobRun::finish_output(const JobEnd* end) {
 // stop before the ranks were started.
 std::optional<JobEnd> JobRun::run_attempt() {
   supervisor_.reset();
+  announced_.reset();
   environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
   rendezvous_->begin_round(attempt_);
   say_threads();

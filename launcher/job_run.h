@@ -39,6 +39,7 @@ class JobRun {
   bool meet();
   void start_ranks();
   void watch_start();
+  void announce_failure(const JobEnd& end, std::size_t first);
   void give_up_on(const LaunchError& error);
   void leave(JobEnd& end);
   std::optional<JobEnd> run_attempt();
@@ -66,6 +67,7 @@ class JobRun {
   std::unique_ptr<Rendezvous> rendezvous_;
   std::optional<Supervisor> supervisor_;
   std::optional<StartWatch> start_watch_;
+  std::optional<int> announced_;                              // the rank of which the others were told
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
   bool gave_up_on_reader_ = false;
   std::optional<int> join_status_;  // the nodes could not meet

@@ -16,6 +16,7 @@
 #include "launcher/command_line/command_line.h"
 #include "launcher/command_line/machine_check.h"
 #include "launcher/command_line/preview.h"
+#include "launcher/control/secret.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/meeting/trouble.h"
@@ -121,6 +122,9 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
+  if (const std::string exposure = options.nnodes > 1 ? control::exposure_of(options.secret_file) : "";
+      !exposure.empty())
+    print_line(exposure);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();

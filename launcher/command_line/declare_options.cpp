@@ -164,7 +164,7 @@ void declare_meeting(OptionTable& table, Options& options) {
   table.text("--rdzv_secret_file", options.secret_file, "FILE", "none",
              "Several nodes: only launchers with the same secret may join");
   table.seconds("--join_timeout", options.join_timeout, "900", "For all nodes to arrive");
-  table.seconds("--node_timeout", options.node_timeout, "1",
+  table.seconds("--node_timeout", options.node_timeout, "0.7",
                 "Several nodes: a launcher that is not heard of for so long is lost, and the job ends");
   table.choice("--node_order",
                {{"arrival", [&] { options.order_by_host = false; }}, {"host", [&] { options.order_by_host = true; }}},

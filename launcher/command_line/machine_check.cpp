@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "launcher/control/secret.h"
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpus.h"
 #include "launcher/machine/own_cgroup.h"
@@ -165,6 +166,11 @@ Finding check_store() {
   }
 }
 
+Finding check_secrets() {
+  if (control::has_secrets()) return {Kind::kGood, "secrets", "--rdzv_secret_file works (libsodium is built in)"};
+  return {Kind::kNote, "secrets", "built without libsodium: no --rdzv_secret_file"};
+}
+
 Finding check_temporary_folder() {
   try {
     const TemporaryFolder folder;
@@ -193,6 +199,7 @@ std::vector<Finding> check_machine() {
   findings.push_back(check_debugger());
   findings.push_back(check_temporary_folder());
   findings.push_back(check_store());
+  findings.push_back(check_secrets());
   return findings;
 }
 

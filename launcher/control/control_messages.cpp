@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/control/json_reader.h"
+#include "launcher/control/notice_format.h"
 #include "launcher/system/utf8.h"
 
 namespace launcher::control {
@@ -15,49 +16,10 @@ using nlohmann::json;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kMaxRanks = 1 << 24;
 constexpr int kMaxRound = 1 << 20;
 constexpr std::size_t kMaxName = 1024;
-constexpr std::size_t kMaxText = 4096;
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;
-// Microseconds since 1970: what a clock of nanoseconds can hold.
-constexpr std::int64_t kMaxClock = std::int64_t{1} << 53;
 constexpr int kMaxPatience = 3'600'000;
-
-std::string shortened(const std::string& text, std::size_t most) {
-  return std::string(beginning(text, most));
-}
-
-json write(const JoinFailure& reason) {
-  return json::object({{"text", shortened(reason.text, kMaxText)}, {"status", reason.exit_status}});
-}
-JoinFailure read_reason(JsonReader& reader, const char* name) {
-  JsonReader inner = reader.inside(name);
-  JoinFailure reason{inner.text("text", kMaxText), inner.integer("status", 1, 255)};
-  reader.require(inner);
-  return reason;
-}
-
-json write(const FailureNotice& notice) {
-  const auto time = std::chrono::duration_cast<microseconds>(notice.time.time_since_epoch());
-  return json::object({{"node", notice.node},
-                       {"status", notice.exit_status},
-                       {"time", time.count()},
-                       {"text", shortened(notice.text, kMaxText)},
-                       {"final", notice.is_final},
-                       {"consequence", notice.is_consequence}});
-}
-FailureNotice read_notice(JsonReader& reader, const char* name) {
-  JsonReader inner = reader.inside(name);
-  FailureNotice notice{.node = inner.integer("node", 0, kMaxRanks),
-                       .exit_status = inner.integer("status", 0, 255),
-                       .text = inner.text("text", kMaxText),
-                       .time = std::chrono::system_clock::time_point(microseconds(inner.number("time", 0, kMaxClock))),
-                       .is_consequence = inner.flag("consequence"),
-                       .is_final = inner.flag("final")};
-  reader.require(inner);
-  return notice;
-}
 
 // For each kind its name, and how it is written and read.
 template <typename Kind>
@@ -71,6 +33,7 @@ struct Format<Hello> {
                    {"version", m.version},
                    {"host", shortened(m.host, kMaxName)},
                    {"pid", m.pid},
+                   {"launcher", m.launcher},
                    {"nnodes", m.nnodes},
                    {"node_rank", m.node_rank},
                    {"run_id", shortened(m.run_id, kMaxName)},
@@ -87,6 +50,7 @@ struct Format<Hello> {
             .version = r.text("version", kMaxName),
             .host = r.text("host", kMaxName),
             .pid = r.integer("pid", 0, kMost),
+            .launcher = r.text("launcher", kMaxName),
             .nnodes = r.integer("nnodes", 1, kMaxRanks),
             .node_rank = r.integer("node_rank", kAnyNode, kMaxRanks),
             .run_id = r.text("run_id", kMaxName),
@@ -213,6 +177,23 @@ struct Format<Failed> : NoticeFormat<Failed> {
 template <>
 struct Format<Verdict> : NoticeFormat<Verdict> {
   static constexpr std::string_view kName = "verdict";
+};
+
+template <typename Kind>
+struct StatusFormat {
+  static json write(const Kind& m) { return json::object({{"round", m.round}, {"status", m.status}}); }
+  static Kind read(JsonReader& r) {
+    const int round = r.integer("round", 0, kMaxRound);
+    return {round, r.integer("status", 0, 255)};
+  }
+};
+template <>
+struct Format<Stopped> : StatusFormat<Stopped> {
+  static constexpr std::string_view kName = "stopped";
+};
+template <>
+struct Format<AllStopped> : StatusFormat<AllStopped> {
+  static constexpr std::string_view kName = "all_stopped";
 };
 
 template <typename Kind>

@@ -26,6 +26,7 @@ struct Hello {
   std::string version{};
   std::string host{};
   int pid = 0;
+  std::string launcher{};  // random: which process it is, of all that ever were
   int nnodes = 1;
   int node_rank = kAnyNode;
   std::string run_id{};
@@ -96,6 +97,16 @@ struct Verdict {
 struct Heard {
   int round = 0;
 };
+// The ranks of a job that somebody stopped have all ended here: 0, 85 (all saved), or 128 + the signal.
+struct Stopped {
+  int round = 0;
+  int status = 0;
+};
+// And everywhere: what all nodes end with.
+struct AllStopped {
+  int round = 0;
+  int status = 0;
+};
 // The node's ranks have all ended well.
 struct Ended {
   int round = 0;
@@ -115,7 +126,7 @@ struct Pong {
 };
 
 using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, Inquiry,
-                             Report, Verdict, Heard, Ended, AllEnded, Ping, Pong>;
+                             Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

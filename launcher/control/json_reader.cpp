@@ -42,6 +42,18 @@ std::string JsonReader::text(const char* name, std::size_t most) {
   return is_good_ ? printable(beginning(value->get_ref<const std::string&>(), most)) : std::string();
 }
 
+std::vector<std::string> JsonReader::texts(const char* name, std::size_t most_items, std::size_t most) {
+  const nlohmann::json* list = member(name);
+  is_good_ = is_good_ && list != nullptr && list->is_array();
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; is_good_ && i < std::min(most_items, list->size()); ++i) {
+    const nlohmann::json& value = (*list)[i];
+    is_good_ = value.is_string();
+    if (is_good_) texts.push_back(printable(beginning(value.get_ref<const std::string&>(), most)));
+  }
+  return texts;
+}
+
 JsonReader JsonReader::inside(const char* name) {
   const nlohmann::json* value = member(name);
   is_good_ = is_good_ && value != nullptr && value->is_object();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace launcher::control {
 
@@ -23,6 +24,8 @@ class JsonReader {
   bool flag(const char* name);
   // At most `most` bytes of it, as it can be shown on a terminal.
   std::string text(const char* name, std::size_t most);
+  // The same of each of a list's first `most_items`.
+  std::vector<std::string> texts(const char* name, std::size_t most_items, std::size_t most);
   // The members of `name`, an object. When they have been read, require() that they were good.
   JsonReader inside(const char* name);
   void require(const JsonReader& other) { is_good_ = is_good_ && other.is_good_; }

@@ -1,7 +1,10 @@
 #include "launcher/control/secret.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -21,7 +24,22 @@ constexpr std::size_t kLongest = 4096;
 
 }  // namespace
 
+std::string exposure_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
+  const unsigned int mode = status.st_mode & 07777U;
+  if ((mode & (S_IRWXG | S_IRWXO)) == 0) return "";
+  std::array<char, 8> octal{};
+  std::snprintf(octal.data(), octal.size(), "%04o", mode);
+  return "--rdzv_secret_file " + path + " has the mode " + octal.data() +
+         ", so others than its owner may know the secret: chmod 600";
+}
+
 #ifdef DDPRUN_HAS_SODIUM
+bool has_secrets() {
+  return true;
+}
+
 namespace {
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
@@ -79,6 +97,10 @@ std::string new_challenge() {
 }
 
 #else
+
+bool has_secrets() {
+  return false;
+}
 
 Secret Secret::read(const std::string& /*path*/) {
   throw LaunchError("--rdzv_secret_file: this ddprun was built without libsodium (libsodium-dev, libsodium-static)");

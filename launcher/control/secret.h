@@ -24,6 +24,12 @@ class Secret {
   std::string bytes_;
 };
 
+// Whether this ddprun was built with what secrets need.
+bool has_secrets();
+
+// What to say of a secret's file that others than its owner can read or change; "" when there is nothing.
+std::string exposure_of(const std::string& path);
+
 // 64 hexadecimal digits that nobody can foresee.
 std::string new_challenge();
 

@@ -16,9 +16,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A pause is this part of the time waited so far, within limits: the wait gets no longer by more than that.
+// A pause is this part of the time waited so far, within limits; after a long wait it is this smaller part of it,
+// within others: the wait gets no longer by more than that.
 constexpr int kPauses = 16;
 constexpr auto kShortestPause = 2ms;
+constexpr int kLatePauses = 512;
 constexpr auto kLongestPause = 200ms;
 // Asking for a name is a process each time.
 constexpr int kUnresolvedPauses = 4;
@@ -37,8 +39,13 @@ EventLoop::Clock::duration part_of(EventLoop::Clock::duration waited, int parts,
 
 }  // namespace
 
-Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected)
-    : loop_(loop), host_(std::move(host)), port_(port), on_connected_(std::move(on_connected)) {
+Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected,
+                     std::chrono::milliseconds early_pause)
+    : loop_(loop),
+      host_(std::move(host)),
+      port_(port),
+      on_connected_(std::move(on_connected)),
+      early_pause_(std::clamp<std::chrono::milliseconds>(early_pause, kShortestPause, kLongestPause)) {
   addresses_ = numeric_addresses(host_, port_);
   is_numeric_ = !addresses_.empty();
   // Not in the constructor: its caller may not be ready for the outcome.
@@ -63,8 +70,13 @@ void Connector::pause(Clock::duration time) {
   });
 }
 
+Connector::Clock::duration Connector::pause_after(Clock::duration waited, Clock::duration early_pause) {
+  return std::max(part_of(waited, kPauses, kShortestPause, early_pause),
+                  part_of(waited, kLatePauses, kShortestPause, kLongestPause));
+}
+
 Connector::Clock::duration Connector::pause_after_refusal() const {
-  return part_of(Clock::now() - begun_, kPauses, kShortestPause, kLongestPause);
+  return pause_after(Clock::now() - begun_, early_pause_);
 }
 
 void Connector::retry(std::string problem) {

@@ -2,6 +2,7 @@
 // and less often, so that whoever starts last is found at once and a long wait costs next to nothing.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,12 +19,19 @@ namespace launcher {
 
 class Connector {
  public:
+  // How long the pauses get within the first ten seconds, 200 ms at most.
+  static constexpr std::chrono::milliseconds kEarlyPause{20};
+
   // Begins at once. `on_connected` gets the connection, not blocking, once; then this does nothing more until retry().
-  Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected);
+  Connector(EventLoop& loop, std::string host, std::uint16_t port, std::function<void(UniqueFd)> on_connected,
+            std::chrono::milliseconds early_pause = kEarlyPause);
   ~Connector();
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
+  // The pause before the next attempt, when it has waited for so long. Pure.
+  static EventLoop::Clock::duration pause_after(EventLoop::Clock::duration waited,
+                                                EventLoop::Clock::duration early_pause = kEarlyPause);
   // Connects once more, after a pause: who was there was not who is wanted, or went away.
   void retry(std::string problem);
   // Why the last attempt failed, "" after one that succeeded.
@@ -45,6 +53,7 @@ class Connector {
   std::string host_;
   std::uint16_t port_;
   std::function<void(UniqueFd)> on_connected_;
+  std::chrono::milliseconds early_pause_;
   std::unique_ptr<AddressLookup> lookup_;
   std::vector<SocketAddress> addresses_;
   bool is_numeric_ = false;

@@ -59,6 +59,9 @@ bool is_vague_consequence(const RankEnd& rank) {
 std::optional<std::size_t> first_failure(const JobEnd& job) {
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+    if (job.announced == job.ranks[i].rank) return i;
+  }
+  for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     if (!job.ranks[i].failed() || job.ranks[i].told_to_stop) continue;
     if (!first || outranks(job.ranks[i], job.ranks[*first], job)) first = i;
   }

@@ -19,7 +19,8 @@ bool is_consequence(const RankEnd& rank);
 bool is_vague_consequence(const RankEnd& rank);
 
 // Index in `ranks` of the failure that caused the others; nothing when no rank failed by itself. A rank that wrote an
-// error file before another one ended was first, however long it took to end.
+// error file before another one ended was first, however long it took to end. Where the other nodes have been told of
+// one, it is that.
 std::optional<std::size_t> first_failure(const JobEnd& job);
 
 }  // namespace launcher

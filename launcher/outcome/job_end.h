@@ -37,6 +37,8 @@ struct FailureNotice {
   bool is_consequence = false;                   // a rank says that its peer went away
   bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
   bool may_come_again = false;                   // before all have met: whoever stopped the node may start it again
+  int stop_signal = 0;                           // somebody stopped the job by this signal
+  std::vector<std::string> details{};            // lines of the report on it, that all nodes print
 };
 
 // Why the nodes did not meet, in words that all of them print.
@@ -54,6 +56,8 @@ struct JobEnd {
   std::string host;
   std::string late_reason{};                              // when ddprun stopped it because its time was over
   std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
+  std::optional<int> announced = std::nullopt;            // the rank that all nodes name as the first to fail
+  std::optional<int> agreed_status = std::nullopt;        // what all nodes of a job that was stopped end with
   std::string gpu{};                                      // of the first failing rank, where known
   std::vector<std::string> hints{};                       // on the first failure
   int attempt = 0;                                        // restarts before

@@ -9,7 +9,18 @@ int status_of(const RankEnd& rank) {
   return rank.signal != 0 ? to_int(ExitStatus::kSignalBase) + rank.signal : rank.exit_code;
 }
 
+int status_of_stop(const JobEnd& job, int signal) {
+  bool saved = false;
+  for (const RankEnd& rank : job.ranks) {
+    if (!rank.failed()) continue;
+    if (rank.exit_code != to_int(ExitStatus::kSavedAndStopped)) return to_int(ExitStatus::kSignalBase) + signal;
+    saved = true;
+  }
+  return to_int(saved ? ExitStatus::kSavedAndStopped : ExitStatus::kSuccess);
+}
+
 int exit_status(const JobEnd& job) {
+  if (job.agreed_status) return *job.agreed_status;
   if (job.elsewhere) return job.elsewhere->exit_status;
   if (const auto first = first_failure(job)) {
     const RankEnd& culprit = job.ranks[*first];
@@ -19,15 +30,7 @@ int exit_status(const JobEnd& job) {
   }
   if (job.is_late()) return to_int(ExitStatus::kTimeout);
   if (job.stop_signal == 0) return to_int(ExitStatus::kSuccess);
-  // Told to stop: no failure when every rank saved and left by itself.
-  bool saved = false;
-  for (const RankEnd& rank : job.ranks) {
-    if (!rank.failed()) continue;
-    if (rank.exit_code != to_int(ExitStatus::kSavedAndStopped))
-      return to_int(ExitStatus::kSignalBase) + job.stop_signal;
-    saved = true;
-  }
-  return to_int(saved ? ExitStatus::kSavedAndStopped : ExitStatus::kSuccess);
+  return status_of_stop(job, job.stop_signal);
 }
 
 int torchrun_exit_status(const JobEnd& job) {

@@ -26,14 +26,16 @@ FailureNotice notice_of_stop(const std::string& host, int signal) {
           .text = "host " + host + " was told to stop by " + signal_name(signal),
           .time = system_clock::now(),
           .is_final = true,
-          .may_come_again = true};
+          .may_come_again = true,
+          .stop_signal = signal};
 }
 
 FailureNotice notice_of_loss(const std::string& host) {
   return {.exit_status = 1,
           .text = "one of ddprun's processes on host " + host + " was killed",
           .time = system_clock::now(),
-          .is_final = true};
+          .is_final = true,
+          .may_come_again = true};
 }
 
 FailureNotice notice_of_lateness(const std::string& host, const std::string& reason) {

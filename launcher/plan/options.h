@@ -44,7 +44,7 @@ struct Options {
   std::string rdzv_endpoint{};                      // HOST[:PORT], torchrun's way to say master_addr and master_port
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
-  std::chrono::milliseconds node_timeout{1'000};    // silence after which a node is lost
+  std::chrono::milliseconds node_timeout{700};      // silence after which a node is lost
   std::string secret_file{};                        // --rdzv_secret_file; unset: any launcher may join
   bool order_by_host = false;                       // nodes without numbers: by host name instead of by arrival
   std::string role = "default";

@@ -137,7 +137,9 @@ void Supervisor::on_stop_signal(int number) {
   // Once: a handler that takes a second signal for impatience must not see one that the user did not send.
   const bool is_new = stop_signals_.insert(number).second;
   if (is_done(phase_)) {
-    advance(PhaseEvent::kDismiss);
+    // Whoever stops a job may tell all of its nodes, and this one heard of it by another one first.
+    const bool is_known = is_new && end_.elsewhere && end_.elsewhere->stop_signal == number;
+    if (!is_known) advance(PhaseEvent::kDismiss);
     return;
   }
   if (end_.stop_signal == 0 && phase_ == Phase::kRunning) {
@@ -214,7 +216,7 @@ void Supervisor::watch_for_root_cause() {
 void Supervisor::stop_after_failure() {
   if (phase_ != Phase::kRunning) return;
   const auto first = first_failure(end_);
-  if (first) options_.on_stop(notice_of_failure(end_, *first));
+  if (first) options_.on_failure(end_, *first);
   stop_ranks(SIGTERM);
 }
 

@@ -32,9 +32,10 @@ struct SupervisorOptions {
   WorkerGroupOptions workers{};
   const Options* options = nullptr;  // must outlive the supervisor
   bool may_restart = false;          // another attempt may follow, whose rank 0 needs the terminal's input too
-  // All three must be set. Called when this node's ranks begin to be stopped: because the first one failed, or ddprun
-  // was told to stop.
+  // All must be set. Called when this node's ranks begin to be stopped: because ddprun was told to stop, say, or
+  // because the first one failed, whose index in the ranks of `end` is `first`.
   std::function<void(FailureNotice notice)> on_stop{};
+  std::function<void(const JobEnd& end, std::size_t first)> on_failure{};
   // Called when a rank was started, and when it ended.
   std::function<void(const RankPlace& place, pid_t pid)> on_rank_start{};
   std::function<void(const RankEnd& end)> on_rank_end{};

@@ -14,14 +14,6 @@ using namespace std::chrono_literals;
 constexpr auto kSilentWait = 5s;
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
-// A node is asked so often within the silence that means its end. Large jobs are not to drown their coordinator.
-constexpr int kPingsPerTimeout = 5;
-constexpr auto kPingPerNode = 100us;
-
-std::chrono::milliseconds ping_interval(const CoordinatorOptions& options) {
-  return std::max(options.node_timeout / kPingsPerTimeout,
-                  std::chrono::duration_cast<std::chrono::milliseconds>(options.host.nnodes * kPingPerNode));
-}
 
 }  // namespace
 
@@ -29,7 +21,11 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
     : loop_(loop),
       options_(std::move(options)),
       roster_(options_.host, options_.order),
-      links_(loop, options_.where, ping_interval(options_), options_.secret,
+      links_(loop,
+             {.where = options_.where,
+              .ping_interval = control::ping_interval(options_.node_timeout, options_.host.nnodes),
+              .secret = options_.secret,
+              .nodes = options_.host.nnodes},
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
               .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
@@ -47,6 +43,7 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   round_ = round;
   store_ = &store;
+  if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
   numbers_.clear();
   ended_.clear();
   asked_.clear();
@@ -55,6 +52,10 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   torchrun_.reset();
   if (phase_ == Phase::kRefused) return;
   phase_ = Phase::kJoining;
+  if (!lost_.empty()) {
+    refuse({lost_, last_status_});
+    return;
+  }
   if (round == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
         loop_, store, options_.host.run_id,
@@ -71,12 +72,22 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
                                      [this](const std::string& text) {
                                        refuse({text, to_int(ExitStatus::kLauncherError)});
                                      },
-                                 .on_all_ended = [this] { end_round(); }});
+                                 .on_all_ended = [this] { end_round(); },
+                                 .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
   call_in(kSilentWait, &Coordinator::say_who_is_missing);
   call_in(options_.join_timeout, &Coordinator::on_join_timeout);
   start_when_complete();
+}
+
+// Its ranks would run twice, or it was started again: either way its peers do not know it.
+void Coordinator::foreign_came_twice(int node) {
+  add_failure({.node = node,
+               .exit_status = to_int(ExitStatus::kLauncherError),
+               .text = "--node_rank " + std::to_string(node) + " came twice, both times as a torchrun node",
+               .time = std::chrono::system_clock::now(),
+               .is_final = true});
 }
 
 void Coordinator::expect_torchrun() {
@@ -90,6 +101,11 @@ void Coordinator::on_message(Id id, const control::Message& message) {
 
 void Coordinator::on(Id id, const control::Hello& hello) {
   if (roster_.has(id)) return;
+  if (hello.launcher == options_.host.launcher && !roster_.ids().empty()) {
+    links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
+    return;
+  }
+  links_.know(id);
   if (phase_ == Phase::kRefused) {
     told_.insert(id);
     links_.send(id, control::Refusal{refusal_});
@@ -128,20 +144,29 @@ void Coordinator::on(Id id, const control::Leaving& leaving) {
                                           "); waiting for it to come again"});
       expect_torchrun();
     }
-  } else if (ended_.contains(id)) {
+  } else if (phase_ == Phase::kRunning && ended_.contains(id)) {
     numbers_.erase(id);  // it does not want to wait for the others
+  } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
+    // It was told to stop before it heard that all are there.
+    add_failure({.node = numbers_.at(id),
+                 .exit_status = leaving.reason.exit_status,
+                 .text = leaving.reason.text,
+                 .time = std::chrono::system_clock::now(),
+                 .is_final = true});
   }
 }
 
 void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last) {
   const std::string name = roster_.name(id);
   const bool was_there = roster_.has(id);
+  const bool was_ready = roster_.is_ready(id, round_);
   roster_.remove(id);
   told_.insert(id);
   unaware_.erase(id);
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
-      refuse({"the launcher of " + name + " is gone: " + reason, 1});
+      // One that was told to stop before it came to this round ends with the status of the failure before.
+      refuse({"the launcher of " + name + " is gone: " + reason, was_ready ? 1 : last_status_});
     } else {
       links_.send_to_all(
           control::Waiting{name + " went before all had arrived (" + reason + "); waiting for it to come again"});
@@ -159,6 +184,8 @@ void Coordinator::on_gone(Id id, const std::string& reason, std::chrono::system_
   numbers_.erase(number);
   asked_.erase(id);
   if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
+  if (phase_ == Phase::kStopping) lose_stopped(id);
+  if (phase_ == Phase::kDecided) lost_ = notice.text;
 }
 
 void Coordinator::start_when_complete() {

@@ -29,7 +29,7 @@ struct CoordinatorOptions {
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
   std::chrono::milliseconds join_timeout{900'000};
-  std::chrono::milliseconds node_timeout{1'000};          // silence of a node that means that it is lost
+  std::chrono::milliseconds node_timeout{700};            // silence of a node that means that it is lost
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
 };
 
@@ -53,12 +53,12 @@ class Coordinator {
   // All nodes were told, or the time for that is over.
   bool has_told_all() const;
   // All that are there know whose failure was the first, or the time for that is over.
-  bool have_all_heard() const { return unaware_.empty() || Clock::now() >= deadline_; }
+  bool have_all_heard() const { return phase_ != Phase::kStopping && (unaware_.empty() || Clock::now() >= deadline_); }
 
  private:
   using Id = CoordinatorLinks::Id;
   using Clock = EventLoop::Clock;
-  enum class Phase : std::uint8_t { kJoining, kRefused, kRunning, kDeciding, kDecided, kEnded };
+  enum class Phase : std::uint8_t { kJoining, kRefused, kRunning, kDeciding, kStopping, kDecided, kEnded };
 
   void on_message(Id id, const control::Message& message);
   void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last);
@@ -68,11 +68,13 @@ class Coordinator {
   void on(Id id, const control::Failed& failed);
   void on(Id id, const control::Report& report);
   void on(Id id, const control::Heard& heard);
+  void on(Id id, const control::Stopped& stopped);
   void on(Id id, const control::Ended& ended);
   template <typename Other>
   void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
 
   void expect_torchrun();
+  void foreign_came_twice(int node);
   void start_when_complete();
   void start();
   void say_who_is_missing();
@@ -83,6 +85,9 @@ class Coordinator {
   void ask_all();
   void conclude();
   void decide();
+  void await_hearing();
+  void lose_stopped(Id id);
+  void end_stop();
   void end_round();
   void call_in(Clock::duration time, void (Coordinator::*action)());
 
@@ -95,11 +100,14 @@ class Coordinator {
   Phase phase_ = Phase::kJoining;
   int round_ = -1;
   JoinFailure refusal_;
+  std::string lost_;           // who went after a failure, and cannot come to the next round
+  int last_status_ = 1;        // of that failure
   std::set<Id> told_;          // of the refusal
   std::map<Id, int> numbers_;  // of those that run, in this round
-  std::set<Id> ended_;
-  std::set<Id> asked_;    // have not answered yet
-  std::set<Id> unaware_;  // have not heard of the verdict yet
+  std::set<Id> ended_;         // whose ranks have ended well, or were stopped
+  std::set<Id> asked_;         // have not answered yet
+  std::set<Id> unaware_;       // have not heard of the verdict yet
+  int stop_status_ = 0;        // of those that have stopped
   Arbiter arbiter_;
   bool is_any_ending_ = false;
   Clock::time_point deadline_{};            // of telling; of the wait for a cause

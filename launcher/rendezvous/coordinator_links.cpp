@@ -14,6 +14,7 @@
 namespace launcher {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::system_clock;
@@ -24,7 +25,15 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
 
 // They must not flood the job's output, nor keep their connections.
 constexpr int kMaxNamedStrangers = 8;
-constexpr auto kStrangersStay = std::chrono::seconds(5);
+constexpr auto kStrangersStay = 5s;
+// So many may be there besides those that the job expects; of more, one that has had this time to introduce itself
+// goes.
+constexpr std::size_t kMaxStrangers = 256;
+constexpr auto kIntroduction = 500ms;
+// For strangers to go, or for descriptors, where there is no room for more.
+constexpr auto kPause = 100ms;
+// A flood of connections must not keep the loop from the ranks.
+constexpr int kAcceptedInARow = 64;
 
 std::string in_seconds(EventLoop::Clock::duration time) {
   std::array<char, 32> text{};
@@ -34,19 +43,18 @@ std::string in_seconds(EventLoop::Clock::duration time) {
 
 }  // namespace
 
-CoordinatorLinks::CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
-                                   std::optional<control::Secret> secret, Callbacks callbacks)
+CoordinatorLinks::CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks)
     : loop_(loop),
-      ping_interval_(ping_interval),
-      secret_(std::move(secret)),
+      settings_(std::move(settings)),
       callbacks_(std::move(callbacks)),
-      listener_(loop, where, 0, [this](int listener) { accept_all(listener); }),
-      next_ping_(Clock::now() + ping_interval_) {
+      listener_(loop, settings_.where, 0, [this](int listener) { accept_all(listener); }),
+      next_ping_(Clock::now() + settings_.ping_interval) {
   timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
 }
 
 CoordinatorLinks::~CoordinatorLinks() {
   loop_.cancel(timer_);
+  if (pause_) loop_.cancel(*pause_);
 }
 
 UniqueFd CoordinatorLinks::connect_locally() {
@@ -60,15 +68,50 @@ UniqueFd CoordinatorLinks::connect_locally() {
 }
 
 void CoordinatorLinks::accept_all(int listener) {
-  while (true) {
+  for (int i = 0; i < kAcceptedInARow; ++i) {
+    if (!has_room()) {
+      pause_accepting();
+      return;
+    }
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
+      return;
+    }
     set_connection_options(fd.get());
     Peer& peer = peers_.at(add(std::move(fd)));
-    if (!secret_) continue;
+    if (!settings_.secret) continue;
     peer.challenge = control::new_challenge();
     peer.link->send(control::Challenge{peer.challenge});
   }
+}
+
+// For one more that has yet to introduce itself. Launchers do that at once.
+bool CoordinatorLinks::has_room() {
+  if (strangers_.size() < kMaxStrangers + static_cast<std::size_t>(settings_.nodes)) return true;
+  const Id oldest = *strangers_.begin();
+  if (Clock::now() - peers_.at(oldest).accepted < kIntroduction) return false;
+  drop(oldest);
+  return true;
+}
+
+void CoordinatorLinks::pause_accepting() {
+  if (pause_) return;
+  listener_.set_accepting(false);
+  pause_ = loop_.call_at(Clock::now() + kPause, [this] {
+    pause_.reset();
+    listener_.set_accepting(true);
+  });
+}
+
+void CoordinatorLinks::know(Id id) {
+  strangers_.erase(id);
+}
+
+void CoordinatorLinks::drop(Id id) {
+  strangers_.erase(id);
+  peers_.erase(id);
 }
 
 CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
@@ -81,6 +124,7 @@ CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
   const control::Silence silence(Clock::now());
   link->set_patience(duration_cast<std::chrono::milliseconds>(silence.patience()));
   peers_.emplace(id, Peer{std::move(link), silence});
+  strangers_.insert(id);
   return id;
 }
 
@@ -100,15 +144,17 @@ void CoordinatorLinks::on_message(Id id, const control::Message& message) {
 // Nothing else is listened to before. Who does not know the secret is no reason to end the job.
 void CoordinatorLinks::check(Peer& peer, const control::Message& message) {
   const auto* answer = std::get_if<control::Answer>(&message);
-  if (answer != nullptr && secret_->is_proof(answer->proof, control::kNode, answer->challenge, peer.challenge)) {
-    peer.link->send(control::Proof{secret_->proof(control::kCoordinator, peer.challenge, answer->challenge)});
+  if (answer != nullptr &&
+      settings_.secret->is_proof(answer->proof, control::kNode, answer->challenge, peer.challenge)) {
+    peer.link->send(control::Proof{settings_.secret->proof(control::kCoordinator, peer.challenge, answer->challenge)});
     peer.challenge.clear();
     return;
   }
   const std::string what = answer != nullptr ? "has another --rdzv_secret_file than" : "has no --rdzv_secret_file as";
   peer.link->send(control::Refusal{{"this node " + what + " the one that hosts the store", 125}});
-  ++strangers_;
-  if (strangers_ <= kMaxNamedStrangers) callbacks_.on_stranger("a launcher that " + what + " this node was refused");
+  ++named_strangers_;
+  if (named_strangers_ <= kMaxNamedStrangers)
+    callbacks_.on_stranger("a launcher that " + what + " this node was refused");
   peer.is_given_up = true;  // and goes by itself
 }
 
@@ -136,14 +182,14 @@ void CoordinatorLinks::send(Id to, const control::Message& message) {
 
 void CoordinatorLinks::send_to_all(const control::Message& message) {
   for (const auto& [id, peer] : peers_) {
-    if (peer.challenge.empty()) peer.link->send(message);
+    if (!strangers_.contains(id)) peer.link->send(message);
   }
 }
 
 void CoordinatorLinks::on_closed(Id id, const std::string& reason) {
-  const bool is_known = peers_.at(id).is_given_up;
-  peers_.erase(id);
-  if (!is_known) callbacks_.on_gone(id, reason, system_clock::now());
+  const bool is_missed = !peers_.at(id).is_given_up && !strangers_.contains(id);
+  drop(id);
+  if (is_missed) callbacks_.on_gone(id, reason, system_clock::now());
 }
 
 void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
@@ -160,21 +206,26 @@ void CoordinatorLinks::ping_all() {
   }
 }
 
+// However they spend it: byte by byte, say.
+void CoordinatorLinks::end_strangers(Clock::time_point now) {
+  while (!strangers_.empty() && now - peers_.at(*strangers_.begin()).accepted > kStrangersStay) {
+    drop(*strangers_.begin());
+  }
+}
+
 void CoordinatorLinks::on_tick() {
   const auto now = Clock::now();
   const auto own_delay = now - next_ping_;
-  next_ping_ = now + ping_interval_;
+  next_ping_ = now + settings_.ping_interval;
   timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
   ping_all();
   for (auto& [id, peer] : peers_) {
     // What has come meanwhile was not read yet.
-    if (own_delay > ping_interval_) peer.silence.forgive(own_delay);
+    if (own_delay > settings_.ping_interval) peer.silence.forgive(own_delay);
   }
-  std::erase_if(peers_, [&](const auto& entry) {
-    return !entry.second.challenge.empty() && now - entry.second.silence.last() > kStrangersStay;
-  });
+  end_strangers(now);
   for (auto& [id, peer] : peers_) {  // nobody is taken out meanwhile
-    if (!peer.is_given_up && peer.silence.is_over(now)) give_up(id, peer, now);
+    if (!peer.is_given_up && !strangers_.contains(id) && peer.silence.is_over(now)) give_up(id, peer, now);
   }
 }
 

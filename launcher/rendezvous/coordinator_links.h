@@ -1,5 +1,6 @@
 // The coordinator's end of the connections to all launchers: accepts them, asks each at intervals whether it is there,
-// measures its clock, and says when one is gone.
+// measures its clock, and says when one is gone. Whoever has not introduced itself as a launcher yet is a stranger, of
+// which few are there at once, and none for long.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "launcher/control/control_link.h"
@@ -32,10 +34,14 @@ class CoordinatorLinks {
     // How long this launcher may be silent.
     std::function<std::chrono::milliseconds()> patience{};
   };
+  struct Settings {
+    ListenAt where{};
+    std::chrono::milliseconds ping_interval{100};
+    std::optional<control::Secret> secret = std::nullopt;  // what nodes must prove to know
+    int nodes = 1;                                         // that may come at once
+  };
   // Listens on a free port. Throws LaunchError when there is none.
-  // `secret`: what nodes must prove to know, if anything.
-  CoordinatorLinks(EventLoop& loop, const ListenAt& where, std::chrono::milliseconds ping_interval,
-                   std::optional<control::Secret> secret, Callbacks callbacks);
+  CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks callbacks);
   ~CoordinatorLinks();
   CoordinatorLinks(const CoordinatorLinks&) = delete;
   CoordinatorLinks& operator=(const CoordinatorLinks&) = delete;
@@ -43,6 +49,10 @@ class CoordinatorLinks {
   std::uint16_t port() const { return listener_.port(); }
   // A connection of this launcher's own node.
   UniqueFd connect_locally();
+  // It has introduced itself: no stranger any more.
+  void know(Id id);
+  // Ends its connection, without on_gone.
+  void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);
   // At once, as patience() has changed.
@@ -55,6 +65,7 @@ class CoordinatorLinks {
   struct Peer {
     std::unique_ptr<control::ControlLink> link;
     control::Silence silence;
+    Clock::time_point accepted = Clock::now();
     std::chrono::microseconds clock_offset{0};
     std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
     std::string challenge{};   // it was sent, until it has proved that it knows the secret
@@ -62,6 +73,9 @@ class CoordinatorLinks {
   };
 
   void accept_all(int listener);
+  bool has_room();
+  void pause_accepting();
+  void end_strangers(Clock::time_point now);
   Id add(UniqueFd fd);
   void check(Peer& peer, const control::Message& message);
   void on_message(Id id, const control::Message& message);
@@ -71,13 +85,14 @@ class CoordinatorLinks {
   void on_tick();
 
   EventLoop& loop_;
-  std::chrono::milliseconds ping_interval_;
-  std::optional<control::Secret> secret_;
+  Settings settings_;
   Callbacks callbacks_;
   Listener listener_;
+  std::optional<EventLoop::TimerId> pause_;  // of accepting
   Id next_id_ = 0;
-  int strangers_ = 0;
+  int named_strangers_ = 0;
   std::map<Id, Peer> peers_;
+  std::set<Id> strangers_;
   Clock::time_point next_ping_;
   EventLoop::TimerId timer_;
 };

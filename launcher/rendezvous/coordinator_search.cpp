@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/coordinator_search.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -15,11 +16,22 @@ using namespace std::chrono_literals;
 constexpr auto kPause = 100ms;
 // The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
 constexpr auto kReachable = 5s;
+// Thousands that ask are not to drown the machine on which node 0 is to start.
+constexpr auto kPausePerNode = 200us;
+
+std::chrono::milliseconds early_pause(int nodes) {
+  return std::max(Connector::kEarlyPause, std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPausePerNode));
+}
 
 }  // namespace
 
-CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, Callbacks callbacks)
-    : loop_(loop), host_(std::move(host)), port_(port), callbacks_(std::move(callbacks)) {
+CoordinatorSearch::CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, int nodes,
+                                     Callbacks callbacks)
+    : loop_(loop),
+      host_(std::move(host)),
+      port_(port),
+      early_pause_(early_pause(nodes)),
+      callbacks_(std::move(callbacks)) {
   ask_store();
 }
 
@@ -44,8 +56,8 @@ std::string CoordinatorSearch::problem() const {
 
 void CoordinatorSearch::ask_store() {
   connector_.reset();
-  store_ = std::make_unique<store::StoreClient>(loop_, host_, port_,
-                                                [this] { ask_again("what listens there closed the connection"); });
+  store_ = std::make_unique<store::StoreClient>(
+      loop_, host_, port_, [this] { ask_again("what listens there closed the connection"); }, early_pause_);
   store_->check(kControlPortKey, [this](bool exists) {
     if (!exists) {
       call_in(0ms, [this] { callbacks_.on_foreign(); });

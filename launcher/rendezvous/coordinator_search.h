@@ -2,6 +2,7 @@
 // its launcher listens for others, and connects there.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,8 +24,9 @@ class CoordinatorSearch {
     // There is a store, but of no ddprun: torchrun's.
     std::function<void()> on_foreign{};
   };
-  // Searches until one of the callbacks was called, which may destroy the search.
-  CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, Callbacks callbacks);
+  // Searches until one of the callbacks was called, which may destroy the search. `nodes`: that may be searching at
+  // once.
+  CoordinatorSearch(EventLoop& loop, std::string host, std::uint16_t port, int nodes, Callbacks callbacks);
   ~CoordinatorSearch();
   CoordinatorSearch(const CoordinatorSearch&) = delete;
   CoordinatorSearch& operator=(const CoordinatorSearch&) = delete;
@@ -41,6 +43,7 @@ class CoordinatorSearch {
   EventLoop& loop_;
   std::string host_;
   std::uint16_t port_;
+  std::chrono::milliseconds early_pause_;
   Callbacks callbacks_;
   std::unique_ptr<store::StoreClient> store_;
   std::unique_ptr<Connector> connector_;

@@ -90,12 +90,40 @@ void Coordinator::conclude() {
 }
 
 void Coordinator::decide() {
-  phase_ = Phase::kDecided;
+  const FailureNotice& first = *arbiter_.first();
+  phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
+  ended_.clear();
+  stop_status_ = 0;
+  await_hearing();
+  // To those that are given up as well: one that was only frozen learns why.
+  links_.send_to_all(control::Verdict{round_, first});
+  if (phase_ == Phase::kStopping) call_in(kSilentWait, &Coordinator::say_who_runs);
+}
+
+void Coordinator::await_hearing() {
   for (const auto& [id, number] : numbers_) unaware_.insert(id);
   deadline_ = Clock::now() + kHearing;
   timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
-  // To those that are given up as well: one that was only frozen learns why.
-  links_.send_to_all(control::Verdict{round_, *arbiter_.first()});
+}
+
+// Of a job that was stopped each node's ranks may end in their own way, and the nodes are to end in one.
+void Coordinator::on(Id id, const control::Stopped& stopped) {
+  if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
+  ended_.insert(id);
+  stop_status_ = std::max(stop_status_, stopped.status);  // 128 + signal, over 85, over 0
+  if (ended_.size() == numbers_.size()) end_stop();
+}
+
+void Coordinator::lose_stopped(Id id) {
+  if (!ended_.erase(id)) stop_status_ = std::max(stop_status_, arbiter_.first()->exit_status);
+  if (ended_.size() == numbers_.size()) end_stop();
+}
+
+void Coordinator::end_stop() {
+  for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
+  phase_ = Phase::kDecided;
+  await_hearing();
+  links_.send_to_all(control::AllStopped{round_, stop_status_});
 }
 
 void Coordinator::on(Id id, const control::Heard& heard) {

@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/member.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/system/exit_status.h"
@@ -10,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How often the coordinator's silence is looked at, well within the shortest one.
-constexpr auto kWatch = 100ms;
+constexpr auto kWatch = 50ms;
 
 std::int64_t microseconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -43,13 +44,19 @@ Member::~Member() {
 
 void Member::begin_round(int round) {
   round_ = round;
+  if (first_failure_) last_status_ = std::max(first_failure_->exit_status, 1);
   has_started_ = false;
   has_ended_ = false;
   have_all_ended_ = false;
   own_failure_.reset();
   told_.reset();
   first_failure_.reset();
+  stop_status_.reset();
+  agreed_status_.reset();
   is_ready_ = true;
+  // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
+  if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
+  if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
   if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
 }
 
@@ -102,6 +109,33 @@ void Member::announce(FailureNotice notice) {
   }
 }
 
+void Member::report_stop(int status) {
+  stop_status_ = status;
+  say_stopped();
+}
+
+void Member::say_stopped() {
+  if (!was_stopped() || !stop_status_) return;
+  const int signalled = to_int(ExitStatus::kSignalBase);  // whichever signal it was
+  link_->send(control::Stopped{round_, *stop_status_ < signalled ? *stop_status_ : first_failure_->exit_status});
+}
+
+bool Member::awaits_stop() const {
+  return was_stopped() && link_->is_open() && !agreed_status_;
+}
+
+// Without the coordinator nothing is known of the others.
+std::optional<int> Member::agreed_status() const {
+  if (!was_stopped()) return std::nullopt;
+  return agreed_status_.value_or(first_failure_->exit_status);
+}
+
+void Member::on(const control::AllStopped& all_stopped) {
+  if (all_stopped.round != round_ || !was_stopped()) return;
+  link_->send(control::Heard{round_});
+  agreed_status_ = all_stopped.status;
+}
+
 void Member::end_well() {
   has_ended_ = true;
   link_->send(control::Ended{round_});
@@ -120,7 +154,11 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
-  if (!has_started_ && !join_failure_) join_failure_ = refusal.reason;
+  if (has_started_ && first_failure_ && !next_refusal_)
+    next_refusal_ = refusal.reason;  // others wait for the next round
+  if (has_started_ || join_failure_) return;
+  join_failure_ = refusal.reason;
+  if (options_.on_refusal) options_.on_refusal(refusal.reason);
 }
 
 void Member::on(const control::Waiting& waiting) {
@@ -147,6 +185,7 @@ void Member::on(const control::Verdict& verdict) {
   if (first_failure_) return;
   first_failure_ = verdict.notice;
   stop_because(*first_failure_);
+  say_stopped();
 }
 
 // Another node's failure, each of them once; or what the others found this one guilty of, which knows of nothing
@@ -169,16 +208,16 @@ void Member::on(const control::Ping& ping) {
 }
 
 void Member::on_lost(const std::string& reason) {
-  if (have_all_ended_ || first_failure_ || join_failure_) return;
   const std::string text =
       "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator + "): " + reason;
+  broken_ = text;
+  if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
-    join_failure_ = JoinFailure{text, to_int(ExitStatus::kTimeout)};
+    join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
     return;
   }
-  // What this node failed of itself may be why.
-  first_failure_ =
-      own_failure_.value_or(FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true});
+  // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true};
   stop_because(*first_failure_);
 }
 

@@ -27,6 +27,8 @@ struct MemberOptions {
   std::function<void(const control::Start&)> on_start{};
   // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
   std::function<void(const FailureNotice&)> on_failure{};
+  // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
+  std::function<void(const JoinFailure&)> on_refusal{};
 };
 
 class Member {
@@ -47,6 +49,12 @@ class Member {
   // come again if the notice says so.
   void announce(FailureNotice notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
+  // This node's ranks have ended, with this status if the job was stopped.
+  void report_stop(int status);
+  // The job was stopped, and ranks of other nodes are still ending.
+  bool awaits_stop() const;
+  // What all nodes of a job that was stopped end with.
+  std::optional<int> agreed_status() const;
   // This node's ranks have ended well.
   void end_well();
   // Every node's have, or those of which nothing can be known any more.
@@ -63,6 +71,7 @@ class Member {
   void on(const control::Start& start);
   void on(const control::Inquiry& inquiry);
   void on(const control::Verdict& verdict);
+  void on(const control::AllStopped& all_stopped);
   void on(const control::AllEnded& all_ended);
   void on(const control::Ping& ping);
   template <typename Other>
@@ -71,6 +80,8 @@ class Member {
   void refuse(const std::string& text);
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
+  bool was_stopped() const { return first_failure_ && first_failure_->stop_signal != 0; }
+  void say_stopped();
   void watch();
 
   EventLoop& loop_;
@@ -85,6 +96,8 @@ class Member {
   bool is_introduced_ = false;
   bool is_ready_ = false;  // to be said when it is
   int round_ = 0;
+  int last_status_ = 1;  // of the failure before this round
+  std::string broken_;   // why there is no connection any more
   bool has_started_ = false;
   bool has_ended_ = false;
   bool have_all_ended_ = false;
@@ -92,9 +105,12 @@ class Member {
   int node_ = 0;
   int coordinator_ = 0;  // its node
   std::optional<JoinFailure> join_failure_;
+  std::optional<JoinFailure> next_refusal_;  // of a round that this node has not begun yet
   std::optional<FailureNotice> own_failure_;
   std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
   std::optional<FailureNotice> first_failure_;
+  std::optional<int> stop_status_;    // of this node
+  std::optional<int> agreed_status_;  // of all
 };
 
 }  // namespace launcher

@@ -49,6 +49,11 @@ class Rendezvous {
   virtual void announce(FailureNotice notice) = 0;
   virtual const std::optional<FailureNotice>& first_failure() const = 0;
 
+  // Before leave(): what it means that this node's ranks have ended as they have if somebody stopped the job: 0, 85
+  // (all saved), or 128 and more. Of all nodes' together agreed_status() is made, by the time has_left().
+  virtual void report_stop(int /*status*/) {}
+  virtual std::optional<int> agreed_status() const { return std::nullopt; }
+
   // This node's ranks have all ended. has_left() is true once the launcher may end, and its store with it: when every
   // node's ranks have ended, or every node knows of the first failure, or the time for that is over.
   virtual void leave(bool ended_well) = 0;

@@ -94,6 +94,11 @@ void Roster::set_ready(Id id, int round) {
   if (const auto found = nodes_.find(id); found != nodes_.end()) found->second.ready_round = round;
 }
 
+bool Roster::is_ready(Id id, int round) const {
+  const auto found = nodes_.find(id);
+  return found != nodes_.end() && found->second.ready_round == round;
+}
+
 void Roster::remove(Id id) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;

@@ -31,6 +31,8 @@ class Roster {
   void set_ready(Id id, int round);
   void remove(Id id);
 
+  bool is_ready(Id id, int round) const;
+
   std::vector<Id> ids() const;
   bool has(Id id) const { return nodes_.contains(id); }
   bool has_foreign() const { return !foreign_.empty(); }

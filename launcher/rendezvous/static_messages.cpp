@@ -2,12 +2,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/system/utf8.h"
+
 namespace launcher {
 namespace {
 
 using nlohmann::json;
 
 constexpr int kMaxRanks = 1 << 24;
+constexpr std::size_t kMaxLines = 36;
+constexpr std::size_t kMaxLineBytes = 500;
 
 json parse(std::string_view text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -63,7 +67,8 @@ std::optional<NodeRanks> parse_node_ranks(std::string_view text) {
 }
 
 std::string to_json(const FailureNotice& notice) {
-  return dump({{"node", notice.node}, {"exit_status", notice.exit_status}, {"text", notice.text}});
+  return dump(
+      {{"node", notice.node}, {"exit_status", notice.exit_status}, {"text", notice.text}, {"details", notice.details}});
 }
 
 std::optional<FailureNotice> parse_failure_notice(std::string_view text) {
@@ -73,7 +78,17 @@ std::optional<FailureNotice> parse_failure_notice(std::string_view text) {
   const auto status = integer(object, "exit_status", 0, 255);
   const auto words = object.find("text");
   if (!node || !status || words == object.end() || !words->is_string()) return std::nullopt;
-  return FailureNotice{*node, *status, words->get<std::string>()};
+  // Whoever reaches the store can write it.
+  const auto shown = [](const json& value) {
+    return printable(beginning(value.get_ref<const std::string&>(), kMaxLineBytes));
+  };
+  FailureNotice notice{.node = *node, .exit_status = *status, .text = shown(*words)};
+  const auto details = object.find("details");
+  if (details == object.end() || !details->is_array()) return notice;
+  for (const json& line : *details) {
+    if (line.is_string() && notice.details.size() < kMaxLines) notice.details.push_back(shown(line));
+  }
+  return notice;
 }
 
 }  // namespace launcher

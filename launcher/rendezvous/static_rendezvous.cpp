@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/rendezvous/listen_choice.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/version.h"
@@ -26,8 +25,6 @@ constexpr auto kVerdict = 65s;
 constexpr auto kFailureTimeout = 1s;
 // Shorter waits need no explanation.
 constexpr auto kSilentWait = 5s;
-// While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
-constexpr auto kBusyPatience = 30s;
 
 }  // namespace
 
@@ -46,7 +43,9 @@ std::string StaticRendezvous::objection(const Options& options) {
 }
 
 StaticRendezvous::StaticRendezvous(EventLoop& loop, Messages& messages, RendezvousSettings settings)
-    : loop_(loop), messages_(messages), settings_(std::move(settings)), master_port_(settings_.master_port) {}
+    : loop_(loop), messages_(messages), settings_(std::move(settings)), master_port_(settings_.master_port) {
+  settings_.node_timeout = control::silence_limit(settings_.node_timeout, settings_.nnodes);
+}
 
 StaticRendezvous::~StaticRendezvous() {
   if (leave_timer_) loop_.cancel(*leave_timer_);
@@ -77,53 +76,9 @@ void StaticRendezvous::begin_round(int restart_count) {
   }
 }
 
-void StaticRendezvous::resolve() {
-  const auto port = static_cast<std::uint16_t>(settings_.master_port);
-  if (const auto addresses = numeric_addresses(settings_.master_addr, port); !addresses.empty()) {
-    on_resolved(addresses);
-    return;
-  }
-  lookup_ = std::make_unique<AddressLookup>(loop_, settings_.master_addr, port,
-                                            [this](const std::vector<SocketAddress>& found) { on_resolved(found); });
-}
-
-void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
-  host(addresses);
-}
-
-// Each round has a store of its own, on the same port.
-void StaticRendezvous::open_store() {
-  store_.reset();
-  store::ServerOptions server = settings_.store;
-  server.port = static_cast<std::uint16_t>(master_port_);
-  server.where = where_;
-  store_.emplace(loop_, messages_, std::move(server));
-  master_port_ = store_->port();
-  store_->set(kControlPortKey, std::to_string(coordinator_->port()));
-}
-
-void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
-  ListenChoice choice = choose_listening(settings_.master_addr, addresses);
-  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
-  if (!choice.note.empty()) messages_.say(choice.note);
-  where_ = choice.where;
-  CoordinatorOptions options{.host = hello()};
-  options.meeting = meeting();
-  options.where = where_;
-  options.secret = settings_.secret;
-  options.order = order();
-  options.join_timeout = settings_.join_timeout;
-  options.node_timeout = settings_.node_timeout;
-  options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
-  coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
-  open_store();
-  coordinator_->begin_round(round_, *store_);
-  meet(coordinator_->connect_locally());
-}
-
 void StaticRendezvous::search() {
   search_ = std::make_unique<CoordinatorSearch>(
-      loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_),
+      loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
       CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
                                    .on_foreign = [this] { on_foreign_store(); }});
   search_timer_ =
@@ -159,6 +114,7 @@ control::Hello StaticRendezvous::hello() const {
   return {.version = kVersion,
           .host = host_name(),
           .pid = ::getpid(),
+          .launcher = launcher_id_,
           .nnodes = settings_.nnodes,
           .node_rank = own_number(),
           .run_id = settings_.run_id,
@@ -173,7 +129,7 @@ void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello()};
   if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
   options.coordinator = meeting();
-  options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
+  options.patience = [this] { return patience(); };
   options.is_any_ending = settings_.is_any_ending;
   options.on_start = [this](const control::Start& start) {
     has_foreign_nodes_ = start.has_foreign_nodes;
@@ -210,6 +166,7 @@ void StaticRendezvous::on_foreign_store() {
 }
 
 void StaticRendezvous::set_info(const NodePlace& place) {
+  rival_.reset();
   info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = master_port_};
 }
 
@@ -270,8 +227,17 @@ void StaticRendezvous::leave_by(EventLoop::Clock::time_point deadline) {
   leave_timer_ = loop_.call_at(deadline, [this] { leave_timer_.reset(); });
 }
 
+void StaticRendezvous::report_stop(int status) {
+  if (member_) member_->report_stop(status);
+}
+
+std::optional<int> StaticRendezvous::agreed_status() const {
+  return member_ ? member_->agreed_status() : std::nullopt;
+}
+
 bool StaticRendezvous::has_left() const {
   if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
+  if (member_ && member_->awaits_stop()) return false;
   if (!leave_timer_) return true;
   if (torchrun_) return first_failure() || torchrun_->has_left();
   if (!first_failure()) return member_->have_all_ended();

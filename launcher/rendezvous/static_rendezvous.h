@@ -4,6 +4,7 @@
 // the others.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,10 +18,12 @@
 #include "launcher/rendezvous/coordinator_search.h"
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/rendezvous.h"
+#include "launcher/rendezvous/rival.h"
 #include "launcher/rendezvous/torchrun_round.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
+#include "launcher/system/random_id.h"
 
 namespace launcher {
 
@@ -40,6 +43,8 @@ class StaticRendezvous : public Rendezvous {
   bool can_restart() const override;
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
+  void report_stop(int status) override;
+  std::optional<int> agreed_status() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
 
@@ -66,11 +71,18 @@ class StaticRendezvous : public Rendezvous {
 
  private:
   void open_store();
+  void look_for_rival();
+  void on_taken_port(const std::string& problem);
   void answer_at_once(bool does);
+  // How long this launcher may be silent: while the ranks are prepared or cleaned up after, a slow disk may hold it up.
+  std::chrono::milliseconds patience() const {
+    return answers_at_once_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
+  }
   void meet(UniqueFd fd);
   void set_info(const NodePlace& place);
   control::Hello hello() const;
   void watch_search();
+  void end_search();
   void on_failure(const FailureNotice& notice, bool is_own);
   void leave_by(EventLoop::Clock::time_point deadline);
 
@@ -78,10 +90,12 @@ class StaticRendezvous : public Rendezvous {
   std::unique_ptr<AddressLookup> lookup_;
   int master_port_ = 0;
   int round_ = 0;
+  std::string launcher_id_ = random_id();
   bool answers_at_once_ = false;
   bool has_foreign_nodes_ = false;
   bool has_said_who_is_missing_ = false;
   std::unique_ptr<CoordinatorSearch> search_;
+  std::unique_ptr<Rival> rival_;
   std::unique_ptr<Member> member_;
   std::unique_ptr<TorchrunRound> torchrun_;
   std::optional<RendezvousInfo> info_;

@@ -1,5 +1,7 @@
 #include "launcher/rendezvous/torchrun_peers.h"
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -9,7 +11,12 @@
 namespace launcher {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr std::size_t kMaxQuoted = 80;
+// What a node says of itself is read once; who says it again afterwards is another one.
+constexpr const char* kTaken = "taken";
+constexpr auto kLook = 100ms;
 
 }  // namespace
 
@@ -22,6 +29,7 @@ TorchrunPeers::TorchrunPeers(EventLoop& loop, store::StoreServer& store, const s
 
 TorchrunPeers::~TorchrunPeers() {
   if (soon_) loop_.cancel(*soon_);
+  if (look_) loop_.cancel(*look_);
 }
 
 void TorchrunPeers::expect(int node) {
@@ -55,6 +63,20 @@ void TorchrunPeers::on_come(int node) {
 
 void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
   client_.set(keys_.assigned_ranks(node), to_json(ranks));
+  store_.set(keys_.role_info(node), kTaken);
+  assigned_.insert(node);
+  if (!look_) look_for_second();
+}
+
+void TorchrunPeers::look_for_second() {
+  const auto second = std::find_if(assigned_.begin(), assigned_.end(),
+                                   [this](int node) { return store_.look_up(keys_.role_info(node)) != kTaken; });
+  look_.reset();
+  if (second != assigned_.end()) {
+    callbacks_.on_twice(*second);
+  } else {
+    look_ = loop_.call_at(EventLoop::Clock::now() + kLook, [this] { look_for_second(); });
+  }
 }
 
 void TorchrunPeers::node_ended(int nnodes) {

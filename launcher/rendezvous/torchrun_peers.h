@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "launcher/plan/rank_assignment.h"
@@ -23,6 +24,8 @@ class TorchrunPeers {
     std::function<void(const std::string& text)> on_nonsense{};
     // Every node of the job has ended well.
     std::function<void()> on_all_ended{};
+    // One more has come under a number that was assigned.
+    std::function<void(int node)> on_twice{};
   };
   // Both must outlive the object.
   TorchrunPeers(EventLoop& loop, store::StoreServer& store, const std::string& run_id, Callbacks callbacks);
@@ -41,6 +44,7 @@ class TorchrunPeers {
 
  private:
   void on_come(int node);
+  void look_for_second();
   void soon(std::function<void()> action);
 
   store::StoreServer& store_;
@@ -48,6 +52,8 @@ class TorchrunPeers {
   Callbacks callbacks_;
   EventLoop& loop_;
   int expected_ = -1;
+  std::set<int> assigned_;
+  std::optional<EventLoop::TimerId> look_;
   std::optional<EventLoop::TimerId> soon_;
   std::unique_ptr<store::StoreClient> watch_;  // for the expected one
   store::StoreClient client_;

@@ -130,14 +130,17 @@ std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> 
   return hints;
 }
 
+std::string folder_of_ranks(const std::string& working_folder) {
+  std::error_code error;
+  return working_folder.empty() ? std::filesystem::current_path(error).string() : working_folder;
+}
+
 void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,
                          const std::function<std::string(int local_rank)>& gpu_of) {
   const auto first = end.elsewhere ? std::nullopt : first_failure(end);
   if (!first) return;
   const RankEnd& rank = end.ranks[*first];
-  std::error_code error;
-  const std::string folder = working_folder.empty() ? std::filesystem::current_path(error).string() : working_folder;
-  end.hints = failure_hints(rank, kills_before, folder);
+  end.hints = failure_hints(rank, kills_before, folder_of_ranks(working_folder));
   if (const std::vector<GpuInformation> gpus = driver_gpus(); !gpus.empty()) {
     const std::string entry = gpu_of(rank.local_rank);
     end.gpu = entry.empty() ? "no GPU visible" : describe_gpu(gpus, entry);

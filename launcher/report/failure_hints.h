@@ -29,6 +29,9 @@ std::optional<long> out_of_memory_kills();
 std::vector<std::string> failure_hints(const RankEnd& rank, std::optional<long> kills_before,
                                        const std::string& folder);
 
+// Where the ranks start: `working_folder`, or ddprun's own when that is empty.
+std::string folder_of_ranks(const std::string& working_folder);
+
 // Adds to `end` what only the report on its first failure needs: hints, and the rank's GPU. `working_folder`: where the
 // ranks started, empty when that is ddprun's own. `gpu_of`: a local rank's entry of CUDA_VISIBLE_DEVICES, or "".
 void add_failure_details(JobEnd& end, std::optional<long> kills_before, const std::string& working_folder,

@@ -92,6 +92,7 @@ std::string not_executed_report(const RankEnd& rank, const JobEnd& job) {
 std::string report_on_other_node(const JobEnd& job) {
   std::string text =
       "ddprun: stopped because of node " + std::to_string(job.elsewhere->node) + ": " + job.elsewhere->text + "\n";
+  for (const std::string& line : job.elsewhere->details) text += line + "\n";
   for (const RankEnd& rank : job.ranks) {
     if (!rank.failed() || rank.told_to_stop) continue;
     text += "  here:   rank " + std::to_string(rank.rank) + " " + describe_end(rank) + ", probably as a consequence\n";
@@ -105,12 +106,10 @@ std::string describe_culprit(const RankEnd& culprit) {
   return describe_end(culprit);
 }
 
-std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
-  std::string text =
-      "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n";
-  text += "  when:   " + clock_time(culprit.time) +
-          format(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
-          (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
+std::string details_of(const RankEnd& culprit, const JobEnd& job) {
+  std::string text = "  when:   " + clock_time(culprit.time) +
+                     format(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
+                     (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
   text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
           std::to_string(culprit.pid) + (job.gpu.empty() ? "" : ", " + job.gpu) + "\n";
   if (culprit.error) text += "  error:\n" + quote_message(culprit.error->message);
@@ -120,6 +119,11 @@ std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
   if (!culprit.log_file.empty()) text += "  log:    " + culprit.log_file + "\n";
   for (const std::string& hint : job.hints) text += "  hint:   " + hint + "\n";
   return text;
+}
+
+std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
+  return "ddprun: rank " + std::to_string(culprit.rank) + " failed first: it " + describe_culprit(culprit) + "\n" +
+         details_of(culprit, job);
 }
 
 // One that failed by itself as well.
@@ -156,6 +160,15 @@ std::string report_on_others(std::size_t first, const JobEnd& job) {
 }
 
 }  // namespace
+
+std::vector<std::string> failure_details(const JobEnd& job, std::size_t first) {
+  const std::string text = details_of(job.ranks[first], job);
+  std::vector<std::string> lines;
+  for (std::string_view left = text; !left.empty(); left.remove_prefix(lines.back().size() + 1)) {
+    lines.emplace_back(left.substr(0, left.find('\n')));
+  }
+  return lines;
+}
 
 std::string failure_report(const JobEnd& job) {
   if (job.elsewhere) return report_on_other_node(job);

@@ -29,10 +29,12 @@ std::string begin(Opcode opcode, std::string_view key) {
 
 }  // namespace
 
-StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost)
+StoreClient::StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
+                         std::chrono::milliseconds early_pause)
     : loop_(loop),
       on_lost_(std::move(on_lost)),
-      connector_(loop, std::move(host), port, [this](UniqueFd fd) { on_connected(std::move(fd)); }) {
+      connector_(
+          loop, std::move(host), port, [this](UniqueFd fd) { on_connected(std::move(fd)); }, early_pause) {
   outgoing_ = begin(Opcode::kValidate);
   append_integer(outgoing_, kValidationNumber);
 }

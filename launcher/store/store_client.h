@@ -2,6 +2,7 @@
 // order.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,8 +23,9 @@ class StoreClient {
   using OnDone = std::function<void()>;
 
   // Connects to `host` and tries again until it succeeds; requests may be made at once. `on_lost` is called when a
-  // connection that existed breaks; no reply comes after that.
-  StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost);
+  // connection that existed breaks; no reply comes after that. `early_pause`: see Connector.
+  StoreClient(EventLoop& loop, std::string host, std::uint16_t port, OnDone on_lost,
+              std::chrono::milliseconds early_pause = Connector::kEarlyPause);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;

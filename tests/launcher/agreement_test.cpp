@@ -6,6 +6,10 @@
 
 #include "launcher/control/control_messages.h"
 #include "launcher/control/secret.h"
+#include "launcher/rendezvous/coordinator.h"
+#include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/rival.h"
+#include "launcher/rendezvous/torchrun_keys.h"
 #include "launcher/system/host_name.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
@@ -53,6 +57,55 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: another --max_restarts is noticed by
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: the same --node_rank twice is noticed by all") {
   disagree(settings_of(1, 1), "--node_rank 1 was given twice: to host " + host_name(), ", and to host " + host_name());
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: node 0 twice on one machine is noticed by all") {
+  const auto second = launcher(0, 1);
+  nodes[0]->begin_round(0);
+  nodes[1]->begin_round(0);
+  run_for(50ms);
+  second->begin_round(0);
+  run_until([&] { return cannot_meet(*nodes[0]) && cannot_meet(*nodes[1]) && cannot_meet(*second); });
+  for (const Rendezvous* node : std::vector<const Rendezvous*>{nodes[0].get(), nodes[1].get(), second.get()}) {
+    CHECK(node->join_failure()->exit_status == 125);
+    CHECK_THAT(node->join_failure()->text, ContainsSubstring("--node_rank 0 was given twice: to host " + host_name()));
+  }
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: a node 0 that starts while the job runs is refused, and the job goes on") {
+  meet();
+  const auto second = launcher(0, 1);
+  second->begin_round(0);
+  run_until([&] { return cannot_meet(*second); });
+  CHECK_THAT(second->join_failure()->text, ContainsSubstring("--node_rank 0 was given twice"));
+  run_for(50ms);
+  for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
+}
+
+TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads back to itself is not its own rival") {
+  const control::Hello own{.host = "here", .launcher = "one and the same", .nnodes = 2, .node_rank = 0};
+  Coordinator coordinator(loop, messages, {.host = own, .meeting = "here", .patience = [] { return 1000ms; }});
+  store::StoreServer store(loop, messages, {.port = static_cast<std::uint16_t>(port)});
+  store.set(kControlPortKey, std::to_string(coordinator.port()));
+  coordinator.begin_round(0, store);
+  const auto member = [&](control::Hello hello, UniqueFd fd) {
+    MemberOptions options{.hello = std::move(hello)};
+    options.patience = [] { return 1000ms; };
+    auto node = std::make_unique<Member>(loop, messages, std::move(options), std::move(fd));
+    node->begin_round(0);
+    return node;
+  };
+  const auto itself = member(own, coordinator.connect_locally());
+  std::vector<std::string> found;
+  const auto note = [&](const JoinFailure& reason) { found.push_back(reason.text); };
+  const Rival rival(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), own}, note);
+  run_for(300ms);
+  CHECK(found.empty());
+  CHECK_FALSE(itself->join_failure());
+  const control::Hello another{.host = "there", .launcher = "another", .nnodes = 2, .node_rank = 0};
+  const Rival real(loop, messages, {"127.0.0.1", static_cast<std::uint16_t>(port), another}, note);
+  run_until([&] { return !found.empty() && itself->join_failure(); });
+  CHECK_THAT(found.front(), ContainsSubstring("--node_rank 0 was given twice"));
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: what keeps a node from starting is told to all, whichever node it is") {

@@ -61,6 +61,15 @@ TEST_CASE_METHOD(ConnectorTest, "Connector: whoever begins to listen is found wi
   CHECK(connector->problem() == "");
 }
 
+TEST_CASE("Connector: pauses are short while whoever waits still watches, and a small part of a long wait") {
+  CHECK(Connector::pause_after(1ms) == 2ms);
+  CHECK(Connector::pause_after(160ms) == 10ms);
+  CHECK(Connector::pause_after(3s) == 20ms);
+  CHECK(Connector::pause_after(51'200ms) == 100ms);
+  CHECK(Connector::pause_after(1h) == 200ms);
+  CHECK(Connector::pause_after(3s, 100ms) == 100ms);  // of a large job
+}
+
 TEST_CASE_METHOD(ConnectorTest, "Connector: an address in numbers needs no resolver process") {
   const auto connector = connect("127.0.0.1", free_port());
   run_for(200ms);

@@ -17,7 +17,9 @@ FailureNotice notice() {
           .text = "rank 9 on host b exited with status 44",
           .time = std::chrono::system_clock::time_point(1'700'000'000'123'456us),
           .is_consequence = true,
-          .is_final = true};
+          .is_final = true,
+          .stop_signal = 15,
+          .details = {"  when:   then", "  error:", "    it was \"bad\""}};
 }
 
 std::vector<Message> one_of_each_kind() {
@@ -48,6 +50,8 @@ std::vector<Message> one_of_each_kind() {
           Report{1},
           Verdict{1, notice()},
           Heard{1},
+          Stopped{1, 85},
+          AllStopped{1, 143},
           Ended{1},
           AllEnded{1},
           Ping{123'456, 1000ms},
@@ -85,9 +89,20 @@ TEST_CASE("ControlMessages: text that would act on a terminal is made harmless")
   CHECK(text.find("\xc2\x9b") == std::string::npos);
 }
 
+TEST_CASE("ControlMessages: lines of a report that would act on a terminal are made harmless") {
+  FailureNotice hostile = notice();
+  hostile.details = {"a line"};
+  std::string text = to_text(Verdict{0, hostile});
+  text.replace(text.find("a line"), 6, "\\u001b[2Jb\\nc");
+  const auto message = parse_message(text);
+  REQUIRE(message);
+  CHECK(std::get<Verdict>(*message).notice.details[0].find_first_of("\x1b\n") == std::string::npos);
+}
+
 TEST_CASE("ControlMessages: text of any length and any bytes fits a frame") {
   FailureNotice long_one = notice();
   long_one.text = std::string(1'000'000, '\x01') + "\xff";
+  for (int i = 0; i < 100; ++i) long_one.details.push_back(std::string(10'000, i % 2 == 0 ? '"' : '\x01'));
   const std::string text = to_text(Inquiry{1, long_one});
   CHECK(text.size() <= kMaxMessageBytes);
   CHECK(parse_message(text));

@@ -246,5 +246,28 @@ TEST_CASE("FailureReport: a long line is not cut within a character") {
   }
 }
 
+TEST_CASE("FailureReport: another node's failure is told with all that is known there") {
+  JobEnd there = job({exited(3, 7, 250)});
+  there.ranks[0].last_lines = "no such shard";
+  JobEnd here = job({killed(0, SIGTERM, 300, true)});
+  here.elsewhere = FailureNotice{.node = 1,
+                                 .exit_status = 7,
+                                 .text = "rank 3 on host node7 exited with status 7",
+                                 .details = failure_details(there, 0)};
+  const std::string own = failure_report(there);
+  CHECK(failure_report(here) == "ddprun: stopped because of node 1: rank 3 on host node7 exited with status 7\n" +
+                                    own.substr(own.find('\n') + 1));
+  CHECK_THAT(own, ContainsSubstring("no such shard"));
+}
+
+TEST_CASE("FailureReport: the rank that the other nodes were told of stays the first one") {
+  JobEnd end = job({exited(1, 7, 250), exited(0, 3, 260, true)});
+  end.ranks[1].error = ErrorRecord{"it was earlier", at(0.1)};
+  CHECK(first_failure(end) == 1U);
+  end.announced = 1;
+  CHECK(first_failure(end) == 0U);
+  CHECK(exit_status(end) == 7);
+}
+
 }  // namespace
 }  // namespace launcher

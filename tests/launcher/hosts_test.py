@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
+from harness import DDPRUN, Job, LauncherTest, main, process_state, shell, wait_until
 from hosts import Hosts, obstacle
 
 WHY_NOT = obstacle()
@@ -40,6 +40,9 @@ class OnHosts(LauncherTest):
             status, _, err = node.finish()
             self.assertEqual(status, 0, err)
             self.assert_nothing_left(node)
+
+    def is_waiting(self, node):
+        return process_state(node.supervisor()) == "S"
 
     def said(self, node, text):
         lines = []
@@ -104,9 +107,53 @@ class TwoHosts(OnHosts):
         node = self.node(0, "true", host=1)
         self.said(node, "10.203.0.1 is no address of this machine: the store listens on all addresses")
 
+    def test_a_second_node_0_on_another_host_is_noticed_at_once_by_all(self):
+        for first, second in ((0, 1), (1, 0)):
+            begin = time.monotonic()
+            early = self.node(0, "true", nnodes=3, host=first)
+            other = self.node(1, "true", nnodes=3, host=0)
+            if first == 1:
+                self.said(early, "10.203.0.1 is no address of this machine")
+            else:
+                wait_until(lambda early=early: self.is_waiting(early), "the launcher to wait")
+            late = self.node(0, "true", nnodes=3, host=second)
+            for node in (early, late, other):
+                status, _, err = node.finish()
+                self.assertEqual(status, 125, err)
+                self.assertIn("--node_rank 0 was given twice: to host ", err)
+                self.assert_nothing_left(node)
+            self.assertLess(time.monotonic() - begin, 10)  # 0.2 s on a quiet machine
+
     def test_a_slow_link_is_no_failure(self):
         self.hosts.slow_down(1, "64kbit", "200ms")
         self.end_well([self.node(rank, "sleep", "3") for rank in range(2)])
+
+    def named(self, host, command, names=""):
+        """`command` on a host that knows these names, lines of /etc/hosts."""
+        path = self.write(f"names.{host}.{len(os.listdir(self.folder))}", "127.0.0.1 localhost\n" + names)
+        words = [*self.hosts.on(host), "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', path, DDPRUN, *command]
+        job = Job(words[1:], self.folder, program=words[0])
+        self.addCleanup(job.clean_up)
+        return job
+
+    def test_an_address_without_a_route_or_a_host_is_passed_over(self):
+        for dead in ("fd00:dead::1", "fd00:ddd::99", "10.203.0.99"):
+            names = f"{dead} master\n10.203.0.1 master\n"
+            begin = time.monotonic()
+            self.end_well([self.named(rank, ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "master", "-n", "1", "true"], names)
+                           for rank in (0, 1)])
+            self.assertLess(time.monotonic() - begin, 20, dead)  # 0.6 s on a quiet machine
+
+    def test_nodes_without_numbers_are_ordered_by_the_names_of_their_hosts(self):
+        words = ["--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", self.hosts.address(0) + ":29400", "--node-order", "host", "-n",
+                 "1", *shell('hostname > rank.$RANK')]
+        nodes = []
+        for host, name in ((0, "ccc"), (1, "aaa"), (1, "bbb")):
+            command = [*self.hosts.on(host), "unshare", "--uts", "sh", "-c", f'hostname {name} && exec "$0" "$@"', DDPRUN, *words]
+            nodes.append(Job(command[1:], self.folder, program=command[0]))
+            self.addCleanup(nodes[-1].clean_up)
+        self.end_well(nodes)
+        self.assertEqual([self.read(f"rank.{rank}") for rank in range(3)], ["aaa\n", "bbb\n", "ccc\n"])
 
     def test_the_same_command_on_each_host(self):
         words = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", self.hosts.address(0) + ":29400", "-n", "2",
@@ -118,6 +165,35 @@ class TwoHosts(OnHosts):
             self.addCleanup(nodes[-1].clean_up)
         self.end_well(nodes)
         self.assertEqual([self.read(f"rank.{rank}") for rank in range(4)], ["0\n", "0\n", "1\n", "1\n"])
+
+
+class HowSoon(OnHosts):
+    count = 3
+
+    def soonest_end(self, strike, victim):
+        """Seconds from the fault to the last end of a rank elsewhere."""
+        script = 'trap "date +%s.%N > part.$RANK; mv part.$RANK stopped.$RANK; exit 0" TERM\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
+        nodes = [self.node(rank, *shell(script)) for rank in range(3)]
+        self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+        begin = time.time()
+        strike(nodes[victim])
+        others = [f"stopped.{rank}" for rank in range(3) if rank != victim]
+        self.wait_for_files(*others)
+        took = max(float(self.read(name)) for name in others) - begin
+        self.hosts.cable(victim, plugged=True)
+        for node in nodes:
+            node.clean_up()
+        for name in os.listdir(self.folder):
+            os.remove(self.path(name))
+        return took
+
+    def test_what_is_lost_is_known_on_all_other_nodes_within_a_second(self):
+        freeze = lambda node: os.kill(node.supervisor(), signal.SIGSTOP)
+        for victim in (0, 2):
+            pull = lambda node, victim=victim: self.hosts.cable(victim, plugged=False)
+            for strike in (freeze, pull):
+                times = sorted(self.soonest_end(strike, victim) for _ in range(3))
+                self.assertLess(times[1], 1.0, times)  # 0.75 s on a quiet machine
 
 
 class OnlyNewAddresses(OnHosts):

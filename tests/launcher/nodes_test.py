@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import time
+import unittest
 
 from harness import LauncherTest, main, process_state, shell, wait_until
 
@@ -61,6 +64,70 @@ class Nodes(LauncherTest):
         for node in nodes:
             self.assertEqual(node.finish()[0], 128 + signal.SIGTERM)
             self.assert_nothing_left(node)
+
+    def test_all_nodes_print_the_whole_report_on_the_first_failure(self):
+        error = '{"message": {"message": "ValueError: no such shard", "extraInfo": {"timestamp": "1"}}}'
+        script = (": > ready.$RANK\n[ $RANK = FAILING ] || exec sleep 1000\nwhile [ ! -e go ]; do sleep 0.01; done\n"
+                  f"echo 'some last words' >&2\necho '{error}' > $TORCHELASTIC_ERROR_FILE\nkill -SEGV $$")
+        for failing in (1, 4):
+            nodes = [self.node(rank, 3, 2, *shell(script.replace("FAILING", str(failing)))) for rank in range(3)]
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(6)])
+            self.write("go", "")
+            reports = []
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 128 + signal.SIGSEGV, err)
+                self.assertIn(f"rank {failing}", err)
+                self.assertIn("was killed by SIGSEGV", err)
+                reports.append(re.search(r"  when:   .*\n  where:  .*\n(.*\n)*?(?=  others|\Z)", err)[0])
+            self.assertEqual(len(set(reports)), 1, reports)
+            self.assertIn(f"where:  host {socket.gethostname()}, local rank {failing % 2}, process ", reports[0])
+            self.assertIn("    ValueError: no such shard\n", reports[0])
+            self.assertIn("    some last words\n", reports[0])
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+
+    def test_all_nodes_of_a_job_that_was_stopped_end_alike(self):
+        end = 'trap "exit {}" TERM INT\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
+        for ends, number, expected in (((0, 0, 0), signal.SIGTERM, 0), ((85, 0, 85), signal.SIGTERM, 85), ((0, 85, 7), signal.SIGTERM, 143),
+                                       ((85, 3, 85), signal.SIGINT, 130)):
+            for told in ((1,), (0, 1, 2)):
+                nodes = [self.node(rank, 3, 1, *shell(end.format(ends[rank]))) for rank in range(3)]
+                self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+                for rank in told:
+                    nodes[rank].signal(number)
+                ended = [node.finish() for node in nodes]
+                self.assertEqual([status for status, _, _ in ended], [expected] * 3, ended)
+                for name in os.listdir(self.folder):
+                    os.remove(self.path(name))
+
+    def test_a_stopped_job_ends_with_its_slowest_node_whichever_that_is(self):
+        script = 'trap "while [ ! -e end.$RANK ]; do sleep 0.01; done; exit 85" TERM\n: > ready.$RANK\nwhile :; do sleep 0.01; done'
+        for slowest in range(3):
+            nodes = [self.node(rank, 3, 1, *shell(script)) for rank in range(3)]
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+            nodes[1].signal(signal.SIGTERM)
+            for rank in range(3):
+                if rank != slowest:
+                    self.write(f"end.{rank}", "")
+                    wait_until(lambda rank=rank: not nodes[rank].children_of(nodes[rank].supervisor()), "its rank's end")
+            self.assertEqual([node.process.poll() for node in nodes], [None] * 3)
+            self.write(f"end.{slowest}", "")
+            self.assertEqual([node.finish()[0] for node in nodes], [85] * 3)
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+
+    def test_a_secret_that_others_can_read_is_warned_of(self):
+        if "built without libsodium" in self.run_job("--check")[1]:
+            self.skipTest("this ddprun was built without libsodium")
+        secret = self.write("secret", "a secret of many bytes\n")
+        for mode, is_exposed in ((0o600, False), (0o644, True), (0o660, True)):
+            os.chmod(secret, mode)
+            nodes = [self.node(rank, 2, 1, "true", options=("--rdzv-secret-file", secret)) for rank in range(2)]
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 0, err)
+                self.assertEqual(f"has the mode {mode:04o}, so others than its owner may know the secret" in err, is_exposed, err)
 
     def test_when_node_0_is_killed_the_others_stop(self):
         nodes = [self.node(rank, 2, 1, *shell(": > ready.$RANK; exec sleep 1000")) for rank in range(2)]
@@ -241,6 +308,62 @@ class Nodes(LauncherTest):
             self.assertEqual(status, 0, err)
         for rank in range(6):
             self.assertEqual(self.read(f"rank.{rank}"), f"{rank} 6 {rank // 2} 3\n")
+
+    def test_nodes_meet_at_the_loopback_address_of_ipv6(self):
+        try:
+            with socket.socket(socket.AF_INET6) as probe:
+                probe.bind(("::1", 0))
+        except OSError:
+            self.skipTest("there is no ::1")
+        nodes = [self.start("--nnodes", "2", "--node-rank", str(rank), "--master-addr", "::1", "--master-port", str(self.port), "-n", "1",
+                            *shell('echo "$MASTER_ADDR" > address.$RANK')) for rank in (1, 0)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+        self.assertEqual([self.read(f"address.{rank}") for rank in range(2)], ["::1\n"] * 2)
+
+    def test_a_rank_that_is_writing_its_core_file_is_blamed_and_not_the_one_that_lost_it(self):
+        with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
+            if pattern.read().startswith("|") or resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+                self.skipTest("no core files are written here")
+        self.write("crash.py", "import os, signal, time\nmemory = b'x' * 400_000_000\nopen('pid', 'w').write(str(os.getpid()))\n"
+                   "while not os.path.exists('go'): time.sleep(0.01)\nos.kill(os.getpid(), signal.SIGSEGV)")
+        script = ("case $RANK in\n2) ulimit -c unlimited; exec python3 crash.py;;\n1) until [ -s pid ]; do sleep 0.01; done; : > go\n"
+                  "until grep -q 'CoreDumping:.*1' /proc/$(cat pid)/status; do [ -e /proc/$(cat pid) ] || exit 99; done\n"
+                  ": > dumping; echo 'RuntimeError: Connection closed by peer' >&2; exit 1;;\nesac; exec sleep 1000")
+        nodes = [self.node(rank, 3, 1, *shell(script)) for rank in range(3)]
+        for node in nodes:
+            status, _, err = node.finish()
+            if not os.path.exists(self.path("dumping")):
+                self.skipTest("the core file was written too soon")
+            self.assertEqual(status, 128 + signal.SIGSEGV, err)
+            self.assertRegex(err, "rank 2 (failed first|on host .* was killed by SIGSEGV)")
+
+    @unittest.skipIf(os.environ.get("SANITIZERS"), "sanitizers have to be the first library")
+    def test_the_first_failure_is_the_first_one_also_where_clocks_differ_by_minutes(self):
+        """Node 0 hears of two failures at once, as it was held up; the later one has the earlier time, by its node's clock."""
+        script = ": > ready.$RANK\nwhile [ ! -e go.$RANK ]; do sleep 0.01; done; : > gone.$RANK; exit 4$RANK"
+        for skews in ((0, 300, -300), (0, -300, 300), (-600, 0, 0)):
+            nodes = []
+            for rank, skew in enumerate(skews):
+                clock = {"LD_PRELOAD": os.environ["SKEWED_CLOCK"], "SKEWED_CLOCK_SECONDS": str(skew)}
+                place = ("--nnodes", "3", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", str(self.port))
+                nodes.append(self.start(*place, "-n", "1", "--node-timeout", "5", *shell(script), environment=clock))
+            self.wait_for_files(*[f"ready.{rank}" for rank in range(3)])
+            time.sleep(1.2)  # each clock was asked for
+            frozen = nodes[0].supervisor()
+            os.kill(frozen, signal.SIGSTOP)
+            for rank in (1, 2):
+                self.write(f"go.{rank}", "")
+                self.wait_for_files(f"gone.{rank}")
+                time.sleep(0.2)  # by which one is earlier
+            os.kill(frozen, signal.SIGCONT)
+            for node in nodes:
+                status, _, err = node.finish()
+                self.assertEqual(status, 41, (skews, err))
+                self.assertRegex(err, "rank 1 (failed first|on host .* exited with status 41)")
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
 
     def test_without_node_0_the_reason_is_given(self):
         status, _, err = self.node(1, 2, 1, "/bin/true", options=("--join-timeout", "0.3")).finish()

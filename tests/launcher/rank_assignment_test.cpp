@@ -52,11 +52,19 @@ TEST_CASE("RendezvousJson: other text is refused") {
 }
 
 TEST_CASE("FailureNoticeJson: survives the way") {
-  const auto notice = parse_failure_notice(to_json(FailureNotice{2, 139, "rank 5 \"crashed\"\n"}));
+  const auto notice = parse_failure_notice(to_json(
+      FailureNotice{.node = 2, .exit_status = 139, .text = "rank 5 \"crashed\"", .details = {"  when:   then"}}));
   REQUIRE(notice);
   CHECK(notice->node == 2);
   CHECK(notice->exit_status == 139);
-  CHECK(notice->text == "rank 5 \"crashed\"\n");
+  CHECK(notice->text == "rank 5 \"crashed\"");
+  CHECK(notice->details == std::vector<std::string>{"  when:   then"});
+  const auto hostile = parse_failure_notice(
+      R"({"node": 1, "exit_status": 3, "text": "a\u001b[2Jb\nc", "details": ["\u001b]0;x\u0007", 5]})");
+  REQUIRE(hostile);
+  CHECK(hostile->text.find_first_of("\x1b\n") == std::string::npos);
+  REQUIRE(hostile->details.size() == 1U);
+  CHECK(hostile->details[0].find_first_of("\x1b\x07") == std::string::npos);
   CHECK_FALSE(parse_failure_notice("{\"node\": 1}"));
   CHECK_FALSE(parse_failure_notice(R"({"node": 1, "exit_status": 300, "text": ""})"));
 }

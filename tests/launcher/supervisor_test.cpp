@@ -13,6 +13,7 @@
 
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/job_status.h"
+#include "launcher/outcome/notices.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/pipe.h"
 #include "tests/launcher/in_child.h"
@@ -84,13 +85,15 @@ class Attempt {
     options.workers.start.options = &options_;
     options.workers.start.mask = signals_.original_mask();
     ::getrlimit(RLIMIT_NOFILE, &options.workers.start.open_files);
-    options.on_stop = [this](const FailureNotice& notice) {
-      stops_ += notice.text.substr(0, notice.text.find(" on host")) + " / " + std::to_string(notice.exit_status) + "; ";
-      if (notice.text.starts_with("host")) stops_ = "told, " + std::to_string(notice.exit_status) + "; ";
-    };
+    options.on_stop = [this](const FailureNotice& notice) { note_stop(notice); };
+    options.on_failure = [this](const JobEnd& end, std::size_t first) { note_stop(notice_of_failure(end, first)); };
     options.on_rank_start = [this](const RankPlace&, pid_t) { ++started_; };
     options.on_rank_end = [this](const RankEnd& end) { order_ += std::to_string(end.rank) + " "; };
     return supervisor_.emplace(loop_, *guarded_, said_, *streams_, std::move(options));
+  }
+  void note_stop(const FailureNotice& notice) {
+    stops_ += notice.text.substr(0, notice.text.find(" on host")) + " / " + std::to_string(notice.exit_status) + "; ";
+    if (notice.text.starts_with("host")) stops_ = "told, " + std::to_string(notice.exit_status) + "; ";
   }
   std::vector<RankPlan> plans() const {
     std::vector<RankPlan> plans;

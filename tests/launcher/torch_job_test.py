@@ -60,7 +60,24 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class TorchJob(LauncherTest):
+class WithTorchrun(LauncherTest):
+    def torchrun(self, *arguments):
+        process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, "DDPRUN_TEST_FOLDER": self.folder, "OMP_NUM_THREADS": "1"})
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        process.terminate()  # it ends its workers
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+class TorchJob(WithTorchrun):
     def test_four_ranks_on_a_port_of_the_users_choice(self):
         port = free_port()
         script = self.write("job.py", ALL_REDUCE)
@@ -94,14 +111,6 @@ class TorchJob(LauncherTest):
         status, _, err = self.run_job("-n", "2", "--store", "rank0", script, environment={"OMP_NUM_THREADS": "1"}, patience=120)
         self.assertEqual(status, 0, err)
         self.assertEqual(self.read("sum.1"), "[3.0]")
-
-    def torchrun(self, *arguments):
-        process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, "DDPRUN_TEST_FOLDER": self.folder, "OMP_NUM_THREADS": "1"})
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.kill)
-        return process
 
     def test_a_torchrun_node_joins_ours(self):
         port = str(free_port())

@@ -1,7 +1,9 @@
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "launcher/control/silence.h"
 #include "launcher/rendezvous/arbiter.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
@@ -28,6 +30,13 @@ TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where th
   CHECK(arbiter.first()->node == 3);
   arbiter.add({.node = 5, .time = now + 4s});
   CHECK(arbiter.first()->node == 5);
+}
+
+TEST_CASE("Silence: is noticed within a tenth of itself, and in large jobs is that of several questions") {
+  CHECK(control::ping_interval(700ms, 4) == 70ms);
+  CHECK(control::silence_limit(700ms, 64) == 700ms);
+  CHECK(control::ping_interval(700ms, 10'000) == 1000ms);
+  CHECK(control::silence_limit(700ms, 10'000) == 4000ms);
 }
 
 class VerdictTest : protected LaunchersInOneLoop {
@@ -81,6 +90,15 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: a launcher that is gone is noticed at on
   CHECK(nodes[0]->first_failure()->is_final);
 }
 
+TEST_CASE_METHOD(VerdictTest, "Verdict: launchers that were held up themselves accuse nobody") {
+  meet();
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(1500ms);  // none of them does anything
+    run_for(300ms);
+  }
+  for (const auto& node : nodes) CHECK_FALSE(node->first_failure());
+}
+
 TEST_CASE_METHOD(VerdictTest, "Verdict: the death of a node in the exit barrier ends it, and the job has failed") {
   meet();
   nodes[0]->leave(true);
@@ -97,6 +115,15 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: without the coordinator every node names
   nodes[0].reset();
   require_verdict(0, "the connection to node 0 broke");
   run_until_all(has_left);
+}
+
+TEST_CASE_METHOD(VerdictTest,
+                 "Verdict: without the coordinator every node names it, also one that fails at that moment") {
+  meet();
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+  nodes[0].reset();
+  require_verdict(0, "the connection to node 0 broke");
+  CHECK(nodes[1]->first_failure()->exit_status == 1);
 }
 
 TEST_CASE_METHOD(VerdictTest, "Verdict: after a failure all nodes go into the next round, and forget it") {
@@ -125,6 +152,27 @@ TEST_CASE_METHOD(VerdictTest, "Verdict: a node that does not come to the next ro
   nodes[2].reset();
   run_until_all(cannot_meet);
   CHECK_THAT(nodes[0]->join_failure()->text, ContainsSubstring("node 2 (host "));
+}
+
+TEST_CASE_METHOD(VerdictTest, "Verdict: a node that goes between a failure and the next round ends the job for all") {
+  for (const std::size_t lost : {2U, 0U}) {
+    nodes.clear();
+    for (int node = 0; node < nnodes; ++node) nodes.push_back(launcher(node, 1));
+    meet();
+    nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+    run_until_all(knows_failure);
+    for (const auto& node : nodes) node->leave(false);
+    run_until_all(has_left);
+    nodes[lost].reset();
+    run_for(50ms);
+    for (const auto& node : nodes) {
+      if (node) node->begin_round(1);
+    }
+    run_until_all(cannot_meet);
+    for (const auto& node : nodes) {
+      if (node) CHECK(node->join_failure()->exit_status == 44);
+    }
+  }
 }
 
 }  // namespace

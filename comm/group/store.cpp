@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/core/store_address.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_state.h"
@@ -42,8 +43,9 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 // torch's own client, with a server in this process if `hosted_here`.
 Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
+  const StoreAddress address = store_address(info);
   c10d::TCPStoreOptions options;
-  options.port = info.master_port;
+  options.port = address.port;
   options.isServer = hosted_here;
   options.numWorkers = static_cast<size_t>(info.world_size);
   // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the
@@ -51,13 +53,14 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   options.waitWorkers = !hosted_here;
   options.timeout = timeout;
   options.multiTenant = hosted_here;
-  return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
+  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
 // gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
 // hold this rank for ever. NCCL needs more of the client than ours can.
 Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
-  auto store = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout, /*patient=*/true);
+  const StoreAddress address = store_address(info);
+  auto store = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/true);
   if (info.agent_store || info.rank != 0) store->count_in();
   return store;
 }
@@ -92,13 +95,14 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
 
 // Registers this rank and compares it with those that came before.
 void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
-  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const StoreAddress address = store_address(info);
+  const auto bounded = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
   const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
   take_rank(*space, info);
   store.generation = space->add(keys::generation(info.rank), 1) - 1;
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
-  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
+  const auto questions = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
   const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
   store.links = {.store = store.own,
                  .bounded = bounded,

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/listen_choice.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
@@ -171,7 +172,13 @@ control::Hello StaticRendezvous::hello() const {
 
 void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello()};
-  if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
+  if (!coordinator_) {
+    options.secret = settings_.secret;  // its own is none to be asked
+    coordinator_address_ = peer_address(fd.get());
+    own_address_ = local_address(fd.get());
+  } else if (where_.kind == ListenAt::Kind::kAddresses) {
+    own_address_ = host_in(where_.addresses.front());
+  }
   options.coordinator = meeting();
   options.patience = [this] { return answers_at_once_ ? settings_.node_timeout : kBusyPatience; };
   options.is_any_ending = settings_.is_any_ending;
@@ -210,7 +217,11 @@ void StaticRendezvous::on_foreign_store() {
 }
 
 void StaticRendezvous::set_info(const NodePlace& place) {
-  info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = master_port_};
+  info_ = {.place = place,
+           .master_addr = settings_.master_addr,
+           .master_port = master_port_,
+           .store_host = coordinator_address_,
+           .own_address = own_address_};
 }
 
 std::optional<JoinFailure> StaticRendezvous::join_failure() const {

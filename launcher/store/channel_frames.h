@@ -13,9 +13,7 @@
 namespace launcher::store {
 
 // What a proxy sends first. A client of torch begins with byte 0.
-inline constexpr std::string_view kProxyGreeting =
-    "\xff"
-    "ddprun1";
+inline constexpr std::string_view kProxyGreeting = "DDPRUN/1";
 
 // Bytes of a channel, each way, that the receiver has not announced as taken.
 inline constexpr std::size_t kChannelWindow = std::size_t{256} << 10;

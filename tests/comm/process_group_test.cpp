@@ -148,6 +148,34 @@ TEST_CASE("ProcessGroup: forms under ddprun whose store all ranks are clients of
   }
 }
 
+// All ranks of a job over two nodes; what the second one is given besides.
+std::vector<Outcome> on_two_nodes(const std::vector<std::string>& options, const std::vector<std::string>& arguments) {
+  const std::string port = std::to_string(free_port());
+  std::vector<Command> nodes;
+  for (const std::string node : {"0", "1"}) {
+    std::vector<std::string> line{DDPRUN_TEST_LAUNCHER, "--nnodes=2", "--nproc_per_node=2", "--node_rank", node,
+                                  "--master_addr",      "127.0.0.1",  "--master_port",      port};
+    if (node == "1") line.insert(line.end(), options.begin(), options.end());
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    nodes.push_back({.arguments = line});
+  }
+  return run_all(nodes, kBound);
+}
+
+TEST_CASE("ProcessGroup: ranks of a node without the store form their groups by its ddprun's proxy") {
+  for (const Outcome& node : on_two_nodes({}, program("form_three_groups"))) {
+    INFO(all_of(node));
+    CHECK(node.status == 0);
+    CHECK_THAT(node.output, ContainsSubstring("of 4 sum 10 backend gloo\n"));
+  }
+  // That it is the proxy's doing: where nobody listens, there is none.
+  const auto without =
+      on_two_nodes({"-x", "DDPRUN_STORE_PROXY=127.0.0.1:1"}, program("join", {"--timeout_ms", kShortTimeoutMs}));
+  INFO(all_of(without[1]));
+  CHECK(without[1].status == 1);
+  CHECK_THAT(without[1].errors, ContainsSubstring("cannot reach the job's store"));
+}
+
 TEST_CASE("ProcessGroup: forms again and again on the launcher's store") {
   std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=2"};
   for (const std::string& argument : program("form_three_groups")) arguments.push_back(argument);

@@ -5,12 +5,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -225,6 +227,83 @@ TEST_CASE("ProcessGroup: shares sub groups and messages with a rank that runs Py
   UNSCOPED_INFO(all_of(outcomes[1]));
   CHECK(outcomes[1].status == 0);
   CHECK(outcomes[1].output == "sum 15 message 7 parts 2 20 root 0 alone 1\n");
+}
+#endif
+
+// One rank for each URL, which says its place; nothing is in its environment.
+std::vector<Command> ranks_at(const std::string& url, int size, const std::vector<std::string>& arguments) {
+  std::vector<Command> ranks;
+  for (int i = 0; i < size; ++i) {
+    std::vector<std::string> line = arguments;
+    line.insert(line.end(), {"--init", url + "?rank=" + std::to_string(i) + "&world_size=" + std::to_string(size)});
+    ranks.push_back({.arguments = line});
+  }
+  return ranks;
+}
+
+std::string url_at(const std::string& place, const test::TemporaryFolder& folder) {
+  return place + (place == "file://" ? (folder / "store").string() : std::to_string(free_port()));
+}
+
+TEST_CASE("ProcessGroup: forms at a URL, again and again, with nothing in the environment") {
+  const std::string place = GENERATE(as<std::string>(), "tcp://127.0.0.1:", "tcp://[::1]:", "file://");
+  CAPTURE(place);
+  const test::TemporaryFolder folder;
+  const std::string whole = url_at(place, folder);
+  const auto outcomes = run_all(ranks_at(whole, 3, program("form_three_groups")), kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
+    CHECK(outcomes[i].output == line + line + line);
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("ProcessGroup: a file that an earlier job has left, and one that cannot be, are refused") {
+  const test::TemporaryFolder folder;
+  const std::string url = "file://" + (folder.path() / "store").string();
+  // Rank 1 never comes, so the file stays.
+  std::vector<Command> alone = ranks_at(url, 2, program("join", {"--timeout_ms", kShortTimeoutMs}));
+  alone.pop_back();
+  CHECK_THAT(error_line(run_all(alone, kBound)[0]), ContainsSubstring("never arrived: rank 1"));
+  const auto again = run_all(ranks_at(url, 2, program("join", {"--timeout_ms", kShortTimeoutMs})), kBound);
+  CHECK_THAT(error_line(again[0]),
+             ContainsSubstring("this rank is already taken by") && ContainsSubstring("remove the file"));
+  const auto lost = run_all(ranks_at("file:///no/such/folder/store", 2, program("join")), kBound);
+  CHECK_THAT(error_line(lost[0]), ContainsSubstring("there is no folder /no/such/folder"));
+  CHECK(lost[0].duration < seconds(5));
+}
+
+TEST_CASE("ProcessGroup: a failure is told to the ranks that meet in a file") {
+  const test::TemporaryFolder folder;
+  const std::string url = "file://" + (folder.path() / "store").string();
+  const auto outcomes = run_all(ranks_at(url, 2, program("rank1_fails")), kBound);
+  CHECK_THAT(error_line(outcomes[1]), ContainsSubstring("the data of this rank is bad"));
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("rank 1"));
+}
+
+#ifdef DDPRUN_TEST_PYTHON
+TEST_CASE("ProcessGroup: meets a rank that runs Python at the same URL") {
+  const std::string place = GENERATE(as<std::string>(), "tcp://127.0.0.1:", "file://");
+  const int python = GENERATE(0, 1);
+  CAPTURE(place, python);
+  const test::TemporaryFolder folder;
+  const std::string whole = url_at(place, folder);
+  const std::string script =
+      "import sys, torch, torch.distributed as dist\n"
+      "dist.init_process_group('gloo', init_method=sys.argv[-1])\n"
+      "total = torch.full((3,), dist.get_rank() + 1.0)\n"
+      "dist.all_reduce(total)\n"
+      "print('sum', int(total[0].item()))\n"
+      "dist.destroy_process_group()\n";
+  std::vector<Command> ranks = ranks_at(whole, 2, program("join"));
+  ranks[static_cast<size_t>(python)] =
+      ranks_at(whole, 2, {DDPRUN_TEST_PYTHON, "-c", script})[static_cast<size_t>(python)];
+  for (const Outcome& outcome : run_all(ranks, seconds(60))) {
+    INFO(all_of(outcome));
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.output, ContainsSubstring("sum 3"));
+  }
 }
 #endif
 

@@ -14,12 +14,12 @@ using namespace std::chrono_literals;
 constexpr auto kSilentWait = 5s;
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
-// A node is asked so often within the silence that means its end. Large jobs are not to drown their coordinator.
-constexpr int kPingsPerTimeout = 5;
-constexpr auto kPingPerNode = 100us;
+// Large jobs are not to drown their coordinator, which takes about 10 us for a question and its answer
+// (bench/rendezvous): from 5000 nodes on it asks more seldom, and gives them more time.
+constexpr auto kPingPerNode = 40us;
 
 std::chrono::milliseconds ping_interval(const CoordinatorOptions& options) {
-  return std::max(options.node_timeout / kPingsPerTimeout,
+  return std::max(options.node_timeout / CoordinatorLinks::kPingsPerTimeout,
                   std::chrono::duration_cast<std::chrono::milliseconds>(options.host.nnodes * kPingPerNode));
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -114,8 +115,9 @@ void CoordinatorLinks::check(Peer& peer, const control::Message& message) {
 
 // The quicker the answer, the closer its time lies to the middle between question and answer.
 void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
-  if (peer.silence.patience() != pong.patience) peer.link->set_patience(pong.patience);
-  peer.silence.allow(pong.patience);
+  const auto patience = at_least(pong.patience);
+  if (peer.silence.patience() != patience) peer.link->set_patience(patience);
+  peer.silence.allow(patience);
   const auto now = Clock::now();
   if (pong.sent == 0) return;  // nobody asked
   const microseconds round_trip(to_microseconds(now) - pong.sent);
@@ -135,8 +137,9 @@ void CoordinatorLinks::send(Id to, const control::Message& message) {
 }
 
 void CoordinatorLinks::send_to_all(const control::Message& message) {
+  const std::string frame = control::to_frame(control::to_text(message));
   for (const auto& [id, peer] : peers_) {
-    if (peer.challenge.empty()) peer.link->send(message);
+    if (peer.challenge.empty()) peer.link->send_frame(frame);
   }
 }
 
@@ -154,10 +157,16 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
 }
 
 void CoordinatorLinks::ping_all() {
-  const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
+  const control::Ping ping{to_microseconds(Clock::now()), at_least(callbacks_.patience())};
+  const std::string frame = control::to_frame(control::to_text(ping));
   for (auto& [id, peer] : peers_) {
-    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send(ping);
+    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send_frame(frame);
   }
+}
+
+// Nobody is lost before several questions were left unanswered, however seldom they are asked.
+std::chrono::milliseconds CoordinatorLinks::at_least(std::chrono::milliseconds patience) const {
+  return std::max(patience, kPingsPerTimeout * ping_interval_);
 }
 
 void CoordinatorLinks::on_tick() {

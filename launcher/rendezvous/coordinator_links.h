@@ -23,6 +23,8 @@ namespace launcher {
 class CoordinatorLinks {
  public:
   using Id = std::uint64_t;
+  // Within the shortest silence that means the end of a node, or of this launcher.
+  static constexpr int kPingsPerTimeout = 5;
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
     // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
@@ -69,6 +71,7 @@ class CoordinatorLinks {
   void on_closed(Id id, const std::string& reason);
   void give_up(Id id, Peer& peer, Clock::time_point now);
   void on_tick();
+  std::chrono::milliseconds at_least(std::chrono::milliseconds patience) const;
 
   EventLoop& loop_;
   std::chrono::milliseconds ping_interval_;

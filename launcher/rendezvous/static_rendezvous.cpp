@@ -8,6 +8,7 @@
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/listen_choice.h"
+#include "launcher/store/limits.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/version.h"
@@ -120,6 +121,13 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());
+  // Two connections of each node, and what the rest of a launcher needs.
+  const int needed = 2 * settings_.nnodes + 64;
+  if (const int limit = store::descriptor_limit(); limit < needed) {
+    refuse({"--nnodes " + std::to_string(settings_.nnodes) + " needs " + std::to_string(needed) +
+                " open files on the node with the store, whose limit is " + std::to_string(limit) + " (ulimit -Hn)",
+            to_int(ExitStatus::kLauncherError)});
+  }
 }
 
 void StaticRendezvous::search() {

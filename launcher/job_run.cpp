@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/meeting/rendezvous_kinds.h"
+#include "launcher/network/interfaces.h"
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/job_status.h"
 #include "launcher/outcome/notices.h"
@@ -46,9 +47,7 @@ JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
 
 RendezvousSettings JobRun::rendezvous_settings() {
   RendezvousSettings settings = launcher::rendezvous_settings(options_, environment_);
-  settings.store.on_connection = [this](std::uint16_t peer_port) {
-    return start_watch_ && start_watch_->connected(peer_port);
-  };
+  settings.store.on_connection = [this](std::uint16_t peer_port) { return watches(peer_port); };
   settings.store.owners = owners_of_connections;
   settings.is_any_ending = [this] { return supervisor_->is_any_ending(); };
   settings.on_failure = [this](const FailureNotice& notice) { supervisor_->stop_because(notice); };
@@ -110,9 +109,18 @@ bool JobRun::meet() {
     }
     loop_.run_once();
   }
-  environment_.master_addr = rendezvous_->info()->master_addr;
-  environment_.master_port = rendezvous_->info()->master_port;
   return true;
+}
+
+// Where the ranks do, and by which interface they are to talk to each other.
+void JobRun::find_store() {
+  const RendezvousInfo& info = *rendezvous_->info();
+  ranks_store_.emplace(loop_, messages(), options_, info,
+                       [this](std::uint16_t peer_port) { return watches(peer_port); });
+  ranks_store_->describe(environment_);
+  if (environment_.interface.empty() && !nccl_files_choose_interface()) {
+    environment_.interface = interface_to_choose(network_interfaces(), info.own_address);
+  }
 }
 
 void JobRun::start_ranks() {
@@ -141,14 +149,14 @@ void JobRun::give_up_on(const LaunchError& error) {
 void JobRun::watch_start() {
   if (!options_.start_timeout) return;
   start_watch_.emplace(
-      loop_, static_cast<std::uint16_t>(environment_.master_port), *options_.start_timeout,
-      [this] { return supervisor_->running_ranks(); },
+      loop_, ranks_store_->ports(), *options_.start_timeout, [this] { return supervisor_->running_ranks(); },
       [this](std::vector<int> missing) {
         supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
                                format_seconds(*options_.start_timeout) + " of --start_timeout");
       },
       [this] {
         if (store::StoreServer* store = rendezvous_->store()) store->release();
+        ranks_store_->release();
       });
 }
 
@@ -195,12 +203,14 @@ void JobRun::finish_output(const JobEnd* end) {
 std::optional<JobEnd> JobRun::run_attempt() {
   supervisor_.reset();
   announced_.reset();
+  ranks_store_.reset();
   environment_ = plan_environment(options_, attempt_, random_id_, cpus_);
   rendezvous_->begin_round(attempt_);
   say_threads();
   start_supervisor();
   if (!meet()) return std::nullopt;
   try {
+    find_store();
     start_ranks();
   } catch (const LaunchError& error) {
     give_up_on(error);

@@ -17,6 +17,7 @@
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/start_watch.h"
 #include "launcher/processes/supervisor.h"
+#include "launcher/rendezvous/ranks_store.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/failure_hints.h"
@@ -37,6 +38,8 @@ class JobRun {
   void say_threads();
   void start_supervisor();
   bool meet();
+  void find_store();
+  bool watches(std::uint16_t peer_port) { return start_watch_ && start_watch_->connected(peer_port); }
   void start_ranks();
   void watch_start();
   void announce_failure(const JobEnd& end, std::size_t first);
@@ -65,6 +68,7 @@ class JobRun {
   JobEnvironment environment_;
   int attempt_ = 0;
   std::unique_ptr<Rendezvous> rendezvous_;
+  std::optional<RanksStore> ranks_store_;  // of this attempt
   std::optional<Supervisor> supervisor_;
   std::optional<StartWatch> start_watch_;
   std::optional<int> announced_;                              // the rank of which the others were told

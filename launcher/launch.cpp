@@ -20,6 +20,7 @@
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/meeting/trouble.h"
+#include "launcher/network/interfaces.h"
 #include "launcher/output/stream_route.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
@@ -116,6 +117,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
+  if (!options.interface.empty()) options.interface = find_interface(network_interfaces(), options.interface);
   if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt, answer);
   if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
     throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));

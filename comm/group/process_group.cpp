@@ -15,6 +15,7 @@
 #include "comm/core/cuda_devices.h"
 #include "comm/core/device_choice.h"
 #include "comm/core/graph_capture.h"
+#include "comm/core/init_method.h"
 #include "comm/group/connect_group.h"
 #include "comm/group/gpu_claims.h"
 #include "comm/group/group_state.h"
@@ -44,7 +45,8 @@ void check_place(const RankInfo& info) {
   }
 }
 
-void check_address(const RankInfo& info) {
+void check_address(const RankInfo& info, const detail::InitMethod& method) {
+  if (method.kind == detail::InitMethod::Kind::kFile) return;
   if (info.world_size > 1 && (info.master_addr.empty() || info.master_port == 0)) {
     refuse_place("a job of " + std::to_string(info.world_size) + " ranks needs master_addr and master_port, got '" +
                  info.master_addr + "' and " + std::to_string(info.master_port));
@@ -93,7 +95,8 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   tune_malloc();
   detail::prepare_process();
   install_failure_handlers();
-  const RankInfo info = options.rank_info ? *options.rank_info : rank_info_from_environment();
+  const detail::InitMethod method = detail::parse_init_method(options.init_method);
+  const RankInfo info = detail::place_for(method, options.rank_info);
   check_place(info);
   if (options.device) detail::check_kind(who(info), *options.device);
   const BackendMap backends = backends_for(options, info);
@@ -102,9 +105,9 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
   detail::check_timeout(info, "init_process_group", timeout);
   detail::bind_device(device);
   detail::check_backends(backends, info);
-  check_address(info);
+  check_address(info, method);
 
-  const detail::JobStore store = detail::join_store(info, backends, timeout);
+  const detail::JobStore store = detail::join_store(info, backends, timeout, method.path);
   if (const BackendTraits* exclusive = backends.with(&BackendTraits::needs_cuda)) {
     const std::string uuid = require_cuda(info, exclusive->title).device_uuid(device.index());
     if (store.own) {

@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/core/store_address.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
+#include "comm/group/file_store.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store_keys.h"
 
@@ -42,8 +44,9 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 // torch's own client, with a server in this process if `hosted_here`.
 Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds timeout) {
+  const StoreAddress address = store_address(info);
   c10d::TCPStoreOptions options;
-  options.port = info.master_port;
+  options.port = address.port;
   options.isServer = hosted_here;
   options.numWorkers = static_cast<size_t>(info.world_size);
   // Clients only count themselves in, which a server that runs Python waits for. Our own server does not wait: the
@@ -51,13 +54,14 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
   options.waitWorkers = !hosted_here;
   options.timeout = timeout;
   options.multiTenant = hosted_here;
-  return c10::make_intrusive<c10d::TCPStore>(info.master_addr, options);
+  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
 // gloo asks the store with a limit, but torch's client has none on most answers: a store that freezes meanwhile would
 // hold this rank for ever. NCCL needs more of the client than ours can.
 Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
-  auto store = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout, /*patient=*/true);
+  const StoreAddress address = store_address(info);
+  auto store = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/true);
   if (info.agent_store || info.rank != 0) store->count_in();
   return store;
 }
@@ -71,12 +75,13 @@ void keep_until_exit(Store store) {
   servers.push_back(std::move(store));
 }
 
-void take_rank(c10d::Store& space, const RankInfo& info) {
+void take_rank(c10d::Store& space, const RankInfo& info, const std::string& file) {
   const std::string me = host_name() + ", process " + std::to_string(getpid());
   const std::string holder = set_once(space, keys::holder(info.rank), me);
   if (holder != me) {
     throw std::runtime_error(who(info) + " (" + me + "): this rank is already taken by " + holder +
-                             ". Every process of the job needs a RANK of its own.");
+                             ". Every process of the job needs a RANK of its own." +
+                             (file.empty() ? "" : " If that one is of an earlier job: remove the file " + file + "."));
   }
 }
 
@@ -90,20 +95,37 @@ void compare_settings(c10d::Store& own, const RankInfo& info, const BackendMap& 
   }
 }
 
+// The store for our own keys, and a second one, which may be kept waiting.
+struct OwnStores {
+  Store first;
+  Store waiting;
+  c10::intrusive_ptr<BoundedStore> bounded;        // what `first` is, where it keeps to limits of time
+  c10::intrusive_ptr<BoundedStore> waits_bounded;  // the same of `waiting`
+};
+
+OwnStores stores_at(const StoreAddress& address, std::chrono::milliseconds timeout) {
+  const auto bounded = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
+  const auto waiting = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
+  return {bounded, waiting, bounded, waiting};
+}
+
+OwnStores stores_in_file(const Store& file) {
+  return {file, c10::make_intrusive<SeldomStore>(file), {}, {}};
+}
+
 // Registers this rank and compares it with those that came before.
-void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
-  const auto bounded = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
-  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), bounded);
-  take_rank(*space, info);
+void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, const OwnStores& stores,
+            const std::string& file) {
+  const auto space = c10::make_intrusive<c10d::PrefixStore>(keys::space(info.restart_count), stores.first);
+  take_rank(*space, info, file);
   store.generation = space->add(keys::generation(info.rank), 1) - 1;
   store.own = c10::make_intrusive<c10d::PrefixStore>(keys::group(store.generation), space);
   compare_settings(*store.own, info, backends);
-  const auto questions = c10::make_intrusive<BoundedStore>(info.master_addr, info.master_port, timeout);
   const std::string prefix = keys::space(info.restart_count) + "/" + keys::group(store.generation);
   store.links = {.store = store.own,
-                 .bounded = bounded,
+                 .bounded = stores.bounded,
                  .desync_debugger = std::make_shared<DesyncDebugger>(
-                     c10::make_intrusive<c10d::PrefixStore>(prefix, questions), questions, info.rank)};
+                     c10::make_intrusive<c10d::PrefixStore>(prefix, stores.waiting), stores.waits_bounded, info.rank)};
 }
 
 }  // namespace
@@ -126,12 +148,37 @@ std::string brief(const std::exception& error) {
   return text;
 }
 
-JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout) {
+namespace {
+
+// A launcher that starts the ranks again does not remove the file, and keys of the failed attempt are still in it.
+JobStore join_file(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout,
+                   const std::string& file) {
+  JobStore store;
+  Store opened;
+  try {
+    opened = open_file_store(file, info.world_size, timeout);
+    store.root = opened;
+    if (info.restart_count > 0) {
+      store.root = c10::make_intrusive<c10d::PrefixStore>("restart_" + std::to_string(info.restart_count),
+                                                          std::move(store.root));
+    }
+  } catch (const std::exception& error) {
+    throw std::runtime_error(who(info) + ": cannot use the job's store, the file " + file + ": " + brief(error));
+  }
+  settle(store, info, backends, stores_in_file(opened), file);
+  return store;
+}
+
+}  // namespace
+
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout,
+                    const std::string& file) {
   JobStore store;
   if (info.world_size == 1) {
     store.root = c10::make_intrusive<c10d::HashStore>();
     return store;
   }
+  if (!file.empty()) return join_file(info, backends, timeout, file);
   store.hosted_here = !info.agent_store && info.rank == 0;
   Store server;
   try {
@@ -145,7 +192,7 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     refuse_store(info, store.hosted_here, error);
   }
   try {
-    settle(store, info, backends, timeout);
+    settle(store, info, backends, stores_at(store_address(info), timeout), "");
   } catch (const StoreUnreachable& error) {
     throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
                              about_store(info, error.what()));
@@ -157,15 +204,16 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
 std::string connect_failure_cause(const JobStore& store, const RankInfo& info) {
   std::vector<int> members(static_cast<size_t>(info.world_size));
   std::iota(members.begin(), members.end(), 0);
-  std::string cause = connect_failure_cause(ConnectingGroup{
-      .info = info,
-      .store = store.own,
-      .job = store.links,
-      .members = members,
-      // gloo's address of the rank: ranks that run Python have only that.
-      .may_be_there = [&](int rank) {
-        return store.links.bounded->check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
-      }});
+  std::string cause = connect_failure_cause(
+      ConnectingGroup{.info = info,
+                      .store = store.own,
+                      .job = store.links,
+                      .members = members,
+                      // gloo's address of the rank: ranks that run Python have only that.
+                      .may_be_there = [&](int rank) {
+                        c10d::Store& asked = store.links.bounded ? *store.links.bounded : *store.root;
+                        return asked.check({group_prefix(store.generation) + "/0//cpu//0/" + std::to_string(rank)});
+                      }});
   if (store.own && store.hosted_here) await_learners(info, store.links);
   return cause;
 }

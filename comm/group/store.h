@@ -21,11 +21,12 @@ struct JobStore {
 };
 
 /// Reaches MASTER_ADDR:MASTER_PORT as torch.distributed's env:// does: a client where the launcher hosts the store,
-/// else rank 0 runs the server. A single process gets a store in its own memory. Then registers this rank and compares
-/// with the ranks that came before: same world size, same backends, rank not taken. Does not wait for other ranks, but
-/// for the server, which once it runs stays until its process ends. Throws std::runtime_error with rank, address and
-/// advice.
-JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout);
+/// else rank 0 runs the server; or opens the store in `file` unless that is "". A single process gets a store in its
+/// own memory. Then registers this rank and compares with the ranks that came before: same world size, same backends,
+/// rank not taken. Does not wait for other ranks, but for the server, which once it runs stays until its process ends.
+/// Throws std::runtime_error with rank, address and advice.
+JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chrono::milliseconds timeout,
+                    const std::string& file = "");
 
 /// Why the ranks could not connect: "; never arrived: rank 1, 3", or as connect_failure_cause() of failure_cause.h.
 std::string connect_failure_cause(const JobStore& store, const RankInfo& info);

@@ -159,6 +159,15 @@ void declare_meeting(OptionTable& table, Options& options) {
                {{"agent", [&] { options.store = Options::Store::kLauncher; }},
                 {"rank0", [&] { options.store = Options::Store::kRank0; }}},
                "Who hosts the store: ddprun, or rank 0 as in plain torch.distributed");
+  using Proxy = Options::StoreProxy;
+  table.choice("--store_proxy",
+               {{"library", [&] { options.store_proxy = Proxy::kLibrary; }},
+                {"all", [&] { options.store_proxy = Proxy::kAll; }},
+                {"off", [&] { options.store_proxy = Proxy::kOff; }}},
+               "Which ranks of the other nodes reach the store through their ddprun: programs of the C++ library, or "
+               "all, whose MASTER_ADDR is 127.0.0.1 then");
+  table.text("--iface", options.interface, "NAME|CIDR", "the one that reaches node 0",
+             "Network interface of gloo and NCCL: a name, an address, or a network such as 10.0.0.0/8");
   table.text("--rdzv_id", options.rdzv_id, "NAME", "one node: random; several: none",
              "Name of the job, TORCHELASTIC_RUN_ID; equal on all nodes");
   table.text("--rdzv_secret_file", options.secret_file, "FILE", "none",

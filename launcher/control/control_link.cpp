@@ -35,8 +35,12 @@ void ControlLink::set_patience(std::chrono::milliseconds patience) {
 }
 
 void ControlLink::send(const Message& message) {
+  if (fd_) send_frame(to_frame(to_text(message)));
+}
+
+void ControlLink::send_frame(const std::string& frame) {
   if (!fd_ || outgoing_.size() > kMaxOutgoing) return;
-  outgoing_ += to_frame(to_text(message));
+  outgoing_ += frame;
   flush();
 }
 
@@ -48,7 +52,9 @@ void ControlLink::flush() {
     if (sent < 0) break;
     outgoing_.erase(0, static_cast<std::size_t>(sent));
   }
-  loop_.change(fd_.get(), outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  if (waits_for_room_ == !outgoing_.empty()) return;
+  waits_for_room_ = !outgoing_.empty();
+  loop_.change(fd_.get(), waits_for_room_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void ControlLink::on_event(std::uint32_t events) {

@@ -29,6 +29,8 @@ class ControlLink {
 
   // What cannot be sent at once is sent later; after the end of the link, never.
   void send(const Message& message);
+  // The same of what to_frame() has made of one: what goes to thousands is written once.
+  void send_frame(const std::string& frame);
   // Ends it; on_closed is not called.
   void break_off();
   bool is_open() const { return static_cast<bool>(fd_); }
@@ -47,6 +49,7 @@ class ControlLink {
   Callbacks callbacks_;
   FrameReader incoming_;
   std::string outgoing_;
+  bool waits_for_room_ = false;  // to send it
   std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);  // false once destroyed, perhaps by a callback
 };
 

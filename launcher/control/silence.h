@@ -8,15 +8,16 @@
 namespace launcher::control {
 
 // How often the coordinator of `nodes` asks each whether it is there, when silence for `timeout` means its end: what is
-// lost is noticed a tenth later at most. Large jobs are not to drown their coordinator.
+// lost is noticed a tenth later at most. Large jobs are not to drown their coordinator, which takes about 10 us for a
+// question and its answer (bench/rendezvous).
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
-  constexpr std::chrono::microseconds kPerNode{100};
+  constexpr std::chrono::microseconds kPerNode{40};
   return std::max(timeout / 10, std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
 }
 
 // The silence that means the end of a node, where its user wants `timeout`: that of several questions.
 inline std::chrono::milliseconds silence_limit(std::chrono::milliseconds timeout, int nodes) {
-  return std::max(timeout, 4 * ping_interval(timeout, nodes));
+  return std::max(timeout, 5 * ping_interval(timeout, nodes));
 }
 
 class Silence {

@@ -60,6 +60,12 @@ std::string peer_address(int fd) {
   return ::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) == 0 ? host_in(address) : "";
 }
 
+std::string local_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) == 0 ? host_in(address) : "";
+}
+
 std::string peer_of(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;

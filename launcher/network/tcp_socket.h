@@ -45,6 +45,8 @@ bool is_loopback(const SocketAddress& address);
 std::uint16_t port_of(int fd);
 // The address of the other end in numbers, "" when there is none.
 std::string peer_address(int fd);
+// That of this end.
+std::string local_address(int fd);
 // "127.0.0.1 port 4711", for messages.
 std::string peer_of(int fd);
 

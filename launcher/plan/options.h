@@ -47,6 +47,7 @@ struct Options {
   std::chrono::milliseconds node_timeout{700};      // silence after which a node is lost
   std::string secret_file{};                        // --rdzv_secret_file; unset: any launcher may join
   bool order_by_host = false;                       // nodes without numbers: by host name instead of by arrival
+  std::string interface {};  // --iface: name, address or network; unset: the one that reaches node 0
   std::string role = "default";
   std::chrono::milliseconds grace{30'000};
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // for the whole job
@@ -61,6 +62,9 @@ struct Options {
   // Who hosts the rendezvous store.
   enum class Store { kLauncher, kRank0 };
   Store store = Store::kLauncher;
+  // Which ranks of a node without the store reach it through their ddprun.
+  enum class StoreProxy { kOff, kLibrary, kAll };
+  StoreProxy store_proxy = StoreProxy::kLibrary;
   // Which CPUs a rank may use.
   enum class Binding { kNone, kCore, kNuma };
   Binding binding = Binding::kNone;

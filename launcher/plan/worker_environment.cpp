@@ -9,6 +9,9 @@
 namespace launcher {
 namespace {
 
+constexpr const char* kGlooInterface = "GLOO_SOCKET_IFNAME";
+constexpr const char* kNcclInterface = "NCCL_SOCKET_IFNAME";
+
 std::string entry(const char* name, const std::string& value) {
   return std::string(name) + "=" + value;
 }
@@ -73,6 +76,15 @@ std::vector<std::string> worker_variables(std::span<const std::string> inherited
   if (!has_variable(inherited, "OMP_NUM_THREADS")) {
     variables.push_back(entry("OMP_NUM_THREADS", job.default_omp_threads));
   }
+  if (!job.store_proxy.empty()) {
+    variables.push_back(entry("DDPRUN_STORE", job.store));
+    variables.push_back(entry("DDPRUN_STORE_PROXY", job.store_proxy));
+  }
+  if (!job.interface.empty()) {
+    // NCCL takes a name for the beginning of one, unless it is told not to.
+    if (!has_variable(inherited, kGlooInterface)) variables.push_back(entry(kGlooInterface, job.interface));
+    if (!has_variable(inherited, kNcclInterface)) variables.push_back(entry(kNcclInterface, "=" + job.interface));
+  }
   for (const std::string& text : job.exported) {
     std::erase_if(variables, [&](const std::string& other) { return name_of(other) == name_of(text); });
     if (text.find('=') != std::string::npos) variables.push_back(text);
@@ -87,7 +99,7 @@ std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironme
 }
 
 std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job) {
-  std::set<std::string> replaced;
+  std::set<std::string> replaced = {"DDPRUN_STORE", "DDPRUN_STORE_PROXY"};  // of a ddprun around this one
   for (const std::string& text : worker_variables(inherited, job, RankPlace{}, "")) replaced.insert(name_of(text));
   std::vector<std::string> kept;
   kept.reserve(inherited.size());

@@ -33,6 +33,9 @@ struct JobEnvironment {
   std::vector<std::string> gpus{};  // --gpus: what CUDA is to show; empty: what it shows anyway
   bool virtual_local_rank = false;  // each rank sees one GPU and takes itself for local rank 0
   bool agent_store = true;          // the launcher hosts the store; false: rank 0 does
+  std::string interface {};         // for gloo and NCCL; "": as they choose
+  std::string store{};              // "host0:29500" where this node has a proxy of it, which listens at
+  std::string store_proxy{};        // "127.0.0.1:4711"
 };
 
 // True when `environment` (entries "NAME=value") has a variable `name`.

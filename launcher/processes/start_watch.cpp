@@ -31,10 +31,10 @@ std::optional<int> rank_of_daemon(const ProcessIdentity& process) {
 
 }  // namespace
 
-StartWatch::StartWatch(EventLoop& loop, std::uint16_t port, std::chrono::milliseconds timeout,
+StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
                        RunningRanks running_ranks, OnLate on_late, OnLooked on_looked)
     : loop_(loop),
-      port_(port),
+      ports_(std::move(ports)),
       deadline_(EventLoop::Clock::now() + timeout),
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
@@ -62,18 +62,24 @@ std::vector<int> StartWatch::missing() const {
   return ranks;
 }
 
+PortsOfSockets StartWatch::sockets_to_store() const {
+  PortsOfSockets sockets;
+  for (const std::uint16_t port : ports_) sockets.merge(sockets_to_port(port));
+  return sockets;
+}
+
 void StartWatch::look() {
   timer_.reset();
   const auto begin = EventLoop::Clock::now();
   const bool is_last = begin >= deadline_;
-  PortsOfSockets sockets = sockets_to_port(port_);
+  PortsOfSockets sockets = sockets_to_store();
   const std::map<pid_t, int> ranks = running_ranks_();
   look_at_ranks(ranks, sockets);
   std::vector<int> late = missing();
   if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
     look_at_families(ranks, sockets);
     // What was closed meanwhile may have been a rank's, who no longer has it.
-    sockets = sockets_to_port(port_);
+    sockets = sockets_to_store();
     forget_others(sockets);
     next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;
     late = missing();

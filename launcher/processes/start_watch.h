@@ -29,8 +29,8 @@ class StartWatch {
 
   // After `timeout` calls `on_late` with the running ranks that were never seen, if there are any. A rank that ended
   // before needs no store. `loop` must outlive this.
-  StartWatch(EventLoop& loop, std::uint16_t port, std::chrono::milliseconds timeout, RunningRanks running_ranks,
-             OnLate on_late, OnLooked on_looked);
+  StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
+             RunningRanks running_ranks, OnLate on_late, OnLooked on_looked);
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;
   StartWatch& operator=(const StartWatch&) = delete;
@@ -47,9 +47,10 @@ class StartWatch {
   void forget_others(const PortsOfSockets& sockets);
   void forget_closed(const PortsOfSockets& sockets);
   std::vector<int> missing() const;
+  PortsOfSockets sockets_to_store() const;
 
   EventLoop& loop_;
-  std::uint16_t port_;
+  std::vector<std::uint16_t> ports_;  // of the store, where ranks may connect
   EventLoop::Clock::time_point deadline_;
   RunningRanks running_ranks_;
   OnLate on_late_;

@@ -181,8 +181,9 @@ void CoordinatorLinks::send(Id to, const control::Message& message) {
 }
 
 void CoordinatorLinks::send_to_all(const control::Message& message) {
+  const std::string frame = control::to_frame(control::to_text(message));
   for (const auto& [id, peer] : peers_) {
-    if (!strangers_.contains(id)) peer.link->send(message);
+    if (!strangers_.contains(id)) peer.link->send_frame(frame);
   }
 }
 
@@ -201,8 +202,9 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
 
 void CoordinatorLinks::ping_all() {
   const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
+  const std::string frame = control::to_frame(control::to_text(ping));
   for (auto& [id, peer] : peers_) {
-    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send(ping);
+    if (!peer.is_given_up && peer.challenge.empty()) peer.link->send_frame(frame);
   }
 }
 

@@ -17,6 +17,8 @@ struct RendezvousInfo {
   NodePlace place{};
   std::string master_addr{};
   int master_port = 0;
+  std::string store_host{};   // where another node's ddprun hosts the store: that node's address, as it was reached
+  std::string own_address{};  // this node's, as the others see it; "" when that is not known
 };
 
 // Nothing here blocks: what takes time happens in the event loop. All times have limits, which the implementation

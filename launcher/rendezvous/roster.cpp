@@ -19,6 +19,10 @@ void append_node(std::string& list, int node) {
 
 }  // namespace
 
+Roster::Roster(Hello host, NodeOrder order) : host_(std::move(host)), order_(order) {
+  for (int number = 0; number < host_.nnodes; ++number) missing_.insert(missing_.end(), number);
+}
+
 std::string Roster::name(const Hello& hello) const {
   if (hello.node_rank == control::kAnyNode) return "host " + hello.host + ", process " + std::to_string(hello.pid);
   return "node " + std::to_string(hello.node_rank) + " (host " + hello.host + ")";
@@ -58,11 +62,11 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
     return disagreement("the nodes disagree: " + name(hello) + " does not fit --nnodes " +
                         std::to_string(host_.nnodes));
   }
-  for (const auto& [other, node] : nodes_) {
-    if (order_ != NodeOrder::kGiven || node.hello.node_rank != hello.node_rank) continue;
-    return disagreement("--node_rank " + std::to_string(hello.node_rank) + " was given twice: to host " +
-                        node.hello.host + ", process " + std::to_string(node.hello.pid) + ", and to host " +
-                        hello.host + ", process " + std::to_string(hello.pid));
+  if (const auto twin = by_number_.find(hello.node_rank); twin != by_number_.end()) {
+    const Hello& other = nodes_.at(twin->second).hello;
+    return disagreement("--node_rank " + std::to_string(hello.node_rank) + " was given twice: to host " + other.host +
+                        ", process " + std::to_string(other.pid) + ", and to host " + hello.host + ", process " +
+                        std::to_string(hello.pid));
   }
   if (foreign_.contains(hello.node_rank)) {
     return disagreement("--node_rank " + std::to_string(hello.node_rank) +
@@ -74,24 +78,32 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
                         name(hello) + " came");
   }
   nodes_.emplace(id, Node{hello});
+  if (order_ == NodeOrder::kGiven) by_number_[hello.node_rank] = id;
+  missing_.erase(hello.node_rank);
+  ++ready_[-1];
   left_.erase(hello.node_rank);
   if (hello.node_rank == control::kAnyNode && left_without_number_ > 0) --left_without_number_;
   return std::nullopt;
 }
 
 std::optional<JoinFailure> Roster::admit_foreign(const RoleInfo& info) {
-  for (const auto& [id, node] : nodes_) {
-    if (node.hello.node_rank != info.node) continue;
+  if (const auto twin = by_number_.find(info.node); twin != by_number_.end()) {
+    const Hello& other = nodes_.at(twin->second).hello;
     return disagreement("--node_rank " + std::to_string(info.node) +
-                        " was given twice: to a torchrun node, and to host " + node.hello.host + ", process " +
-                        std::to_string(node.hello.pid));
+                        " was given twice: to a torchrun node, and to host " + other.host + ", process " +
+                        std::to_string(other.pid));
   }
   foreign_[info.node] = info;
+  missing_.erase(info.node);
   return std::nullopt;
 }
 
 void Roster::set_ready(Id id, int round) {
-  if (const auto found = nodes_.find(id); found != nodes_.end()) found->second.ready_round = round;
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  --ready_[found->second.ready_round];
+  found->second.ready_round = round;
+  ++ready_[round];
 }
 
 bool Roster::is_ready(Id id, int round) const {
@@ -107,21 +119,18 @@ void Roster::remove(Id id) {
   } else {
     ++left_without_number_;
   }
+  --ready_[found->second.ready_round];
+  if (by_number_.erase(found->second.hello.node_rank) != 0) missing_.insert(found->second.hello.node_rank);
   nodes_.erase(found);
 }
 
 bool Roster::is_complete(int round) const {
   return nodes_.size() + foreign_.size() == static_cast<std::size_t>(host_.nnodes) &&
-         std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& node) { return node.second.ready_round == round; });
+         (nodes_.empty() || (ready_.contains(round) && ready_.at(round) == static_cast<int>(nodes_.size())));
 }
 
 std::optional<int> Roster::lowest_missing() const {
-  std::set<int> there;
-  for (const auto& [id, node] : nodes_) there.insert(node.hello.node_rank);
-  for (int number = 0; number < host_.nnodes; ++number) {
-    if (!there.contains(number) && !foreign_.contains(number)) return number;
-  }
-  return std::nullopt;
+  return missing_.empty() ? std::nullopt : std::optional(*missing_.begin());
 }
 
 Roster::Absent Roster::absent(int round) const {

@@ -22,7 +22,7 @@ class Roster {
   using Id = std::uint64_t;  // of a connection, rising
 
   // `host`: the node with the coordinator, which all others are compared with.
-  Roster(control::Hello host, NodeOrder order) : host_(std::move(host)), order_(order) {}
+  Roster(control::Hello host, NodeOrder order);
 
   // Takes a node in, or says what its user and the host's do not agree on.
   std::optional<JoinFailure> admit(Id id, const control::Hello& hello);
@@ -64,7 +64,11 @@ class Roster {
 
   control::Hello host_;
   NodeOrder order_;
+  // With ten thousand nodes nothing may look at all of them whenever one comes.
   std::map<Id, Node> nodes_;
+  std::map<int, Id> by_number_;  // where they have one
+  std::set<int> missing_;        // numbers that neither a node nor a torchrun node has
+  std::map<int, int> ready_;     // how many nodes wait for which round
   std::map<int, RoleInfo> foreign_;
   std::set<int> left_;  // numbers of nodes that were there
   int left_without_number_ = 0;

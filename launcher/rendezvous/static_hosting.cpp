@@ -5,6 +5,7 @@
 #include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/listen_choice.h"
 #include "launcher/rendezvous/static_rendezvous.h"
+#include "launcher/store/limits.h"
 #include "launcher/system/exit_status.h"
 
 namespace launcher {
@@ -93,6 +94,13 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());
+  // Two connections of each node, and what the rest of a launcher needs.
+  const int needed = 2 * settings_.nnodes + 64;
+  if (const int limit = store::descriptor_limit(); limit < needed) {
+    refuse({"--nnodes " + std::to_string(settings_.nnodes) + " needs " + std::to_string(needed) +
+                " open files on the node with the store, whose limit is " + std::to_string(limit) + " (ulimit -Hn)",
+            to_int(ExitStatus::kLauncherError)});
+  }
 }
 
 }  // namespace launcher

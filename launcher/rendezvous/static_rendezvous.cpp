@@ -127,7 +127,13 @@ control::Hello StaticRendezvous::hello() const {
 
 void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello()};
-  if (!coordinator_) options.secret = settings_.secret;  // its own is none to be asked
+  if (!coordinator_) {
+    options.secret = settings_.secret;  // its own is none to be asked
+    coordinator_address_ = peer_address(fd.get());
+    own_address_ = local_address(fd.get());
+  } else if (where_.kind == ListenAt::Kind::kAddresses) {
+    own_address_ = host_in(where_.addresses.front());
+  }
   options.coordinator = meeting();
   options.patience = [this] { return patience(); };
   options.is_any_ending = settings_.is_any_ending;
@@ -167,7 +173,11 @@ void StaticRendezvous::on_foreign_store() {
 
 void StaticRendezvous::set_info(const NodePlace& place) {
   rival_.reset();
-  info_ = {.place = place, .master_addr = settings_.master_addr, .master_port = master_port_};
+  info_ = {.place = place,
+           .master_addr = settings_.master_addr,
+           .master_port = master_port_,
+           .store_host = coordinator_address_,
+           .own_address = own_address_};
 }
 
 std::optional<JoinFailure> StaticRendezvous::join_failure() const {

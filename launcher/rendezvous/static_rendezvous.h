@@ -87,6 +87,8 @@ class StaticRendezvous : public Rendezvous {
   void leave_by(EventLoop::Clock::time_point deadline);
 
   ListenAt where_{};
+  std::string coordinator_address_{};  // of another node's ddprun
+  std::string own_address_{};
   std::unique_ptr<AddressLookup> lookup_;
   int master_port_ = 0;
   int round_ = 0;

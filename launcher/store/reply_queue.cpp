@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -57,6 +58,17 @@ bool ReplyQueue::send_to(int socket) {
     drop_sent(static_cast<std::size_t>(sent));
   }
   return true;
+}
+
+std::string ReplyQueue::take(std::size_t size) {
+  std::string taken;
+  taken.reserve(std::min(size, size_));
+  while (!pieces_.empty() && taken.size() < size) {
+    const std::string_view part = pieces_.front().bytes().substr(sent_of_first_, size - taken.size());
+    taken.append(part);
+    drop_sent(part.size());
+  }
+  return taken;
 }
 
 // A peer that is always a little behind never empties the piece to which more and more is packed.

@@ -20,11 +20,6 @@ namespace launcher::store {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
-// Replies waiting for a slow reader before its requests are no longer read.
-constexpr std::size_t kMaxPendingReplies = std::size_t{1} << 20;
-// A connection may keep this much of a request unfinished, and of replies unread, in a full store, too: else nobody
-// could read or delete anything.
-constexpr std::size_t kFreeBytes = std::size_t{1} << 17;
 // Refused connections are named one by one up to here: strangers must not flood the job's output.
 constexpr std::size_t kMaxNamedRefusals = 8;
 // Descriptors that connections leave for what ends the job: looking at processes, reading error files.
@@ -33,20 +28,17 @@ constexpr int kReservedDescriptors = 16;
 }  // namespace
 
 struct StoreServer::Connection {
-  UniqueFd fd;
-  std::uint16_t peer_port = 0;
-  EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
-  RequestParser parser;
-  ReplyQueue replies;
-  Charge charge;  // for what it has not finished sending or reading
-  std::uint32_t interest = EPOLLIN;
-  bool known = false;             // has sent a valid request
-  bool uses_store = false;        // one that asks the store for something
-  std::optional<pid_t> owner;     // once looked for; 0: no process of this job
-  bool requests_waiting = false;  // received but not answered: the replies before them are not taken
-  bool broken = false;
+  Connection(UniqueFd descriptor, std::uint16_t port, ConnectionId id, StoreServer& server)
+      : fd(std::move(descriptor)), peer_port(port), session(id, server.store_, server.router_, server.budget_) {}
 
-  std::size_t held_bytes() const { return parser.held_bytes() + replies.own_bytes(); }
+  UniqueFd fd;
+  std::uint16_t peer_port;
+  EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
+  ClientSession session;
+  std::string greeting{};  // so far, of what may become a proxy's
+  std::uint32_t interest = EPOLLIN;
+  std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
+  bool broken = false;
 };
 
 StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions options)
@@ -55,7 +47,10 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       options_(std::move(options)),
       descriptor_limit_(descriptor_limit()),
       listener_(loop, options_.where, options_.port, [this](int listener) { accept_all(listener); }),
-      budget_(std::make_shared<MemoryBudget>(memory_limit())) {}
+      budget_(std::make_shared<MemoryBudget>(memory_limit())),
+      proxies_(loop, store_, router_, budget_,
+               {.on_answered = [this] { flush_woken(); },
+                .on_refused = [this](int fd, const std::string& reason) { say_refused(fd, reason); }}) {}
 
 StoreServer::~StoreServer() {
   if (pause_) loop_.cancel(*pause_);
@@ -94,11 +89,8 @@ void StoreServer::accept_all(int listener) {
 void StoreServer::add_connection(UniqueFd fd, std::uint16_t peer_port) {
   set_connection_options(fd.get());
   const ConnectionId id = next_id_++;
-  auto connection = std::make_unique<Connection>();
-  connection->peer_port = peer_port;
-  connection->charge = Charge(budget_, 0);
   const int number = fd.get();
-  connection->fd = std::move(fd);
+  auto connection = std::make_unique<Connection>(std::move(fd), peer_port, id, *this);
   const bool is_held = options_.on_connection && options_.on_connection(peer_port);
   const std::uint32_t interest = is_held ? 0U : static_cast<std::uint32_t>(EPOLLIN);
   connection->interest = interest;
@@ -139,7 +131,8 @@ bool StoreServer::make_room() {
 std::vector<EvictionCandidate> StoreServer::eviction_candidates() const {
   std::vector<EvictionCandidate> candidates;
   candidates.reserve(connections_.size());
-  for (const auto& [id, c] : connections_) candidates.push_back({id, c->owner, c->known, c->uses_store, c->accepted});
+  for (const auto& [id, c] : connections_)
+    candidates.push_back({id, c->owner, c->session.is_known(), c->session.uses_store(), c->accepted});
   return candidates;
 }
 
@@ -172,6 +165,7 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
     refuse(connection, "there is not enough memory for what it asks (ulimit -v, or the container's limit)");
   }
   flush_woken();
+  if (!connections_.contains(id)) return;  // it is a proxy's
   if (connection.broken) {
     close(id);
   } else {
@@ -181,115 +175,98 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
 
 void StoreServer::serve(ConnectionId id, Connection& connection, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_some(connection);
-  if (connection.requests_waiting) {
+  if (connection.session.has_requests_waiting()) {
     // A peer that is gone takes no more replies.
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) connection.broken = true;
-  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
-    read_some(connection);
-  }
-  answer_requests(id, connection);
-  charge(connection);
-}
-
-// A request that is not complete, and replies that are not read, may be large: they count as what the store holds.
-void StoreServer::charge(Connection& connection) {
-  const std::size_t held = connection.held_bytes();
-  connection.charge.resize(held);
-  if (held > kFreeBytes && !budget_->has_room(0)) refuse(connection, budget_->full_message());
-}
-
-void StoreServer::read_some(Connection& connection) {
-  std::array<char, kReadBytes> bytes;
-  const ssize_t count = ::read(connection.fd.get(), bytes.data(), bytes.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) {
-    connection.broken = true;
+  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !read_some(id, connection)) {
     return;
   }
-  connection.parser.feed(std::string_view(bytes.data(), static_cast<std::size_t>(count)));
+  if (connection.broken) return;
+  std::string problem = connection.session.answer();
+  if (problem.empty()) problem = connection.session.charge();
+  if (!problem.empty()) refuse(connection, problem);
 }
 
-void StoreServer::answer_requests(ConnectionId id, Connection& connection) {
-  while (!connection.broken) {
-    connection.requests_waiting = connection.replies.size() > kMaxPendingReplies;
-    if (connection.requests_waiting) return;
-    std::optional<Request> request = connection.parser.next();
-    if (!request) break;
-    connection.known = true;
-    if (request->opcode != Opcode::kValidate && request->opcode != Opcode::kPing) connection.uses_store = true;
-    const std::string problem = store_.handle(id, std::move(*request), *this);
-    if (!problem.empty()) refuse(connection, problem);
+// False when the connection is not one of a client any more.
+bool StoreServer::read_some(ConnectionId id, Connection& connection) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(connection.fd.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (count <= 0) {
+    connection.broken = true;
+    return true;
   }
-  if (!connection.parser.error().empty()) refuse(connection, connection.parser.error());
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+  const bool may_be_proxy = !connection.session.is_known() && bytes.front() == kProxyGreeting.front();
+  if (may_be_proxy || !connection.greeting.empty()) return greet(id, connection, bytes);
+  connection.session.feed(bytes);
+  return true;
+}
+
+bool StoreServer::greet(ConnectionId id, Connection& connection, std::string_view bytes) {
+  connection.greeting += bytes;
+  const std::string_view begin = std::string_view(connection.greeting).substr(0, kProxyGreeting.size());
+  if (!kProxyGreeting.starts_with(begin)) {
+    connection.session.feed(std::exchange(connection.greeting, ""));  // which refuses it
+    return true;
+  }
+  if (begin.size() < kProxyGreeting.size()) return true;
+  const std::string received = connection.greeting.substr(kProxyGreeting.size());
+  UniqueFd fd = std::move(connection.fd);
+  loop_.remove(fd.get());
+  connections_.erase(id);
+  proxies_.adopt(std::move(fd), received);
+  return false;
 }
 
 void StoreServer::refuse(Connection& connection, const std::string& reason) {
   if (connection.broken) return;
   connection.broken = true;
+  say_refused(connection.fd.get(), reason);
+}
+
+void StoreServer::say_refused(int fd, const std::string& reason) {
   ++refusals_;
   if (refusals_ > kMaxNamedRefusals) return;
-  messages_.say("the store closed the connection of " + peer_of(connection.fd.get()) + ": " + reason +
+  messages_.say("the store closed the connection of " + peer_of(fd) + ": " + reason +
                 (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
 }
 
 void StoreServer::close(ConnectionId id) {
   const auto found = connections_.find(id);
-  store_.forget(id);
   loop_.remove(found->second->fd.get());
   connections_.erase(found);
 }
 
 void StoreServer::write_some(Connection& connection) {
-  if (!connection.replies.send_to(connection.fd.get())) connection.broken = true;
+  if (!connection.session.replies().send_to(connection.fd.get())) connection.broken = true;
 }
 
 void StoreServer::update_interest(Connection& connection) {
   std::uint32_t wanted = 0;
-  if (!connection.requests_waiting) wanted |= EPOLLIN;
-  if (!connection.replies.is_empty() || connection.requests_waiting) wanted |= EPOLLOUT;
+  const bool has_requests_waiting = connection.session.has_requests_waiting();
+  if (!has_requests_waiting) wanted |= EPOLLIN;
+  if (!connection.session.replies().is_empty() || has_requests_waiting) wanted |= EPOLLOUT;
   if (wanted != connection.interest) {
     connection.interest = wanted;
     loop_.change(connection.fd.get(), wanted);
   }
 }
 
-// The replies of `to`, which are written when the event that produced them is over.
-ReplyQueue& StoreServer::replies_of(ConnectionId to) {
-  ReplyQueue& replies = connections_.at(to)->replies;
-  if (replies.is_empty()) woken_.push_back(to);
-  return replies;
-}
-
-void StoreServer::send_u8(ConnectionId to, std::uint8_t value) {
-  append_integer(replies_of(to).packed(sizeof value), value);
-}
-
-void StoreServer::send_u32(ConnectionId to, std::uint32_t value) {
-  append_integer(replies_of(to).packed(sizeof value), value);
-}
-
-void StoreServer::send_i64(ConnectionId to, std::int64_t value) {
-  append_integer(replies_of(to).packed(sizeof value), value);
-}
-
-void StoreServer::send_bytes(ConnectionId to, const Value& value) {
-  send_i64(to, static_cast<std::int64_t>(value->size()));
-  send_raw(to, value);
-}
-
-void StoreServer::send_raw(ConnectionId to, const Value& bytes) {
-  replies_of(to).add(bytes);
-}
-
 // Writes the replies that one event produced, in one go per connection.
 void StoreServer::flush_woken() {
-  for (const ConnectionId id : std::exchange(woken_, {})) {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) continue;
-    Connection& connection = *found->second;
-    write_some(connection);
-    connection.charge.resize(connection.held_bytes());
-    update_interest(connection);
+  for (auto woken = router_.take_woken(); !woken.empty(); woken = router_.take_woken()) {
+    for (const ConnectionId id : woken) {
+      const auto found = connections_.find(id);
+      if (found == connections_.end()) {
+        proxies_.on_replies(id);
+        continue;
+      }
+      Connection& connection = *found->second;
+      write_some(connection);
+      connection.session.charge();
+      update_interest(connection);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
 // not take its replies, closes connections that do not speak the protocol or ask for more memory than there is, and
-// keeps places for the job's own processes.
+// keeps places for the job's own processes. Its clients on other nodes may share one connection (store_proxy.h).
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@
 #include "launcher/store/eviction.h"
 #include "launcher/store/key_value_store.h"
 #include "launcher/store/memory_budget.h"
-#include "launcher/store/reply_queue.h"
-#include "launcher/store/request_parser.h"
+#include "launcher/store/proxy_links.h"
+#include "launcher/store/reply_router.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/unique_fd.h"
@@ -39,11 +39,11 @@ struct ServerOptions {
   std::function<std::map<std::uint16_t, pid_t>(std::uint16_t port)> owners{};
 };
 
-class StoreServer : private ReplySink {
+class StoreServer {
  public:
   // Binds and listens. Throws LaunchError when the port is taken. `loop` and `messages` must outlive the server.
   StoreServer(EventLoop& loop, Messages& messages, ServerOptions options);
-  ~StoreServer() override;
+  ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
@@ -57,10 +57,12 @@ class StoreServer : private ReplySink {
   }
   // As a client would; also keys that no client of torch can write.
   void set(const std::string& key, std::string value) {
-    store_.set(key, std::move(value), *this);
+    store_.set(key, std::move(value), router_);
     flush_woken();
   }
   std::size_t connections() const { return connections_.size(); }
+  // Of those, the ones of other nodes' proxies, and the clients that come through them.
+  const ProxyLinks& proxies() const { return proxies_; }
   // Reads from the connections that on_connection wanted to be held.
   void release();
 
@@ -76,20 +78,14 @@ class StoreServer : private ReplySink {
   void find_owners();
   void on_event(ConnectionId id, std::uint32_t events);
   void serve(ConnectionId id, Connection& connection, std::uint32_t events);
-  void read_some(Connection& connection);
-  void answer_requests(ConnectionId id, Connection& connection);
+  bool read_some(ConnectionId id, Connection& connection);
+  bool greet(ConnectionId id, Connection& connection, std::string_view bytes);
   void write_some(Connection& connection);
-  void charge(Connection& connection);
   void update_interest(Connection& connection);
   void refuse(Connection& connection, const std::string& reason);
+  void say_refused(int fd, const std::string& reason);
   void close(ConnectionId id);
 
-  ReplyQueue& replies_of(ConnectionId to);
-  void send_u8(ConnectionId to, std::uint8_t value) override;
-  void send_u32(ConnectionId to, std::uint32_t value) override;
-  void send_i64(ConnectionId to, std::int64_t value) override;
-  void send_bytes(ConnectionId to, const Value& value) override;
-  void send_raw(ConnectionId to, const Value& bytes) override;
   void flush_woken();
 
   EventLoop& loop_;
@@ -100,12 +96,13 @@ class StoreServer : private ReplySink {
   Listener listener_;
   ConnectionId next_id_ = 0;
   std::shared_ptr<MemoryBudget> budget_;
-  Connections connections_;
   KeyValueStore store_{budget_};
+  ReplyRouter router_;
+  Connections connections_;
   std::vector<ConnectionId> held_;
-  std::vector<ConnectionId> woken_;  // have replies that were not written yet
   std::size_t refusals_ = 0;
   std::optional<EventLoop::TimerId> pause_;
+  ProxyLinks proxies_;
 };
 
 }  // namespace launcher::store

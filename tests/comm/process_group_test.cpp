@@ -5,12 +5,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -148,6 +150,34 @@ TEST_CASE("ProcessGroup: forms under ddprun whose store all ranks are clients of
   }
 }
 
+// All ranks of a job over two nodes; what the second one is given besides.
+std::vector<Outcome> on_two_nodes(const std::vector<std::string>& options, const std::vector<std::string>& arguments) {
+  const std::string port = std::to_string(free_port());
+  std::vector<Command> nodes;
+  for (const std::string node : {"0", "1"}) {
+    std::vector<std::string> line{DDPRUN_TEST_LAUNCHER, "--nnodes=2", "--nproc_per_node=2", "--node_rank", node,
+                                  "--master_addr",      "127.0.0.1",  "--master_port",      port};
+    if (node == "1") line.insert(line.end(), options.begin(), options.end());
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    nodes.push_back({.arguments = line});
+  }
+  return run_all(nodes, kBound);
+}
+
+TEST_CASE("ProcessGroup: ranks of a node without the store form their groups by its ddprun's proxy") {
+  for (const Outcome& node : on_two_nodes({}, program("form_three_groups"))) {
+    INFO(all_of(node));
+    CHECK(node.status == 0);
+    CHECK_THAT(node.output, ContainsSubstring("of 4 sum 10 backend gloo\n"));
+  }
+  // That it is the proxy's doing: where nobody listens, there is none.
+  const auto without =
+      on_two_nodes({"-x", "DDPRUN_STORE_PROXY=127.0.0.1:1"}, program("join", {"--timeout_ms", kShortTimeoutMs}));
+  INFO(all_of(without[1]));
+  CHECK(without[1].status == 1);
+  CHECK_THAT(without[1].errors, ContainsSubstring("cannot reach the job's store"));
+}
+
 TEST_CASE("ProcessGroup: forms again and again on the launcher's store") {
   std::vector<std::string> arguments{DDPRUN_TEST_LAUNCHER, "--standalone", "--nproc_per_node=2"};
   for (const std::string& argument : program("form_three_groups")) arguments.push_back(argument);
@@ -197,6 +227,83 @@ TEST_CASE("ProcessGroup: shares sub groups and messages with a rank that runs Py
   UNSCOPED_INFO(all_of(outcomes[1]));
   CHECK(outcomes[1].status == 0);
   CHECK(outcomes[1].output == "sum 15 message 7 parts 2 20 root 0 alone 1\n");
+}
+#endif
+
+// One rank for each URL, which says its place; nothing is in its environment.
+std::vector<Command> ranks_at(const std::string& url, int size, const std::vector<std::string>& arguments) {
+  std::vector<Command> ranks;
+  for (int i = 0; i < size; ++i) {
+    std::vector<std::string> line = arguments;
+    line.insert(line.end(), {"--init", url + "?rank=" + std::to_string(i) + "&world_size=" + std::to_string(size)});
+    ranks.push_back({.arguments = line});
+  }
+  return ranks;
+}
+
+std::string url_at(const std::string& place, const test::TemporaryFolder& folder) {
+  return place + (place == "file://" ? (folder / "store").string() : std::to_string(free_port()));
+}
+
+TEST_CASE("ProcessGroup: forms at a URL, again and again, with nothing in the environment") {
+  const std::string place = GENERATE(as<std::string>(), "tcp://127.0.0.1:", "tcp://[::1]:", "file://");
+  CAPTURE(place);
+  const test::TemporaryFolder folder;
+  const std::string whole = url_at(place, folder);
+  const auto outcomes = run_all(ranks_at(whole, 3, program("form_three_groups")), kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
+    CHECK(outcomes[i].output == line + line + line);
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("ProcessGroup: a file that an earlier job has left, and one that cannot be, are refused") {
+  const test::TemporaryFolder folder;
+  const std::string url = "file://" + (folder.path() / "store").string();
+  // Rank 1 never comes, so the file stays.
+  std::vector<Command> alone = ranks_at(url, 2, program("join", {"--timeout_ms", kShortTimeoutMs}));
+  alone.pop_back();
+  CHECK_THAT(error_line(run_all(alone, kBound)[0]), ContainsSubstring("never arrived: rank 1"));
+  const auto again = run_all(ranks_at(url, 2, program("join", {"--timeout_ms", kShortTimeoutMs})), kBound);
+  CHECK_THAT(error_line(again[0]),
+             ContainsSubstring("this rank is already taken by") && ContainsSubstring("remove the file"));
+  const auto lost = run_all(ranks_at("file:///no/such/folder/store", 2, program("join")), kBound);
+  CHECK_THAT(error_line(lost[0]), ContainsSubstring("there is no folder /no/such/folder"));
+  CHECK(lost[0].duration < seconds(5));
+}
+
+TEST_CASE("ProcessGroup: a failure is told to the ranks that meet in a file") {
+  const test::TemporaryFolder folder;
+  const std::string url = "file://" + (folder.path() / "store").string();
+  const auto outcomes = run_all(ranks_at(url, 2, program("rank1_fails")), kBound);
+  CHECK_THAT(error_line(outcomes[1]), ContainsSubstring("the data of this rank is bad"));
+  CHECK_THAT(error_line(outcomes[0]), ContainsSubstring("rank 1"));
+}
+
+#ifdef DDPRUN_TEST_PYTHON
+TEST_CASE("ProcessGroup: meets a rank that runs Python at the same URL") {
+  const std::string place = GENERATE(as<std::string>(), "tcp://127.0.0.1:", "file://");
+  const int python = GENERATE(0, 1);
+  CAPTURE(place, python);
+  const test::TemporaryFolder folder;
+  const std::string whole = url_at(place, folder);
+  const std::string script =
+      "import sys, torch, torch.distributed as dist\n"
+      "dist.init_process_group('gloo', init_method=sys.argv[-1])\n"
+      "total = torch.full((3,), dist.get_rank() + 1.0)\n"
+      "dist.all_reduce(total)\n"
+      "print('sum', int(total[0].item()))\n"
+      "dist.destroy_process_group()\n";
+  std::vector<Command> ranks = ranks_at(whole, 2, program("join"));
+  ranks[static_cast<size_t>(python)] =
+      ranks_at(whole, 2, {DDPRUN_TEST_PYTHON, "-c", script})[static_cast<size_t>(python)];
+  for (const Outcome& outcome : run_all(ranks, seconds(60))) {
+    INFO(all_of(outcome));
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.output, ContainsSubstring("sum 3"));
+  }
 }
 #endif
 

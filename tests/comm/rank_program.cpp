@@ -1,6 +1,6 @@
 // One rank of a job, for process_group_test.cpp:
 //
-//     rank_program WHAT [--timeout_ms N] [--backend NAME]
+//     rank_program WHAT [--timeout_ms N] [--backend NAME] [--init URL]
 //
 // Prints one line per step to standard output; errors go the way that every program of ours takes, through report().
 #include <ATen/ops/full.h>
@@ -113,6 +113,7 @@ ProcessGroupOptions read_options(int count, char** arguments) {
     const std::string name = arguments[i];
     if (name == "--timeout_ms") options.timeout = std::chrono::milliseconds(std::atoi(arguments[i + 1]));
     if (name == "--backend") options.backend = arguments[i + 1];
+    if (name == "--init") options.init_method = arguments[i + 1];
   }
   return options;
 }

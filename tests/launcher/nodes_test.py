@@ -9,7 +9,7 @@ import socket
 import time
 import unittest
 
-from harness import LauncherTest, main, process_state, shell, wait_until
+from harness import DDPRUN, LauncherTest, main, process_state, shell, wait_until
 
 
 def free_port():
@@ -37,6 +37,13 @@ class Nodes(LauncherTest):
         expected = {0: "0 0 6 2 0", 1: "1 1 6 2 0", 2: "2 0 6 3 1", 3: "3 1 6 3 1", 4: "4 2 6 3 1", 5: "5 0 6 1 2"}
         for rank, text in expected.items():
             self.assertEqual(self.read(f"rank.{rank}"), f"{text} 3 {rank} 6 127.0.0.1 {self.port} none\n")
+
+    def test_too_few_open_files_for_so_many_nodes_are_said_before_any_comes(self):
+        node = self.start("-c", 'ulimit -n 200; exec "$@"', "sh", DDPRUN, "--nnodes", "100", "--node_rank", "0", "--master_addr",
+                          "127.0.0.1", "--master_port", str(self.port), "true", program="/bin/sh")
+        status, _, err = node.finish()
+        self.assertEqual(status, 125, err)
+        self.assertIn("--nnodes 100 needs 264 open files on the node with the store, whose limit is 200 (ulimit -Hn)", err)
 
     def test_a_failure_stops_all_nodes_with_its_status(self):
         script = ": > ready.$RANK\n[ $RANK = {} ] || exec sleep 1000\nwhile [ ! -e go ]; do sleep 0.01; done; exit 44"

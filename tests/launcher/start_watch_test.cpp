@@ -88,7 +88,7 @@ class Watched {
   }
   void watch(std::chrono::milliseconds timeout) {
     watch_.emplace(
-        loop_, port_, timeout, [this] { return ranks_; },
+        loop_, std::vector<std::uint16_t>{port_}, timeout, [this] { return ranks_; },
         [this](const std::vector<int>& missing) {
           late_ += "late:";
           for (const int rank : missing) late_ += " " + std::to_string(rank);

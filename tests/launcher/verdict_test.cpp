@@ -35,8 +35,8 @@ TEST_CASE("Arbiter: the earliest failure counts, and a consequence only where th
 TEST_CASE("Silence: is noticed within a tenth of itself, and in large jobs is that of several questions") {
   CHECK(control::ping_interval(700ms, 4) == 70ms);
   CHECK(control::silence_limit(700ms, 64) == 700ms);
-  CHECK(control::ping_interval(700ms, 10'000) == 1000ms);
-  CHECK(control::silence_limit(700ms, 10'000) == 4000ms);
+  CHECK(control::ping_interval(700ms, 10'000) == 400ms);
+  CHECK(control::silence_limit(700ms, 10'000) == 2000ms);
 }
 
 class VerdictTest : protected LaunchersInOneLoop {

@@ -31,6 +31,11 @@ struct ProcessGroupOptions {
   std::optional<c10::Device> device{};
   /// This rank's place in the job. Default: rank_info_from_environment().
   std::optional<RankInfo> rank_info{};
+  /// Where the ranks meet, as torch.distributed's init_method: "env://" (also ""), "tcp://host:port", where rank 0
+  /// hosts the store unless the launcher does at that address, or "file:///path" of a file on a disk that all ranks
+  /// share and that no earlier job has left. The last two need no MASTER_ADDR. "?rank=R&world_size=N" behind it is this
+  /// rank's place, instead of rank_info or the environment's.
+  std::string init_method{};
 };
 
 /// A reference to a process group that can be copied freely and kept as a member. It does not keep the connections
@@ -92,9 +97,9 @@ class ProcessGroup {
   int exceptions_at_construction_;
 };
 
-/// Joins the job described by the environment (env://) and returns the owner of its process group. Every rank must call
-/// it, with the same backend; it returns when all ranks are connected. Without any launcher variable the result is a
-/// group of one process, with no network at all.
+/// Joins the job described by the environment (env://) or by options.init_method and returns the owner of its process
+/// group. Every rank must call it, with the same backend; it returns when all ranks are connected. Without any launcher
+/// variable the result is a group of one process, with no network at all.
 ///
 /// The device is bound before the store and the group exist, NCCL is initialised eagerly, and malloc is told not to
 /// return freed memory to the kernel at once (refused by DDPRUN_MALLOPT=0).

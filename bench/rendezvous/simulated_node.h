@@ -1,0 +1,176 @@
+// One node of the simulated job: what its launcher does to join, to live and to hear of a failure is the launcher's own
+// code; its ranks are eight channels of its connection to the store, which say what ranks say.
+#pragma once
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/rendezvous/simulation.h"
+#include "launcher/network/connector.h"
+#include "launcher/rendezvous/coordinator_search.h"
+#include "launcher/rendezvous/member.h"
+#include "launcher/store/channel_link.h"
+#include "launcher/store/request_parser.h"
+#include "launcher/store/wire_format.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/version.h"
+
+namespace bench {
+
+class Node {
+ public:
+  Node(launcher::EventLoop& loop, launcher::Messages& messages, Shared& shared, int number, int nodes, int ranks,
+       std::uint16_t store_port)
+      : loop_(loop),
+        messages_(messages),
+        shared_(shared),
+        number_(number),
+        nodes_(nodes),
+        ranks_(ranks),
+        store_port_(store_port) {}
+
+  void join() {
+    search_ = std::make_unique<launcher::CoordinatorSearch>(
+        loop_, "127.0.0.1", store_port_,
+        launcher::CoordinatorSearch::Callbacks{.on_found = [this](launcher::UniqueFd fd) { meet(std::move(fd)); },
+                                               .on_foreign = [] {}});
+  }
+
+  void use_store() {
+    connector_.emplace(loop_, "127.0.0.1", store_port_,
+                       [this](launcher::UniqueFd fd) { begin_requests(std::move(fd)); });
+  }
+
+  // The ranks run: from now on its silence means that it is lost.
+  void answer_at_once() {
+    is_running_ = true;
+    if (member_) member_->announce_patience();
+  }
+
+  void fail() {
+    member_->announce({.exit_status = 1, .text = "rank 7 on host x failed first: it exited with status 1"});
+  }
+
+  // What has passed over both connections so far.
+  void add_traffic(std::int64_t& segments, std::int64_t& bytes) const {
+    for (const int fd : {control_fd_, link_ ? link_->fd() : -1}) {
+      tcp_info info{};
+      socklen_t length = sizeof info;
+      if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+      segments += info.tcpi_data_segs_in + info.tcpi_data_segs_out;
+      bytes += static_cast<std::int64_t>(info.tcpi_bytes_received + info.tcpi_bytes_acked);
+    }
+  }
+
+ private:
+  struct Rank {
+    std::size_t received = 0;
+    bool is_waiting = false;
+  };
+
+  void meet(launcher::UniqueFd fd) {
+    using namespace std::chrono_literals;
+    control_fd_ = fd.get();
+    launcher::MemberOptions options{.hello = {.version = launcher::kVersion,
+                                              .host = "host" + std::to_string(number_),
+                                              .pid = 1,
+                                              .nnodes = nodes_,
+                                              .node_rank = number_,
+                                              .run_id = "none",
+                                              .backend = "static",
+                                              .local_world_size = ranks_,
+                                              .role = "default"}};
+    options.coordinator = "host0:29500";
+    options.patience = [this] { return is_running_ ? 1000ms : 30'000ms; };
+    options.is_any_ending = [] { return false; };
+    options.on_start = [this](const launcher::control::Start&) { ++shared_.joined; };
+    options.on_failure = [this](const launcher::FailureNotice& notice) {
+      if (shared_.failed == 0 || notice.text.find("is gone") != std::string::npos ||
+          notice.text.find("broke") != std::string::npos) {
+        ++shared_.lost;
+      }
+      if (is_told_) return;
+      is_told_ = true;
+      ++shared_.stopped;
+      shared_.last_stop = now_microseconds();
+    };
+    member_ = std::make_unique<launcher::Member>(loop_, messages_, std::move(options), std::move(fd));
+    member_->begin_round(0);
+    search_.reset();
+  }
+
+  void begin_requests(launcher::UniqueFd fd) {
+    using namespace launcher::store;
+    link_ = std::make_unique<ChannelLink>(
+        loop_, std::move(fd),
+        ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
+                               .on_delivered = [] {},
+                               .on_room = [] {},
+                               .on_closed = [this] { ++shared_.lost; }});
+    link_->send_raw(kProxyGreeting);
+    replies_.resize(static_cast<std::size_t>(ranks_));
+    for (Channel rank = 0; rank < replies_.size(); ++rank) {
+      const std::string number = std::to_string(number_ * ranks_ + static_cast<int>(rank));
+      std::string bytes(1, static_cast<char>(Opcode::kValidate));
+      append_integer(bytes, kValidationNumber);
+      bytes.push_back(static_cast<char>(Opcode::kSet));
+      append_text(bytes, "default_pg/0//cpu//0/" + number);
+      append_text(bytes, std::string(64, 'a'));
+      bytes.push_back(static_cast<char>(Opcode::kAdd));
+      append_text(bytes, "default_pg/barrier");
+      append_integer(bytes, std::int64_t{1});
+      link_->send(FrameKind::kOpen, rank);
+      link_->send(FrameKind::kData, rank, bytes);
+    }
+    link_->flush();
+  }
+
+  // The sum comes first; the last of all ranks opens the barrier, for which the others wait.
+  void on_reply(const launcher::store::Frame& frame) {
+    using namespace launcher::store;
+    if (frame.kind != FrameKind::kData) return;
+    Rank& rank = replies_[frame.channel];
+    rank.received += frame.bytes.size();
+    if (rank.received >= 9) {
+      ++shared_.served;
+      rank.received = 0;
+    } else if (rank.received == 8 && !rank.is_waiting) {
+      rank.is_waiting = true;
+      std::string bytes;
+      if (read_integer<std::int64_t>(frame.bytes) == std::int64_t{nodes_ - 1} * ranks_) {
+        bytes.push_back(static_cast<char>(Opcode::kSet));
+        append_text(bytes, "default_pg/barrier/done");
+        append_text(bytes, "1");
+      }
+      bytes.push_back(static_cast<char>(Opcode::kWait));
+      append_integer(bytes, std::uint64_t{1});
+      append_text(bytes, "default_pg/barrier/done");
+      link_->send(FrameKind::kData, frame.channel, bytes);
+    }
+  }
+
+  launcher::EventLoop& loop_;
+  launcher::Messages& messages_;
+  Shared& shared_;
+  int number_;
+  int nodes_;
+  int ranks_;
+  std::uint16_t store_port_;
+  int control_fd_ = -1;
+  bool is_running_ = false;
+  bool is_told_ = false;
+  std::unique_ptr<launcher::CoordinatorSearch> search_;
+  std::unique_ptr<launcher::Member> member_;
+  std::optional<launcher::Connector> connector_;
+  std::unique_ptr<launcher::store::ChannelLink> link_;
+  std::vector<Rank> replies_;
+};
+
+}  // namespace bench

@@ -1,0 +1,83 @@
+// The store of another node, for this node's ranks: listens on loopback, and carries all their requests and replies
+// over one connection to that store. Their bytes pass as they are, so a client of any version works, and no answer is
+// ever older than the store's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "launcher/network/connector.h"
+#include "launcher/network/listener.h"
+#include "launcher/store/channel_link.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher::store {
+
+struct ProxyOptions {
+  std::string host{};  // of the store, which must be one of a ddprun that knows kProxyGreeting
+  std::uint16_t port = 0;
+  // As ServerOptions has it.
+  std::function<bool(std::uint16_t peer_port)> on_connection{};
+};
+
+class StoreProxy {
+ public:
+  // Listens at once, and connects to the store until that succeeds; clients wait meanwhile. When the store closes the
+  // connection, all clients' connections are closed, and those that come. Throws LaunchError when there is no port.
+  // `loop` and `messages` must outlive the proxy.
+  StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options);
+  ~StoreProxy();
+  StoreProxy(const StoreProxy&) = delete;
+  StoreProxy& operator=(const StoreProxy&) = delete;
+
+  std::uint16_t port() const { return listener_.port(); }
+  std::size_t clients() const { return clients_.size(); }
+  // Reads from the connections that on_connection wanted to be held.
+  void release();
+
+ private:
+  struct Client {
+    UniqueFd fd;
+    bool is_held = false;
+    bool is_ending = false;  // the store is done with it; what is left of its replies is still to be sent
+    std::uint32_t interest = 0;
+    SendWindow to_store{};
+    ReceiveWindow from_store{};
+    std::string replies{};  // not sent yet
+  };
+  using Clients = std::unordered_map<Channel, Client>;
+
+  void accept_all(int listener);
+  void add_client(UniqueFd fd, std::uint16_t peer_port);
+  void pause_accepting();
+  void on_connected(UniqueFd fd);
+  void on_lost();
+  void on_client(Channel channel, std::uint32_t events);
+  bool read_requests(Channel channel, Client& client);
+  bool send_replies(Channel channel, Client& client);
+  void on_frame(const Frame& frame);
+  void update_interest(Client& client);
+  void update_all();
+  void end(Channel channel, bool tell_store);
+
+  EventLoop& loop_;
+  Messages& messages_;
+  ProxyOptions options_;
+  Listener listener_;
+  std::unique_ptr<ChannelLink> link_;  // once connected
+  bool is_lost_ = false;
+  bool is_full_ = false;  // the link: no client is read from
+  Channel next_channel_ = 0;
+  Clients clients_;
+  std::optional<EventLoop::TimerId> pause_;
+  Connector connector_;
+};
+
+}  // namespace launcher::store

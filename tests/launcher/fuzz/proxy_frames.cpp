@@ -1,0 +1,103 @@
+// The store's end of a proxy's connection: frames in any order, with requests of torch's protocol in them.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <random>
+
+#include "launcher/store/proxy_links.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/launcher/wire.h"
+
+namespace {
+
+using namespace launcher;
+using namespace launcher::store;
+
+// `bytes` as they come with the greeting, and behind that in pieces. True when the connection was kept.
+bool serve(EventLoop& loop, std::string_view bytes, std::size_t piece) {
+  auto budget = std::make_shared<MemoryBudget>(std::size_t{1} << 20);
+  bool is_kept = false;
+  std::array<int, 2> ends{};
+  fuzz::require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0,
+                "a socket pair");
+  const UniqueFd proxy(ends[1]);
+  {
+    KeyValueStore store(budget);
+    ReplyRouter router;
+    ProxyLinks* self = nullptr;
+    ProxyLinks links(loop, store, router, budget,
+                     {.on_answered =
+                          [&] {
+                            for (auto woken = router.take_woken(); !woken.empty(); woken = router.take_woken()) {
+                              for (const ConnectionId id : woken) self->on_replies(id);
+                            }
+                          },
+                      .on_refused = [](int, const std::string&) {}});
+    self = &links;
+    links.adopt(UniqueFd(ends[0]), bytes.substr(0, piece));
+    bytes.remove_prefix(std::min(piece, bytes.size()));
+    while (!bytes.empty() && links.links() != 0) {
+      const ssize_t sent = ::send(proxy.get(), bytes.data(), std::min(piece, bytes.size()), MSG_NOSIGNAL);
+      fuzz::require(sent > 0, "what was sent is read");
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+      loop.run_once();
+    }
+    is_kept = links.links() != 0;
+    fuzz::require(is_kept || links.clients() == 0, "a connection's clients go with it");
+  }
+  fuzz::require(budget->used() == 0, "what is charged is given back");
+  return is_kept;
+}
+
+std::string conversation(std::mt19937_64& random) {
+  const auto below = [&](std::size_t limit) { return random() % limit; };
+  std::string bytes;
+  for (std::uint32_t channel = 0; channel < 3; ++channel) append_frame(bytes, FrameKind::kOpen, channel, {});
+  for (std::uint32_t channel = 0; channel < 3; ++channel) append_frame(bytes, FrameKind::kData, channel, wire::hello());
+  for (std::size_t i = below(12); i > 0; --i) {
+    const auto channel = static_cast<Channel>(below(4));
+    const std::string key(1, static_cast<char>('a' + below(3)));
+    switch (below(6)) {
+      case 0:
+        append_frame(bytes, FrameKind::kData, channel, wire::set(key, std::string(below(300), 'v')));
+        break;
+      case 1:
+        append_frame(bytes, FrameKind::kData, channel, wire::with_key(Opcode::kGet, key));
+        break;
+      case 2:
+        append_frame(bytes, FrameKind::kData, channel, wire::with_keys(Opcode::kWait, {key}));
+        break;
+      case 3:
+        append_frame(bytes, FrameKind::kData, channel, std::string(below(9), static_cast<char>(random())));
+        break;
+      case 4:
+        append_frame(bytes, FrameKind::kTaken, channel, {}, static_cast<std::uint32_t>(below(30)));
+        break;
+      default:
+        append_frame(bytes, FrameKind::kClose, channel, {});
+        break;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// An input: how the bytes are cut, and the bytes.
+std::vector<std::string> fuzz::seeds() {
+  std::mt19937_64 random(1);
+  std::vector<std::string> all;
+  for (int i = 0; i < 200; ++i) all.push_back(chosen(static_cast<char>(random() % 60), conversation(random)));
+  return all;
+}
+
+fuzz::Outcome fuzz::run(std::string_view bytes) {
+  Input input(bytes);
+  EventLoop loop;
+  const std::size_t piece = 1 + input.byte();
+  const std::string_view said = input.rest().substr(0, 4096);
+  const bool is_kept = serve(loop, said, 4096);
+  (void)serve(loop, said, piece);
+  return is_kept ? Outcome::kAccepted : Outcome::kRefused;
+}

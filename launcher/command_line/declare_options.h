@@ -7,7 +7,11 @@
 
 namespace launcher {
 
+class OptionTable;
+
 // Both must outlive the parsing, which fills `options`.
 void declare_options(CLI::App& app, Options& options);
+// A part of it.
+void declare_elastic(OptionTable& table, ElasticOptions& elastic);
 
 }  // namespace launcher

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "launcher/control/failure_json.h"
 #include "launcher/control/json_reader.h"
 #include "launcher/system/utf8.h"
 
@@ -12,52 +13,12 @@ namespace launcher::control {
 namespace {
 
 using nlohmann::json;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kMaxRanks = 1 << 24;
 constexpr int kMaxRound = 1 << 20;
 constexpr std::size_t kMaxName = 1024;
-constexpr std::size_t kMaxText = 4096;
 constexpr std::int64_t kMaxTime = std::int64_t{1} << 60;
-// Microseconds since 1970: what a clock of nanoseconds can hold.
-constexpr std::int64_t kMaxClock = std::int64_t{1} << 53;
 constexpr int kMaxPatience = 3'600'000;
-
-std::string shortened(const std::string& text, std::size_t most) {
-  return std::string(beginning(text, most));
-}
-
-json write(const JoinFailure& reason) {
-  return json::object({{"text", shortened(reason.text, kMaxText)}, {"status", reason.exit_status}});
-}
-JoinFailure read_reason(JsonReader& reader, const char* name) {
-  JsonReader inner = reader.inside(name);
-  JoinFailure reason{inner.text("text", kMaxText), inner.integer("status", 1, 255)};
-  reader.require(inner);
-  return reason;
-}
-
-json write(const FailureNotice& notice) {
-  const auto time = std::chrono::duration_cast<microseconds>(notice.time.time_since_epoch());
-  return json::object({{"node", notice.node},
-                       {"status", notice.exit_status},
-                       {"time", time.count()},
-                       {"text", shortened(notice.text, kMaxText)},
-                       {"final", notice.is_final},
-                       {"consequence", notice.is_consequence}});
-}
-FailureNotice read_notice(JsonReader& reader, const char* name) {
-  JsonReader inner = reader.inside(name);
-  FailureNotice notice{.node = inner.integer("node", 0, kMaxRanks),
-                       .exit_status = inner.integer("status", 0, 255),
-                       .text = inner.text("text", kMaxText),
-                       .time = std::chrono::system_clock::time_point(microseconds(inner.number("time", 0, kMaxClock))),
-                       .is_consequence = inner.flag("consequence"),
-                       .is_final = inner.flag("final")};
-  reader.require(inner);
-  return notice;
-}
 
 // For each kind its name, and how it is written and read.
 template <typename Kind>
@@ -72,6 +33,7 @@ struct Format<Hello> {
                    {"host", shortened(m.host, kMaxName)},
                    {"pid", m.pid},
                    {"nnodes", m.nnodes},
+                   {"min_nodes", m.min_nodes},
                    {"node_rank", m.node_rank},
                    {"run_id", shortened(m.run_id, kMaxName)},
                    {"backend", m.backend},
@@ -88,6 +50,7 @@ struct Format<Hello> {
             .host = r.text("host", kMaxName),
             .pid = r.integer("pid", 0, kMost),
             .nnodes = r.integer("nnodes", 1, kMaxRanks),
+            .min_nodes = r.integer("min_nodes", 0, kMaxRanks),
             .node_rank = r.integer("node_rank", kAnyNode, kMaxRanks),
             .run_id = r.text("run_id", kMaxName),
             .backend = r.text("backend", kMaxName),
@@ -129,7 +92,7 @@ template <>
 struct Format<Refusal> {
   static constexpr std::string_view kName = "refusal";
   static json write(const Refusal& m) { return json::object({{"reason", control::write(m.reason)}}); }
-  static Refusal read(JsonReader& r) { return {read_reason(r, "reason")}; }
+  static Refusal read(JsonReader& r) { return {read_reason(r, "reason", 0)}; }
 };
 template <>
 struct Format<Start> {

@@ -36,7 +36,8 @@ struct FailureNotice {
   std::chrono::system_clock::time_point time{};  // of that node's clock, or corrected to the coordinator's
   bool is_consequence = false;                   // a rank says that its peer went away
   bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
-  bool may_come_again = false;                   // before all have met: whoever stopped the node may start it again
+  bool may_come_again = false;                   // the node was told to stop, and whoever did that may start it again
+  bool is_regrouping = false;                    // no failure: the ranks go on with other nodes
 };
 
 // Why the nodes did not meet, in words that all of them print.

@@ -95,7 +95,7 @@ void Coordinator::decide() {
   deadline_ = Clock::now() + kHearing;
   timers_.push_back(loop_.call_at(deadline_, [] {}));  // the loop is to wake up by then
   // To those that are given up as well: one that was only frozen learns why.
-  links_.send_to_all(control::Verdict{round_, *arbiter_.first()});
+  links_.send_to_all(control::Verdict{round_, judge(*arbiter_.first())});
 }
 
 void Coordinator::on(Id id, const control::Heard& heard) {
@@ -105,8 +105,8 @@ void Coordinator::on(Id id, const control::Heard& heard) {
 void Coordinator::on(Id id, const control::Ended& ended) {
   if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
   if (torchrun_) {
-    torchrun_->node_ended(options_.host.nnodes);
-  } else if (ended_.size() == static_cast<std::size_t>(options_.host.nnodes)) {
+    torchrun_->node_ended(size());
+  } else if (ended_.size() == static_cast<std::size_t>(size())) {
     end_round();
   }
   if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
@@ -116,7 +116,7 @@ void Coordinator::on(Id id, const control::Ended& ended) {
 void Coordinator::say_who_runs() {
   std::string names;
   for (const auto& [id, number] : numbers_) {
-    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(roster_.name(id));
+    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
   }
   if (names.empty()) return;
   for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});
@@ -127,6 +127,7 @@ void Coordinator::end_round() {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kEnded;
   links_.send_to_all(control::AllEnded{round_});
+  on_good_end();
 }
 
 }  // namespace launcher

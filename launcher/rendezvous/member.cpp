@@ -50,7 +50,13 @@ void Member::begin_round(int round) {
   told_.reset();
   first_failure_.reset();
   is_ready_ = true;
-  if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
+  if (refusal_) {
+    join_failure_ = refusal_;
+  } else if (!link_->is_open() && !join_failure_) {
+    join_failure_ = JoinFailure{"the launcher at " + options_.coordinator + " went before the restart", 1};
+  } else if (is_introduced_ && link_->is_open()) {
+    link_->send(control::Ready{round});
+  }
 }
 
 void Member::introduce() {
@@ -120,7 +126,7 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
-  if (!has_started_ && !join_failure_) join_failure_ = refusal.reason;
+  (has_started_ ? refusal_ : join_failure_) = refusal.reason;
 }
 
 void Member::on(const control::Waiting& waiting) {
@@ -128,7 +134,8 @@ void Member::on(const control::Waiting& waiting) {
 }
 
 void Member::on(const control::Start& start) {
-  if (start.round != round_ || has_started_ || is_leaving_) return;
+  if (start.round < round_ || has_started_ || is_leaving_) return;
+  round_ = start.round;  // a node that comes late learns how many there were
   has_started_ = true;
   node_ = start.place.group_rank;
   coordinator_ = start.coordinator;
@@ -170,16 +177,25 @@ void Member::on(const control::Ping& ping) {
 
 void Member::on_lost(const std::string& reason) {
   if (have_all_ended_ || first_failure_ || join_failure_) return;
-  const std::string text =
-      "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator + "): " + reason;
+  const std::string text = "the connection to node " + std::to_string(coordinator_) + " broke (at " +
+                           options_.coordinator + "): " + reason + options_.loss_note;
   if (!has_started_) {
-    join_failure_ = JoinFailure{text, to_int(ExitStatus::kTimeout)};
+    if (options_.on_lost) {
+      options_.on_lost();
+    } else {
+      join_failure_ = JoinFailure{text, to_int(ExitStatus::kTimeout)};
+    }
     return;
   }
   // What this node failed of itself may be why.
-  first_failure_ =
-      own_failure_.value_or(FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true});
+  first_failure_ = own_failure_.value_or(
+      FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = !options_.on_lost});
   stop_because(*first_failure_);
+}
+
+void Member::give_up(const std::string& reason) {
+  link_->break_off();
+  on_lost(reason);
 }
 
 void Member::watch() {

@@ -27,6 +27,10 @@ struct MemberOptions {
   std::function<void(const control::Start&)> on_start{};
   // Another node failed: the ranks of this one are to stop. May be called again when an earlier failure became known.
   std::function<void(const FailureNotice&)> on_failure{};
+  // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
+  // join_failure() comes of it; later it is a failure that is not final.
+  std::function<void()> on_lost{};
+  std::string loss_note{};  // what else there is to say when it is lost
 };
 
 class Member {
@@ -41,12 +45,18 @@ class Member {
   void begin_round(int round);
   // The patience of this launcher is another one now.
   void announce_patience();
+  // It can begin another round.
+  bool is_connected() const { return link_->is_open(); }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
 
   // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
   // come again if the notice says so.
   void announce(FailureNotice notice);
   const std::optional<FailureNotice>& first_failure() const { return first_failure_; }
+  // A failure of this node's was announced in this round.
+  bool has_failed() const { return own_failure_.has_value(); }
+  // The coordinator, which is this launcher's own, may coordinate no longer.
+  void give_up(const std::string& reason);
   // This node's ranks have ended well.
   void end_well();
   // Every node's have, or those of which nothing can be known any more.
@@ -92,6 +102,7 @@ class Member {
   int node_ = 0;
   int coordinator_ = 0;  // its node
   std::optional<JoinFailure> join_failure_;
+  std::optional<JoinFailure> refusal_;  // that came while a round ran
   std::optional<FailureNotice> own_failure_;
   std::optional<FailureNotice> told_;  // of another node's failure, to on_failure
   std::optional<FailureNotice> first_failure_;

@@ -18,6 +18,8 @@ namespace launcher {
 struct RendezvousSettings {
   std::string run_id = "none";
   int nnodes = 1;
+  ElasticOptions elastic{};
+  std::string host{};  // what this node is called
   int node_rank = 0;
   int local_world_size = 1;
   int max_restarts = 0;

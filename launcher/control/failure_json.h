@@ -1,0 +1,28 @@
+// Failures as the launchers write them to each other, and the bounds of what they write. Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "launcher/control/json_reader.h"
+#include "launcher/outcome/job_end.h"
+
+namespace launcher::control {
+
+inline constexpr int kMaxRanks = 1 << 24;
+inline constexpr std::size_t kMaxText = 4096;
+// Microseconds since 1970: what a clock of nanoseconds can hold.
+inline constexpr std::int64_t kMaxClock = std::int64_t{1} << 53;
+
+// At most `most` bytes, whole characters.
+std::string shortened(const std::string& text, std::size_t most);
+nlohmann::json write(const JoinFailure& reason);
+nlohmann::json write(const FailureNotice& notice);
+// Of the member `name`, with a status of at least `least_status`; whether it was good, `reader` knows.
+JoinFailure read_reason(JsonReader& reader, const char* name, int least_status = 1);
+FailureNotice read_notice(JsonReader& reader, const char* name);
+
+}  // namespace launcher::control

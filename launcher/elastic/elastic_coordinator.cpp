@@ -28,13 +28,12 @@ std::vector<NodeRanks> ranks_of(const std::vector<Rounds::Id>& nodes,
 
 }  // namespace
 
-ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options,
-                                       const RoundsOptions& rounds, const History& history,
-                                       std::function<void()> on_change)
+ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job)
     : Coordinator(loop, messages, std::move(options)),
       messages_(messages),
-      rounds_(rounds, Clock::now(), history),
-      on_change_(std::move(on_change)) {}
+      rounds_(job.rounds, Clock::now(), job.history),
+      is_replaceable_(job.is_replaceable),
+      on_change_(std::move(job.on_change)) {}
 
 ElasticCoordinator::~ElasticCoordinator() {
   if (timer_) loop_.cancel(*timer_);
@@ -165,7 +164,7 @@ void ElasticCoordinator::begin(const Rounds::Begin& round) {
     const NodePlace place{number, nodes, ranks.at(static_cast<std::size_t>(number))};
     links_.send(id, control::Start{.round = round_, .place = place, .store_port = store_->port()});
   }
-  on_change_();
+  on_change_(Change::kRound);
 }
 
 // As if it were a failure, which all nodes agree on: one of its own may come first.
@@ -176,7 +175,7 @@ void ElasticCoordinator::stop_round(const std::string& why) {
 
 Rounds::Cause ElasticCoordinator::cause_of(const FailureNotice& first) const {
   if (first.is_regrouping) return Rounds::Cause::kJoin;
-  const bool is_coordinators = first.node == 0;
+  const bool is_coordinators = first.node == 0 && !(is_replaceable_ && first.may_come_again);
   const bool is_late = first.exit_status == to_int(ExitStatus::kTimeout) && first.is_final;
   if (is_late || (first.is_final && is_coordinators)) return Rounds::Cause::kFinal;
   return first.may_come_again ? Rounds::Cause::kDeparture : Rounds::Cause::kFailure;
@@ -194,13 +193,15 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   } else {
     apply(rounds_.left_out());
   }
-  on_change_();
+  const bool hands_over = cause == Rounds::Cause::kDeparture && first.node == 0;
+  on_change_(first.is_final ? Change::kEnd : hands_over ? Change::kHandOver : Change::kRound);
   set_timer();
   return first;
 }
 
 void ElasticCoordinator::on_good_end() {
   dismiss_spares({"the job has ended well without this node", 0});
+  on_change_(Change::kEnd);
 }
 
 // Those that wait, and those that are yet to come.
@@ -219,6 +220,7 @@ void ElasticCoordinator::refuse(const JoinFailure& reason) {
   deadline_ = Clock::now() + kTelling;
   call_in(kTelling, [] {});  // the loop is to wake up by then
   links_.send_to_all(control::Refusal{reason});
+  on_change_(Change::kEnd);
 }
 
 bool ElasticCoordinator::has_told_all() const {

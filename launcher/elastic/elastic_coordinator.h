@@ -7,16 +7,23 @@
 #include <string>
 #include <vector>
 
+#include "launcher/elastic/meeting_place.h"
 #include "launcher/elastic/rounds.h"
 #include "launcher/rendezvous/coordinator.h"
 
 namespace launcher::elastic {
 
+struct JobOptions {
+  RoundsOptions rounds{};
+  History history{};
+  bool is_replaceable = false;  // another launcher can take this one's place
+  // What a coordinator after this one must know has changed.
+  std::function<void(Change change)> on_change{};
+};
+
 class ElasticCoordinator : public Coordinator {
  public:
-  // `on_change`: called when what a coordinator after this one must know has changed.
-  ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, const RoundsOptions& rounds,
-                     const History& history, std::function<void()> on_change);
+  ElasticCoordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options, JobOptions job);
   ~ElasticCoordinator() override;
 
   void refuse(const JoinFailure& reason) override;
@@ -47,7 +54,8 @@ class ElasticCoordinator : public Coordinator {
 
   Messages& messages_;
   Rounds rounds_;
-  std::function<void()> on_change_;
+  bool is_replaceable_;
+  std::function<void(Change)> on_change_;
   std::optional<Id> own_;  // this launcher's node
   std::map<Id, control::Hello> nodes_;
   std::map<Id, JoinFailure> turned_away_;

@@ -66,7 +66,6 @@ ElasticRendezvous::~ElasticRendezvous() {
   for (const auto& timer : {leave_timer_, search_timer_, again_timer_}) {
     if (timer) loop_.cancel(*timer);
   }
-  if (place_ && coordinator_) place_->withdraw();
   member_.reset();  // before what it is connected to
 }
 
@@ -170,8 +169,12 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
   options.patience = [this] { return patience(); };
-  coordinator_ = std::make_unique<ElasticCoordinator>(loop_, messages_, std::move(options), rounds_options(settings_),
-                                                      history, [this] { place_->record(coordinator_->history()); });
+  coordinator_ = std::make_unique<ElasticCoordinator>(
+      loop_, messages_, std::move(options),
+      JobOptions{.rounds = rounds_options(settings_),
+                 .history = history,
+                 .is_replaceable = place_->is_lasting(),
+                 .on_change = [this](Change change) { place_->record(coordinator_->history(), change); }});
   open_store();
   coordinator_->begin_round(round_, *store_);
   place_->announce(coordinator_->port());
@@ -231,7 +234,8 @@ bool ElasticRendezvous::can_restart() const {
 }
 
 void ElasticRendezvous::announce(FailureNotice notice) {
-  if (!info_ && coordinator_) {
+  const bool hands_over = place_ && place_->is_lasting() && notice.may_come_again;  // once this launcher is gone
+  if (!info_ && coordinator_ && !hands_over) {
     coordinator_->refuse(
         {"host " + settings_.host + ", which coordinates the job: " + notice.text, std::max(notice.exit_status, 1)});
   } else if (member_) {
@@ -260,6 +264,7 @@ void ElasticRendezvous::leave(bool ended_well) {
 }
 
 bool ElasticRendezvous::has_left() const {
+  if (place_ && !place_->is_settled()) return false;
   if (join_failure()) return !coordinator_ || coordinator_->has_told_all();
   if (!is_leaving_ || !leave_timer_) return true;
   if (!first_failure()) return member_->have_all_ended();

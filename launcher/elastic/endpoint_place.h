@@ -25,8 +25,8 @@ class EndpointPlace : public MeetingPlace {
 
   void search(bool anew) override;
   void announce(std::uint16_t control_port) override;
-  void record(const History& /*history*/) override {}  // nobody comes after this coordinator
-  void withdraw() override {}
+  void record(const History& /*history*/, Change /*change*/) override {}  // nobody comes after this coordinator
+  bool is_settled() const override { return true; }
   bool is_lasting() const override { return false; }
   std::string host() const override { return settings_.master_addr; }
   std::string name() const override;

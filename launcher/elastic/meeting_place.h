@@ -12,6 +12,13 @@
 
 namespace launcher::elastic {
 
+// What has happened to a job.
+enum class Change : std::uint8_t {
+  kRound,     // a round has begun, or is over and another one follows
+  kHandOver,  // the same, and this launcher coordinates no longer
+  kEnd,
+};
+
 class MeetingPlace {
  public:
   // None may end the place.
@@ -37,9 +44,9 @@ class MeetingPlace {
   // Of who coordinates.
   virtual void announce(std::uint16_t control_port) = 0;
   // What a coordinator after this one must know.
-  virtual void record(const History& history) = 0;
-  // This launcher, which coordinates, is about to end: nobody is to look for it.
-  virtual void withdraw() = 0;
+  virtual void record(const History& history, Change change) = 0;
+  // Nothing is on its way that must arrive before this launcher may end.
+  virtual bool is_settled() const = 0;
   // Another launcher can take the coordinator's place.
   virtual bool is_lasting() const = 0;
   // The coordinator's host, as the ranks are to be told; known once on_host or on_found was called.

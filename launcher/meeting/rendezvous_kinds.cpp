@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/elastic/elastic_rendezvous.h"
+#include "launcher/elastic/etcd_rendezvous.h"
 #include "launcher/rendezvous/endpoint_rendezvous.h"
 #include "launcher/rendezvous/single_node.h"
 #include "launcher/rendezvous/static_rendezvous.h"
@@ -26,6 +27,7 @@ constexpr RendezvousKind kElastic = {"c10d", &elastic::ElasticRendezvous::object
 constexpr std::array kKinds = {
     RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
     RendezvousKind{"c10d", &EndpointRendezvous::objection, &make<EndpointRendezvous>},
+    RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
 };
 
 }  // namespace

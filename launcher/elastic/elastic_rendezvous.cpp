@@ -126,7 +126,7 @@ void ElasticRendezvous::search() {
   search_timer_ =
       loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
                     [this] { watch_search(); });
-  place_->search(anew);
+  place_->search(anew, has_taken_part_);
 }
 
 // Once to say what is waited for, then at the end of the time.
@@ -215,6 +215,7 @@ void ElasticRendezvous::meet(UniqueFd fd) {
 }
 
 void ElasticRendezvous::set_info(const control::Start& start) {
+  has_taken_part_ = true;
   info_ = {.place = start.place,
            .master_addr = place_->host(),
            .master_port = start.store_port,

@@ -66,6 +66,7 @@ class ElasticRendezvous : public Rendezvous {
   bool has_said_who_is_missing_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
   bool is_deposed_ = false;
+  bool has_taken_part_ = false;              // in a round
   std::optional<store::StoreServer> store_;  // the ranks', of this round
   std::unique_ptr<ElasticCoordinator> coordinator_;
   std::unique_ptr<Member> member_;

@@ -41,7 +41,7 @@ void EndpointPlace::call_in(EventLoop::Clock::duration time, std::function<void(
 }
 
 // A node that was given up must not begin a job of its own.
-void EndpointPlace::search(bool anew) {
+void EndpointPlace::search(bool anew, bool /*has_taken_part*/) {
   if (anew) {
     find();
   } else {

@@ -23,7 +23,7 @@ class EndpointPlace : public MeetingPlace {
   EndpointPlace(EventLoop& loop, Messages& messages, const RendezvousSettings& settings, Callbacks callbacks);
   ~EndpointPlace() override;
 
-  void search(bool anew) override;
+  void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
   void record(const History& /*history*/, Change /*change*/) override {}  // nobody comes after this coordinator
   bool is_settled() const override { return true; }

@@ -61,9 +61,10 @@ void EtcdPlace::call_in(Clock::duration time, void (EtcdPlace::*action)()) {
   });
 }
 
-void EtcdPlace::search(bool anew) {
+void EtcdPlace::search(bool anew, bool has_taken_part) {
   is_own_ = false;
   is_anew_ = anew;
+  has_taken_part_ = has_taken_part;
   silent_since_.reset();
   connector_.reset();
   etcd_.drop_waiting();
@@ -82,7 +83,7 @@ void EtcdPlace::on_seat(const std::optional<HttpReply>& reply) {
   if (reply && reply->status == 404 && reply->body.find("errorCode") == std::string::npos) {
     problem_ = "it does not serve etcd's API v2: start it with --enable-v2=true";
   } else if (reply && reply->status == 404) {
-    take_seat();
+    has_taken_part_ ? check_for_end() : take_seat();
     return;
   } else if (seat) {
     // The launcher that was lost may still have the seat: one that is there renews it.
@@ -113,6 +114,20 @@ HttpRequest EtcdPlace::write_seat(const Seat& seat) const {
   return {.method = "PUT",
           .path = key_path(settings_.run_id, kSeat),
           .form = {{"value", to_json(seat)}, {"ttl", in_seconds(kLease)}}};
+}
+
+// A job that has ended leaves nothing behind, and one that goes on without a coordinator does.
+void EtcdPlace::check_for_end() {
+  etcd_.ask({.path = key_path(settings_.run_id, kHistory) + "?quorum=true"},
+            [this](const std::optional<HttpReply>& reply) {
+              if (reply && reply->status == 404) {
+                callbacks_.on_impossible({"the job has ended without this node", 1});
+              } else if (reply && parse_etcd_value(*reply)) {
+                take_seat();
+              } else {
+                call_in(kLookAgain, &EtcdPlace::look);
+              }
+            });
 }
 
 void EtcdPlace::take_seat() {

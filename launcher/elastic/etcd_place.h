@@ -22,7 +22,7 @@ class EtcdPlace : public MeetingPlace {
   EtcdPlace(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks);
   ~EtcdPlace() override;
 
-  void search(bool anew) override;
+  void search(bool anew, bool has_taken_part) override;
   void announce(std::uint16_t control_port) override;
   void record(const History& history, Change change) override;
   bool is_settled() const override { return !is_ending_ || etcd_.is_idle(); }
@@ -37,6 +37,7 @@ class EtcdPlace : public MeetingPlace {
   void look();
   void on_seat(const std::optional<HttpReply>& reply);
   void connect(const Seat& seat);
+  void check_for_end();
   void take_seat();
   void read_history();
   void become_coordinator(const History& history);
@@ -56,6 +57,7 @@ class EtcdPlace : public MeetingPlace {
   bool is_ending_ = false;                     // the job is over, or goes on elsewhere
   std::optional<std::uint64_t> silent_since_;  // a seat that was not written since then may be empty
   bool is_anew_ = false;
+  bool has_taken_part_ = false;
   Clock::time_point renewed_{};
   std::string problem_;
   std::optional<EventLoop::TimerId> timer_;

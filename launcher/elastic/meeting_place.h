@@ -38,9 +38,9 @@ class MeetingPlace {
   MeetingPlace(const MeetingPlace&) = delete;
   MeetingPlace& operator=(const MeetingPlace&) = delete;
 
-  // Begins, or begins anew after the coordinator was lost: then the job has begun without this node, and may have
-  // ended since. Throws LaunchError when it cannot.
-  virtual void search(bool anew) = 0;
+  // Begins, or begins anew after the coordinator was lost. Where this node has taken part in a round, the job may have
+  // ended meanwhile, and must not begin once more. Throws LaunchError when it cannot.
+  virtual void search(bool anew, bool has_taken_part) = 0;
   // Of who coordinates.
   virtual void announce(std::uint16_t control_port) = 0;
   // What a coordinator after this one must know.

@@ -45,7 +45,8 @@ const RendezvousKind* find_rendezvous(const Options& options) {
 std::string rendezvous_names() {
   std::string names;
   for (const RendezvousKind& kind : kKinds) {
-    names.append(names.empty() ? "'" : " or '").append(kind.name).append("'");
+    const bool is_last = &kind == &kKinds.back();
+    names.append(names.empty() ? "'" : is_last ? " or '" : ", '").append(kind.name).append("'");
   }
   return names;
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,10 @@ import urllib.request
 
 from elastic_nodes import ElasticTest, free_port
 from harness import main, wait_until
+
+
+SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
+FAULTS = int(os.environ.get("FAULTS", "2"))
 
 
 def obstacle():
@@ -160,6 +165,52 @@ class Etcd(ElasticTest):
         time.sleep(1.5)
         self.assertFalse(os.path.exists(self.path("round.1.0")), self.logs())
         self.finish_well(*order)
+
+    def test_a_launcher_without_the_secret_takes_no_part(self):
+        self.write("secret", "sixteen bytes or more")
+        secret = ("--rdzv_secret_file", self.path("secret"))
+        for name in "abc":
+            self.etcd_node(name, options=secret)
+        order = self.names_in(0, 3)
+        self.etcd_node("d")
+        self.end("d", status=125)
+        self.assertIn("has no --rdzv_secret_file", self.log("d"))
+        self.finish_well(*order)
+
+    def test_whichever_nodes_are_lost_or_frozen_the_one_that_is_left_ends_well(self):
+        dice = random.Random(SEED)
+        for number in range(FAULTS):
+            with self.subTest(seed=SEED, number=number):
+                self.one_life(dice)
+            self.nothing_is_left()
+            for name in os.listdir(self.folder):
+                if name != "etcd":
+                    os.remove(self.path(name))
+            self.nodes = {}
+            wait_until(lambda: not self.server.keys(), "the end of the job's keys")
+
+    def one_life(self, dice):
+        for name in "abc":
+            self.etcd_node(name, nnodes="1:3")
+        self.names_in(0, 3)
+        frozen, lost = [], dice.sample("abc", 2)
+        for name in lost:
+            time.sleep(dice.random() * 3)
+            pid = self.nodes[name].supervisor()
+            kind = dice.choice(["kill", "freeze", "guardian"])
+            if kind == "freeze":
+                frozen.append(pid)
+                os.kill(pid, signal.SIGSTOP)
+            else:
+                os.kill(pid if kind == "kill" else self.nodes[name].process.pid, signal.SIGKILL)
+        left = next(name for name in "abc" if name not in lost)
+        self.said(left, r"restart \d+: 1 node and 1 rank")
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        self.write("end", "")
+        self.end(left)
+        for name in lost:
+            self.nodes[name].finish()
 
     def test_without_etcd_each_node_says_what_it_waits_for(self):
         self.server.stop()

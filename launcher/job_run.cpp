@@ -68,7 +68,7 @@ void JobRun::start_supervisor() {
                                                   .open_files = open_files_,
                                                   .cgroup = guarded_.cgroup}},
                             .options = &options_,
-                            .may_restart = attempt_ < options_.max_restarts};
+                            .may_restart = has_restarts_left()};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
   options.on_stop = [this](FailureNotice notice) { rendezvous_->announce(std::move(notice)); };
@@ -109,6 +109,8 @@ bool JobRun::meet() {
     }
     loop_.run_once();
   }
+  attempt_ = rendezvous_->info()->restart_count.value_or(attempt_);
+  environment_.restart_count = attempt_;
   return true;
 }
 
@@ -231,10 +233,14 @@ std::optional<JobEnd> JobRun::run_attempt() {
   return end;
 }
 
+bool JobRun::has_restarts_left() const {
+  return attempt_ < options_.max_restarts || rendezvous_->counts_restarts();
+}
+
 // Restarts are for failures, not for being told to stop or being late.
 bool JobRun::should_restart(const JobEnd& end) const {
-  return attempt_ < options_.max_restarts && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
-         !end.is_late() && !is_over() && !(end.elsewhere && end.elsewhere->is_final) && rendezvous_->can_restart();
+  return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_told_to_stop() && !end.is_late() &&
+         !is_over() && !(end.elsewhere && end.elsewhere->is_final) && rendezvous_->can_restart();
 }
 
 // False when ddprun was told to stop meanwhile, or its time was over.
@@ -250,6 +256,7 @@ void JobRun::on_timeout() {
 }
 
 void JobRun::say_why_not_restarted(const JobEnd& end) {
+  if (rendezvous_->counts_restarts()) return;
   if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
     messages().say("the job is not restarted: torchrun's nodes in it would not follow");
   } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
@@ -264,6 +271,12 @@ int JobRun::status_without_ranks() const {
   return options_.torchrun_exit_code ? 1 : to_int(ExitStatus::kSignalBase) + supervisor_->stop_signal();
 }
 
+void JobRun::say_restart() {
+  if (rendezvous_->counts_restarts()) return;  // who takes part is not known yet
+  messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
+                 std::to_string(options_.max_restarts));
+}
+
 int JobRun::run() {
   if (options_.timeout) {
     loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
@@ -272,8 +285,7 @@ int JobRun::run() {
   while (end && should_restart(*end)) {
     ++attempt_;
     events_.restarting(attempt_);
-    messages().say("restarting all ranks: restart " + std::to_string(attempt_) + " of " +
-                   std::to_string(options_.max_restarts));
+    say_restart();
     if (!wait_before_restart()) break;
     end = run_attempt();
   }

@@ -46,8 +46,10 @@ class JobRun {
   void give_up_on(const LaunchError& error);
   void leave(JobEnd& end);
   std::optional<JobEnd> run_attempt();
+  bool has_restarts_left() const;
   bool should_restart(const JobEnd& end) const;
   bool wait_before_restart();
+  void say_restart();
   void say_why_not_restarted(const JobEnd& end);
   int status_without_ranks() const;
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }

@@ -25,25 +25,28 @@ int parse_ranks(const std::string& text) {
   return parse_number("--nproc_per_node (gpu, cpu, auto or a number)", text, 1, Options::kMaxLocalRanks);
 }
 
-// torchrun's MIN:MAX, as far as both are equal.
-int parse_nodes(const std::string& text) {
+// N, or torchrun's MIN:MAX.
+void parse_nodes(const std::string& text, Options& options) {
   const std::size_t colon = text.find(':');
   const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, kMostNodes);
   const int most =
       colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, kMostNodes);
-  if (fewest != most) {
-    throw UsageError("--nnodes " + text + ": the number of nodes cannot change during a job; give one number");
+  if (fewest > most) {
+    throw UsageError("--nnodes " + text + ": expected MIN:MAX, the fewest nodes and the most");
   }
-  return fewest;
+  options.nnodes = most;
+  options.elastic.min_nodes = fewest == most ? 0 : fewest;
 }
 
-// torchrun's "k=v,k=v", of which the time for the nodes to meet means something here.
+// torchrun's "k=v,k=v", of which the times for the nodes to meet mean something here.
 void read_rendezvous_settings(const std::string& text, Options& options) {
   for (const std::string& setting : split_at_commas(text)) {
     const std::size_t equals = setting.find('=');
     const std::string name = setting.substr(0, equals);
-    if (equals == std::string::npos || (name != "timeout" && name != "join_timeout")) continue;
-    options.join_timeout = parse_seconds("--rdzv_conf " + name, setting.substr(equals + 1));
+    const bool is_last_call = name == "last_call_timeout";
+    if (equals == std::string::npos || (name != "timeout" && name != "join_timeout" && !is_last_call)) continue;
+    (is_last_call ? options.elastic.last_call : options.join_timeout) =
+        parse_seconds("--rdzv_conf " + name, setting.substr(equals + 1));
   }
 }
 
@@ -108,7 +111,8 @@ void declare_processes(OptionTable& table, Options& options) {
   table.text("-H,--hosts", options.hosts, "HOST[:N]", "none",
              "Room for ranks on this machine, as mpirun and horovodrun have it: localhost:N");
   table.parsed(
-      "--nnodes", [&](const std::string& text) { options.nnodes = parse_nodes(text); }, "N", "1", "Nodes of the job");
+      "--nnodes", [&](const std::string& text) { parse_nodes(text, options); }, "N|MIN:MAX", "1",
+      "Nodes of the job; with MIN:MAX they may come and go");
   table.number("--node_rank", options.node_rank, 0, kMostNodes, "0", "This node's number, from 0");
   table.flag("-m,--module", options.module, "PROGRAM is a Python module");
   table.flag("--run_path", options.run_path, "PROGRAM is a Python script, folder or archive, whatever its name");
@@ -172,6 +176,7 @@ void declare_meeting(OptionTable& table, Options& options) {
              "Name of the job, TORCHELASTIC_RUN_ID; equal on all nodes");
   table.text("--rdzv_secret_file", options.secret_file, "FILE", "none",
              "Several nodes: only launchers with the same secret may join");
+  table.text("--local_addr", options.local_addr, "HOST", "its host name", "What this node is called, and found by");
   table.seconds("--join_timeout", options.join_timeout, "900", "For all nodes to arrive");
   table.seconds("--node_timeout", options.node_timeout, "0.7",
                 "Several nodes: a launcher that is not heard of for so long is lost, and the job ends");
@@ -240,15 +245,14 @@ void declare_torchruns(OptionTable& table, Options& options) {
   const std::string nothing = "Accepted; there is nothing to choose here";
   table.group("Of torchrun and torch.distributed.launch");
   table.text("--rdzv_backend", options.rdzv_backend, "NAME", "static",
-             "One node: any; several nodes: static, or c10d: the same command on each, without --node_rank");
+             "One node: any; several: static, or the same command on each, without --node_rank: c10d, etcd-v2");
   table.text("--rdzv_endpoint", options.rdzv_endpoint, "HOST[:PORT]", "none",
              "Several nodes: another way to give --master_addr and --master_port");
   table.parsed(
       "--rdzv_conf", [&](const std::string& text) { read_rendezvous_settings(text, options); }, "K=V,...", "none",
-      "timeout or join_timeout is --join_timeout; the others mean nothing here");
+      "timeout or join_timeout is --join_timeout, last_call_timeout --last_call; others mean nothing here");
   table.accepted("--monitor_interval", nothing + ": ranks are watched without polling");
   table.accepted("--start_method", nothing);
-  table.accepted("--local_addr", nothing);
   table.accepted("--event_log_handler", nothing + "; see --events");
   table.accepted("--logs_specs", nothing);
   table.accepted_flag("--use_env", "Accepted: ranks always get their numbers in the environment");
@@ -283,6 +287,7 @@ void declare_options(CLI::App& app, Options& options) {
   declare_processes(table, options);
   declare_resources(table, options);
   declare_meeting(table, options);
+  declare_elastic(table, options.elastic);
   declare_output(table, options);
   declare_ending(table, options);
   declare_torchruns(table, options);

@@ -13,6 +13,7 @@ namespace launcher {
 namespace {
 
 constexpr std::string_view kRandom = "<random>";
+constexpr std::string_view kCoordinator = "<node 0>";
 constexpr std::string_view kTemporaryFolder = "<temporary folder>";
 
 // The value that a rank gets for a variable: of its own entries, else of the inherited ones.
@@ -42,7 +43,7 @@ std::string environment_line(const std::string& entry) {
   if (entry == "MASTER_PORT=0") return "MASTER_PORT=<free port>";
   const std::size_t equals = entry.find('=');
   const std::string_view value = std::string_view(entry).substr(equals + 1);
-  if (value == kRandom || value.starts_with(kTemporaryFolder)) return entry;
+  if (value == kRandom || value == kCoordinator || value.starts_with(kTemporaryFolder)) return entry;
   return entry.substr(0, equals + 1).append(value.empty() ? std::string() : shell_quote(value));
 }
 
@@ -59,7 +60,10 @@ std::string command_line(const Program& program) {
 
 std::string preview(const Options& options, const std::optional<Program>& program,
                     const std::vector<std::string>& inherited, const std::optional<std::vector<std::string>>& gpus) {
-  const JobEnvironment environment = plan_environment(options, /*attempt=*/0, std::string(kRandom), usable_cpus());
+  JobEnvironment environment = plan_environment(options, /*attempt=*/0, std::string(kRandom), usable_cpus());
+  const bool is_etcd = options.nnodes > 1 && options.rdzv_backend == "etcd-v2";
+  if (is_etcd) environment.master_addr = kCoordinator;
+  if (is_etcd || options.elastic.is_on()) environment.master_port = 0;  // each round's
   LogLayout layout{.error_folder = std::string(kTemporaryFolder)};
   if (!options.log_folder.empty()) {
     layout.log_folder = options.log_folder + "/" + environment.run_id + "_" + std::string(kRandom);

@@ -49,7 +49,7 @@ class ControlLink {
   Callbacks callbacks_;
   FrameReader incoming_;
   std::string outgoing_;
-  bool waits_for_room_ = false;  // to send it
+  bool waits_for_room_ = false;                                    // to send it
   std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);  // false once destroyed, perhaps by a callback
 };
 

@@ -13,7 +13,6 @@ namespace launcher::control {
 namespace {
 
 using nlohmann::json;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int kMaxRound = 1 << 20;
@@ -35,6 +34,7 @@ struct Format<Hello> {
                    {"pid", m.pid},
                    {"launcher", m.launcher},
                    {"nnodes", m.nnodes},
+                   {"min_nodes", m.min_nodes},
                    {"node_rank", m.node_rank},
                    {"run_id", shortened(m.run_id, kMaxName)},
                    {"backend", m.backend},
@@ -52,6 +52,7 @@ struct Format<Hello> {
             .pid = r.integer("pid", 0, kMost),
             .launcher = r.text("launcher", kMaxName),
             .nnodes = r.integer("nnodes", 1, kMaxRanks),
+            .min_nodes = r.integer("min_nodes", 0, kMaxRanks),
             .node_rank = r.integer("node_rank", kAnyNode, kMaxRanks),
             .run_id = r.text("run_id", kMaxName),
             .backend = r.text("backend", kMaxName),
@@ -93,7 +94,7 @@ template <>
 struct Format<Refusal> {
   static constexpr std::string_view kName = "refusal";
   static json write(const Refusal& m) { return json::object({{"reason", control::write(m.reason)}}); }
-  static Refusal read(JsonReader& r) { return {read_reason(r, "reason")}; }
+  static Refusal read(JsonReader& r) { return {read_reason(r, "reason", 0)}; }
 };
 template <>
 struct Format<Start> {

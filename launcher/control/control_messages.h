@@ -16,7 +16,7 @@
 namespace launcher::control {
 
 // Launchers with another number do not understand each other.
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
 
@@ -28,6 +28,7 @@ struct Hello {
   int pid = 0;
   std::string launcher{};  // random: which process it is, of all that ever were
   int nnodes = 1;
+  int min_nodes = 0;  // 0: the number of nodes is fixed
   int node_rank = kAnyNode;
   std::string run_id{};
   std::string backend{};
@@ -49,7 +50,7 @@ struct Answer {
 struct Proof {
   std::string text{};
 };
-// The job does not come about, for all.
+// The job does not come about, or goes on or has ended without this node; with status 0 all is well.
 struct Refusal {
   JoinFailure reason{};
 };

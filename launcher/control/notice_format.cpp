@@ -31,9 +31,9 @@ std::string shortened(const std::string& text, std::size_t most) {
 json write(const JoinFailure& reason) {
   return json::object({{"text", shortened(reason.text, kMaxText)}, {"status", reason.exit_status}});
 }
-JoinFailure read_reason(JsonReader& reader, const char* name) {
+JoinFailure read_reason(JsonReader& reader, const char* name, int least_status) {
   JsonReader inner = reader.inside(name);
-  JoinFailure reason{inner.text("text", kMaxText), inner.integer("status", 1, 255)};
+  JoinFailure reason{inner.text("text", kMaxText), inner.integer("status", least_status, 255)};
   reader.require(inner);
   return reason;
 }
@@ -46,7 +46,9 @@ json write(const FailureNotice& notice) {
                        {"text", shortened(notice.text, kMaxText)},
                        {"final", notice.is_final},
                        {"consequence", notice.is_consequence},
+                       {"again", notice.may_come_again},
                        {"signal", notice.stop_signal},
+                       {"regrouping", notice.is_regrouping},
                        {"details", shortened(notice.details)}});
 }
 FailureNotice read_notice(JsonReader& reader, const char* name) {
@@ -58,7 +60,9 @@ FailureNotice read_notice(JsonReader& reader, const char* name) {
       .time = std::chrono::system_clock::time_point(std::chrono::microseconds(inner.number("time", 0, kMaxClock))),
       .is_consequence = inner.flag("consequence"),
       .is_final = inner.flag("final"),
+      .may_come_again = inner.flag("again"),
       .stop_signal = inner.integer("signal", 0, kMaxSignal),
+      .is_regrouping = inner.flag("regrouping"),
       .details = inner.texts("details", kMaxLines, kMaxLine)};
   reader.require(inner);
   return notice;

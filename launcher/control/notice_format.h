@@ -22,8 +22,8 @@ std::string shortened(const std::string& text, std::size_t most);
 
 nlohmann::json write(const JoinFailure& reason);
 nlohmann::json write(const FailureNotice& notice);
-// From the member `name` of what is read.
-JoinFailure read_reason(JsonReader& reader, const char* name);
+// From the member `name` of what is read, with a status of at least `least_status`.
+JoinFailure read_reason(JsonReader& reader, const char* name, int least_status = 1);
 FailureNotice read_notice(JsonReader& reader, const char* name);
 
 }  // namespace launcher::control

@@ -208,7 +208,7 @@ std::optional<Rounds::Time> Rounds::next_time() const {
 
 History Rounds::history(Time now) const {
   return {.rounds = phase_ == Phase::kJoining ? round_ : round_ + 1,
-          .nodes = std::max(participants() - 1, 0),
+          .nodes = std::max((phase_ == Phase::kRunning ? participants() : static_cast<int>(nodes_.size())) - 1, 0),
           .restarts = budget_.used(),
           .recent_restarts = budget_.recent(now),
           .host_failures = host_failures_};

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "launcher/elastic/elastic_rendezvous.h"
+#include "launcher/elastic/etcd_rendezvous.h"
 #include "launcher/rendezvous/endpoint_rendezvous.h"
 #include "launcher/rendezvous/single_node.h"
 #include "launcher/rendezvous/static_rendezvous.h"
@@ -18,16 +20,22 @@ std::unique_ptr<Rendezvous> make(EventLoop& loop, Messages& messages, Rendezvous
 
 constexpr RendezvousKind kSingleNode = {"", &SingleNode::objection, &make<SingleNode>};
 
+// For a number of nodes that may change.
+constexpr RendezvousKind kElastic = {"c10d", &elastic::ElasticRendezvous::objection, &make<elastic::ElasticRendezvous>};
+
 // For several nodes. The first one is the default.
 constexpr std::array kKinds = {
     RendezvousKind{"static", &StaticRendezvous::objection, &make<StaticRendezvous>},
     RendezvousKind{"c10d", &EndpointRendezvous::objection, &make<EndpointRendezvous>},
+    RendezvousKind{"etcd-v2", &elastic::EtcdRendezvous::objection, &make<elastic::EtcdRendezvous>},
 };
 
 }  // namespace
 
 const RendezvousKind* find_rendezvous(const Options& options) {
   if (options.nnodes == 1) return &kSingleNode;
+  const std::string& backend = options.rdzv_backend;
+  if (options.elastic.is_on() && (backend.empty() || backend == "c10d" || backend == "static")) return &kElastic;
   if (options.rdzv_backend.empty()) return &kKinds.front();
   const auto found = std::find_if(kKinds.begin(), kKinds.end(),
                                   [&](const RendezvousKind& kind) { return kind.name == options.rdzv_backend; });
@@ -37,7 +45,8 @@ const RendezvousKind* find_rendezvous(const Options& options) {
 std::string rendezvous_names() {
   std::string names;
   for (const RendezvousKind& kind : kKinds) {
-    names.append(names.empty() ? "'" : " or '").append(kind.name).append("'");
+    const bool is_last = &kind == &kKinds.back();
+    names.append(names.empty() ? "'" : is_last ? " or '" : ", '").append(kind.name).append("'");
   }
   return names;
 }

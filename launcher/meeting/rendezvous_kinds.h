@@ -23,7 +23,7 @@ struct RendezvousKind {
 // The one for a job with these options: on one node there is nothing to choose. Null when there is none of that name.
 const RendezvousKind* find_rendezvous(const Options& options);
 
-// "'static'", "'static' or 'other'": those for several nodes.
+// "'static', 'c10d' or 'other'": those for several nodes.
 std::string rendezvous_names();
 
 }  // namespace launcher

@@ -36,8 +36,9 @@ struct FailureNotice {
   std::chrono::system_clock::time_point time{};  // of that node's clock, or corrected to the coordinator's
   bool is_consequence = false;                   // a rank says that its peer went away
   bool is_final = false;                         // no restart: somebody stopped the job, or a node is gone
-  bool may_come_again = false;                   // before all have met: whoever stopped the node may start it again
+  bool may_come_again = false;                   // whoever stopped the node, or ddprun on it, may start it again
   int stop_signal = 0;                           // somebody stopped the job by this signal
+  bool is_regrouping = false;                    // no failure: the ranks go on with other nodes
   std::vector<std::string> details{};            // lines of the report on it, that all nodes print
 };
 

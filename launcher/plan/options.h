@@ -18,6 +18,17 @@ struct StandardInput {
   int rank = 0;  // in the whole job
 };
 
+// Of a job whose number of nodes may change.
+struct ElasticOptions {
+  int min_nodes = 0;                            // of --nnodes MIN:MAX; 0: the number of nodes is fixed
+  std::chrono::milliseconds last_call{30'000};  // for more than min_nodes to come, before the first round
+  bool join_restart = false;                    // a node that comes later is taken in at once
+  int host_failures = 0;                        // a host that has failed so often is left out; 0: none is
+  int restarts_per_hour = 0;                    // 0: as many as --max_restarts
+
+  bool is_on() const { return min_nodes > 0; }
+};
+
 struct Options {
   // Values of nproc_per_node that depend on the machine.
   static constexpr int kOnePerCpu = -1;
@@ -31,7 +42,8 @@ struct Options {
 
   Mode mode = Mode::kRun;
   std::string generated{};  // --generate: what to print
-  int nnodes = 1;
+  int nnodes = 1;           // the most that there may be
+  ElasticOptions elastic{};
   int node_rank = 0;
   int nproc_per_node = kUnset;
   std::string hosts{};  // of -H
@@ -45,6 +57,7 @@ struct Options {
   std::string rdzv_id{};                            // unset: random on one node, "none" on several, as torchrun has it
   std::chrono::milliseconds join_timeout{900'000};  // for all nodes to arrive
   std::chrono::milliseconds node_timeout{700};      // silence after which a node is lost
+  std::string local_addr{};                         // what this node is called; unset: its host name
   std::string secret_file{};                        // --rdzv_secret_file; unset: any launcher may join
   bool order_by_host = false;                       // nodes without numbers: by host name instead of by arrival
   std::string interface {};  // --iface: name, address or network; unset: the one that reaches node 0

@@ -35,8 +35,12 @@ Coordinator::~Coordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
 }
 
+void Coordinator::call_in(Clock::duration time, std::function<void()> action) {
+  timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
+}
+
 void Coordinator::call_in(Clock::duration time, void (Coordinator::*action)()) {
-  timers_.push_back(loop_.call_at(Clock::now() + time, [this, action] { (this->*action)(); }));
+  call_in(time, [this, action] { (this->*action)(); });
 }
 
 void Coordinator::begin_round(int round, store::StoreServer& store) {
@@ -56,9 +60,13 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
     refuse({lost_, last_status_});
     return;
   }
-  if (round == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
+  begin_joining();
+}
+
+void Coordinator::begin_joining() {
+  if (round_ == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
-        loop_, store, options_.host.run_id,
+        loop_, *store_, options_.host.run_id,
         TorchrunPeers::Callbacks{.on_arrived =
                                      [this](const RoleInfo& info) {
                                        if (const auto reason = roster_.admit_foreign(info)) {
@@ -99,7 +107,7 @@ void Coordinator::on_message(Id id, const control::Message& message) {
   std::visit([&](const auto& content) { on(id, content); }, message);
 }
 
-void Coordinator::on(Id id, const control::Hello& hello) {
+void Coordinator::on_hello(Id id, const control::Hello& hello) {
   if (roster_.has(id)) return;
   if (hello.launcher == options_.host.launcher && !roster_.ids().empty()) {
     links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
@@ -127,12 +135,12 @@ void Coordinator::on(Id id, const control::Hello& hello) {
   }
 }
 
-void Coordinator::on(Id id, const control::Ready& ready) {
+void Coordinator::on_ready(Id id, const control::Ready& ready) {
   roster_.set_ready(id, ready.round);
   start_when_complete();
 }
 
-void Coordinator::on(Id id, const control::Leaving& leaving) {
+void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
   if (phase_ == Phase::kJoining && roster_.has(id)) {
     const std::string name = roster_.name(id);
     roster_.remove(id);

@@ -36,7 +36,7 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions options);
-  ~Coordinator();
+  virtual ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -47,24 +47,37 @@ class Coordinator {
   // Begins round number `round` at `store`, which must outlive it. The launchers come to it by themselves.
   void begin_round(int round, store::StoreServer& store);
   // The round, and with it the job, does not come about: tells all that are there, and all that come.
-  void refuse(const JoinFailure& reason);
+  virtual void refuse(const JoinFailure& reason);
   // The patience of this launcher is another one now.
   void announce_patience() { links_.ping_all(); }
   // All nodes were told, or the time for that is over.
-  bool has_told_all() const;
+  virtual bool has_told_all() const;
   // All that are there know whose failure was the first, or the time for that is over.
   bool have_all_heard() const { return phase_ != Phase::kStopping && (unaware_.empty() || Clock::now() >= deadline_); }
 
- private:
+ protected:
   using Id = CoordinatorLinks::Id;
   using Clock = EventLoop::Clock;
   enum class Phase : std::uint8_t { kJoining, kRefused, kRunning, kDeciding, kStopping, kDecided, kEnded };
 
+  // What differs where the number of nodes may change.
+  virtual void begin_joining();
+  virtual void on_hello(Id id, const control::Hello& hello);
+  virtual void on_ready(Id id, const control::Ready& ready);
+  virtual void on_leaving(Id id, const control::Leaving& leaving);
+  virtual void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last);
+  virtual std::string name(Id id) const { return roster_.name(id); }
+  // The first failure, as it is told to all.
+  virtual FailureNotice judge(FailureNotice first) { return first; }
+  // All of the round have ended well.
+  virtual void on_good_end() {}
+  // Nodes of the round.
+  virtual int size() const { return options_.host.nnodes; }
+
   void on_message(Id id, const control::Message& message);
-  void on_gone(Id id, const std::string& reason, std::chrono::system_clock::time_point last);
-  void on(Id id, const control::Hello& hello);
-  void on(Id id, const control::Ready& ready);
-  void on(Id id, const control::Leaving& leaving);
+  void on(Id id, const control::Hello& hello) { on_hello(id, hello); }
+  void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
+  void on(Id id, const control::Leaving& leaving) { on_leaving(id, leaving); }
   void on(Id id, const control::Failed& failed);
   void on(Id id, const control::Report& report);
   void on(Id id, const control::Heard& heard);
@@ -89,6 +102,7 @@ class Coordinator {
   void lose_stopped(Id id);
   void end_stop();
   void end_round();
+  void call_in(Clock::duration time, std::function<void()> action);
   void call_in(Clock::duration time, void (Coordinator::*action)());
 
   EventLoop& loop_;

@@ -90,7 +90,7 @@ void Coordinator::conclude() {
 }
 
 void Coordinator::decide() {
-  const FailureNotice& first = *arbiter_.first();
+  const FailureNotice first = judge(*arbiter_.first());
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
   stop_status_ = 0;
@@ -133,8 +133,8 @@ void Coordinator::on(Id id, const control::Heard& heard) {
 void Coordinator::on(Id id, const control::Ended& ended) {
   if (ended.round != round_ || phase_ != Phase::kRunning || !ended_.insert(id).second) return;
   if (torchrun_) {
-    torchrun_->node_ended(options_.host.nnodes);
-  } else if (ended_.size() == static_cast<std::size_t>(options_.host.nnodes)) {
+    torchrun_->node_ended(size());
+  } else if (ended_.size() == static_cast<std::size_t>(size())) {
     end_round();
   }
   if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
@@ -144,7 +144,7 @@ void Coordinator::on(Id id, const control::Ended& ended) {
 void Coordinator::say_who_runs() {
   std::string names;
   for (const auto& [id, number] : numbers_) {
-    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(roster_.name(id));
+    if (!ended_.contains(id)) names.append(names.empty() ? "" : ", ").append(name(id));
   }
   if (names.empty()) return;
   for (const Id id : ended_) links_.send(id, control::Waiting{"waiting for " + names + ", where ranks still run"});
@@ -155,6 +155,7 @@ void Coordinator::end_round() {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kEnded;
   links_.send_to_all(control::AllEnded{round_});
+  on_good_end();
 }
 
 }  // namespace launcher

@@ -57,7 +57,7 @@ void Member::begin_round(int round) {
   // It broke when all was over but the next round: whoever hosts the store did not want another one, or is gone.
   if (next_refusal_ && !join_failure_) join_failure_ = next_refusal_;
   if (!broken_.empty() && !join_failure_) join_failure_ = JoinFailure{broken_, last_status_};
-  if (is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
+  if (!join_failure_ && is_introduced_ && link_->is_open()) link_->send(control::Ready{round});
 }
 
 void Member::introduce() {
@@ -154,8 +154,7 @@ void Member::on_message(const control::Message& message) {
 }
 
 void Member::on(const control::Refusal& refusal) {
-  if (has_started_ && first_failure_ && !next_refusal_)
-    next_refusal_ = refusal.reason;  // others wait for the next round
+  if (has_started_ && !next_refusal_) next_refusal_ = refusal.reason;
   if (has_started_ || join_failure_) return;
   join_failure_ = refusal.reason;
   if (options_.on_refusal) options_.on_refusal(refusal.reason);
@@ -166,7 +165,8 @@ void Member::on(const control::Waiting& waiting) {
 }
 
 void Member::on(const control::Start& start) {
-  if (start.round != round_ || has_started_ || is_leaving_) return;
+  if (start.round < round_ || has_started_ || is_leaving_) return;
+  round_ = start.round;  // a node that comes late learns how many there were
   has_started_ = true;
   node_ = start.place.group_rank;
   coordinator_ = start.coordinator;
@@ -208,17 +208,26 @@ void Member::on(const control::Ping& ping) {
 }
 
 void Member::on_lost(const std::string& reason) {
-  const std::string text =
-      "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator + "): " + reason;
+  const std::string text = "the connection to node " + std::to_string(coordinator_) + " broke (at " +
+                           options_.coordinator + "): " + reason + options_.loss_note;
   broken_ = text;
   if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
-    join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
+    if (options_.on_lost) {
+      options_.on_lost();
+    } else {
+      join_failure_ = JoinFailure{text, round_ > 0 ? last_status_ : to_int(ExitStatus::kTimeout)};
+    }
     return;
   }
   // Also when this node has failed of itself: the others cannot know that any more, and all are to end alike.
-  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = true};
+  first_failure_ = FailureNotice{.node = coordinator_, .exit_status = 1, .text = text, .is_final = !options_.on_lost};
   stop_because(*first_failure_);
+}
+
+void Member::give_up(const std::string& reason) {
+  link_->break_off();
+  on_lost(reason);
 }
 
 void Member::watch() {

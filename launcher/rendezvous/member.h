@@ -29,6 +29,10 @@ struct MemberOptions {
   std::function<void(const FailureNotice&)> on_failure{};
   // The coordinator does not take this node in; may destroy the member. Empty: join_failure() says it.
   std::function<void(const JoinFailure&)> on_refusal{};
+  // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
+  // join_failure() comes of it; later it is a failure that is not final.
+  std::function<void()> on_lost{};
+  std::string loss_note{};  // what else there is to say when it is lost
 };
 
 class Member {
@@ -43,6 +47,8 @@ class Member {
   void begin_round(int round);
   // The patience of this launcher is another one now.
   void announce_patience();
+  // It can begin another round.
+  bool is_connected() const { return link_->is_open(); }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
 
   // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
@@ -55,6 +61,10 @@ class Member {
   bool awaits_stop() const;
   // What all nodes of a job that was stopped end with.
   std::optional<int> agreed_status() const;
+  // A failure of this node's was announced in this round.
+  bool has_failed() const { return own_failure_.has_value(); }
+  // The coordinator, which is this launcher's own, may coordinate no longer.
+  void give_up(const std::string& reason);
   // This node's ranks have ended well.
   void end_well();
   // Every node's have, or those of which nothing can be known any more.

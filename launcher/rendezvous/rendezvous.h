@@ -19,6 +19,7 @@ struct RendezvousInfo {
   int master_port = 0;
   std::string store_host{};   // where another node's ddprun hosts the store: that node's address, as it was reached
   std::string own_address{};  // this node's, as the others see it; "" when that is not known
+  std::optional<int> restart_count = std::nullopt;  // that all nodes agree on, where a node may not know it
 };
 
 // Nothing here blocks: what takes time happens in the event loop. All times have limits, which the implementation
@@ -45,6 +46,8 @@ class Rendezvous {
   virtual void ranks_started() = 0;
   // Every node will begin another round when this one ends by a failure that is not final.
   virtual bool can_restart() const = 0;
+  // can_restart() has counted the restarts already: the nodes do not have to.
+  virtual bool counts_restarts() const { return false; }
 
   // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
   // first is then known in first_failure(). Before all have met the job ends, unless this node may come again.

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 
+#include "launcher/system/host_name.h"
+
 namespace launcher {
 
 RendezvousSettings rendezvous_settings(const Options& options, const JobEnvironment& environment) {
   RendezvousSettings settings{
       .run_id = environment.run_id,
       .nnodes = options.nnodes,
+      .elastic = options.elastic,
+      .host = options.local_addr.empty() ? host_name() : options.local_addr,
+      .local_addr = options.local_addr,
       .node_rank = options.node_rank,
       .local_world_size = std::max(options.nproc_per_node, 1),  // not known yet where there is trouble
       .max_restarts = options.max_restarts,

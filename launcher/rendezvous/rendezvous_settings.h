@@ -18,6 +18,9 @@ namespace launcher {
 struct RendezvousSettings {
   std::string run_id = "none";
   int nnodes = 1;
+  ElasticOptions elastic{};
+  std::string host{};        // what this node is called
+  std::string local_addr{};  // how the others reach it; "": not said
   int node_rank = 0;
   int local_world_size = 1;
   int max_restarts = 0;

@@ -13,6 +13,11 @@ JoinFailure disagreement(const std::string& text) {
   return {text, to_int(ExitStatus::kLauncherError)};
 }
 
+// As --nnodes has it.
+std::string nodes(const Hello& hello) {
+  return (hello.min_nodes > 0 ? std::to_string(hello.min_nodes) + ":" : "") + std::to_string(hello.nnodes);
+}
+
 void append_node(std::string& list, int node) {
   list.append(list.empty() ? "node " : ", ").append(std::to_string(node));
 }
@@ -44,8 +49,8 @@ std::string Roster::difference(const Hello& hello) const {
   }
   if (hello.backend != host_.backend) return differ("--rdzv_backend", hello.backend, host_.backend);
   if (hello.run_id != host_.run_id) return differ("--rdzv_id", hello.run_id, host_.run_id);
-  if (hello.nnodes != host_.nnodes) {
-    return differ("--nnodes", std::to_string(hello.nnodes), std::to_string(host_.nnodes));
+  if (hello.nnodes != host_.nnodes || hello.min_nodes != host_.min_nodes) {
+    return differ("--nnodes", nodes(hello), nodes(host_));
   }
   if (hello.max_restarts != host_.max_restarts) {
     return differ("--max_restarts", std::to_string(hello.max_restarts), std::to_string(host_.max_restarts));
@@ -53,11 +58,16 @@ std::string Roster::difference(const Hello& hello) const {
   return "";
 }
 
-std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
+std::optional<JoinFailure> Roster::objection(const Hello& hello) const {
   if (hello.trouble) {
     return JoinFailure{name(hello) + " could not start: " + hello.trouble->text, hello.trouble->exit_status};
   }
-  if (const std::string text = difference(hello); !text.empty()) return disagreement("the nodes disagree: " + text);
+  const std::string text = difference(hello);
+  return text.empty() ? std::nullopt : std::optional(disagreement("the nodes disagree: " + text));
+}
+
+std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
+  if (auto reason = objection(hello)) return reason;
   if ((hello.node_rank == control::kAnyNode) != (order_ != NodeOrder::kGiven) || hello.node_rank >= host_.nnodes) {
     return disagreement("the nodes disagree: " + name(hello) + " does not fit --nnodes " +
                         std::to_string(host_.nnodes));

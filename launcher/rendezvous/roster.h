@@ -24,6 +24,8 @@ class Roster {
   // `host`: the node with the coordinator, which all others are compared with.
   Roster(control::Hello host, NodeOrder order);
 
+  // What its user and the host's do not agree on, or why it cannot start.
+  std::optional<JoinFailure> objection(const control::Hello& hello) const;
   // Takes a node in, or says what its user and the host's do not agree on.
   std::optional<JoinFailure> admit(Id id, const control::Hello& hello);
   // A torchrun node. Nothing, or why it cannot be one of this job.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
 #include "launcher/version.h"

@@ -125,7 +125,21 @@ TEST_CASE("CommandLine: mistyped options get a suggestion") {
 TEST_CASE("CommandLine: torchrun's ways to say the same are taken") {
   CHECK(parse({"--nnodes", "1:1", "x"}).nnodes == 1);
   CHECK(parse({"--nnodes=2:2", "x"}).nnodes == 2);
-  CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("cannot change during a job"));
+  CHECK_FALSE(parse({"--nnodes=2:2", "x"}).elastic.is_on());
+  CHECK_THAT(refused({"--nnodes", "4:1", "x"}).text, ContainsSubstring("expected MIN:MAX"));
+  CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("--rdzv_endpoint must name the host"));
+  CHECK_THAT(refused({"--nnodes", "1:4", "--rdzv_backend=static", "--master_addr=a", "x"}).text,
+             ContainsSubstring("with --rdzv_backend static the number of nodes is fixed"));
+  const Options elastic =
+      parse({"--nnodes=1:4", "--rdzv_endpoint=host0:4000", "--rdzv_conf=last_call_timeout=5", "--join_restart",
+             "--host_failures=3", "--restarts_per_hour=7", "--local_addr=b", "x"});
+  CHECK(elastic.nnodes == 4);
+  CHECK(elastic.elastic.min_nodes == 1);
+  CHECK(elastic.elastic.last_call == std::chrono::seconds(5));
+  CHECK(elastic.elastic.join_restart);
+  CHECK(elastic.elastic.host_failures == 3);
+  CHECK(elastic.elastic.restarts_per_hour == 7);
+  CHECK(elastic.local_addr == "b");
   const Options options = parse({"--nnodes=2", "--node-rank=1", "--rdzv-endpoint=host0:4000", "--rdzv-backend=static",
                                  "--rdzv-conf=timeout=7,read_timeout=60", "x"});
   CHECK(options.master_addr == "host0");

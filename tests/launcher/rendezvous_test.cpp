@@ -18,7 +18,7 @@ TEST_CASE("RendezvousKinds: are chosen by nodes and name") {
   CHECK(find_rendezvous(options(2, 0, "no-such")) == nullptr);
   CHECK(find_rendezvous(options(1, 0, "no-such")) != find_rendezvous(options(2)));
   CHECK(find_rendezvous(options(2, 0, "c10d"))->name == "c10d");
-  CHECK(rendezvous_names() == "'static' or 'c10d'");
+  CHECK(rendezvous_names() == "'static', 'c10d' or 'etcd-v2'");
 }
 
 TEST_CASE("RendezvousKinds: say what does not fit") {
@@ -186,6 +186,18 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a lost node 0 is a failure") {
   run_until([&] { return nodes[1]->first_failure() && nodes[2]->first_failure(); });
   CHECK(heard[1].size() == 1U);
   CHECK(nodes[1]->first_failure()->node == 0);
+}
+
+TEST_CASE_METHOD(RendezvousTest, "Rendezvous: node 0 that goes between two rounds is missed in the next one") {
+  meet();
+  nodes[1]->announce({.exit_status = 44, .text = "rank 1 failed"});
+  run_until_all(knows_failure);
+  nodes[0].reset();
+  run_for(50ms);
+  nodes[1]->begin_round(1);
+  nodes[2]->begin_round(1);
+  run_until_all(cannot_meet);
+  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("went before the restart"));
 }
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a new round meets again") {

@@ -1,0 +1,67 @@
+// Requests to an HTTP server inside the event loop, one after the other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/elastic/http_message.h"
+#include "launcher/network/connector.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher::elastic {
+
+class HttpClient {
+ public:
+  // Nothing: the server could not be reached, or what it sent is no reply; problem() says why. It may end the client.
+  using OnReply = std::function<void(const std::optional<HttpReply>&)>;
+
+  HttpClient(EventLoop& loop, std::string host, std::uint16_t port, std::chrono::milliseconds time_limit);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  void ask(HttpRequest request, OnReply on_reply);
+  // Nothing was asked that is not answered.
+  bool is_idle() const { return waiting_.empty(); }
+  // What was asked and not begun yet is not asked.
+  void drop_waiting();
+  // Of the last request, "" when it was answered.
+  const std::string& problem() const { return problem_; }
+  // This machine's address in the network of the server, "" when it was never reached.
+  const std::string& own_address() const { return own_address_; }
+
+ private:
+  struct Waiting {
+    HttpRequest request;
+    OnReply on_reply;
+  };
+
+  void begin();
+  void on_connected(UniqueFd fd);
+  void on_event(std::uint32_t events);
+  void receive();
+  void finish(std::string problem);
+  void close();
+
+  EventLoop& loop_;
+  std::string host_;
+  std::uint16_t port_;
+  std::chrono::milliseconds time_limit_;
+  std::string known_address_;  // of the server, so that its name is not asked for each time
+  std::string own_address_;
+  std::string problem_;
+  std::deque<Waiting> waiting_;  // the first one is under way
+  std::unique_ptr<Connector> connector_;
+  UniqueFd fd_;
+  std::string outgoing_;
+  std::string incoming_;
+  std::optional<EventLoop::TimerId> timer_;
+};
+
+}  // namespace launcher::elastic

@@ -22,6 +22,14 @@ ExitRequest refuse(const std::string& text) {
   return {to_int(ExitStatus::kLauncherError), "ddprun: " + text + "\n"};
 }
 
+// The ddprun that has started this one has them, and this one their variables.
+void forget_hosts(Options& options) {
+  options.hosts.clear();
+  options.host_file.clear();
+  options.include.clear();
+  options.exclude.clear();
+}
+
 std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
@@ -32,9 +40,12 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
 
   SplitArguments split = split_arguments(app, arguments);
   ignore_outranked_variables(app, split);
+  options.own_words = split.own;
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
+  options.counts_all_ranks = split.counts_all_ranks;
+  if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};

@@ -1,12 +1,9 @@
 #include "launcher/control/secret.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "launcher/system/file_bytes.h"
 #include "launcher/system/launch_error.h"
 
 #ifdef DDPRUN_HAS_SODIUM
@@ -40,10 +37,7 @@ void feed(crypto_auth_hmacsha256_state& state, std::string_view text) {
 
 Secret Secret::read(const std::string& path) {
   if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium has no source of random numbers here");
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes;
-  if (file) bytes.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw LaunchError("--rdzv_secret_file " + path + ": " + std::strerror(errno));
+  std::string bytes = file_bytes("--rdzv_secret_file", path);
   while (!bytes.empty() && (bytes.back() == '\n' || bytes.back() == '\r')) bytes.pop_back();
   if (bytes.size() < kShortest || bytes.size() > kLongest) {
     throw LaunchError("--rdzv_secret_file " + path + ": expected " + std::to_string(kShortest) + " to " +
@@ -70,6 +64,10 @@ bool Secret::is_proof(std::string_view claimed, std::string_view speaker, std::s
   return claimed.size() == expected.size() && ::sodium_memcmp(claimed.data(), expected.data(), expected.size()) == 0;
 }
 
+bool has_secrets() {
+  return ::sodium_init() >= 0;
+}
+
 std::string new_challenge() {
   std::array<unsigned char, 32> bytes{};
   ::randombytes_buf(bytes.data(), bytes.size());
@@ -85,6 +83,9 @@ std::string Secret::proof(std::string_view, std::string_view, std::string_view) 
   return "";
 }
 bool Secret::is_proof(std::string_view, std::string_view, std::string_view, std::string_view) const {
+  return false;
+}
+bool has_secrets() {
   return false;
 }
 std::string new_challenge() {

@@ -24,7 +24,10 @@ class Secret {
   std::string bytes_;
 };
 
-// 64 hexadecimal digits that nobody can foresee.
+// This ddprun was built with libsodium.
+bool has_secrets();
+
+// 64 hexadecimal digits that nobody can foresee; "" without libsodium.
 std::string new_challenge();
 
 // The two speakers.

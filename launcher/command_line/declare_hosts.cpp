@@ -9,7 +9,7 @@ namespace launcher {
 void declare_hosts(OptionTable& table, Options& options) {
   SshOptions& ssh = options.ssh;
   table.group("On which hosts");
-  table.text("-H,--hosts", options.hosts, "HOST[:N],...", "this machine",
+  table.text("-H,--hosts,--host", options.hosts, "HOST[:N],...", "this machine",
              "Start ranks on these hosts, N on each, by ssh where it is not this machine, as mpirun and horovodrun do");
   table.text("--hostfile", options.host_file, "FILE", "none",
              "The hosts, one per line: HOST slots=N (mpirun, horovodrun, deepspeed) or HOST:N");

@@ -33,6 +33,10 @@ bool HostStates::have_all_answered() const {
                      [](const HostState& state) { return state.hello || state.trouble; });
 }
 
+bool HostStates::have_all_ended() const {
+  return std::all_of(states_.begin(), states_.end(), [](const HostState& state) { return state.has_ended(); });
+}
+
 bool HostStates::are_all_over() const {
   return std::all_of(states_.begin(), states_.end(), [](const HostState& state) { return state.is_over(); });
 }
@@ -41,7 +45,7 @@ std::string HostStates::names_of_unfinished() const {
   constexpr std::size_t kMostNames = 4;
   std::vector<std::string> names;
   for (const HostState& state : states_) {
-    if (!state.is_over()) names.push_back(state.host.name);
+    if (!state.has_ended()) names.push_back(state.host.name);
   }
   const std::size_t shown = std::min(names.size(), kMostNames);
   std::string text = names.size() == 1 ? "host " : "hosts ";

@@ -25,6 +25,8 @@ struct HostState {
   std::uint64_t clock_took_ns = 0;
   int clocks = 0;
 
+  // Its ddprun has; what it wrote may still come.
+  bool has_ended() const { return trouble || ending; }
   // Nothing more comes from it.
   bool is_over() const { return trouble || (ending && is_output_over[0] && is_output_over[1]); }
 };
@@ -42,8 +44,9 @@ class HostStates {
 
   // Each has answered, or cannot be reached.
   bool have_all_answered() const;
+  bool have_all_ended() const;
   bool are_all_over() const;
-  // "host b", "hosts b and c", "hosts b, c and 7 more" of those that are not over.
+  // "host b", "hosts b, c" or "hosts b, c, d, e and 7 more": those that have not ended.
   std::string names_of_unfinished() const;
 
  private:

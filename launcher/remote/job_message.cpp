@@ -38,11 +38,14 @@ std::string current_folder() {
 
 }  // namespace
 
+// Hosts in between are in other folders.
 Reach reach_of(const Options& options) {
   const SshOptions& ssh = options.ssh;
+  std::error_code error;
+  const std::filesystem::path identity = std::filesystem::absolute(ssh.identity, error);
   return {.command = ssh.command,
           .port = ssh.port.value_or(0),
-          .identity = ssh.identity,
+          .identity = ssh.identity.empty() || error ? ssh.identity : identity.string(),
           .timeout_ms = static_cast<std::uint32_t>(ssh.timeout.count()),
           .fanout = static_cast<std::uint32_t>(ssh.fanout),
           .remote_ddprun = ssh.remote_ddprun,

@@ -76,6 +76,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
     fail(found.version.empty()
              ? "what its shell prints is no ddprun"
              : "it has ddprun " + found.version + ", and this is " + kVersion + "; --remote_ddprun names another one");
+    kill();
     return std::string::npos;
   }
   state_ = State::kOpen;

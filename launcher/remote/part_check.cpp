@@ -77,6 +77,7 @@ std::string interface_with(const std::string& address) {
 // Node 0's ddprun listens at the port that was kept for the job.
 Finding check_way_to_node_0(const Options& options) {
   const auto port = static_cast<std::uint16_t>(options.master_port.value_or(0));
+  if (port == 0) return {Kind::kNote, "network", "not tried, as there is no connection to node 0"};
   const std::string place = options.master_addr + " port " + std::to_string(port);
   EventLoop loop;
   UniqueFd connection;

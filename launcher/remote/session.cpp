@@ -78,7 +78,7 @@ int Session::run() {
 }
 
 bool Session::is_over() const {
-  return gives_up_ || (has_begun_ ? hosts_.are_all_over() : is_stopping_);
+  return gives_up_ || (has_begun_ ? hosts_.have_all_ended() : is_stopping_);
 }
 
 void Session::on_signals() {
@@ -102,8 +102,7 @@ void Session::on_stop_signal(int number) {
   const bool is_interrupt = number == SIGINT || number == SIGQUIT;
   const bool is_again = is_interrupt && first_interrupt_ && now - *first_interrupt_ > kSameInterrupt;
   if (is_interrupt && !first_interrupt_) first_interrupt_ = now;
-  if (stop_signal_ == 0) stop_signal_ = number;
-  if (hosts_.are_all_over()) is_impatient_ = true;
+  if (has_begun_ && hosts_.have_all_ended()) is_impatient_ = true;
   if (!has_begun_) note_status(to_int(ExitStatus::kSignalBase) + number);
   stop(number);
   if (is_again) give_up_after(kAfterKill);
@@ -116,6 +115,7 @@ void Session::suspend() {
 }
 
 void Session::on_timeout() {
+  timed_out_at_ = EventLoop::Clock::now();
   if (has_begun_) return;  // each host's own ddprun has it as well, and says more
   console_.say("stopped because the time of --timeout was over before all hosts could be reached");
   note_status(to_int(ExitStatus::kTimeout));
@@ -130,6 +130,7 @@ void Session::on_frame(Frame frame) {
     case Kind::kHello:
       host->hello = decode<Hello>(bytes);
       host->trouble.reset();
+      if (!host->hello) host->trouble = "what its ddprun says is not understood";
       begin_when_all_are_there();
       return;
     case Kind::kUnreachable:

@@ -64,11 +64,12 @@ class Session {
   bool has_begun_ = false;
   bool is_stopping_ = false;
   bool gives_up_ = false;
+  bool is_output_lost_ = false;
   bool is_impatient_ = false;  // whoever waits for a reader should not
   int status_ = 0;
-  int stop_signal_ = 0;
   std::optional<EventLoop::Clock::time_point> first_interrupt_;
   std::optional<EventLoop::Clock::time_point> kill_time_;
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
   std::optional<EventLoop::TimerId> give_up_timer_;
 };
 

@@ -34,7 +34,7 @@ void Session::give_up_after(EventLoop::Clock::duration time) {
   if (give_up_timer_) loop_.cancel(*give_up_timer_);
   give_up_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this] {
     give_up_timer_.reset();
-    if (hosts_.are_all_over()) return;
+    if (hosts_.have_all_ended()) return;
     if (!check_) console_.say(hosts_.names_of_unfinished() + " did not end in time; not waiting any longer");
     note_status(1);
     gives_up_ = true;
@@ -55,26 +55,30 @@ int Session::finish() {
   }
   write_all();
   close_links();
-  if (const std::string problem = console_.problem(); !problem.empty()) {
+  std::string problem = console_.problem();
+  if (problem.empty() && is_output_lost_)
+    problem = "output was lost: it was dropped on the hosts because nobody read it";
+  if (!problem.empty()) {
     console_.say(problem);
     note_status(to_int(ExitStatus::kLauncherError));
   }
   return status_;
 }
 
-// Whoever reads may be slow, as on one machine.
+// Whoever reads may be slow, as on one machine. What the hosts still have comes as room is made for it.
 void Session::write_all() {
-  const ReaderPatience patience{
+  ReaderPatience patience{
       .begin = EventLoop::Clock::now(), .grace = options_.grace, .kill_time = kill_time_, .ended_well = status_ == 0};
-  bool is_due = false;
-  while (!console_.is_empty() && !is_impatient_) {
+  const auto has_more = [this] { return !console_.is_empty() || (has_begun_ && !gives_up_ && !hosts_.are_all_over()); };
+  while (has_more() && !is_impatient_) {
+    patience.timed_out_at = timed_out_at_;
     const auto deadline = patience.deadline(console_.last_progress());
     if (deadline && EventLoop::Clock::now() >= *deadline) break;
-    is_due = false;
-    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTick, [&is_due] { is_due = true; });
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTick, [] {});
     loop_.run_once();
     loop_.cancel(timer);
   }
+  is_output_lost_ = has_more();
   console_.drop_all();
 }
 

@@ -232,6 +232,19 @@ class Failures(OnHosts):
         self.write("silent", "#!/bin/sh\nexec sleep 1000\n", executable=True)
         self.refused("-H", self.names(1), "--remote-ddprun", self.path("silent"), "--ssh-timeout", "1", text="did not answer within 1 s")
 
+    def test_a_folder_that_the_host_does_not_have(self):
+        self.write("elsewhere", f"#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs none {self.folder}; exec {self.ddprun} --remote_agent'\n",
+                   executable=True)
+        options = ("-H", self.names(1), "--remote-ddprun", self.path("elsewhere"))
+        os.mkdir(self.path("here"))
+        self.refused(*options, text=f"host .*: there is no folder {self.folder}/here: No such file", cwd=self.path("here"))
+        status, out, err = self.run_on(*options, "--wdir", "/", "pwd", cwd=self.path("here"))
+        self.assertEqual((status, out), (0, "/\n"), err)
+
+    def test_a_shell_that_prints_without_end_is_given_up(self):
+        self.write("endless", "#!/bin/sh\nexec yes\n", executable=True)
+        self.refused("-H", self.names(1), "--remote-ddprun", self.path("endless"), text="what its shell prints is no ddprun")
+
     def test_no_ssh_at_all(self):
         self.refused("-H", self.names(1), ssh="/no/such/ssh", text="cannot execute /no/such/ssh")
 
@@ -402,6 +415,31 @@ class Streams(OnHosts):
         self.assertNotEqual(job.finish()[0], 0)
         self.assert_nothing_left(job)
 
+    def unread(self, *arguments):
+        """With an output that is full and that nobody reads, as in `ddprun ... | sleep 99`."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+        job = self.job("-H", self.names(1, 1), "--grace", "1", *arguments, stdout=writer)
+        os.close(writer)
+        return job
+
+    def test_a_reader_that_takes_nothing_holds_up_no_end(self):
+        flood = ": > ready.$RANK; [ $RANK = 1 ] && [ -n \"$1\" ] && exit 6; exec yes 01234567890123456789"
+        job = self.unread(*shell(flood))
+        self.wait_for_files("ready.0", "ready.1")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.finish(20)[0], 128 + signal.SIGTERM)
+        self.assert_nothing_left(job)
+        job = self.unread(*shell(flood), "sh", "fail")
+        status, _, err = job.finish(20)
+        self.assertEqual(status, 6, err)
+        self.assertIn("output was lost", err)
+
     def test_a_reader_that_goes_away_ends_the_ranks(self):
         job = self.job("-H", self.names(1, 1), "yes")
         job.process.stdout.readline()
@@ -413,9 +451,10 @@ class Streams(OnHosts):
         data = os.urandom(5_000_000)
         with open(self.path("data"), "wb") as file:
             file.write(data)
-        for source in (open(self.path("data"), "rb"), subprocess.Popen(["cat", self.path("data")], stdout=subprocess.PIPE).stdout):
-            with source:
-                status, _, err = self.run_on("-H", self.names(1, 2), *shell("cat > input.$RANK"), stdin=source)
+        with subprocess.Popen(["cat", self.path("data")], stdout=subprocess.PIPE) as cat, open(self.path("data"), "rb") as file:
+            results = [self.run_on("-H", self.names(1, 2), *shell("cat > input.$RANK"), stdin=source)
+                       for source in (file, cat.stdout)]
+        for status, _, err in results:
             self.assertEqual(status, 0, err)
             with open(self.path("input.0"), "rb") as file:
                 self.assertEqual(file.read(), data)

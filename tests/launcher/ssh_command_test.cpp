@@ -1,6 +1,7 @@
 #include "launcher/remote/ssh_command.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -44,9 +45,11 @@ TEST_CASE("SshCommand: every shell makes the same of a program's name") {
     std::string line = ssh_command(own, "b").back();
     const std::string exec = "exec " + std::string("\"$(printf");
     if (const auto at = line.find(exec); at != std::string::npos) line.replace(at, 5, "echo ");
-    for (const char* shell : {"sh", "bash"}) {
-      const auto printed = captured_output("/bin/" + std::string(shell), {shell, "-c", line}, std::chrono::seconds(20));
-      if (line.find("echo ") == std::string::npos) continue;
+    for (const char* shell : {"sh", "bash", "zsh", "fish", "csh", "ksh"}) {
+      const std::string file = "/bin/" + std::string(shell);
+      if (line.find("echo ") == std::string::npos || ::access(file.c_str(), X_OK) != 0) continue;
+      CAPTURE(shell);
+      const auto printed = captured_output(file, {shell, "-c", line}, std::chrono::seconds(20));
       CHECK(printed == name + " --remote_agent\n");
     }
     CHECK(line.find_first_of("!\n") == std::string::npos);

@@ -36,7 +36,7 @@ std::uint32_t output_window(std::size_t hosts);
 // Their numbers: those of the nodes that read standard input.
 std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const StandardInput& input);
 
-// "a host without its user": "b" of "me@b".
+// "b" of "me@b".
 std::string name_without_user(const std::string& host);
 
 }  // namespace launcher::remote

@@ -78,7 +78,8 @@ int Session::run() {
 }
 
 bool Session::is_over() const {
-  return gives_up_ || (has_begun_ ? hosts_.have_all_ended() : is_stopping_);
+  if (gives_up_ || !has_begun_) return gives_up_ || is_stopping_;
+  return check_ ? hosts_.are_all_over() : hosts_.have_all_ended();  // whose output may have to wait for its reader
 }
 
 void Session::on_signals() {

@@ -34,7 +34,7 @@ void Session::give_up_after(EventLoop::Clock::duration time) {
   if (give_up_timer_) loop_.cancel(*give_up_timer_);
   give_up_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this] {
     give_up_timer_.reset();
-    if (hosts_.have_all_ended()) return;
+    if (is_over()) return;
     if (!check_) console_.say(hosts_.names_of_unfinished() + " did not end in time; not waiting any longer");
     note_status(1);
     gives_up_ = true;

@@ -55,7 +55,8 @@ RendezvousSettings JobRun::rendezvous_settings() {
 }
 
 void JobRun::say_threads() {
-  if (attempt_ > 0 || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS")) return;
+  if (attempt_ > 0 || is_silent_part() || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS"))
+    return;
   messages().say("OMP_NUM_THREADS is unset: each rank gets " + std::to_string(environment_.default_omp_threads) +
                  " of " + std::to_string(cpus_) + " CPUs");
 }
@@ -102,7 +103,7 @@ bool JobRun::meet() {
   while (!rendezvous_->info()) {
     if (gives_up()) return false;
     if (const auto failure = rendezvous_->join_failure()) {
-      messages().say(failure->text);
+      if (!is_silent_part()) messages().say(failure->text);
       join_status_ = failure->exit_status;
       while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
       return false;
@@ -229,7 +230,7 @@ std::optional<JobEnd> JobRun::run_attempt() {
   add_failure_details(end, out_of_memory_kills_, options_.working_folder,
                       [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); });
   events_.attempt_failed(end, attempt_);
-  messages().say_block(failure_report(end));
+  if (!options_.part_descriptor || !end.elsewhere) messages().say_block(failure_report(end));
   return end;
 }
 

@@ -53,6 +53,8 @@ class JobRun {
   void say_why_not_restarted(const JobEnd& end);
   int status_without_ranks() const;
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
+  // What is the same for all nodes is said by one of them where one ddprun shows what all say.
+  bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
   void on_timeout();
   void finish_output(const JobEnd* end);
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);

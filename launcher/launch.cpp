@@ -1,6 +1,7 @@
 #include "launcher/launch.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,12 +23,18 @@
 #include "launcher/meeting/trouble.h"
 #include "launcher/network/interfaces.h"
 #include "launcher/output/stream_route.h"
+#include "launcher/plan/job_nodes.h"
 #include "launcher/plan/local_ranks.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/resources.h"
 #include "launcher/processes/debugger.h"
 #include "launcher/processes/guardian.h"
+#include "launcher/remote/agent.h"
+#include "launcher/remote/part_check.h"
+#include "launcher/remote/preview_hosts.h"
+#include "launcher/remote/session.h"
+#include "launcher/remote/ssh_command.h"
 #include "launcher/report/event_log.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
@@ -106,6 +113,39 @@ int print_cmake_prefixes(const Answer& answer) {
   return to_int(ExitStatus::kSuccess);
 }
 
+// One of the nodes of a job that another ddprun has started by ssh.
+void become_part(Options& options) {
+  const int secret = *options.part_descriptor;
+  struct stat status {};
+  if (::fcntl(secret, F_SETFD, FD_CLOEXEC) != 0 || ::fstat(secret, &status) != 0) {
+    throw LaunchError("--part_of_job is for ddprun itself");
+  }
+  if (options.nnodes > 1 && status.st_size > 0) options.secret_file = "/proc/self/fd/" + std::to_string(secret);
+}
+
+int print_part_check(const Options& options, const Answer& answer) {
+  const auto findings = remote::check_part(options);
+  answer.print(finding_lines(findings));
+  return to_int(can_run_jobs(findings) ? ExitStatus::kSuccess : ExitStatus::kLauncherError);
+}
+
+// The hosts of -H; nothing where they are this machine alone, whose ranks are then in `options`.
+std::vector<JobNode> hosts_beyond_this(Options& options) {
+  std::vector<JobNode> nodes = job_nodes(options);
+  if (nodes.size() != 1 || !nodes.front().is_local) return nodes;
+  options.nproc_per_node = nodes.front().ranks;
+  if (!nodes.front().gpus.empty()) options.gpus = nodes.front().gpus;
+  return {};
+}
+
+int run_on_hosts(const Options& options, const std::vector<JobNode>& nodes, const Answer& answer) {
+  if (options.mode == Options::Mode::kDryRun || options.mode == Options::Mode::kShowEnvironment) {
+    answer.print(remote::preview_hosts(options, nodes, current_environment()));
+    return to_int(ExitStatus::kSuccess);
+  }
+  return remote::Session(options, nodes).run();
+}
+
 int print_preview(const Options& options, const std::optional<Program>& program, const Answer& answer) {
   if (options.nnodes > 1) print_line("assuming that every node has as many ranks as this one");
   answer.print(preview(options, program, current_environment(), ask_gpu_driver().gpus));
@@ -113,8 +153,12 @@ int print_preview(const Options& options, const std::optional<Program>& program,
 }
 
 int run(Options options, ProcessTitle& title, const Answer& answer) {
-  if (options.mode == Options::Mode::kCheck) return print_check(answer);
   if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
+  if (options.part_descriptor) become_part(options);
+  if (const auto nodes = hosts_beyond_this(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
+  if (options.mode == Options::Mode::kCheck) {
+    return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
+  }
   const LocalRanks ranks = local_ranks(options);
   options.nproc_per_node = ranks.count;
   if (!options.interface.empty()) options.interface = find_interface(network_interfaces(), options.interface);
@@ -173,6 +217,7 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
 int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept {
   return guard_errors([&] {
     const Answer answer(open_missing_standard_descriptors());
+    if (arguments.size() == 1 && arguments.front() == remote::kAgentWord) return remote::run_agent();
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
       if (exit->status == 0) {

@@ -38,6 +38,21 @@ void read_endpoint(Options& options) {
       parse_number("--rdzv_endpoint HOST:PORT", options.rdzv_endpoint.substr(colon + 1), 0, 65535));
 }
 
+void check_hosts(const Options& options) {
+  const bool has_hosts = !options.hosts.empty() || !options.host_file.empty();
+  if (!options.hosts.empty() && !options.host_file.empty()) throw UsageError("-H and --hostfile exclude each other");
+  if (!options.include.empty() && !options.exclude.empty())
+    throw UsageError("--include and --exclude exclude each other");
+  if (!has_hosts && !(options.include.empty() && options.exclude.empty())) {
+    throw UsageError("--include and --exclude choose among the hosts of --hostfile or -H, which are missing");
+  }
+  if (has_hosts && options.nnodes > 1) {
+    throw UsageError("the hosts of -H and --hostfile are the nodes: leave --nnodes out");
+  }
+  if (options.ssh.command.find_first_not_of(" \t") == std::string::npos) throw UsageError("--ssh_command is empty");
+  if (options.ssh.timeout < std::chrono::seconds(1)) throw UsageError("--ssh_timeout: expected at least 1 second");
+}
+
 void check_rendezvous(Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
   if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
@@ -54,6 +69,7 @@ void check_rendezvous(Options& options) {
 
 void check_options(Options& options) {
   check_program(options);
+  check_hosts(options);
   check_rendezvous(options);
   options.has_master_addr = !options.master_addr.empty();
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";

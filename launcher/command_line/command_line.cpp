@@ -41,6 +41,14 @@ bool is_about_a_job(Options::Mode mode) {
   return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
 }
 
+// The ddprun that has started this one has them, and this one their variables.
+void forget_hosts(Options& options) {
+  options.hosts.clear();
+  options.host_file.clear();
+  options.include.clear();
+  options.exclude.clear();
+}
+
 std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
@@ -51,14 +59,19 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
 
   SplitArguments split = split_arguments(app, arguments);
   ignore_outranked_variables(app, split);
-  const std::vector<std::string> typed = split.own;
+  options.own_words = split.own;
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
+  options.counts_all_ranks = split.counts_all_ranks;
+  if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(app)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, app)};
   if (options.mode == Options::Mode::kVersion) return ExitRequest{0, std::string("ddprun ") + kVersion + "\n"};
-  if (is_about_a_job(options.mode)) take_from_scheduler(own_surroundings(), given_options(app, typed), options);
+  // Those that the front names hosts to, or that it starts, are told where they are.
+  const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
+  if (is_about_a_job(options.mode) && !is_placed)
+    take_from_scheduler(own_surroundings(), given_options(app, options.own_words), options);
   check_options(options);
   return options;
 }

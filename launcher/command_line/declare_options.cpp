@@ -107,9 +107,8 @@ void declare_processes(OptionTable& table, Options& options) {
   table.parsed(
       "-n,--nproc_per_node", [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); },
       "N|gpu|cpu|auto", "1",
-      "Ranks on this node: a number, one per visible GPU, one per usable CPU, or auto: GPUs, else CPUs. Also -np");
-  table.text("-H,--hosts", options.hosts, "HOST[:N]", "none",
-             "Room for ranks on this machine, as mpirun and horovodrun have it: localhost:N");
+      "Ranks on this node: a number, one per visible GPU, one per usable CPU, or auto: GPUs, else CPUs. Also -np. With "
+      "-H: -n counts those of all hosts, --nproc_per_node those of each");
   table.parsed(
       "--nnodes", [&](const std::string& text) { parse_nodes(text, options); }, "N|MIN:MAX", "1",
       "Nodes of the job; with MIN:MAX they may come and go");
@@ -285,6 +284,7 @@ void declare_information(OptionTable& table, Options& options) {
 void declare_options(CLI::App& app, Options& options) {
   OptionTable table(app);
   declare_processes(table, options);
+  declare_hosts(table, options);
   declare_resources(table, options);
   declare_meeting(table, options);
   declare_elastic(table, options.elastic);

@@ -15,5 +15,7 @@ class OptionTable;
 void declare_options(CLI::App& app, Options& options);
 // A part of it.
 void declare_elastic(OptionTable& table, ElasticOptions& elastic);
+// Those of them that name other hosts and how they are reached.
+void declare_hosts(OptionTable& table, Options& options);
 
 }  // namespace launcher

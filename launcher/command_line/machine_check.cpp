@@ -203,7 +203,7 @@ std::vector<Finding> check_machine() {
   return findings;
 }
 
-std::string to_text(const std::vector<Finding>& findings) {
+std::string finding_lines(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
     std::string line = finding.kind == Kind::kGood   ? "ok       "
@@ -216,8 +216,11 @@ std::string to_text(const std::vector<Finding>& findings) {
     }
     text += line + "\n";
   }
-  text += can_run_jobs(findings) ? "A job can run.\n" : "No job can run.\n";
   return text;
+}
+
+std::string to_text(const std::vector<Finding>& findings) {
+  return finding_lines(findings) + (can_run_jobs(findings) ? "A job can run.\n" : "No job can run.\n");
 }
 
 bool can_run_jobs(const std::vector<Finding>& findings) {

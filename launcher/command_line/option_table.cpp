@@ -82,6 +82,10 @@ void OptionTable::parsed(const std::string& names, Parse parse, const std::strin
   finish(app_.add_option_function<std::string>(names, std::move(parse), meaning), type, fallback);
 }
 
+void OptionTable::hidden(const std::string& names, Parse parse) {
+  app_.add_option_function<std::string>(names, std::move(parse))->group("");
+}
+
 void OptionTable::number(const std::string& names, int& target, int lowest, int highest, const std::string& fallback,
                          const std::string& meaning) {
   const auto parse = [name = spelling(names), &target, lowest, highest](const std::string& text) {

@@ -49,6 +49,8 @@ class OptionTable {
                      const std::string& type, const std::string& fallback, const std::string& meaning);
   void parsed(const std::string& names, Parse parse, const std::string& type, const std::string& fallback,
               const std::string& meaning);
+  // For ddprun itself: in no list, and without a variable.
+  void hidden(const std::string& names, Parse parse);
   // Of other launchers, with nothing to do here.
   void accepted(const std::string& names, const std::string& meaning);
   void accepted_flag(const std::string& names, const std::string& meaning);

@@ -13,7 +13,7 @@ namespace {
 
 // Options that contradict each other, or that are two ways to say one thing. Not what merely does not work together: to
 // drop one of those would be to do something that nobody asked for.
-constexpr std::array<std::pair<const char*, const char*>, 13> kRivals = {{
+constexpr std::array<std::pair<const char*, const char*>, 17> kRivals = {{
     {"prefix", "no_prefix"},
     {"module", "run_path"},
     {"module", "no_python"},
@@ -27,6 +27,10 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kRivals = {{
     {"master_port", "rdzv_endpoint"},
     {"join_timeout", "rdzv_conf"},
     {"bind_to", "numa_binding"},
+    {"hosts", "hostfile"},
+    {"include", "exclude"},
+    {"hosts", "nnodes"},
+    {"hostfile", "nnodes"},
 }};
 
 bool is_given(const CLI::App& app, const SplitArguments& split, const char* name) {

@@ -55,6 +55,7 @@ std::vector<ShownGroup> shown_options(const CLI::App& app) {
   std::vector<ShownGroup> groups;
   for (const CLI::Option* option : app.get_options()) {
     const std::string& title = option->get_group();
+    if (title.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& other) { return other.title == title; });
     if (group == groups.end()) group = groups.insert(group, {.title = title});
     group->options.push_back(shown(*option));

@@ -84,6 +84,7 @@ SplitArguments split_arguments(const CLI::App& app, std::span<const std::string>
     }
     const std::string long_name = option->get_lnames().empty() ? name : option->get_lnames().front();
     std::erase(split.emptied, long_name);
+    if (long_name == "nproc_per_node") split.counts_all_ranks = !argument.starts_with("--");
     if (!value->empty()) {
       split.own.push_back("--" + long_name + "=" + *value);
       continue;

@@ -3,13 +3,10 @@
 #include <sys/stat.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "launcher/system/file_bytes.h"
 #include "launcher/system/launch_error.h"
 
 #ifdef DDPRUN_HAS_SODIUM
@@ -36,10 +33,6 @@ std::string exposure_of(const std::string& path) {
 }
 
 #ifdef DDPRUN_HAS_SODIUM
-bool has_secrets() {
-  return true;
-}
-
 namespace {
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
@@ -58,10 +51,7 @@ void feed(crypto_auth_hmacsha256_state& state, std::string_view text) {
 
 Secret Secret::read(const std::string& path) {
   if (::sodium_init() < 0) throw LaunchError("--rdzv_secret_file: libsodium has no source of random numbers here");
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw LaunchError("--rdzv_secret_file " + path + ": " + std::strerror(errno));
+  std::string text = file_bytes("--rdzv_secret_file", path);
   text.erase(text.find_last_not_of("\r\n") + 1);
   Secret secret(std::move(text));
   const std::size_t size = secret.bytes_.size();
@@ -90,6 +80,10 @@ bool Secret::is_proof(std::string_view claimed, std::string_view speaker, std::s
   return claimed.size() == expected.size() && ::sodium_memcmp(claimed.data(), expected.data(), expected.size()) == 0;
 }
 
+bool has_secrets() {
+  return ::sodium_init() >= 0;
+}
+
 std::string new_challenge() {
   std::array<unsigned char, 32> bytes{};
   ::randombytes_buf(bytes.data(), bytes.size());
@@ -98,10 +92,6 @@ std::string new_challenge() {
 
 #else
 
-bool has_secrets() {
-  return false;
-}
-
 Secret Secret::read(const std::string& /*path*/) {
   throw LaunchError("--rdzv_secret_file: this ddprun was built without libsodium (libsodium-dev, libsodium-static)");
 }
@@ -109,6 +99,9 @@ std::string Secret::proof(std::string_view, std::string_view, std::string_view) 
   return "";
 }
 bool Secret::is_proof(std::string_view, std::string_view, std::string_view, std::string_view) const {
+  return false;
+}
+bool has_secrets() {
   return false;
 }
 std::string new_challenge() {

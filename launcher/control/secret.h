@@ -24,13 +24,13 @@ class Secret {
   std::string bytes_;
 };
 
-// Whether this ddprun was built with what secrets need.
+// This ddprun was built with libsodium.
 bool has_secrets();
 
 // What to say of a secret's file that others than its owner can read or change; "" when there is nothing.
 std::string exposure_of(const std::string& path);
 
-// 64 hexadecimal digits that nobody can foresee.
+// 64 hexadecimal digits that nobody can foresee; "" without libsodium.
 std::string new_challenge();
 
 // The two speakers.

@@ -74,7 +74,11 @@ std::string peer_of(int fd) {
   return host + " port " + std::to_string(port_in(address));
 }
 
-UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
+namespace {
+
+// Two sockets with SO_REUSEADDR may have one port as long as only one of them listens. Empty, with errno set, when that
+// is impossible.
+UniqueFd bound_socket(int family, std::uint16_t port, bool loopback_only) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fd;
   const int on = 1;
@@ -95,12 +99,29 @@ UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
     address.sin_port = htons(port);
     bound = ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
   }
-  if (bound != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+  if (bound != 0) {
     const int error = errno;
     fd.reset();
     errno = error;
   }
   return fd;
+}
+
+}  // namespace
+
+UniqueFd listen_on(int family, std::uint16_t port, bool loopback_only) {
+  UniqueFd fd = bound_socket(family, port, loopback_only);
+  if (fd && ::listen(fd.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    fd.reset();
+    errno = error;
+  }
+  return fd;
+}
+
+UniqueFd reserve_port() {
+  UniqueFd fd = bound_socket(AF_INET6, 0, false);
+  return fd ? std::move(fd) : bound_socket(AF_INET, 0, false);
 }
 
 UniqueFd listen_or_throw(std::uint16_t port, bool loopback_only) {

@@ -1,6 +1,7 @@
 // "localhost:4,node7:8": hosts and how many ranks each takes, as mpirun's and horovodrun's -H has it. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,18 +9,24 @@
 namespace launcher {
 
 struct HostSlots {
-  std::string host;
-  int slots = 1;
+  std::string host;                 // "user@host" where ssh is to log in as somebody else
+  int slots = 0;                    // 0: nothing was said
+  std::vector<std::string> gpus{};  // which of its GPUs; empty: all
 
   bool operator==(const HostSlots&) const = default;
 };
 
-// A host without a number has one slot; of a host that is named twice the slots add up; an IPv6 address stands in
-// brackets: [::1]:4. Throws LaunchError for a list that is none.
-std::vector<HostSlots> parse_host_list(std::string_view text);
+// A number of ranks that one host can have; nothing for other text.
+std::optional<int> parse_slots(std::string_view text);
+// "host", "host:2", "user@host:2", "[address]", "[address]:2"; nothing for what is none of these.
+std::optional<HostSlots> parse_host(std::string_view text);
 
-// The slots of a list that names nothing but this machine, whose name is `own_name`. Throws LaunchError for another
-// host.
-int local_slots(const std::vector<HostSlots>& hosts, std::string_view own_name);
+// Of a host that is named twice the slots add up (where none are given, it is one); an IPv6 address stands in brackets:
+// [::1]:4. Throws LaunchError for a list that is none.
+std::vector<HostSlots> parse_host_list(std::string_view text);
+void add_host(std::vector<HostSlots>& hosts, HostSlots entry);
+
+// localhost, or the name of this machine, `own_name`; either of the two may leave its domain out.
+bool is_this_machine(std::string_view host, std::string_view own_name);
 
 }  // namespace launcher

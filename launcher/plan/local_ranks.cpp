@@ -7,8 +7,6 @@
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpus.h"
 #include "launcher/machine/usable_cpus.h"
-#include "launcher/plan/host_list.h"
-#include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -51,16 +49,8 @@ LocalRanks single_rank() {
 }  // namespace
 
 LocalRanks local_ranks(const Options& options) {
-  const bool is_unset = options.nproc_per_node == Options::kUnset;
-  if (options.hosts.empty()) return is_unset ? single_rank() : LocalRanks{requested_ranks(options.nproc_per_node)};
-  const int slots = local_slots(parse_host_list(options.hosts), host_name());
-  if (is_unset) return {slots};
-  const int ranks = requested_ranks(options.nproc_per_node);
-  if (ranks > slots) {
-    throw LaunchError("-H " + options.hosts + " has room for " + std::to_string(slots) + ", not for " +
-                      std::to_string(ranks) + " ranks");
-  }
-  return {ranks};
+  if (options.nproc_per_node == Options::kUnset) return single_rank();
+  return {requested_ranks(options.nproc_per_node)};
 }
 
 }  // namespace launcher

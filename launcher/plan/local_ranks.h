@@ -12,8 +12,7 @@ struct LocalRanks {
   std::string hint{};  // a line for the user, empty when there is nothing to say
 };
 
-// From --nproc_per_node, the slots of -H, and this machine's CPUs and GPUs. Throws LaunchError when there are no GPUs
-// to count, or fewer slots than ranks.
+// From --nproc_per_node and this machine's CPUs and GPUs. Throws LaunchError when there are no GPUs to count.
 LocalRanks local_ranks(const Options& options);
 
 }  // namespace launcher

@@ -29,6 +29,16 @@ struct ElasticOptions {
   bool is_on() const { return min_nodes > 0; }
 };
 
+// How the hosts of -H are reached.
+struct SshOptions {
+  std::string command = "ssh";  // its words; takes ssh's options
+  std::optional<std::uint16_t> port = std::nullopt;
+  std::string identity{};                     // file of a private key
+  std::chrono::milliseconds timeout{30'000};  // to connect, and of silence after which a connection is lost
+  int fanout = 16;                            // connections that one ddprun opens; with more hosts they form a tree
+  std::string remote_ddprun{};                // unset: where this ddprun is, else in PATH
+};
+
 struct Options {
   // Values of nproc_per_node that depend on the machine.
   static constexpr int kOnePerCpu = -1;
@@ -46,7 +56,12 @@ struct Options {
   ElasticOptions elastic{};
   int node_rank = 0;
   int nproc_per_node = kUnset;
-  std::string hosts{};  // of -H
+  bool counts_all_ranks = false;  // nproc_per_node came as -n or -np: with several hosts it is the ranks of all
+  std::string hosts{};            // of -H
+  std::string host_file{};        // --hostfile
+  std::string include{};          // deepspeed's selection of them
+  std::string exclude{};
+  SshOptions ssh{};
   bool standalone = false;
   std::string master_addr{};     // unset: 127.0.0.1
   bool has_master_addr = false;  // it was set
@@ -110,6 +125,9 @@ struct Options {
   std::optional<std::string> local_rank_argument{};  // --pass_local_rank: --NAME=<local rank> is the last argument
   bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
+
+  std::vector<std::string> own_words{};               // what came before the program, each `--name` or `--name=value`
+  std::optional<int> part_descriptor = std::nullopt;  // one node of a job that another ddprun started: has its secret
 };
 
 }  // namespace launcher

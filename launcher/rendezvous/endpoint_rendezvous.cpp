@@ -26,7 +26,6 @@ JoinFailure torchrun_is_there(const std::string& place) {
 
 std::string EndpointRendezvous::objection(const Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
-  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at a launcher's store";
   }

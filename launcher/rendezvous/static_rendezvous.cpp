@@ -34,7 +34,6 @@ std::string StaticRendezvous::objection(const Options& options) {
   if (options.node_rank >= options.nnodes) {
     return "--node_rank " + std::to_string(options.node_rank) + " is not below " + nodes;
   }
-  if (!options.hosts.empty()) return "-H is for one node; with " + nodes + " use -n";
   if (options.store == Options::Store::kRank0) {
     return "--store rank0 works on one node only: the nodes meet at node 0's store";
   }

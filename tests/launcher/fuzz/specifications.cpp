@@ -4,6 +4,7 @@
 #include "launcher/output/output_tail.h"
 #include "launcher/output/prefix_template.h"
 #include "launcher/plan/host_list.h"
+#include "launcher/plan/host_selection.h"
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/plan/stream_selection.h"
 #include "launcher/processes/descendants.h"
@@ -74,9 +75,13 @@ bool check_hosts(std::string_view text) {
   return may_refuse([&] {
     const auto hosts = parse_host_list(text);
     fuzz::require(!hosts.empty(), "a list names a host");
-    for (const HostSlots& host : hosts)
-      fuzz::require(host.slots > 0 && !host.host.empty(), "hosts have names and slots");
-    may_refuse([&] { fuzz::require(local_slots(hosts, "localhost") > 0, "there is room for a rank"); });
+    for (const HostSlots& host : hosts) {
+      fuzz::require(host.slots >= 0 && !host.host.empty() && !host.host.starts_with('-'), "hosts have names and slots");
+      may_refuse([&] {
+        for (const HostSlots& left : select_hosts(hosts, host.host + ":0", ""))
+          fuzz::require(left.slots == 1, "one slot was chosen");
+      });
+    }
   });
 }
 

@@ -1,0 +1,100 @@
+#include "launcher/remote/console.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace launcher::remote {
+namespace {
+
+// In the lines of its own, ddprun is none of the hosts.
+constexpr int kOwnSource = -2;
+
+}  // namespace
+
+Console::Console(EventLoop& loop, Callbacks callbacks)
+    : callbacks_(std::move(callbacks)),
+      is_one_(are_same_file(STDOUT_FILENO, STDERR_FILENO)),
+      output_(loop, STDOUT_FILENO, [this] { pump(); }) {
+  if (!is_one_) error_.emplace(loop, STDERR_FILENO, [this] { pump(); });
+}
+
+StreamWriter& Console::writer(std::size_t stream) {
+  return stream == 1 && error_ ? *error_ : output_;
+}
+const StreamWriter& Console::writer(std::size_t stream) const {
+  return stream == 1 && error_ ? *error_ : output_;
+}
+
+void Console::add(std::uint32_t host, std::size_t stream, std::string bytes) {
+  streams_.at(stream).waiting.push_back({host, std::move(bytes)});
+  pump(stream);
+}
+
+void Console::say(std::string_view line) {
+  say_block(std::string("ddprun: ").append(line).append("\n"));
+}
+
+void Console::say_block(std::string_view lines) {
+  StreamWriter& out = writer(1);
+  if (out.is_full()) {
+    dropped_ += lines.size();
+    return;
+  }
+  out.lines_of(kOwnSource).append(lines);
+  out.flush();
+}
+
+void Console::pump() {
+  for (std::size_t stream = 0; stream < streams_.size(); ++stream) pump(stream);
+}
+
+void Console::pump(std::size_t stream) {
+  Stream& own = streams_[stream];
+  StreamWriter& out = writer(stream);
+  while (!own.waiting.empty() && (!out.is_full() || out.error() != 0)) {
+    const Chunk chunk = std::move(own.waiting.front());
+    own.waiting.pop_front();
+    own.taken[chunk.host] += chunk.bytes.size();
+    if (out.error() != 0) continue;
+    out.lines_of(static_cast<int>(chunk.host)).append(chunk.bytes);
+    out.flush();
+  }
+  if (out.error() != 0 && !std::exchange(own.is_closed, true)) callbacks_.on_closed(stream);
+  if (!own.taken.empty()) tell_taken(stream);
+}
+
+void Console::tell_taken(std::size_t stream) {
+  for (const auto& [host, bytes] : std::exchange(streams_[stream].taken, {})) callbacks_.on_taken(host, stream, bytes);
+}
+
+bool Console::is_empty() const {
+  return std::all_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.waiting.empty(); }) &&
+         output_.is_empty() && (!error_ || error_->is_empty());
+}
+
+EventLoop::Clock::time_point Console::last_progress() const {
+  return error_ ? std::max(output_.last_progress(), error_->last_progress()) : output_.last_progress();
+}
+
+void Console::drop_all() {
+  for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
+    for (const Chunk& chunk : std::exchange(streams_[stream].waiting, {})) dropped_ += chunk.bytes.size();
+  }
+  dropped_ += output_.drop_all();
+  if (error_) dropped_ += error_->drop_all();
+}
+
+std::string Console::problem() const {
+  for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
+    const int error = writer(stream).error();
+    if (error != 0 && error != EPIPE) return std::string("output was lost: ") + std::strerror(error);
+  }
+  if (dropped_ == 0) return "";
+  return "output was lost: " + std::to_string(dropped_) + " bytes were dropped because nobody read them";
+}
+
+}  // namespace launcher::remote

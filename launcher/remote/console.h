@@ -1,0 +1,67 @@
+// What all hosts write, on ddprun's own standard output and error. A reader that takes nothing stops the hosts: each
+// may have so much under way, and gets room for more when some of it was taken.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/system/stream_writer.h"
+
+namespace launcher::remote {
+
+class Console : public Messages {
+ public:
+  struct Callbacks {
+    std::function<void(std::uint32_t host, std::size_t stream, std::size_t bytes)> on_taken;
+    // Nobody will read the stream any more.
+    std::function<void(std::size_t stream)> on_closed;
+  };
+
+  Console(EventLoop& loop, Callbacks callbacks);
+
+  // `stream`: 0 is standard output, 1 standard error.
+  void add(std::uint32_t host, std::size_t stream, std::string bytes);
+  void say(std::string_view line) override;
+  void say_block(std::string_view lines) override;
+
+  bool is_empty() const;
+  EventLoop::Clock::time_point last_progress() const;
+  void drop_all();
+  // What was lost, "" when nothing was.
+  std::string problem() const;
+
+ private:
+  struct Chunk {
+    std::uint32_t host = 0;
+    std::string bytes{};
+  };
+  struct Stream {
+    std::deque<Chunk> waiting{};
+    std::map<std::uint32_t, std::size_t> taken{};  // which the hosts do not know yet
+    bool is_closed = false;
+  };
+
+  StreamWriter& writer(std::size_t stream);
+  const StreamWriter& writer(std::size_t stream) const;
+  void pump();
+  void pump(std::size_t stream);
+  void tell_taken(std::size_t stream);
+
+  Callbacks callbacks_;
+  const bool is_one_;  // both are one file, pipe or terminal, where lines must not mix
+  StreamWriter output_;
+  std::optional<StreamWriter> error_;
+  std::array<Stream, 2> streams_;
+  std::size_t dropped_ = 0;
+};
+
+}  // namespace launcher::remote

@@ -1,0 +1,93 @@
+#include "launcher/remote/host_check.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/remote/clock.h"
+#include "launcher/version.h"
+
+namespace launcher::remote {
+namespace {
+
+// Clocks that differ by more than this are noted: times in logs and events do not compare.
+constexpr double kNotableSeconds = 0.1;
+// What took the shortest time says most.
+constexpr int kClocksAsked = 4;
+
+std::string clock_line(const HostState& host) {
+  if (!host.clock) return "";
+  // The host's clock was read in the middle of the way there and back.
+  const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_took_ns) / 2;
+  const double ahead = (static_cast<double>(host.clock->own_ns) - middle) / 1e9;
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), "%.4f s %s this machine's, within %.4f s", std::abs(ahead),
+                ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_took_ns) / 2e9);
+  return (std::abs(ahead) > kNotableSeconds ? "  note     clock: " : "  ok       clock: ") + std::string(text.data()) +
+         "\n";
+}
+
+std::string indented(const std::string& text) {
+  std::string result;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    result += "  " + text.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+HostCheck::HostCheck(std::size_t hosts, std::function<void(Frame)> send) : texts_(hosts), send_(std::move(send)) {}
+
+void HostCheck::ask_clock(std::uint32_t host) {
+  send_({Kind::kAskClock, host, encode(Clock{wall_clock_ns(), 0})});
+}
+
+void HostCheck::on_clock(HostState& host, std::string_view bytes) {
+  const auto clock = decode<Clock>(bytes);
+  if (!clock) return;
+  const std::uint64_t took = wall_clock_ns() - clock->asked_ns;
+  if (!host.clock || took < host.clock_took_ns) {
+    host.clock = clock;
+    host.clock_took_ns = took;
+  }
+  if (++host.clocks < kClocksAsked) ask_clock(host.host.number);
+}
+
+void HostCheck::on_output(std::uint32_t host, std::uint32_t stream, std::string_view bytes) {
+  texts_.at(host) += bytes;
+  send_({Kind::kCredit, host, encode_amount(stream) + encode_amount(static_cast<std::uint32_t>(bytes.size()))});
+}
+
+CheckReport HostCheck::report(const HostStates& hosts) const {
+  CheckReport report;
+  std::string unfit;
+  for (const HostState& host : hosts.all()) {
+    const std::size_t number = host.host.number;
+    report.text += "host " + host.host.name + " (node " + std::to_string(number) + ")\n";
+    if (host.hello) {
+      const std::string way = host.host.is_local ? "this machine" : "by ssh";
+      report.text += "  ok       connection: " + way + ", its name is " + host.hello->host_name + ", ddprun " +
+                     kVersion + "\n" + clock_line(host);
+    }
+    report.text += indented(texts_.at(number));
+    std::string problem;
+    if (host.trouble) {
+      problem = (host.hello ? "start: " : "connection: ") + *host.trouble;
+    } else if (!host.is_over()) {
+      problem = "answer: it did not come in time";
+    }
+    if (!problem.empty()) report.text += "  PROBLEM  " + problem + "\n";
+    const bool is_fit = problem.empty() && host.ending && host.ending->status == 0;
+    if (!is_fit) unfit += (unfit.empty() ? "" : ", ") + host.host.name;
+  }
+  report.can_run = unfit.empty();
+  report.text += report.can_run ? "A job can run.\n" : "No job can run, because of " + unfit + ".\n";
+  return report;
+}
+
+}  // namespace launcher::remote

@@ -1,0 +1,34 @@
+// The one message with which the hosts begin a job, made of what the user said, what this machine has and what the
+// hosts have said of themselves.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/job_nodes.h"
+#include "launcher/plan/options.h"
+#include "launcher/remote/job_plan.h"
+#include "launcher/remote/wire.h"
+
+namespace launcher::remote {
+
+Reach reach_of(const Options& options);
+
+// Throws LaunchError for options that do not work with several hosts.
+void check_for_hosts(const Options& options, const std::vector<JobNode>& nodes);
+
+struct JobMessage {
+  Plan plan{};
+  Meeting meeting{};
+  std::string note{};  // for the user; "" when there is nothing to say
+};
+
+// `is_own`: an address in numbers is one of this machine's. Throws LaunchError when the nodes could not meet, and when
+// the secret or the working folder cannot be read.
+JobMessage make_job_message(const Options& options, const std::vector<JobNode>& nodes,
+                            const std::map<std::uint32_t, Hello>& hellos,
+                            const std::function<bool(const std::string&)>& is_own);
+
+}  // namespace launcher::remote

@@ -1,0 +1,42 @@
+// What the hosts of a job are told, from what the user said and what they said of themselves. Pure.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/job_nodes.h"
+#include "launcher/plan/options.h"
+#include "launcher/remote/wire.h"
+
+namespace launcher::remote {
+
+// Options that another node's ddprun takes over from the user's: all but those that say who takes part and where.
+std::vector<std::string> common_words(const std::vector<std::string>& own_words);
+
+// Where the nodes meet.
+struct Meeting {
+  std::string address{};
+  std::uint32_t port = 0;
+  std::string run_id{};
+};
+// The words of node `number`'s own ddprun.
+NodeWords node_words(const std::vector<JobNode>& nodes, std::size_t number, const Meeting& meeting,
+                     const Options& options);
+
+// The address at which all hosts can reach node 0: the one that ssh has used, where the user named none. `is_own`: an
+// address in numbers is one of this machine's. Throws LaunchError when no address is known to be right.
+std::string meeting_address(const std::vector<JobNode>& nodes, const std::map<std::uint32_t, Hello>& hellos,
+                            const std::string& own_name, const std::function<bool(const std::string&)>& is_own);
+
+// Output that one of `hosts` may have under way, so that all of it fits into memory.
+std::uint32_t output_window(std::size_t hosts);
+
+// Their numbers: those of the nodes that read standard input.
+std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const StandardInput& input);
+
+// "b" of "me@b".
+std::string name_without_user(const std::string& host);
+
+}  // namespace launcher::remote

@@ -1,0 +1,257 @@
+#include "launcher/remote/session.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "launcher/network/address.h"
+#include "launcher/network/tcp_socket.h"
+#include "launcher/remote/job_message.h"
+#include "launcher/remote/job_plan.h"
+#include "launcher/system/exit_status.h"
+#include "launcher/system/launch_error.h"
+
+namespace launcher::remote {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What the hosts may take after a second Ctrl-C.
+constexpr auto kAfterKill = 12s;
+// timeout(1) and others signal a process and then its group: two interrupts this close are one.
+constexpr auto kSameInterrupt = 100ms;
+// How long the hosts may take to look at themselves.
+constexpr auto kCheckPatience = 60s;
+
+bool is_own(const std::string& address) {
+  const auto found = numeric_addresses(address, 0);
+  return std::any_of(found.begin(), found.end(), is_own_address);
+}
+
+}  // namespace
+
+Session::Session(const Options& options, const std::vector<JobNode>& nodes)
+    : options_(options),
+      nodes_(nodes),
+      signals_(options.stop_signals.empty() ? default_stop_signals() : options.stop_signals),
+      console_(loop_, {.on_taken =
+                           [this](std::uint32_t host, std::size_t stream, std::size_t bytes) {
+                             hub_.send({Kind::kCredit, host,
+                                        encode_amount(static_cast<std::uint32_t>(stream)) +
+                                            encode_amount(static_cast<std::uint32_t>(bytes))});
+                           },
+                       .on_closed =
+                           [this](std::size_t stream) {
+                             send_amount(Kind::kOutputClosed, kEveryHost, static_cast<std::uint32_t>(stream));
+                             for (HostState& host : hosts_.all()) host.is_output_over.at(stream) = true;
+                           }}),
+      hosts_(nodes),
+      hub_(
+          loop_, reach_of(options), signals_.original_mask(),
+          {.on_frame = [this](Frame frame) { on_frame(std::move(frame)); },
+           .on_unreachable = [this](const NamedHost& host, const std::string& why) { on_unreachable(host, why, true); },
+           .on_lost = [this](const NamedHost& host, const std::string& why) { on_lost(host, why); },
+           .on_line = [this](const std::string& line) { console_.say(line); }}) {
+  check_for_hosts(options, nodes);
+  if (options.mode == Options::Mode::kCheck) {
+    check_.emplace(nodes.size(), [this](const Frame& frame) { hub_.send(frame); });
+  }
+  loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+}
+
+Session::~Session() {
+  loop_.remove(signals_.fd());
+}
+
+void Session::send_amount(Kind kind, std::uint32_t host, std::uint32_t amount) {
+  hub_.send({kind, host, encode_amount(amount)});
+}
+
+int Session::run() {
+  if (options_.timeout) loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
+  hub_.connect(hosts_.hosts());
+  begin_when_all_are_there();
+  while (!is_over()) loop_.run_once();
+  return finish();
+}
+
+bool Session::is_over() const {
+  if (gives_up_ || !has_begun_) return gives_up_ || is_stopping_;
+  return check_ ? hosts_.are_all_over() : hosts_.have_all_ended();  // whose output may have to wait for its reader
+}
+
+void Session::on_signals() {
+  while (const auto info = signals_.next()) {
+    const int number = static_cast<int>(info->ssi_signo);
+    if (signals_.is_stop(number)) {
+      on_stop_signal(number);
+    } else if (number == SIGCHLD) {
+      hub_.reap();
+    } else if (number == SIGTSTP) {
+      suspend();
+    } else if (number == SIGCONT || number == SIGUSR1 || number == SIGUSR2) {
+      send_amount(Kind::kSignal, kEveryHost, info->ssi_signo);
+      if (number == SIGCONT && input_) input_->resume();
+    }
+  }
+}
+
+void Session::on_stop_signal(int number) {
+  const auto now = EventLoop::Clock::now();
+  const bool is_interrupt = number == SIGINT || number == SIGQUIT;
+  const bool is_again = is_interrupt && first_interrupt_ && now - *first_interrupt_ > kSameInterrupt;
+  if (is_interrupt && !first_interrupt_) first_interrupt_ = now;
+  if (has_begun_ && hosts_.have_all_ended()) is_impatient_ = true;
+  if (!has_begun_) note_status(to_int(ExitStatus::kSignalBase) + number);
+  stop(number);
+  if (is_again) give_up_after(kAfterKill);
+}
+
+// The hosts' ranks stop first, and this process when they have been told.
+void Session::suspend() {
+  send_amount(Kind::kSignal, kEveryHost, SIGTSTP);
+  ::raise(SIGSTOP);
+}
+
+void Session::on_timeout() {
+  timed_out_at_ = EventLoop::Clock::now();
+  if (has_begun_) return;  // each host's own ddprun has it as well, and says more
+  console_.say("stopped because the time of --timeout was over before all hosts could be reached");
+  note_status(to_int(ExitStatus::kTimeout));
+  is_stopping_ = true;
+}
+
+void Session::on_frame(Frame frame) {
+  HostState* host = hosts_.find(frame.host);
+  if (host == nullptr) return;
+  std::string_view bytes = frame.bytes;
+  switch (frame.kind) {
+    case Kind::kHello:
+      host->hello = decode<Hello>(bytes);
+      host->trouble.reset();
+      if (!host->hello) host->trouble = "what its ddprun says is not understood";
+      begin_when_all_are_there();
+      return;
+    case Kind::kUnreachable:
+    case Kind::kLost: {
+      const auto why = decode<Ending>(bytes);
+      if (!why) return;
+      if (frame.kind == Kind::kLost) return on_lost(host->host, why->text);
+      return on_unreachable(host->host, why->text, false);
+    }
+    case Kind::kOutput:
+      return on_output(*host, bytes);
+    case Kind::kOutputEnd:
+      if (const auto stream = take_amount(bytes); stream && *stream <= 1) host->is_output_over[*stream] = true;
+      return;
+    case Kind::kEnded:
+      return on_ended(*host, bytes);
+    case Kind::kInputTaken:
+      if (const auto amount = take_amount(bytes); amount && input_) input_->taken(frame.host, *amount);
+      return;
+    case Kind::kInputClosed:
+      if (input_) input_->closed(frame.host);
+      return;
+    case Kind::kClock:
+      if (check_) check_->on_clock(*host, bytes);
+      return;
+    default:
+      return;
+  }
+}
+
+void Session::on_output(HostState& host, std::string_view bytes) {
+  const auto stream = take_amount(bytes);
+  if (!stream || *stream > 1) return;
+  if (check_) return check_->on_output(host.host.number, *stream, bytes);
+  console_.add(host.host.number, *stream, std::string(bytes));
+}
+
+void Session::on_ended(HostState& host, std::string_view bytes) {
+  auto ending = decode<Ending>(bytes);
+  if (!ending || host.ending) return;
+  if (input_) input_->closed(host.host.number);
+  host.ending = std::move(*ending);
+  if (host.ending->text.empty()) return note_status(static_cast<int>(host.ending->status));
+  // Its ddprun did not even begin, so the others do not know.
+  host.is_output_over = {true, true};
+  if (check_) {
+    host.trouble = host.ending->text;
+    return;
+  }
+  console_.say("host " + host.host.name + ": " + host.ending->text);
+  note_status(static_cast<int>(host.ending->status));
+  stop(SIGTERM);
+}
+
+// A host in between may not know or reach what this machine does.
+void Session::on_unreachable(const NamedHost& named, const std::string& why, bool is_direct) {
+  HostState* host = hosts_.find(named.number);
+  if (host == nullptr || is_stopping_) return;
+  if (is_direct || std::exchange(host->was_tried_directly, true)) {
+    host->trouble = why;
+    begin_when_all_are_there();
+  } else {
+    hub_.connect({host->host});
+  }
+}
+
+void Session::on_lost(const NamedHost& named, const std::string& why) {
+  HostState* host = hosts_.find(named.number);
+  if (host == nullptr || host->is_over()) return;
+  host->trouble = why;
+  if (input_) input_->closed(named.number);
+  if (check_ || !has_begun_) return begin_when_all_are_there();
+  if (host->ending) return;  // no more than the rest of its output was lost
+  if (!is_stopping_) console_.say(why);
+  note_status(1);
+  stop(SIGTERM);
+}
+
+void Session::begin_when_all_are_there() {
+  if (has_begun_ || is_stopping_ || !hosts_.have_all_answered()) return;
+  try {
+    for (const HostState& host : hosts_.all()) {
+      if (!host.trouble || check_) continue;
+      console_.say("host " + host.host.name + ": " + *host.trouble);
+      is_stopping_ = true;
+    }
+    if (is_stopping_) return note_status(to_int(ExitStatus::kLauncherError));
+    begin();
+  } catch (const LaunchError& error) {
+    console_.say(error.what());
+    note_status(to_int(error.status()));
+    is_stopping_ = true;
+  }
+}
+
+void Session::begin() {
+  const JobMessage message = make_job_message(options_, nodes_, hosts_.hellos(), is_own);
+  if (!message.note.empty()) console_.say(message.note);
+  has_begun_ = true;
+  for (const HostState& host : hosts_.all()) {
+    const std::uint32_t number = host.host.number;
+    hub_.send({Kind::kNode, number, encode(node_words(nodes_, number, message.meeting, options_))});
+    if (check_) check_->ask_clock(number);
+  }
+  hub_.send({Kind::kPlan, kEveryHost, encode(message.plan)});
+  if (check_) {
+    give_up_after(kCheckPatience);
+  } else {
+    start_input();
+  }
+}
+
+void Session::start_input() {
+  const std::vector<std::uint32_t> readers = input_nodes(nodes_, options_.standard_input);
+  if (readers.empty()) return;
+  input_.emplace(loop_, readers, [this, readers](const std::string& bytes) {
+    for (const std::uint32_t host : readers) {
+      hub_.send({bytes.empty() ? Kind::kInputEnd : Kind::kInput, host, bytes});
+    }
+  });
+}
+
+}  // namespace launcher::remote

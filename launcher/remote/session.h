@@ -1,0 +1,76 @@
+// One command for several hosts: the ddprun that the user started, which connects to the others, tells them what to
+// run, shows what they write, and ends with them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/job_nodes.h"
+#include "launcher/plan/options.h"
+#include "launcher/remote/console.h"
+#include "launcher/remote/host_check.h"
+#include "launcher/remote/host_states.h"
+#include "launcher/remote/hub.h"
+#include "launcher/remote/input_feed.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/system/signals.h"
+
+namespace launcher::remote {
+
+class Session {
+ public:
+  // Throws LaunchError for what can be seen to be wrong before anything is started.
+  Session(const Options& options, const std::vector<JobNode>& nodes);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Runs the job, or with --check asks the hosts whether it could run. Returns the exit status.
+  int run();
+
+ private:
+  void on_signals();
+  void on_stop_signal(int number);
+  void suspend();
+  void on_frame(Frame frame);
+  void on_output(HostState& host, std::string_view bytes);
+  void on_ended(HostState& host, std::string_view bytes);
+  void on_unreachable(const NamedHost& named, const std::string& why, bool is_direct);
+  void on_lost(const NamedHost& named, const std::string& why);
+  void on_timeout();
+  void begin_when_all_are_there();
+  void send_amount(Kind kind, std::uint32_t host, std::uint32_t amount);
+  void begin();
+  void start_input();
+  // All parts are asked to end, and given up when they do not.
+  void stop(int signal);
+  void note_status(int status);
+  void give_up_after(EventLoop::Clock::duration time);
+  bool is_over() const;
+  int finish();
+  void write_all();
+  void close_links();
+
+  const Options& options_;
+  const std::vector<JobNode>& nodes_;
+  EventLoop loop_;
+  SignalSource signals_;
+  Console console_;
+  HostStates hosts_;
+  Hub hub_;
+  std::optional<HostCheck> check_;  // nothing is started, then
+  std::optional<InputFeed> input_;
+  bool has_begun_ = false;
+  bool is_stopping_ = false;
+  bool gives_up_ = false;
+  bool is_output_lost_ = false;
+  bool is_impatient_ = false;  // whoever waits for a reader should not
+  int status_ = 0;
+  std::optional<EventLoop::Clock::time_point> first_interrupt_;
+  std::optional<EventLoop::Clock::time_point> kill_time_;
+  std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
+  std::optional<EventLoop::TimerId> give_up_timer_;
+};
+
+}  // namespace launcher::remote

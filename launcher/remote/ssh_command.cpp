@@ -1,0 +1,126 @@
+#include "launcher/remote/ssh_command.h"
+
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "launcher/system/signals.h"
+#include "launcher/system/utf8.h"
+
+namespace launcher::remote {
+namespace {
+
+constexpr std::string_view kGreeting =
+    "\x01"
+    "ddprun-agent 1 ";
+constexpr std::size_t kMaxVersion = 64;
+constexpr std::size_t kMaxQuoted = 300;
+constexpr int kSshsOwnStatus = 255;
+
+// In single quotes of any shell, sh(1) makes the word of it: what is not plain comes as octal numbers for printf.
+std::string for_any_shell(std::string_view word) {
+  constexpr std::string_view kPlain = "_-+=./:,@";
+  std::string text;
+  bool is_plain = true;
+  for (const char c : word) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos) {
+      text += c;
+      continue;
+    }
+    std::array<char, 5> escaped{};
+    std::snprintf(escaped.data(), escaped.size(), "\\%03o", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    text += escaped.data();
+    is_plain = false;
+  }
+  return is_plain ? text : "\"$(printf \"" + text + "\")\"";
+}
+
+std::string remote_line(const Reach& reach) {
+  const std::string agent(kAgentWord);
+  if (!reach.remote_ddprun.empty()) return "exec " + for_any_shell(reach.remote_ddprun) + " " + agent;
+  return "f=" + for_any_shell(reach.own_path) + "; if [ -x \"$f\" ]; then exec \"$f\" " + agent +
+         "; else exec ddprun " + agent + "; fi";
+}
+
+// The last line that says something.
+std::string last_line(std::string_view text) {
+  std::string last;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) last = line;
+  }
+  while (!last.empty() && (last.back() == '\r' || last.back() == ' ')) last.pop_back();
+  return printable(beginning(last, kMaxQuoted));
+}
+
+// What ssh(1) says, and what it means. The first one that is found counts.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMeanings = {{
+    {"Could not resolve hostname", "unknown host"},
+    {"HOST IDENTIFICATION HAS CHANGED", "its host key has changed"},
+    {"Host key verification failed", "its host key is not known"},
+    {"Permission denied", "ssh is not let in there without a password"},
+    {"Too many authentication failures", "ssh is not let in there without a password"},
+    {"Connection refused", "no ssh server listens there"},
+    {"timed out", "it does not answer"},
+    {"No route to host", "there is no way to it"},
+    {"Network is unreachable", "there is no way to it"},
+    {"unknown option", "its ddprun is too old for this one"},
+    {"Bad configuration option", "this ssh does not know one of the options"},
+    {"Connection closed by", "the ssh server closed the connection"},
+}};
+
+std::string meaning(const SshEnd& end, const Reach& reach) {
+  if (end.is_late) return "it did not answer within " + std::to_string(reach.timeout_ms / 1000) + " s";
+  if (end.signal != 0) return reach.command + " was killed by " + signal_name(end.signal);
+  if (end.status == 127) return "ddprun was not found there; install it, or name it with --remote_ddprun";
+  if (end.status == 126) return "ddprun cannot be executed there";
+  for (const auto& [text, means] : kMeanings) {
+    if (end.errors.find(text) != std::string::npos) return std::string(means);
+  }
+  if (end.status == kSshsOwnStatus) return "ssh failed";
+  return "ddprun did not start there (status " + std::to_string(end.status) + ")";
+}
+
+}  // namespace
+
+std::vector<std::string> ssh_command(const Reach& reach, const std::string& host) {
+  std::vector<std::string> words;
+  std::istringstream command(reach.command);
+  for (std::string word; command >> word;) words.push_back(word);
+  const std::string seconds = std::to_string(std::max<std::uint32_t>(reach.timeout_ms / 1000, 1));
+  for (const std::string& option :
+       {std::string("BatchMode=yes"), "ConnectTimeout=" + seconds, std::string("ClearAllForwardings=yes"),
+        std::string("ForwardX11=no"), std::string("ControlMaster=no")}) {
+    words.insert(words.end(), {"-o", option});
+  }
+  words.emplace_back("-T");
+  if (reach.port != 0) words.insert(words.end(), {"-p", std::to_string(reach.port)});
+  if (!reach.identity.empty()) words.insert(words.end(), {"-i", reach.identity});
+  words.insert(words.end(), {host, "exec /bin/sh -c '" + remote_line(reach) + "'"});
+  return words;
+}
+
+std::string greeting(std::string_view version) {
+  return std::string(kGreeting).append(version).append("\n");
+}
+
+Greeting find_greeting(std::string_view bytes, std::string_view own_version) {
+  const std::size_t begin = bytes.find(kGreeting);
+  if (begin == std::string_view::npos) return {};
+  const std::string_view rest = bytes.substr(begin + kGreeting.size());
+  const std::size_t end = rest.find('\n');
+  if (end == std::string_view::npos && rest.size() < kMaxVersion) return {};
+  const std::string_view version = rest.substr(0, std::min(end, kMaxVersion));
+  if (version != own_version) return {Greeting::Kind::kOther, 0, printable(version)};
+  return {Greeting::Kind::kSame, begin + kGreeting.size() + end + 1, ""};
+}
+
+std::string explain(const SshEnd& end, const Reach& reach) {
+  const std::string said = last_line(end.errors);
+  return meaning(end, reach) + (said.empty() ? "" : " (" + said + ")");
+}
+
+}  // namespace launcher::remote

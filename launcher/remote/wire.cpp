@@ -1,0 +1,249 @@
+#include "launcher/remote/wire.h"
+
+#include <concepts>
+#include <utility>
+
+namespace launcher::remote {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kHeadBytes = 5;  // kind and host
+
+template <std::unsigned_integral Number>
+void append(std::string& bytes, Number value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) bytes.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
+}
+
+template <std::unsigned_integral Number>
+Number number_at(std::string_view bytes) {
+  Number value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    value = static_cast<Number>(value | static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i));
+  }
+  return value;
+}
+
+// The two directions of one list of members: `visit(archive, message)` names them once.
+class Writer {
+ public:
+  void operator()(std::uint32_t value) { append(bytes, value); }
+  void operator()(std::uint64_t value) { append(bytes, value); }
+  void operator()(bool value) { bytes.push_back(value ? 1 : 0); }
+  void operator()(const std::string& value) {
+    append(bytes, static_cast<std::uint32_t>(value.size()));
+    bytes += value;
+  }
+  template <typename Element>
+  void operator()(const std::vector<Element>& list) {
+    append(bytes, static_cast<std::uint32_t>(list.size()));
+    for (const Element& element : list) (*this)(element);
+  }
+  template <typename Message>
+  void operator()(const Message& message) {
+    visit(*this, message);
+  }
+
+  std::string bytes;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : left_(bytes) {}
+
+  template <std::unsigned_integral Number>
+  void operator()(Number& value) {
+    if (!has(sizeof value)) return;
+    value = number_at<Number>(left_);
+    left_.remove_prefix(sizeof value);
+  }
+  void operator()(bool& value) {
+    if (!has(1)) return;
+    value = left_.front() != 0;
+    left_.remove_prefix(1);
+  }
+  void operator()(std::string& value) {
+    std::uint32_t size = 0;
+    (*this)(size);
+    if (!has(size)) return;
+    value = left_.substr(0, size);
+    left_.remove_prefix(size);
+  }
+  template <typename Element>
+  void operator()(std::vector<Element>& list) {
+    std::uint32_t count = 0;
+    (*this)(count);
+    // Each element takes some bytes: a length that lies allocates nothing.
+    for (; count > 0 && is_good_; --count) (*this)(list.emplace_back());
+  }
+  template <typename Message>
+  void operator()(Message& message) {
+    visit(*this, message);
+  }
+
+  bool has_read_all() const { return is_good_ && left_.empty(); }
+
+ private:
+  bool has(std::size_t bytes) {
+    is_good_ = is_good_ && left_.size() >= bytes;
+    return is_good_;
+  }
+
+  std::string_view left_;
+  bool is_good_ = true;
+};
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Reach>
+void visit(Archive& archive, Message& reach) {
+  archive(reach.command);
+  archive(reach.port);
+  archive(reach.identity);
+  archive(reach.timeout_ms);
+  archive(reach.fanout);
+  archive(reach.remote_ddprun);
+  archive(reach.own_path);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, NamedHost>
+void visit(Archive& archive, Message& host) {
+  archive(host.number);
+  archive(host.name);
+  archive(host.is_local);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Task>
+void visit(Archive& archive, Message& task) {
+  archive(task.number);
+  archive(task.reach);
+  archive(task.hosts);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Hello>
+void visit(Archive& archive, Message& hello) {
+  archive(hello.host_name);
+  archive(hello.connection);
+  archive(hello.port);
+  archive(hello.has_secrets);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Plan>
+void visit(Archive& archive, Message& plan) {
+  archive(plan.words);
+  archive(plan.program);
+  archive(plan.environment);
+  archive(plan.folder);
+  archive(plan.needs_folder);
+  archive(plan.secret);
+  archive(plan.window);
+  archive(plan.grace_ms);
+  archive(plan.keeps_lines);
+  archive(plan.is_check);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, NodeWords>
+void visit(Archive& archive, Message& words) {
+  archive(words.words);
+  archive(words.reads_input);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Ending>
+void visit(Archive& archive, Message& ending) {
+  archive(ending.status);
+  archive(ending.text);
+}
+
+template <typename Archive, typename Message>
+requires std::same_as<std::remove_const_t<Message>, Clock>
+void visit(Archive& archive, Message& clock) {
+  archive(clock.asked_ns);
+  archive(clock.own_ns);
+}
+
+template <typename Message>
+std::string written(const Message& message) {
+  Writer writer;
+  writer(message);
+  return std::move(writer.bytes);
+}
+
+}  // namespace
+
+std::string to_bytes(const Frame& frame) {
+  std::string bytes;
+  bytes.reserve(kLengthBytes + kHeadBytes + frame.bytes.size());
+  append(bytes, static_cast<std::uint32_t>(kHeadBytes + frame.bytes.size()));
+  append(bytes, static_cast<std::uint8_t>(frame.kind));
+  append(bytes, frame.host);
+  return bytes += frame.bytes;
+}
+
+std::optional<Frame> FrameReader::next() {
+  const std::string_view left = std::string_view(buffer_).substr(begin_);
+  if (is_broken_ || left.size() < kLengthBytes) return std::nullopt;
+  const std::size_t length = number_at<std::uint32_t>(left);
+  if (length < kHeadBytes || length > kMaxFrameBytes) {
+    is_broken_ = true;
+    return std::nullopt;
+  }
+  if (left.size() < kLengthBytes + length) {
+    buffer_.erase(0, std::exchange(begin_, 0));
+    return std::nullopt;
+  }
+  Frame frame{.kind = static_cast<Kind>(left[kLengthBytes]),
+              .host = number_at<std::uint32_t>(left.substr(kLengthBytes + 1)),
+              .bytes = std::string(left.substr(kLengthBytes + kHeadBytes, length - kHeadBytes))};
+  begin_ += kLengthBytes + length;
+  if (begin_ == buffer_.size()) buffer_.erase(0, std::exchange(begin_, 0));
+  return frame;
+}
+
+std::string encode(const Task& task) {
+  return written(task);
+}
+std::string encode(const Hello& hello) {
+  return written(hello);
+}
+std::string encode(const Plan& plan) {
+  return written(plan);
+}
+std::string encode(const NodeWords& words) {
+  return written(words);
+}
+std::string encode(const Ending& ending) {
+  return written(ending);
+}
+std::string encode(const Clock& clock) {
+  return written(clock);
+}
+std::string encode_amount(std::uint32_t amount) {
+  return written(amount);
+}
+
+template <typename Message>
+std::optional<Message> decode(std::string_view bytes) {
+  Message message;
+  Reader reader(bytes);
+  reader(message);
+  return reader.has_read_all() ? std::optional(std::move(message)) : std::nullopt;
+}
+template std::optional<Task> decode(std::string_view);
+template std::optional<Hello> decode(std::string_view);
+template std::optional<Plan> decode(std::string_view);
+template std::optional<NodeWords> decode(std::string_view);
+template std::optional<Ending> decode(std::string_view);
+template std::optional<Clock> decode(std::string_view);
+
+std::optional<std::uint32_t> take_amount(std::string_view& bytes) {
+  if (bytes.size() < sizeof(std::uint32_t)) return std::nullopt;
+  const auto amount = number_at<std::uint32_t>(bytes);
+  bytes.remove_prefix(sizeof amount);
+  return amount;
+}
+
+}  // namespace launcher::remote

@@ -1,0 +1,155 @@
+// What the ddpruns of one command say to each other over the channels that ssh gives them: frames of a kind, the number
+// of the host that they come from or go to, and bytes. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace launcher::remote {
+
+enum class Kind : std::uint8_t {
+  // Towards the hosts.
+  kTask = 1,      // Task: who the receiver is, and which hosts it is to reach
+  kNode,          // the words of its own ddprun, of which the receiver runs one
+  kPlan,          // Plan, for every host
+  kCredit,        // Amount: bytes of output that were taken
+  kOutputClosed,  // Amount: nobody reads the stream any more
+  kInput,         // bytes of standard input
+  kInputEnd,      //
+  kSignal,        // Amount: for the receiver's ddprun
+  kPing,          // to the next one only, which answers
+  kAskClock,      // Clock with the sender's time
+  // Towards the one that the user started.
+  kHello = 64,   // Hello
+  kUnreachable,  // Ending: no connection to this host was made
+  kLost,         // Ending: the connection to this host broke
+  kOutput,       // Amount (stream), then bytes
+  kOutputEnd,    // Amount (stream)
+  kInputTaken,   // Amount: bytes
+  kInputClosed,  //
+  kEnded,        // Ending: of its ddprun
+  kPong,         //
+  kClock,        // Clock with both times
+};
+
+// Instead of a host's number.
+inline constexpr std::uint32_t kEveryHost = 0xffffffff;
+// More than any arguments and environment that a kernel takes.
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
+
+struct Frame {
+  Kind kind = Kind::kPing;
+  std::uint32_t host = 0;
+  std::string bytes{};
+};
+
+// The frame as it goes on the wire.
+std::string to_bytes(const Frame& frame);
+
+class FrameReader {
+ public:
+  void feed(std::string_view bytes) { buffer_ += bytes; }
+  // The next frame that is whole; nothing when there is none, or when the stream is none of ours.
+  std::optional<Frame> next();
+  bool is_broken() const { return is_broken_; }
+
+ private:
+  std::string buffer_;
+  std::size_t begin_ = 0;
+  bool is_broken_ = false;
+};
+
+// How a host is reached: SshOptions as they travel.
+struct Reach {
+  std::string command{};
+  std::uint32_t port = 0;  // 0: ssh's own choice
+  std::string identity{};
+  std::uint32_t timeout_ms = 0;
+  std::uint32_t fanout = 0;
+  std::string remote_ddprun{};
+  std::string own_path{};  // of the ddprun that the user started
+
+  bool operator==(const Reach&) const = default;
+};
+
+struct NamedHost {
+  std::uint32_t number = 0;
+  std::string name{};
+  bool is_local = false;  // needs no ssh
+
+  bool operator==(const NamedHost&) const = default;
+};
+
+struct Task {
+  std::uint32_t number = 0;
+  Reach reach{};
+  std::vector<NamedHost> hosts{};  // below the receiver
+
+  bool operator==(const Task&) const = default;
+};
+
+struct Hello {
+  std::string host_name{};
+  std::string connection{};  // SSH_CONNECTION there
+  std::uint32_t port = 0;    // kept free there, for the store
+  bool has_secrets = false;  // was built with libsodium
+
+  bool operator==(const Hello&) const = default;
+};
+
+// What all nodes of the job share.
+struct Plan {
+  std::vector<std::string> words{};        // of ddprun
+  std::vector<std::string> program{};      // and its arguments
+  std::vector<std::string> environment{};  // "NAME=value", which outrank those that the host has
+  std::string folder{};
+  bool needs_folder = true;
+  std::string secret{};
+  std::uint32_t window = 0;  // bytes of a stream that a host may have under way
+  std::uint32_t grace_ms = 0;
+  bool keeps_lines = true;  // of different hosts apart
+  bool is_check = false;    // nothing is to be started, but others are to reach the kept port
+
+  bool operator==(const Plan&) const = default;
+};
+
+struct NodeWords {
+  std::vector<std::string> words{};
+  bool reads_input = false;
+
+  bool operator==(const NodeWords&) const = default;
+};
+
+struct Ending {
+  std::uint32_t status = 0;
+  std::string text{};  // why, where it was not ddprun itself that ended
+
+  bool operator==(const Ending&) const = default;
+};
+
+struct Clock {
+  std::uint64_t asked_ns = 0;
+  std::uint64_t own_ns = 0;  // since 1970
+
+  bool operator==(const Clock&) const = default;
+};
+
+std::string encode(const Task& task);
+std::string encode(const Hello& hello);
+std::string encode(const Plan& plan);
+std::string encode(const NodeWords& words);
+std::string encode(const Ending& ending);
+std::string encode(const Clock& clock);
+std::string encode_amount(std::uint32_t amount);
+
+// Nothing when `bytes` are no message of that kind.
+template <typename Message>
+std::optional<Message> decode(std::string_view bytes);
+// The number in front; `bytes` is what follows it afterwards.
+std::optional<std::uint32_t> take_amount(std::string_view& bytes);
+
+}  // namespace launcher::remote

@@ -13,10 +13,10 @@
 #include <optional>
 #include <utility>
 
-#include "launcher/command_line/cmake_prefix_path.h"
+#include "launcher/answers/cmake_prefix_path.h"
 #include "launcher/command_line/command_line.h"
-#include "launcher/command_line/machine_check.h"
-#include "launcher/command_line/preview.h"
+#include "launcher/answers/machine_check.h"
+#include "launcher/answers/preview.h"
 #include "launcher/control/secret.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"

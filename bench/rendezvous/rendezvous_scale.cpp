@@ -23,7 +23,7 @@
 #include "bench/rendezvous/simulated_node.h"
 #include "bench/rendezvous/simulation.h"
 #include "launcher/rendezvous/coordinator.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/open_files.h"
 

@@ -5,7 +5,7 @@
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/rendezvous/listen_choice.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/system/exit_status.h"
 
 namespace launcher::elastic {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launcher/command_line/machine_check.h"
+#include "launcher/answers/machine_check.h"
 #include "launcher/plan/options.h"
 
 namespace launcher::remote {

@@ -15,7 +15,7 @@
 #include "launcher/rendezvous/arbiter.h"
 #include "launcher/rendezvous/coordinator_links.h"
 #include "launcher/rendezvous/roster.h"
-#include "launcher/rendezvous/torchrun_peers.h"
+#include "launcher/torchrun/torchrun_peers.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"

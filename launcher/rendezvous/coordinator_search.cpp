@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "launcher/network/tcp_socket.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 
 namespace launcher {
 namespace {

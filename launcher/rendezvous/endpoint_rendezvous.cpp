@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "launcher/network/tcp_socket.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/system/exit_status.h"
 
 namespace launcher {

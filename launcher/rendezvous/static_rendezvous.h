@@ -19,7 +19,7 @@
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/rendezvous/rival.h"
-#include "launcher/rendezvous/torchrun_round.h"
+#include "launcher/torchrun/torchrun_round.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"

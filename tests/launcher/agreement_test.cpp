@@ -9,7 +9,7 @@
 #include "launcher/rendezvous/coordinator.h"
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/rival.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/system/host_name.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"

@@ -1,6 +1,6 @@
 #include "launcher/plan/rank_assignment.h"
 
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/torchrun/static_messages.h"
 #include "tests/support/catch.h"
 
 namespace launcher {

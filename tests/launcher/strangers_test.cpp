@@ -16,7 +16,7 @@
 #include "launcher/control/control_messages.h"
 #include "launcher/control/frames.h"
 #include "launcher/control/secret.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "tests/launcher/launchers_in_one_loop.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"

@@ -8,7 +8,7 @@
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/plan/stream_selection.h"
 #include "launcher/processes/descendants.h"
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/torchrun/static_messages.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/shell_quote.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,11 +1,11 @@
-#include "launcher/rendezvous/torchrun_peers.h"
+#include "launcher/torchrun/torchrun_peers.h"
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
 
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/torchrun/static_messages.h"
 #include "launcher/system/utf8.h"
 
 namespace launcher {

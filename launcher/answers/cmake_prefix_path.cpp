@@ -1,4 +1,4 @@
-#include "launcher/command_line/cmake_prefix_path.h"
+#include "launcher/answers/cmake_prefix_path.h"
 
 #include <charconv>
 #include <string_view>

@@ -1,8 +1,8 @@
-#include "launcher/rendezvous/torchrun_round.h"
+#include "launcher/torchrun/torchrun_round.h"
 
 #include <utility>
 
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/torchrun/static_messages.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/utf8.h"
 

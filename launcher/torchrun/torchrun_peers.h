@@ -9,7 +9,7 @@
 #include <string>
 
 #include "launcher/plan/rank_assignment.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/store/store_client.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"

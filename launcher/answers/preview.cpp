@@ -1,4 +1,4 @@
-#include "launcher/command_line/preview.h"
+#include "launcher/answers/preview.h"
 
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/static_messages.h"
+#include "launcher/torchrun/static_messages.h"
 
 #include <nlohmann/json.hpp>
 

@@ -10,7 +10,7 @@
 
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
-#include "launcher/rendezvous/torchrun_keys.h"
+#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/store/store_client.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"

@@ -1,4 +1,4 @@
-#include "launcher/command_line/machine_check.h"
+#include "launcher/answers/machine_check.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -294,8 +294,7 @@ int JobRun::run() {
   finish_output(end ? &*end : nullptr);
   if (!end) return status_without_ranks();
   const int status = options_.torchrun_exit_code ? torchrun_exit_status(*end) : exit_status(*end);
-  const bool output_lost = !streams_.problem().empty();
-  return status == 0 && output_lost ? to_int(ExitStatus::kLauncherError) : status;
+  return status == 0 && !streams_.problem().empty() ? to_int(ExitStatus::kLauncherError) : status;
 }
 
 }  // namespace launcher

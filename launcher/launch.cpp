@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "launcher/answers/cmake_prefix_path.h"
-#include "launcher/command_line/command_line.h"
 #include "launcher/answers/machine_check.h"
 #include "launcher/answers/preview.h"
+#include "launcher/command_line/command_line.h"
 #include "launcher/control/secret.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"
@@ -152,26 +152,12 @@ int print_preview(const Options& options, const std::optional<Program>& program,
   return to_int(ExitStatus::kSuccess);
 }
 
-int run(Options options, ProcessTitle& title, const Answer& answer) {
-  if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
-  if (options.part_descriptor) become_part(options);
-  if (const auto nodes = hosts_beyond_this(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
-  if (options.mode == Options::Mode::kCheck) {
-    return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
-  }
-  const LocalRanks ranks = local_ranks(options);
-  options.nproc_per_node = ranks.count;
-  if (!options.interface.empty()) options.interface = find_interface(network_interfaces(), options.interface);
-  if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt, answer);
-  if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
-    throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
-  }
-  Program program = resolve_program(options);
-  if (!ranks.hint.empty()) print_line(ranks.hint);
-  if (const std::string exposure = options.nnodes > 1 ? control::exposure_of(options.secret_file) : "";
-      !exposure.empty())
-    print_line(exposure);
-  if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
+void say_exposure(const Options& options) {
+  const std::string exposure = options.nnodes > 1 ? control::exposure_of(options.secret_file) : "";
+  if (!exposure.empty()) print_line(exposure);
+}
+
+int run_job(Options options, Program program, ProcessTitle& title) {
   Resources resources = plan_resources(options);
   std::string debugger = options.debug_rank ? find_debugger(options) : std::string();
   EventLog events(options.event_file);
@@ -198,6 +184,27 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (::getpid() != guardian) return status;
   events.job_ended(status);  // by the guardian, as the supervising process may have been killed
   return status == 0 ? with_events(status, events) : status;
+}
+
+int run(Options options, ProcessTitle& title, const Answer& answer) {
+  if (options.mode == Options::Mode::kCmakePrefixPath) return print_cmake_prefixes(answer);
+  if (options.part_descriptor) become_part(options);
+  if (const auto nodes = hosts_beyond_this(options); !nodes.empty()) return run_on_hosts(options, nodes, answer);
+  if (options.mode == Options::Mode::kCheck) {
+    return options.part_descriptor ? print_part_check(options, answer) : print_check(answer);
+  }
+  const LocalRanks ranks = local_ranks(options);
+  options.nproc_per_node = ranks.count;
+  if (!options.interface.empty()) options.interface = find_interface(network_interfaces(), options.interface);
+  if (options.mode == Options::Mode::kShowEnvironment) return print_preview(options, std::nullopt, answer);
+  if (!options.working_folder.empty() && ::access((options.working_folder + "/.").c_str(), X_OK) != 0) {
+    throw LaunchError("--wdir " + options.working_folder + ": " + std::strerror(errno));
+  }
+  Program program = resolve_program(options);
+  if (!ranks.hint.empty()) print_line(ranks.hint);
+  say_exposure(options);
+  if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
+  return run_job(std::move(options), std::move(program), title);
 }
 
 // The other nodes of a job must not wait for one that cannot start its part.

@@ -12,12 +12,13 @@ namespace ddp::detail {
 BackendType gloo_backend();
 BackendType nccl_backend();
 BackendType local_backend();
+BackendType shm_backend();
 
 namespace {
 
 struct Table {
   std::mutex mutex;
-  std::list<BackendType> types{gloo_backend(), nccl_backend(), local_backend()};
+  std::list<BackendType> types{gloo_backend(), nccl_backend(), local_backend(), shm_backend()};
 };
 
 Table& table() {

@@ -54,10 +54,11 @@ void check_address(const RankInfo& info, const detail::InitMethod& method) {
 }
 
 BackendMap backends_for(const ProcessGroupOptions& options, const RankInfo& info) {
-  const BackendMap backends = choose_backends(
-      options.backend,
-      {.is_single_process = info.world_size == 1, .have_cuda_device_each = [] { return cuda_device_count() > 0; }},
-      detail::known_backends());
+  const BackendMap backends = choose_backends(options.backend,
+                                              {.is_single_process = info.world_size == 1,
+                                               .have_cuda_device_each = [] { return cuda_device_count() > 0; },
+                                               .on_cpu = cpu_backend_of_environment()},
+                                              detail::known_backends());
   if (!can_connect(backends, info.world_size)) {
     throw std::invalid_argument(who(info) + ": backend '" + backends.text() +
                                 "' is for a single process, and this job has " + std::to_string(info.world_size) +

@@ -59,9 +59,11 @@ bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
 }
 
 BackendMap backends_for(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
-  const BackendMap backends = choose_backends(
-      options.backend, {.have_cuda_device_each = [&] { return are_cuda_devices_of_their_own(devices); }},
-      known_backends());
+  const BackendMap backends =
+      choose_backends(options.backend,
+                      {.have_cuda_device_each = [&] { return are_cuda_devices_of_their_own(devices); },
+                       .on_cpu = cpu_backend_of_environment()},
+                      known_backends());
   if (!can_connect(backends, static_cast<int>(devices.size()))) {
     throw std::invalid_argument("spawn: backend '" + backends.text() + "' is for one rank");
   }

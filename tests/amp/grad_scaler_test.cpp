@@ -156,14 +156,14 @@ void train_with_one_overflow(const GroupHandle& group) {
 }
 
 TEST_CASE("GradScaler: an overflow on one rank under DDP makes all skip the same step") {
-  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
     run_ranks(3, train_with_one_overflow<torch::optim::SGD, torch::optim::SGDOptions>, {.wire = wire});
     run_ranks(3, train_with_one_overflow<optim::SGD, optim::SGDOptions>, {.wire = wire});
   }
 }
 
 TEST_CASE("GradScaler: ranks with gradients of their own agree when told to") {
-  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
     run_ranks(3,
               [](const GroupHandle& group) {
                 GradScaler scaler({.init_scale = 8, .device = c10::kCPU, .group = group, .agree_on_found_inf = true});

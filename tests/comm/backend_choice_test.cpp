@@ -34,6 +34,13 @@ TEST_CASE("BackendChoice: ranks with a CUDA device each get nccl for it and othe
   CHECK(choice("", {.have_cuda_device_each = [] { return false; }}) == "gloo");
 }
 
+TEST_CASE("BackendChoice: another backend may stand in gloo's place, but not in that of a name or of no network") {
+  CHECK(choice("", {.have_cuda_device_each = [] { return true; }, .on_cpu = "shout"}) == "cpu:shout,cuda:nccl");
+  CHECK(choice("", {.have_cuda_device_each = [] { return false; }, .on_cpu = "shout"}) == "shout");
+  CHECK(choice("gloo", {.have_cuda_device_each = must_not_be_asked, .on_cpu = "shout"}) == "gloo");
+  CHECK(choice("", {.is_single_process = true, .on_cpu = "shout"}) == "local");
+}
+
 TEST_CASE("BackendChoice: what moves nothing cannot connect ranks") {
   const BackendMap local = parse_backend_map("local", kSampleBackends);
   CHECK(can_connect(local, 1));

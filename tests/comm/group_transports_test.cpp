@@ -181,7 +181,7 @@ TEST_CASE("GroupTransport: on a closed group the start says so, whichever way th
 }
 
 TEST_CASE("GroupTransport: a rank that does not come is named with the bucket, whichever way it goes") {
-  const auto wire = GENERATE(test::Wire::kGloo, test::Wire::kLate);
+  const auto wire = GENERATE(test::Wire::kGloo, test::Wire::kShm, test::Wire::kLate);
   const int64_t size = GENERATE(int64_t{4}, int64_t{1} << 15);
   INFO("wire: " << wire << ", elements: " << size);
   std::atomic<bool> is_over{false};

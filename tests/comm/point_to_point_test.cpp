@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -39,9 +40,19 @@ using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
-using test::run_ranks;
 
 constexpr int kLargestTag = std::numeric_limits<int>::max() - 1;  // of users; the next one is the library's
+
+// With each backend whose messages have tags.
+class PointToPoint {
+ protected:
+  void run(int size, const std::function<void(const GroupHandle&)>& body) const {
+    test::run_ranks(size, body, {.wire = wire_});
+  }
+
+  const test::Wire wire_ = GENERATE(test::Wire::kGloo, test::Wire::kShm);
+  FIXTURE_INFO("wire: " << wire_);
+};
 
 // Values that depend on the rank, of every kind that a user may have.
 std::vector<at::Tensor> every_kind(int rank) {
@@ -61,8 +72,8 @@ std::vector<at::Tensor> every_kind(int rank) {
   return tensors;
 }
 
-TEST_CASE("PointToPoint: every kind of tensor arrives as it was sent") {
-  run_ranks(3, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: every kind of tensor arrives as it was sent") {
+  run(3, [](const GroupHandle& group) {
     const int n = group.size();
     const int to = (group.rank() + 1) % n;
     const int from = (group.rank() + n - 1) % n;
@@ -80,8 +91,8 @@ TEST_CASE("PointToPoint: every kind of tensor arrives as it was sent") {
   });
 }
 
-TEST_CASE("PointToPoint: a leaf takes a message without being recorded") {
-  run_ranks(2, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: a leaf takes a message without being recorded") {
+  run(2, [](const GroupHandle& group) {
     at::Tensor leaf = at::zeros({2}).requires_grad_();
     if (group.rank() == 0) send(at::ones({2}), 1, group);
     if (group.rank() == 1) {
@@ -92,8 +103,9 @@ TEST_CASE("PointToPoint: a leaf takes a message without being recorded") {
   });
 }
 
-TEST_CASE("PointToPoint: messages of different tags are taken in any order, those of one tag in theirs") {
-  run_ranks(2, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint,
+                 "PointToPoint: messages of different tags are taken in any order, those of one tag in theirs") {
+  run(2, [](const GroupHandle& group) {
     constexpr int kTags = 6;
     constexpr int kEach = 4;
     const std::vector<int> tags{0, 1, 77, 1 << 20, kLargestTag - 1, kLargestTag};
@@ -123,9 +135,10 @@ TEST_CASE("PointToPoint: messages of different tags are taken in any order, thos
   });
 }
 
-TEST_CASE("PointToPoint: all pairs of ranks may exchange at once, waited for in another order on each") {
+TEST_CASE_METHOD(PointToPoint,
+                 "PointToPoint: all pairs of ranks may exchange at once, waited for in another order on each") {
   for (const int size : {2, 3, 4}) {
-    run_ranks(size, [](const GroupHandle& group) {
+    run(size, [](const GroupHandle& group) {
       const auto text = [](int from, int to) { return at::full({5}, static_cast<float>(10 * from + to)); };
       std::vector<std::pair<int, at::Tensor>> received;
       std::vector<Pending<void>> pending;
@@ -144,8 +157,8 @@ TEST_CASE("PointToPoint: all pairs of ranks may exchange at once, waited for in 
   }
 }
 
-TEST_CASE("PointToPoint: one receiver of any rank's messages gets each once and knows from whom") {
-  run_ranks(4, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: one receiver of any rank's messages gets each once and knows from whom") {
+  run(4, [](const GroupHandle& group) {
     constexpr int kEach = 5;
     if (group.rank() != 2) {
       for (int i = 0; i < kEach; ++i) send(at::full({}, static_cast<float>(10 * group.rank() + i)), 2, group, 9);
@@ -162,8 +175,8 @@ TEST_CASE("PointToPoint: one receiver of any rank's messages gets each once and 
   });
 }
 
-TEST_CASE("PointToPoint: messages do not mix with collectives or with those of a sub group") {
-  run_ranks(2, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: messages do not mix with collectives or with those of a sub group") {
+  run(2, [](const GroupHandle& group) {
     const auto other = new_group(group, {0, 1});
     const int peer = 1 - group.rank();
     at::Tensor in_group = at::zeros({2});
@@ -185,8 +198,8 @@ TEST_CASE("PointToPoint: messages do not mix with collectives or with those of a
   });
 }
 
-TEST_CASE("PointToPoint: tags that are no user's are refused") {
-  run_ranks(2, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: tags that are no user's are refused") {
+  run(2, [](const GroupHandle& group) {
     at::Tensor tensor = at::ones({2});
     for (const int tag : {-1, std::numeric_limits<int>::min(), kLargestTag + 1}) {
       for (const auto& message : {error_of<std::invalid_argument>([&] { send(tensor, 1 - group.rank(), group, tag); }),
@@ -199,9 +212,10 @@ TEST_CASE("PointToPoint: tags that are no user's are refused") {
   });
 }
 
-TEST_CASE("PointToPoint: a message that does not come in time fails the wait for it and says which one it was") {
+TEST_CASE_METHOD(PointToPoint,
+                 "PointToPoint: a message that does not come in time fails the wait for it and says which one it was") {
   std::atomic<bool> gave_up{false};
-  run_ranks(2, [&](const GroupHandle& group) {
+  run(2, [&](const GroupHandle& group) {
     if (group.rank() == 1) {
       at::Tensor tensor = at::zeros({2});
       const auto begin = std::chrono::steady_clock::now();
@@ -219,8 +233,8 @@ TEST_CASE("PointToPoint: a message that does not come in time fails the wait for
   CHECK(gave_up);
 }
 
-TEST_CASE("PointToPoint: a handle whose group was closed meanwhile ends, one way or the other") {
-  run_ranks(2, [](const GroupHandle& group) {
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: a handle whose group was closed meanwhile ends, one way or the other") {
+  run(2, [](const GroupHandle& group) {
     auto other = new_group(group, {0, 1});
     at::Tensor received = at::zeros({2});
     Pending<void> sending = send_async(at::ones({2}), 1 - group.rank(), *other);

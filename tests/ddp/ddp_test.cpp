@@ -97,7 +97,7 @@ class Reduction {
     return {.bucket_cap_bytes = 200, .first_bucket_bytes = 100, .gradient_as_bucket_view = views_};
   }
 
-  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kLate);
+  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kShm, Wire::kLate);
   const bool views_ = GENERATE(false, true);
   FIXTURE_INFO("wire: " << wire_ << (views_ ? ", views of buckets" : ""));
 };

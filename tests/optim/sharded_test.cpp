@@ -106,6 +106,7 @@ class Zero {
                                             {2, test::Wire::kGloo, false},
                                             {2, test::Wire::kLate, true},
                                             {3, test::Wire::kGloo, true},
+                                            {3, test::Wire::kShm, true},
                                             {3, test::Wire::kLate, false},
                                             {4, test::Wire::kGloo, false}}));
   FIXTURE_INFO(case_.size << " ranks, wire: " << case_.wire << (case_.views ? ", views of buckets" : ""));

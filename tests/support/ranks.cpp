@@ -35,9 +35,21 @@ RankInfo info_of(int rank, int size) {
 
 }  // namespace
 
+const char* backend_of(Wire wire) {
+  switch (wire) {
+    case Wire::kGloo:
+      return "cpu:gloo";
+    case Wire::kShm:
+      return "shm";
+    case Wire::kLate:
+      break;
+  }
+  return "late";
+}
+
 void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options) {
   const SpawnOptions spawn_options{
-      .backend = options.wire == Wire::kLate ? "late" : "cpu:gloo",
+      .backend = backend_of(options.wire),
       .timeout = options.timeout,
       .devices = std::vector<c10::Device>(static_cast<size_t>(size), c10::Device(c10::kCPU))};
   try {

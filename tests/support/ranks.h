@@ -12,12 +12,17 @@ namespace ddp::test {
 /// What carries the collectives.
 enum class Wire {
   kGloo,  ///< LibTorch's gloo backend on loopback
+  kShm,   ///< memory that the ranks share
   kLate,  ///< results arrive late and are NaN until then; synchronous calls return no Work, as with NCCL
 };
 
 inline std::ostream& operator<<(std::ostream& stream, Wire wire) {
-  return stream << (wire == Wire::kGloo ? "gloo" : "late");
+  constexpr const char* kNames[] = {"gloo", "shm", "late"};
+  return stream << kNames[static_cast<int>(wire)];
 }
+
+/// What ProcessGroupOptions::backend calls it.
+const char* backend_of(Wire wire);
 
 struct RankOptions {
   Wire wire = Wire::kGloo;

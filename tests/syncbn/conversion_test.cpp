@@ -96,7 +96,7 @@ std::vector<std::pair<std::string, const void*>> inventory(const torch::nn::Modu
 }
 
 TEST_CASE("Conversion: a typed model equals one process with the whole batch") {
-  for (const auto wire : {test::Wire::kGloo, test::Wire::kLate}) {
+  for (const auto wire : {test::Wire::kGloo, test::Wire::kShm, test::Wire::kLate}) {
     run_ranks(3,
               [](const GroupHandle& group) {
                 Net whole = make_net();

@@ -95,7 +95,7 @@ TEST_CASE("Interplay: a wrapped converted model follows one process with the who
     whole(numbers({8, 6}, step)).square().mean().backward();
     whole_optimizer.step();
   }
-  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
     run_ranks(2,
               [&](const GroupHandle& group) {
                 auto net = make<Net>();

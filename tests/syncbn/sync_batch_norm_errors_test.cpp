@@ -41,7 +41,7 @@ std::vector<std::string> messages(int size, Body body, Wire wire = Wire::kGloo) 
 }
 
 TEST_CASE("SyncBatchNormErrors: ranks that disagree on channels are found on all ranks") {
-  for (const Wire wire : {Wire::kGloo, Wire::kLate}) {
+  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
     const auto texts = messages(
         3,
         [](const GroupHandle& group) {

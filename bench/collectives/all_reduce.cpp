@@ -1,0 +1,59 @@
+// How long an all-reduce of float32 takes: `all_reduce BACKEND BYTES...`, each rank started with its variables. Rank 0
+// writes one line for each size: bytes, median microseconds, and those of a copy of as many bytes by all ranks at once.
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/barrier.h>
+#include <ddprun/comm/process_group.h>
+#include <ddprun/comm/reductions.h>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The same on all ranks: about so many bytes in all, at least a few calls.
+int repeats_of(size_t bytes) {
+  constexpr size_t kAll = size_t{1} << 30;
+  return static_cast<int>(std::clamp<size_t>(kAll / std::max<size_t>(bytes, 1), 8, 3000));
+}
+
+template <typename Call>
+double median_of(int repeats, const Call& call) {
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    const auto before = Clock::now();
+    call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<size_t>(repeats) / 2];
+}
+
+void measure(size_t bytes, const ddp::GroupHandle& group) {
+  const at::Tensor tensor = at::ones({static_cast<int64_t>(bytes / sizeof(float))});
+  std::vector<char> from(bytes, 1);
+  std::vector<char> to(bytes, 2);
+  const int repeats = repeats_of(bytes);
+  for (int i = 0; i < 5; ++i) ddp::all_reduce(tensor, group, ddp::ReduceOp::kMax);
+  const double reduce = median_of(repeats, [&] { ddp::all_reduce(tensor, group); });
+  ddp::barrier(group);
+  const double copy = median_of(std::min(repeats, 200), [&] { std::memcpy(to.data(), from.data(), bytes); });
+  ddp::barrier(group);
+  if (group.rank() == 0) std::printf("%zu %.3f %.3f\n", bytes, reduce, copy);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  auto group = ddp::init_process_group({.backend = words.at(0)});
+  for (size_t i = 1; i < words.size(); ++i) measure(std::stoul(words[i]), group);
+  return 0;
+}

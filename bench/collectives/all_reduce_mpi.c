@@ -1,0 +1,39 @@
+/* all_reduce.cpp in MPI: `all_reduce_mpi BYTES...`, compiled by each MPI's mpicc. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int compare(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+int main(int count, char** arguments) {
+  int rank;
+  MPI_Init(&count, &arguments);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (int argument = 1; argument < count; ++argument) {
+    const long bytes = atol(arguments[argument]);
+    const int elements = (int)(bytes / (long)sizeof(float));
+    long repeats = (1L << 30) / (bytes > 0 ? bytes : 1);
+    repeats = repeats < 8 ? 8 : repeats > 3000 ? 3000 : repeats;
+    float* data = malloc((size_t)bytes + 1);
+    double* times = malloc((size_t)repeats * sizeof(double));
+    for (int i = 0; i < elements; ++i) data[i] = 1;
+    for (int i = 0; i < 5; ++i) MPI_Allreduce(MPI_IN_PLACE, data, elements, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+    for (long i = 0; i < repeats; ++i) {
+      const double before = MPI_Wtime();
+      MPI_Allreduce(MPI_IN_PLACE, data, elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      times[i] = 1e6 * (MPI_Wtime() - before);
+    }
+    qsort(times, (size_t)repeats, sizeof(double), compare);
+    if (rank == 0) {
+      printf("%ld %.3f\n", bytes, times[repeats / 2]);
+      fflush(stdout);
+    }
+    free(times);
+    free(data);
+  }
+  MPI_Finalize();
+  return 0;
+}

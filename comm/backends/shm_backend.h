@@ -1,0 +1,83 @@
+// Internal: c10d's collectives on CPU tensors through memory that the ranks of one host share.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/shm/collectives.h"
+#include "comm/shm/engine.h"
+
+namespace ddp::detail {
+
+class ShmBackend final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  ShmBackend(int rank, int size, std::shared_ptr<shm::Engine> engine, std::chrono::milliseconds timeout,
+             shm::Order order);
+  ~ShmBackend() override;
+
+  const std::string getBackendName() const override { return "shm"; }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return number_; }
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  // A call of c10d's, and what of it concerns every collective.
+  struct Call {
+    c10d::OpType type;
+    const char* title;
+    Tensors inputs{};
+    Tensors outputs{};
+    std::chrono::milliseconds timeout;
+    bool async = true;
+    // Run when the operation has ended well; the call is then synchronous.
+    std::function<void()> after{};
+  };
+  WorkPtr start(Call call, const shm::JointPtr& operation);
+  WorkPtr start_message(c10d::OpType type, const char* title, Tensors& tensors, shm::Message::Direction direction,
+                        int peer, int tag);
+  shm::Reduction reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
+
+  const shm::Place place_;
+  const std::shared_ptr<shm::Engine> engine_;
+  std::chrono::milliseconds timeout_;
+  const shm::Order order_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace ddp::detail

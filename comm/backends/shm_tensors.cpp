@@ -1,0 +1,101 @@
+#include "comm/backends/shm_tensors.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/view_as_real.h>
+
+namespace ddp::detail {
+
+shm::Number number_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return shm::Number::kFloat32;
+    case at::kDouble:
+      return shm::Number::kFloat64;
+    case at::kHalf:
+      return shm::Number::kFloat16;
+    case at::kBFloat16:
+      return shm::Number::kBFloat16;
+    case at::kChar:
+      return shm::Number::kInt8;
+    case at::kByte:
+    case at::kBool:
+      return shm::Number::kUInt8;
+    case at::kInt:
+      return shm::Number::kInt32;
+    case at::kLong:
+      return shm::Number::kInt64;
+    default:
+      TORCH_CHECK(false, "Invalid scalar type: shm does not reduce ", tensor.scalar_type());
+  }
+}
+
+shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      return shm::Operator::kSum;
+    case c10d::ReduceOp::AVG:
+      TORCH_CHECK(tensor.is_floating_point(), "shm: the average needs a floating-point dtype, got ",
+                  tensor.scalar_type());
+      return shm::Operator::kAverage;
+    case c10d::ReduceOp::PRODUCT:
+      return shm::Operator::kProduct;
+    case c10d::ReduceOp::MIN:
+      return shm::Operator::kMin;
+    case c10d::ReduceOp::MAX:
+      return shm::Operator::kMax;
+    case c10d::ReduceOp::BAND:
+      return shm::Operator::kAnd;
+    case c10d::ReduceOp::BOR:
+      return shm::Operator::kOr;
+    case c10d::ReduceOp::BXOR:
+      return shm::Operator::kXor;
+    default:
+      TORCH_CHECK(false, "shm: this ReduceOp is for NCCL");
+  }
+}
+
+at::Tensor real_numbers(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (!tensor.is_complex()) return tensor;
+  TORCH_CHECK(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG,
+              "shm: of complex numbers there are the sum and the average");
+  return at::view_as_real(tensor.detach());
+}
+
+void check_dense(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_cpu(), "shm: ", operation,
+              ": expected a dense CPU tensor, got one of layout ", tensor.layout(), " on ", tensor.device());
+}
+
+at::Tensor only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  TORCH_CHECK(tensors.size() == 1, "shm: ", operation, ": expected a list of one tensor, got ", tensors.size());
+  check_dense(tensors[0], operation);
+  return tensors[0];
+}
+
+void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t bytes, const char* operation) {
+  TORCH_CHECK(tensors.size() == count, "shm: ", operation, ": expected a tensor for each of ", count, " ranks, got ",
+              tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    check_dense(tensor, operation);
+    TORCH_CHECK(tensor.nbytes() == bytes, "shm: ", operation, ": expected tensors of ", bytes,
+                " bytes for all ranks, got one of ", tensor.nbytes());
+  }
+}
+
+at::Tensor Stand::in(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
+}
+
+at::Tensor Stand::out(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return tensor;
+  copies_.emplace_back(tensor, in(tensor));
+  return copies_.back().second;
+}
+
+void Stand::copy_back() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [tensor, copy] : copies_) tensor.detach().copy_(copy);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,55 @@
+// Internal: tensors as shared memory's operations take them: bytes, and numbers of a kind.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/shm/reduction.h"
+
+namespace ddp::detail {
+
+/// Its numbers; throws c10::Error for a dtype that collectives do not add up.
+shm::Number number_of(const at::Tensor& tensor);
+/// Throws c10::Error for one that the numbers or this backend do not have.
+shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
+
+/// The same memory, complex numbers as pairs of real ones; throws c10::Error for an `op` that complex ones do not have.
+at::Tensor real_numbers(const at::Tensor& tensor, const c10d::ReduceOp& op);
+
+/// The one tensor of a list, dense and on the CPU; throws c10::Error else.
+at::Tensor only(const std::vector<at::Tensor>& tensors, const char* operation);
+void check_dense(const at::Tensor& tensor, const char* operation);
+/// Throws c10::Error unless `tensors` are as many as `count` and each has `bytes` bytes.
+void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t bytes, const char* operation);
+
+inline std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+/// Starts `count` calls. Operations of a rank end in their order, so the last Work stands for all.
+template <typename Each>
+c10::intrusive_ptr<c10d::Work> for_each(size_t count, const Each& start_one) {
+  c10::intrusive_ptr<c10d::Work> last;
+  for (size_t i = 0; i < count; ++i) last = start_one(i);
+  TORCH_CHECK(last, "shm: expected a list of at least one tensor");
+  return last;
+}
+
+/// Contiguous stand-ins for tensors with gaps or another order.
+class Stand {
+ public:
+  /// To be read.
+  at::Tensor in(const at::Tensor& tensor);
+  /// To be written, or both; copy_back() brings the numbers to where they belong.
+  at::Tensor out(const at::Tensor& tensor);
+  bool is_needed() const { return !copies_.empty(); }
+  void copy_back() const;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // the tensor, what stands in for it
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,74 @@
+#include "comm/backends/shm_work.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+std::optional<std::vector<at::Tensor>> to_record(const std::vector<at::Tensor>& inputs) {
+  if (inputs.empty()) return std::nullopt;
+  return inputs;
+}
+
+}  // namespace
+
+ShmWork::ShmWork(About about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
+                 std::shared_ptr<shm::Message> message)
+    : Work(about.rank, about.type, about.title, to_record(about.inputs)),
+      about_(std::move(about)),
+      engine_(std::move(engine)),
+      operation_(std::move(operation)),
+      message_(std::move(message)) {}
+
+void ShmWork::complete() noexcept {
+  try {
+    if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+      const std::lock_guard lock(future_mutex_);
+      is_complete_ = true;
+      future = future_;
+    }
+    if (future) finish(*future);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
+  }
+}
+
+void ShmWork::finish(c10::ivalue::Future& future) const {
+  if (const auto error = operation_->error()) {
+    future.setError(error);
+  } else {
+    future.markCompleted(c10::IValue(about_.outputs));
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
+  std::unique_lock lock(future_mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  const auto future = future_;
+  const bool is_complete = is_complete_;
+  lock.unlock();
+  if (is_complete) finish(*future);
+  return future;
+}
+
+int ShmWork::sourceRank() const {
+  return message_ ? message_->peer() : Work::sourceRank();
+}
+
+bool ShmWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout != kNoTimeout && message_) {
+    engine_->limit(*message_, timeout);
+    engine_->wait(*operation_);
+  } else if (timeout != kNoTimeout) {
+    if (!engine_->wait(*operation_, timeout)) throw std::runtime_error("Operation timed out!");
+  } else {
+    engine_->wait(*operation_);
+  }
+  if (const auto error = operation_->error()) std::rethrow_exception(error);
+  return true;
+}
+
+}  // namespace ddp::detail

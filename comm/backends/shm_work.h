@@ -1,0 +1,54 @@
+// Internal: what c10d gives out for an operation in shared memory.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/shm/engine.h"
+
+namespace ddp::detail {
+
+class ShmWork final : public c10d::Work {
+ public:
+  /// What it is, for profilers, and what it keeps until it has ended: `outputs` are its result.
+  struct About {
+    int rank = 0;
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char* title = nullptr;
+    std::vector<at::Tensor> inputs{};
+    std::vector<at::Tensor> outputs{};
+    uint64_t number = 0;
+  };
+
+  ShmWork(About about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
+          std::shared_ptr<shm::Message> message = nullptr);
+
+  /// Once, when the operation has ended: completes the future and the profiler's record.
+  void complete() noexcept;
+
+  bool isCompleted() override { return operation_->has_ended(); }
+  bool isSuccess() const override { return operation_->has_ended() && !operation_->error(); }
+  std::exception_ptr exception() const override { return operation_->error(); }
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override { return about_.outputs; }
+  /// As gloo's: a collective that is not over in `timeout` goes on, a message is given up.
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override {}
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return about_.number; }
+
+ private:
+  void finish(c10::ivalue::Future& future) const;
+
+  const About about_;
+  const std::shared_ptr<shm::Engine> engine_;
+  const std::shared_ptr<shm::Operation> operation_;
+  const std::shared_ptr<shm::Message> message_;  // the same, where it is one
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
+  bool is_complete_ = false;
+};
+
+}  // namespace ddp::detail

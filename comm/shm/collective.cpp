@@ -1,0 +1,104 @@
+#include "comm/shm/collective.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "comm/shm/signature_text.h"
+
+namespace ddp::shm {
+
+bool Collective::advance(Room& room, bool& moved) {
+  if (!base_) {
+    base_ = room.claim(plan_.rounds);
+    moved = true;
+  }
+  while (step(room)) moved = true;
+  return taken_ == plan_.rounds;
+}
+
+// The oldest round first: it frees slots.
+bool Collective::step(Room& room) {
+  const uint64_t base = *base_;
+  if (taken_ < takeable() && may_take(room)) {
+    take(room, taken_);
+    room.taken(base + taken_++);
+    return true;
+  }
+  if (plan_.combines && combined_ < filled_ && may_combine(room)) {
+    combine(room, combined_);
+    room.combined(base + combined_++);
+    return true;
+  }
+  if (filled_ == plan_.rounds) return false;
+  if (!plan_.fills) {
+    filled_ = plan_.rounds;
+    return true;
+  }
+  if (!room.has_slot(base + filled_)) return false;
+  fill(room, filled_, slot(room, room.rank(), filled_));
+  room.filled(base + filled_++, plan_.signature);
+  return true;
+}
+
+bool Collective::takes_from(const Room& room, int rank) const {
+  if (rank == room.rank() || plan_.takes_from == Whom::kNobody) return false;
+  return plan_.takes_from == Whom::kAll || rank == plan_.root;
+}
+
+bool Collective::may_take(const Room& room) const {
+  const uint64_t round = *base_ + taken_;
+  for (int rank = 0; rank < room.size(); ++rank) {
+    if (!takes_from(room, rank)) continue;
+    if (plan_.combines ? !room.has_combined(rank, round) : !room.has_filled(rank, round)) return false;
+    if (!plan_.combines) check_signature(room, rank, round);
+  }
+  return true;
+}
+
+bool Collective::may_combine(const Room& room) const {
+  const uint64_t round = *base_ + combined_;
+  for (int rank = 0; rank < room.size(); ++rank) {
+    if (rank == room.rank()) continue;
+    if (!room.has_filled(rank, round)) return false;
+    check_signature(room, rank, round);
+  }
+  return true;
+}
+
+void Collective::check_signature(const Room& room, int rank, uint64_t round) const {
+  const Signature& theirs = room.segment().slot_header(rank, round).signature;
+  if (theirs == plan_.signature) return;
+  throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", this rank " +
+                           text_of(plan_.signature) + ": all ranks must call the same");
+}
+
+Awaited Collective::awaited(const Room& room) const {
+  Awaited awaited;
+  if (!base_) return awaited;
+  const bool is_for_combined = awaits_combined();
+  const bool is_for_fill = !is_for_combined && taken_ < filled_;
+  const uint64_t round = *base_ + (plan_.combines && !is_for_combined ? combined_ : taken_);
+  if (is_for_combined || is_for_fill) {
+    for (int rank = 0; rank < room.size(); ++rank) {
+      const bool concerns = is_for_fill && plan_.combines ? rank != room.rank() : takes_from(room, rank);
+      const bool is_there = is_for_combined ? room.has_combined(rank, round) : room.has_filled(rank, round);
+      if (concerns && !is_there) awaited.ranks.push_back(rank);
+    }
+    if (!awaited.ranks.empty()) awaited.cause = Cause::data_of(awaited.ranks.front());
+    return awaited;
+  }
+  const int reader = room.reader_of_slot(*base_ + filled_);
+  if (reader != room.rank()) {
+    awaited.ranks.push_back(reader);
+    awaited.cause = Cause::room_of(reader);
+  }
+  return awaited;
+}
+
+std::byte* Collective::slot(const Room& room, int rank, uint64_t round) const {
+  const uint64_t number = *base_ + round;
+  if (plan_.is_tiny) return room.segment().slot_header(rank, number).tiny.data();
+  return room.segment().slot(rank, number);
+}
+
+}  // namespace ddp::shm

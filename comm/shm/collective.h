@@ -1,0 +1,57 @@
+// Internal: the rounds that every collective consists of. In a round ranks fill their slots; then, in those that
+// combine, each rank makes its share of the result out of all slots and puts it in its own; then ranks take what they
+// need from the slots. Up to kSlots rounds are under way at once, so that copies, sums and waits overlap. No LibTorch.
+#pragma once
+
+#include <optional>
+
+#include "comm/shm/operation.h"
+
+namespace ddp::shm {
+
+class Collective : public JointOperation {
+ public:
+  bool advance(Room& room, bool& moved) final;
+  Awaited awaited(const Room& room) const final;
+
+ protected:
+  enum class Whom { kNobody, kAll, kRoot };
+
+  /// What this rank does in each round; `signature`, `rounds` and `is_tiny` are equal on all ranks.
+  struct Plan {
+    Signature signature{};
+    uint64_t rounds = 0;
+    bool is_tiny = false;  ///< what is filled fits SlotHeader::tiny
+    bool fills = true;
+    bool combines = false;
+    Whom takes_from = Whom::kAll;
+    int root = 0;
+  };
+
+  explicit Collective(const Plan& plan) : plan_(plan) {}
+
+  /// `round` counts from 0. `slot` is this rank's.
+  virtual void fill(const Room& room, uint64_t round, std::byte* slot) = 0;
+  virtual void combine(const Room& /*room*/, uint64_t /*round*/) {}
+  virtual void take(const Room& room, uint64_t round) = 0;
+
+  /// What `rank` has in its slot.
+  std::byte* slot(const Room& room, int rank, uint64_t round) const;
+
+ private:
+  bool step(Room& room);
+  bool takes_from(const Room& room, int rank) const;
+  bool may_take(const Room& room) const;
+  bool may_combine(const Room& room) const;
+  void check_signature(const Room& room, int rank, uint64_t round) const;
+  uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
+  bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
+
+  const Plan plan_;
+  std::optional<uint64_t> base_;
+  uint64_t filled_ = 0;
+  uint64_t combined_ = 0;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace ddp::shm

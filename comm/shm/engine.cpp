@@ -1,0 +1,158 @@
+#include "comm/shm/engine.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::shm {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_processors) {
+  return std::shared_ptr<Engine>(new Engine(std::move(segment), rank, shares_processors));
+}
+
+Engine::Engine(Segment segment, int rank, bool shares_processors)
+    : room_(segment, rank),
+      peers_(segment, rank),
+      caller_patience_(shares_processors),
+      thread_patience_(shares_processors),
+      mailbox_(segment.ranks()) {
+  peers_.arrive();
+}
+
+Engine::~Engine() {
+  stop("the group was closed", /*has_failed=*/false);
+}
+
+void Engine::check_usable() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Engine::start(JointPtr operation, bool is_awaited) {
+  Lock lock(mutex_);
+  check_usable();
+  new_joints_.push_back(std::move(operation));
+  begin(lock, is_awaited);
+}
+
+void Engine::start(MessagePtr message) {
+  Lock lock(mutex_);
+  check_usable();
+  new_messages_.push_back(std::move(message));
+  begin(lock, /*is_awaited=*/false);
+}
+
+// What can be done at once is done here, so that other ranks need not wait for a thread of this one to wake up.
+void Engine::begin(Lock& lock, bool is_awaited) {
+  ++pending_;
+  has_new_.store(true);
+  if (is_driven_) {
+    wake_for_anything(room_.segment().block(room_.rank()));
+    return;
+  }
+  if (is_awaited) return;
+  work(lock, {.one_pass = true}, caller_patience_);
+  hand_over();
+}
+
+bool Engine::wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit) {
+  if (operation.has_ended()) return true;
+  std::optional<Clock::time_point> time;
+  if (limit) time = Clock::now() + *limit;
+  Lock lock(mutex_);
+  while (!operation.has_ended() && !(time && Clock::now() >= *time)) {
+    if (!is_driven_) {
+      work(lock, {.until = &operation, .time = time}, caller_patience_);
+      continue;
+    }
+    ++waiting_;
+    if (time) {
+      changed_.wait_until(lock, *time);
+    } else {
+      changed_.wait(lock);
+    }
+    --waiting_;
+  }
+  hand_over();
+  return operation.has_ended();
+}
+
+void Engine::limit(Message& message, std::chrono::milliseconds timeout) {
+  message.set_deadline(Clock::now() + timeout);
+  wake_for_anything(room_.segment().block(room_.rank()));
+}
+
+// Takes the role of the driver, and gives it back. Callbacks run without it: they may start operations.
+void Engine::work(Lock& lock, const Limit& limit, Patience& patience) {
+  is_driven_ = true;
+  lock.unlock();
+  drive(limit, patience);
+  std::vector<OperationPtr> ended = std::exchange(ended_, {});
+  lock.lock();
+  is_driven_ = false;
+  pending_ -= ended.size();
+  if (waiting_ > 0) changed_.notify_all();
+  const bool has_callbacks =
+      std::ranges::any_of(ended, [](const OperationPtr& operation) { return operation->on_end_ != nullptr; });
+  if (!has_callbacks) return;
+  lock.unlock();
+  for (const OperationPtr& operation : ended) {
+    if (operation->on_end_) std::exchange(operation->on_end_, nullptr)();
+  }
+  lock.lock();
+}
+
+// With the lock. What is left is the thread's, unless somebody who waits takes it first.
+void Engine::hand_over() {
+  if (pending_ == 0 || is_driven_ || is_stopping_) return;
+  if (!thread_.joinable()) thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+  for_thread_.notify_one();
+}
+
+void Engine::run_thread() {
+  Lock lock(mutex_);
+  for (;;) {
+    for_thread_.wait(lock, [&] { return is_stopping_ || (pending_ > 0 && !is_driven_); });
+    if (is_stopping_) return;
+    work(lock, {}, thread_patience_);
+  }
+}
+
+void Engine::stop(const std::string& why, bool has_failed) {
+  Lock lock(mutex_);
+  if (std::exchange(has_left_, true)) return;
+  is_stopping_.store(true);
+  wake_for_anything(room_.segment().block(room_.rank()));
+  for_thread_.notify_all();
+  while (is_driven_) {
+    ++waiting_;
+    changed_.wait(lock);
+    --waiting_;
+  }
+  take_new();
+  const auto error = std::make_exception_ptr(std::runtime_error(why));
+  const auto cause = first_error_ ? first_error_ : error;
+  if (!failure_) failure_ = error;
+  end_all(error);
+  peers_.leave(has_failed ? text_of(cause) : "");
+  work(lock, {.one_pass = true}, caller_patience_);
+  std::thread thread = std::move(thread_);
+  lock.unlock();
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+}  // namespace ddp::shm

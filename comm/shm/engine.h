@@ -1,0 +1,106 @@
+// Internal: drives the operations of one rank in one group. Whoever waits for one does the work itself, so a call that
+// is waited for at once needs no second thread; what nobody waits for is done by a thread of the engine, which is
+// started when there is such an operation for the first time. No LibTorch.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/shm/mailbox.h"
+#include "comm/shm/patience.h"
+#include "comm/shm/peers.h"
+
+namespace ddp::shm {
+
+/// What it says.
+std::string text_of(const std::exception_ptr& error);
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  using Clock = Operation::Clock;
+  using JointPtr = std::shared_ptr<JointOperation>;
+  using MessagePtr = std::shared_ptr<Message>;
+
+  /// All ranks have attached to `segment`. `shares_processors`: see Patience.
+  static std::shared_ptr<Engine> make(Segment segment, int rank, bool shares_processors);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Begins an operation without waiting for anybody. Throws what the group has failed with. `is_awaited`: the caller
+  /// is going to wait(), so that no thread is woken for it.
+  void start(JointPtr operation, bool is_awaited = false);
+  void start(MessagePtr message);
+  /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
+  bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
+  /// From now on it has so long, then it fails.
+  void limit(Message& message, std::chrono::milliseconds timeout);
+  /// Ends all operations; those that have not ended fail with `why`. `has_failed`: so do those of other ranks that need
+  /// this one; they are told the first failure that this rank has had, `why` if there was none. The first call counts.
+  void stop(const std::string& why, bool has_failed);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using OperationPtr = std::shared_ptr<Operation>;
+  struct Limit {
+    const Operation* until = nullptr;  ///< return when it has ended; null: when there is nothing left
+    std::optional<Clock::time_point> time{};
+    bool one_pass = false;  ///< return when nothing moves
+  };
+
+  Engine(Segment segment, int rank, bool shares_processors);
+
+  void run_thread();
+  void check_usable() const;
+  void begin(Lock& lock, bool is_awaited);
+  void work(Lock& lock, const Limit& limit, Patience& patience);
+  void hand_over();
+
+  // By whoever has the role of the driver, without the lock.
+  void drive(const Limit& limit, Patience& patience);
+  void take_new();
+  bool advance();
+  bool is_over(const Limit& limit) const;
+  bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
+  bool sleep(const Limit& limit);
+  void look_for_trouble(bool thoroughly);
+  std::optional<std::string> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
+  void begin_turn(Operation& operation);
+  void end(const OperationPtr& operation, std::exception_ptr error);
+  void fail_all(std::exception_ptr error);
+  void end_all(const std::exception_ptr& error);
+
+  Room room_;
+  Peers peers_;
+  Patience caller_patience_;
+  Patience thread_patience_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;     // an operation has ended, or the role of the driver is free
+  std::condition_variable for_thread_;  // there is work that nobody does
+  bool is_driven_ = false;
+  bool has_left_ = false;
+  int waiting_ = 0;
+  size_t pending_ = 0;
+  std::vector<JointPtr> new_joints_;
+  std::vector<MessagePtr> new_messages_;
+  std::atomic<bool> has_new_{false};
+  std::atomic<bool> is_stopping_{false};
+  std::exception_ptr failure_;  // of the group: nothing can be started any more
+  std::thread thread_;
+
+  // The driver's.
+  std::deque<JointPtr> joints_;
+  Mailbox mailbox_;
+  std::vector<OperationPtr> ended_;
+  std::vector<Mailbox::Ended> ended_messages_;
+  std::exception_ptr first_error_;
+};
+
+}  // namespace ddp::shm

@@ -1,0 +1,168 @@
+// Engine: what the driver does.
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "comm/shm/engine.h"
+
+namespace ddp::shm {
+namespace {
+
+// So often a rank that waits sees whether the others still live.
+constexpr auto kSlice = std::chrono::milliseconds(10);
+
+std::exception_ptr error_of(const std::string& why) {
+  return std::make_exception_ptr(std::runtime_error(why));
+}
+
+}  // namespace
+
+void Engine::drive(const Limit& limit, Patience& patience) {
+  bool is_blocked = false;
+  for (;;) {
+    if (has_new_.load()) {
+      const std::lock_guard lock(mutex_);
+      take_new();
+    }
+    const bool moved = advance();
+    if (is_over(limit) || (limit.one_pass && !moved)) return;
+    if (moved) {
+      if (std::exchange(is_blocked, false)) patience.succeeded();
+      continue;
+    }
+    if (!std::exchange(is_blocked, true)) patience.begin();
+    if (patience.look_again()) continue;
+    patience.failed();
+    const bool is_time_up = sleep(limit);
+    is_blocked = false;
+    if (is_time_up || is_over(limit)) return;
+  }
+}
+
+bool Engine::is_over(const Limit& limit) const {
+  if (!ended_.empty() || is_stopping_.load(std::memory_order_relaxed)) return true;
+  if (limit.until == nullptr) return !limit.one_pass && is_idle() && !has_new_.load();
+  return limit.until->has_ended();
+}
+
+// With the lock.
+void Engine::take_new() {
+  has_new_.store(false);
+  for (JointPtr& operation : new_joints_) joints_.push_back(std::move(operation));
+  new_joints_.clear();
+  for (MessagePtr& message : new_messages_) {
+    begin_turn(*message);
+    mailbox_.add(std::move(message));
+  }
+  new_messages_.clear();
+}
+
+bool Engine::advance() {
+  bool moved = false;
+  if (!joints_.empty()) {
+    try {
+      if (joints_.front()->advance(room_, moved)) {
+        const JointPtr done = std::move(joints_.front());
+        joints_.pop_front();
+        end(done, nullptr);
+      }
+    } catch (...) {
+      fail_all(std::current_exception());
+      return true;
+    }
+  }
+  mailbox_.advance(room_, moved, ended_messages_);
+  for (Mailbox::Ended& message : ended_messages_) end(message.message, std::move(message.error));
+  ended_messages_.clear();
+  return moved;
+}
+
+// Whether the limit's time is over.
+bool Engine::sleep(const Limit& limit) {
+  std::chrono::nanoseconds slice = kSlice;
+  const auto before = Clock::now();
+  if (limit.time) slice = std::clamp<std::chrono::nanoseconds>(*limit.time - before, {}, slice);
+  Cause cause = Cause::any();
+  if (!joints_.empty()) {
+    begin_turn(*joints_.front());
+    if (mailbox_.is_empty()) cause = joints_.front()->awaited(room_).cause;
+  }
+  look_for_trouble(/*thoroughly=*/false);
+  if (!ended_.empty()) return false;
+  sleep_until(room_.segment().block(room_.rank()), cause, slice,
+              [&] { return has_new_.load() || is_stopping_.load() || advance(); });
+  if (ended_.empty() && Clock::now() - before >= slice) look_for_trouble(/*thoroughly=*/true);
+  return limit.time && Clock::now() >= *limit.time;
+}
+
+// After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
+void Engine::look_for_trouble(bool thoroughly) {
+  std::optional<std::string> trouble;
+  if (!joints_.empty()) {
+    trouble = peers_.first_failure();
+    if (!trouble) trouble = trouble_of(*joints_.front(), joints_.front()->awaited(room_), thoroughly);
+    if (trouble && advance()) return;
+  }
+  if (trouble) {
+    fail_all(error_of(*trouble));
+    return;
+  }
+  for (const MessagePtr& message : mailbox_.all()) {
+    trouble = trouble_of(*message, Mailbox::awaited(*message, room_), thoroughly);
+    if (!trouble) continue;
+    if (advance()) return;
+    if (mailbox_.remove(*message)) {
+      end(message, error_of(*trouble));
+    } else {
+      fail_all(error_of(*trouble));
+      return;
+    }
+  }
+}
+
+std::optional<std::string> Engine::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
+  std::optional<std::string> first;
+  bool are_all_gone = !awaited.ranks.empty();
+  for (const int rank : awaited.ranks) {
+    auto gone = thoroughly ? peers_.gone(rank) : peers_.said_goodbye(rank);
+    if (!gone) {
+      are_all_gone = false;
+    } else if (!first) {
+      first = std::move(gone);
+    }
+  }
+  if (first && (are_all_gone || !awaited.any_of_them)) return first;
+  if (!thoroughly) return std::nullopt;
+  const auto deadline = operation.deadline_.load();
+  if (deadline == 0 || Clock::now().time_since_epoch().count() < deadline) return std::nullopt;
+  std::string text = "timed out after " + std::to_string(operation.timeout_.count()) + " ms waiting for ";
+  for (size_t i = 0; i < awaited.ranks.size(); ++i) text += (i == 0 ? "" : ", ") + peers_.name(awaited.ranks[i]);
+  return text;
+}
+
+void Engine::begin_turn(Operation& operation) {
+  if (operation.deadline_.load() == 0) operation.set_deadline(Clock::now() + operation.timeout_);
+}
+
+void Engine::end(const OperationPtr& operation, std::exception_ptr error) {
+  if (error && !first_error_) first_error_ = error;
+  operation->error_ = std::move(error);
+  operation->ended_.store(true, std::memory_order_release);
+  ended_.push_back(operation);
+}
+
+// The ranks' rounds no longer agree, so nothing can follow.
+void Engine::fail_all(std::exception_ptr error) {
+  end_all(error);
+  peers_.leave(text_of(error));
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = error;
+}
+
+void Engine::end_all(const std::exception_ptr& error) {
+  for (const JointPtr& operation : std::exchange(joints_, {})) end(operation, error);
+  for (const MessagePtr& message : mailbox_.all()) end(message, error);
+  mailbox_ = Mailbox(room_.size());
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,69 @@
+// Internal: the messages of a rank that are under way. A sender announces each; the receiver, when it has a place for
+// one, says which it wants, and the bytes follow piece by piece. So nothing is stored for anybody, and tags may be
+// received in any order. One thread at a time. No LibTorch.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/shm/message.h"
+
+namespace ddp::shm {
+
+class Mailbox {
+ public:
+  using MessagePtr = std::shared_ptr<Message>;
+  struct Ended {
+    MessagePtr message;
+    std::exception_ptr error;
+  };
+
+  explicit Mailbox(int ranks) : outgoing_(static_cast<size_t>(ranks)), incoming_(static_cast<size_t>(ranks)) {}
+
+  void add(MessagePtr message);
+  /// Those that are left.
+  bool is_empty() const { return messages_ == 0; }
+  /// Does what can be done now and appends what has ended to `ended`; `moved` becomes true if there was something.
+  void advance(Room& room, bool& moved, std::vector<Ended>& ended);
+  /// Whom a message waits for.
+  static Awaited awaited(const Message& message, const Room& room);
+  /// All that have not ended.
+  std::vector<MessagePtr> all() const;
+  /// Forgets a message; false where its bytes are moving or others know of it.
+  bool remove(const Message& message);
+
+ private:
+  struct Outgoing {
+    std::deque<MessagePtr> to_announce;
+    std::map<uint64_t, MessagePtr> announced;  // by number
+    MessagePtr current;
+    uint64_t granted = 0;
+  };
+  struct Note {
+    uint64_t number;
+    Announcement announcement;
+  };
+  struct Incoming {
+    std::deque<Note> notes;  // of messages that nobody has wanted yet
+    MessagePtr current;
+  };
+
+  bool send(Room& room, int to, std::vector<Ended>& ended);
+  bool announce(Room& room, int to, Outgoing& outgoing);
+  bool fill(Room& room, int to, Outgoing& outgoing, std::vector<Ended>& ended);
+  bool receive(Room& room, std::vector<Ended>& ended);
+  bool read_notes(Room& room, int from);
+  bool match(Room& room, const MessagePtr& message, std::vector<Ended>& ended, bool& is_taken);
+  bool drain(Room& room, int from, std::vector<Ended>& ended);
+  void end(const MessagePtr& message, std::exception_ptr error, std::vector<Ended>& ended);
+
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::list<MessagePtr> wanted_;  // receipts without a sender yet, in their order
+  size_t messages_ = 0;
+};
+
+}  // namespace ddp::shm

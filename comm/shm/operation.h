@@ -1,0 +1,62 @@
+// Internal: something that a rank does with others through shared memory, in steps that never block. No LibTorch.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "comm/shm/doorbell.h"
+#include "comm/shm/room.h"
+
+namespace ddp::shm {
+
+/// What an operation waits for.
+struct Awaited {
+  Cause cause = Cause::any();
+  std::vector<int> ranks{};  ///< that have not done it yet
+  bool any_of_them = false;  ///< one of them suffices
+};
+
+/// Something that was started and has ended or not. Whoever starts it keeps its memory until it has.
+class Operation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  virtual ~Operation() = default;
+
+  bool has_ended() const { return ended_.load(std::memory_order_acquire); }
+  /// What it has failed with; null before it has ended.
+  std::exception_ptr error() const { return has_ended() ? error_ : nullptr; }
+
+  /// Before it is started: how long it may take from when its turn comes, and what is called when it has ended, in
+  /// whichever thread that was; must not throw.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_on_end(std::function<void()> on_end) { on_end_ = std::move(on_end); }
+  /// In place of the timeout, also of one that has been started.
+  void set_deadline(Clock::time_point deadline) { deadline_.store(deadline.time_since_epoch().count()); }
+
+ private:
+  friend class Engine;
+
+  std::atomic<bool> ended_{false};
+  std::exception_ptr error_;
+  std::function<void()> on_end_;
+  std::chrono::milliseconds timeout_{std::chrono::minutes(30)};
+  std::atomic<Clock::rep> deadline_{0};  // 0: its turn has not come
+};
+
+/// One that all ranks do together, one after the other in the order in which they were started.
+class JointOperation : public Operation {
+ public:
+  /// Does what can be done now; whether all is done. `moved` becomes true if there was something. Throws where ranks
+  /// disagree.
+  virtual bool advance(Room& room, bool& moved) = 0;
+  /// What a step could not be done without; after advance() has moved nothing.
+  virtual Awaited awaited(const Room& room) const = 0;
+};
+
+}  // namespace ddp::shm

@@ -1,0 +1,62 @@
+#include "comm/shm/patience.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace ddp::shm {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+int usable_processors() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+  return std::max(1, CPU_COUNT(&usable));
+}
+
+bool Patience::look_again() {
+  constexpr uint32_t kBetweenClocks = 16;
+  if (shares_processors_) return let_others_go();
+  relax();
+  if (++looks_ % kBetweenClocks != 0) return true;
+  const auto now = Clock::now();
+  if (looks_ == kBetweenClocks) since_ = now;
+  return now - since_ < limit_;
+}
+
+// Who is let go for a whole slice of time, because something else than ranks uses the processors, comes back late: a
+// sleeper is woken sooner.
+bool Patience::let_others_go() {
+  constexpr uint32_t kMostLooks = 8;
+  constexpr uint32_t kRefrains = 32;
+  constexpr auto kSoon = std::chrono::microseconds(100);
+  if (refrains_ > 0) {
+    --refrains_;
+    return false;
+  }
+  if (looks_++ >= kMostLooks) return false;
+  const auto before = Clock::now();
+  sched_yield();
+  if (Clock::now() - before > kSoon) refrains_ = kRefrains;
+  return true;
+}
+
+void Patience::succeeded() {
+  if (looks_ > 0) limit_ = std::min(kMost, limit_ * 2);
+}
+
+void Patience::failed() {
+  limit_ = std::max(kLeast, limit_ / 2);
+}
+
+}  // namespace ddp::shm

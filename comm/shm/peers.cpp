@@ -1,0 +1,92 @@
+#include "comm/shm/peers.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "comm/shm/doorbell.h"
+
+namespace ddp::shm {
+
+Peers::Peers(Segment segment, int rank)
+    : segment_(std::move(segment)), rank_(rank), pidfds_(static_cast<size_t>(segment_.ranks()), -1) {}
+
+Peers::~Peers() {
+  for (const int pidfd : pidfds_) {
+    if (pidfd >= 0) close(pidfd);
+  }
+}
+
+void Peers::arrive() {
+  RankBlock& own = segment_.block(rank_);
+  own.pid = getpid();
+  own.start_time = start_time_of(own.pid);
+  own.presence.store(Presence::kHere);
+}
+
+void Peers::leave(const std::string& why) {
+  if (std::exchange(has_left_, true)) return;
+  RankBlock& own = segment_.block(rank_);
+  const size_t length = std::min(why.size(), own.why.size() - 1);
+  std::copy_n(why.data(), length, own.why.data());
+  own.why[length] = '\0';
+  own.presence.store(why.empty() ? Presence::kLeft : Presence::kFailed);
+  for (int other = 0; other < segment_.ranks(); ++other) {
+    if (other != rank_) wake_for_anything(segment_.block(other));
+  }
+}
+
+std::optional<std::string> Peers::said_goodbye(int rank) const {
+  const RankBlock& block = segment_.block(rank);
+  switch (block.presence.load()) {
+    case Presence::kFailed:
+      return name(rank) + " gave up: " + block.why.data();
+    case Presence::kLeft:
+      return name(rank) + " has closed its group";
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<std::string> Peers::first_failure() const {
+  for (int rank = 0; rank < segment_.ranks(); ++rank) {
+    if (rank != rank_ && segment_.block(rank).presence.load() == Presence::kFailed) return said_goodbye(rank);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Peers::gone(int rank) {
+  if (auto goodbye = said_goodbye(rank)) return goodbye;
+  const RankBlock& block = segment_.block(rank);
+  if (block.pid == getpid() || !has_died(rank)) return std::nullopt;
+  // It may have said why meanwhile, as its last act.
+  if (auto goodbye = said_goodbye(rank)) return goodbye;
+  return name(rank) + " has died";
+}
+
+std::string Peers::name(int rank) const {
+  return "rank " + std::to_string(rank) + " (process " + std::to_string(segment_.block(rank).pid) + ")";
+}
+
+// A descriptor that was opened while the process of this start was alive stands for no later one of its number.
+bool Peers::has_died(int rank) {
+  const RankBlock& block = segment_.block(rank);
+  int& pidfd = pidfds_[static_cast<size_t>(rank)];
+  if (pidfd < 0) {
+    const int opened = static_cast<int>(syscall(SYS_pidfd_open, block.pid, 0));
+    const bool is_another = block.start_time != 0 && start_time_of(block.pid) != block.start_time;
+    if (is_another && opened >= 0) close(opened);
+    if (is_another) return true;
+    if (opened < 0) return kill(block.pid, 0) != 0 && errno == ESRCH;
+    pidfd = opened;
+  }
+  pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+}  // namespace ddp::shm

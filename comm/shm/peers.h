@@ -1,0 +1,42 @@
+// Internal: who of the other ranks is still there. No LibTorch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/shm/segment.h"
+
+namespace ddp::shm {
+
+class Peers {
+ public:
+  Peers(Segment segment, int rank);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  /// This rank has mapped the memory.
+  void arrive();
+  /// This rank takes part no more; `why` is for the others, empty where nothing has failed. The first call counts.
+  void leave(const std::string& why);
+
+  /// Why `rank` will do nothing any more, by its own word; nullopt while it may.
+  std::optional<std::string> said_goodbye(int rank) const;
+  /// Why any rank has given up, which ends the group; nullopt while none has.
+  std::optional<std::string> first_failure() const;
+  /// Also whether its process has ended, which takes system calls.
+  std::optional<std::string> gone(int rank);
+  /// "rank 2 (process 1234)".
+  std::string name(int rank) const;
+
+ private:
+  bool has_died(int rank);
+
+  const Segment segment_;
+  const int rank_;
+  bool has_left_ = false;
+  std::vector<int> pidfds_;  // -1: not opened yet
+};
+
+}  // namespace ddp::shm

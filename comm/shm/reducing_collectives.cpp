@@ -1,0 +1,206 @@
+// all_reduce, reduce and reduce_scatter.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/shm/collective.h"
+#include "comm/shm/collectives.h"
+#include "comm/shm/signature_text.h"
+
+namespace ddp::shm {
+namespace {
+
+constexpr size_t kTiny = sizeof(SlotHeader::tiny);
+// Up to here every rank combines all by itself, which takes one wait instead of two.
+constexpr size_t kDirectBytes = size_t{16} << 10;
+constexpr int kNoRoot = -1;
+
+struct Range {
+  size_t begin;
+  size_t end;
+};
+
+uint64_t rounds_of(size_t bytes, size_t chunk) {
+  return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Every rank has all numbers of all.
+class DirectAllReduce final : public Collective {
+ public:
+  DirectAllReduce(std::byte* data, size_t count, const Reducing& reducing, Place place)
+      : Collective({.signature = reducing.signature(
+                        {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * reducing.element_size()}),
+                    .rounds = 1,
+                    .is_tiny = count * reducing.element_size() <= kTiny}),
+        data_(data),
+        count_(count),
+        reducing_(reducing),
+        sources_(static_cast<size_t>(place.ranks)) {}
+
+ private:
+  void fill(const Room& /*room*/, uint64_t /*round*/, std::byte* slot) override {
+    copy_bytes(slot, data_, count_ * reducing_.element_size());
+  }
+  void take(const Room& room, uint64_t round) override {
+    for (int rank = 0; rank < room.size(); ++rank) {
+      sources_[static_cast<size_t>(rank)] = rank == room.rank() ? data_ : slot(room, rank, round);
+    }
+    reducing_.combine(data_, sources_.data(), 0, count_);
+  }
+
+  std::byte* const data_;
+  const size_t count_;
+  const Reducing reducing_;
+  std::vector<const std::byte*> sources_;
+};
+
+// Each rank combines its share of each chunk; the others take it from its slot.
+class SharedReduce final : public Collective {
+ public:
+  SharedReduce(std::byte* data, size_t count, const Reducing& reducing, int root, Place place)
+      : Collective({.signature = reducing.signature(
+                        {.kind = static_cast<uint8_t>(root == kNoRoot ? Kind::kAllReduce : Kind::kReduce),
+                         .root = static_cast<uint32_t>(std::max(root, 0)),
+                         .bytes = count * reducing.element_size()}),
+                    .rounds = rounds_of(count * reducing.element_size(), chunk_of(count * reducing.element_size())),
+                    .combines = true,
+                    .takes_from = root == kNoRoot || root == place.rank ? Whom::kAll : Whom::kNobody}),
+        data_(data),
+        bytes_(count * reducing.element_size()),
+        chunk_(chunk_of(bytes_)),
+        takes_(root == kNoRoot || root == place.rank),
+        reducing_(reducing),
+        place_(place),
+        sources_(static_cast<size_t>(place.ranks)) {}
+
+ private:
+  // Several chunks, where there is enough for them, so that one rank's copies overlap with another's sums.
+  static size_t chunk_of(size_t bytes) {
+    constexpr size_t kLeast = size_t{16} << 10;
+    return std::clamp(aligned(bytes / kSlots, kLine), kLeast, kSlotBytes);
+  }
+
+  Range chunk(uint64_t round) const { return {round * chunk_, std::min(bytes_, (round + 1) * chunk_)}; }
+  // Of a chunk, counted from its beginning.
+  Range share(int rank, const Range& chunk) const {
+    const size_t bytes = chunk.end - chunk.begin;
+    const size_t each = aligned((bytes + place_.ranks - 1) / place_.ranks, kLine);
+    const auto number = static_cast<size_t>(rank);
+    return {std::min(bytes, number * each), std::min(bytes, (number + 1) * each)};
+  }
+
+  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+    const Range all = chunk(round);
+    const Range own = share(place_.rank, all);
+    copy_bytes(slot, data_ + all.begin, own.begin);
+    copy_bytes(slot + own.end, data_ + all.begin + own.end, all.end - all.begin - own.end);
+  }
+
+  void combine(const Room& room, uint64_t round) override {
+    constexpr size_t kPiece = size_t{8} << 10;  // stays in the first-level cache for the copy
+    const Range all = chunk(round);
+    const Range own = share(place_.rank, all);
+    std::byte* result = slot(room, place_.rank, round);
+    const size_t element = reducing_.element_size();
+    for (size_t at = own.begin; at < own.end; at += kPiece) {
+      const size_t end = std::min(own.end, at + kPiece);
+      for (int rank = 0; rank < place_.ranks; ++rank) {
+        sources_[static_cast<size_t>(rank)] =
+            rank == place_.rank ? data_ + all.begin + at : slot(room, rank, round) + at;
+      }
+      reducing_.combine(result + at, sources_.data(), (all.begin + at) / element, (all.begin + end) / element);
+      if (takes_) copy_bytes(data_ + all.begin + at, result + at, end - at);
+    }
+  }
+
+  void take(const Room& room, uint64_t round) override {
+    if (!takes_) return;
+    const Range all = chunk(round);
+    for (int rank = 0; rank < place_.ranks; ++rank) {
+      if (rank == place_.rank) continue;
+      const Range theirs = share(rank, all);
+      copy_bytes(data_ + all.begin + theirs.begin, slot(room, rank, round) + theirs.begin, theirs.end - theirs.begin);
+    }
+  }
+
+  std::byte* const data_;
+  const size_t bytes_;
+  const size_t chunk_;
+  const bool takes_;
+  const Reducing reducing_;
+  const Place place_;
+  std::vector<const std::byte*> sources_;
+};
+
+// Slots have a piece for each rank, which it combines.
+class ReduceScatter final : public Collective {
+ public:
+  ReduceScatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count, const Reducing& reducing,
+                Place place)
+      : Collective({.signature = reducing.signature(
+                        {.kind = static_cast<uint8_t>(Kind::kReduceScatter), .bytes = count * reducing.element_size()}),
+                    .rounds = rounds_of(count * reducing.element_size(), piece_of(place))}),
+        output_(output),
+        inputs_(std::move(inputs)),
+        bytes_(count * reducing.element_size()),
+        piece_(piece_of(place)),
+        reducing_(reducing),
+        place_(place),
+        sources_(inputs_.size()) {}
+
+ private:
+  static size_t piece_of(Place place) { return kSlotBytes / static_cast<size_t>(place.ranks) / kLine * kLine; }
+  Range part(uint64_t round) const { return {round * piece_, std::min(bytes_, (round + 1) * piece_)}; }
+
+  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+    const Range range = part(round);
+    for (size_t rank = 0; rank < inputs_.size(); ++rank) {
+      if (static_cast<int>(rank) == place_.rank) continue;
+      copy_bytes(slot + rank * piece_, inputs_[rank] + range.begin, range.end - range.begin);
+    }
+  }
+  void take(const Room& room, uint64_t round) override {
+    const Range range = part(round);
+    const auto own = static_cast<size_t>(place_.rank);
+    for (size_t rank = 0; rank < inputs_.size(); ++rank) {
+      sources_[rank] =
+          rank == own ? inputs_[own] + range.begin : slot(room, static_cast<int>(rank), round) + own * piece_;
+    }
+    const size_t element = reducing_.element_size();
+    reducing_.combine(output_ + range.begin, sources_.data(), range.begin / element, range.end / element);
+  }
+
+  std::byte* const output_;
+  const std::vector<const std::byte*> inputs_;
+  const size_t bytes_;
+  const size_t piece_;
+  const Reducing reducing_;
+  const Place place_;
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace
+
+JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, Place place) {
+  const Reducing reducing(reduction, count, place.ranks);
+  if (count * reducing.element_size() <= kDirectBytes) {
+    return std::make_shared<DirectAllReduce>(data, count, reducing, place);
+  }
+  return std::make_shared<SharedReduce>(data, count, reducing, kNoRoot, place);
+}
+
+JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place) {
+  return std::make_shared<SharedReduce>(data, count, Reducing(reduction, count, place.ranks), root, place);
+}
+
+JointPtr reduce_scatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count,
+                        const Reduction& reduction, Place place) {
+  const Reducing reducing({reduction.number, reduction.op, Order::kByRank}, count, place.ranks);
+  return std::make_shared<ReduceScatter>(output, std::move(inputs), count, reducing, place);
+}
+
+}  // namespace ddp::shm

@@ -1,0 +1,48 @@
+// Internal: a rank's place in the shared memory of its group, as its operations see it. One thread at a time. No
+// LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "comm/shm/doorbell.h"
+#include "comm/shm/segment.h"
+
+namespace ddp::shm {
+
+class Room {
+ public:
+  Room(Segment segment, int rank) : segment_(std::move(segment)), rank_(rank) {}
+
+  const Segment& segment() const { return segment_; }
+  int rank() const { return rank_; }
+  int size() const { return segment_.ranks(); }
+
+  /// The next `rounds` rounds are one operation's: the number of the first. All ranks claim alike.
+  uint64_t claim(uint64_t rounds) { return std::exchange(next_round_, next_round_ + rounds); }
+
+  /// Whether this rank may fill its slot of `round`: nobody reads any more what was in it.
+  bool has_slot(uint64_t round);
+  /// A rank that still reads it.
+  int reader_of_slot(uint64_t round) const;
+
+  bool has_filled(int rank, uint64_t round) const {
+    return segment_.slot_header(rank, round).stamp.load() == round + 1;
+  }
+  bool has_combined(int rank, uint64_t round) const { return segment_.block(rank).combined.load() > round; }
+
+  void filled(uint64_t round, const Signature& signature);
+  void combined(uint64_t round);
+  /// In `round` this rank reads no slot any more.
+  void taken(uint64_t round);
+
+ private:
+  void wake_others(Cause cause) const;
+
+  const Segment segment_;
+  const int rank_;
+  uint64_t next_round_ = 0;
+  uint64_t taken_by_all_ = 0;  // rounds, as far as known
+};
+
+}  // namespace ddp::shm

@@ -1,0 +1,51 @@
+// Internal: memory that the ranks of a group on one host share. It has no name in any file system and goes with the
+// last process that maps it, however that ends. No LibTorch.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/shm/layout.h"
+
+namespace ddp::shm {
+
+/// A handle; copies refer to the same mapping.
+class Segment {
+ public:
+  /// Memory for `ranks` ranks. Throws std::runtime_error with the reason where there is none.
+  static Segment create(int ranks);
+  /// Maps what another process of this host, or this one, has created and not forgotten: `ticket` is its ticket().
+  /// Throws std::runtime_error with the reason, also when the ticket leads to something else, as one from another
+  /// container does.
+  static Segment attach(const std::string& ticket);
+
+  /// Text by which others attach. Valid until forget_ticket() and while this process lives.
+  std::string ticket() const;
+  /// Nobody else is to attach: from now on only mappings keep the memory.
+  void forget_ticket();
+
+  int ranks() const { return ranks_; }
+  RankBlock& block(int rank) const;
+  SlotHeader& slot_header(int rank, uint64_t round) const;
+  /// kSlotBytes of them.
+  std::byte* slot(int rank, uint64_t round) const;
+  Channel& channel(int from, int to) const;
+
+  /// Bytes that a group takes at least, and at most, when every pair of ranks sends messages.
+  static size_t least_bytes(int ranks) { return Places(static_cast<size_t>(ranks)).channels; }
+  static size_t most_bytes(int ranks) { return Places(static_cast<size_t>(ranks)).end; }
+
+ private:
+  class Mapping;
+  Segment(std::shared_ptr<Mapping> mapping, int ranks);
+
+  std::shared_ptr<Mapping> mapping_;
+  int ranks_;
+  Places places_;
+  std::byte* data_;
+};
+
+/// This process's start, in the kernel's clock ticks; 0 where /proc does not tell it.
+uint64_t start_time_of(int pid);
+
+}  // namespace ddp::shm

@@ -1,0 +1,125 @@
+// The backend "shm" beside gloo: the same bits, and gloo where memory cannot be shared.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/new_group.h>
+#include <ddprun/comm/reductions.h>
+
+#include "comm/backends/c10d_compat.h"
+#include "comm/group/group_state.h"
+#include "comm/shm/segment.h"
+#include "tests/support/captured_output.h"
+#include "tests/support/catch.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::Wire;
+
+std::string backend_name(const GroupHandle& group) {
+  return group.state().group("test")->getBackend(c10::kCPU)->getBackendName();
+}
+
+// Rank 0's results of all-reduces of every kind and size.
+std::vector<at::Tensor> sums(int ranks, Wire wire) {
+  std::vector<at::Tensor> results;
+  test::run_ranks(
+      ranks,
+      [&](const GroupHandle& group) {
+        for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat}) {
+          for (const int64_t count : {1, 9, 1000, 5000, 70'001, 900'001}) {
+            const at::Tensor numbers =
+                at::arange(count, at::kDouble).mul(0.37).add(group.rank() * 1.618).sin().mul(group.rank() + 1.0);
+            const at::Tensor tensor = numbers.to(dtype);
+            // LibTorch divides complex numbers in a way of its own.
+            const bool is_average = count % 2 == 0 && dtype != at::kComplexFloat;
+            all_reduce(tensor, group, is_average ? ReduceOp::kAvg : ReduceOp::kSum);
+            if (group.rank() == 0) results.push_back(tensor);
+          }
+        }
+      },
+      {.wire = wire});
+  return results;
+}
+
+void check_equal_bits(int ranks) {
+  const std::vector<at::Tensor> own = sums(ranks, Wire::kShm);
+  const std::vector<at::Tensor> gloos = sums(ranks, Wire::kGloo);
+  REQUIRE(own.size() == gloos.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    INFO(ranks << " ranks, tensor " << i << " of " << own[i].numel() << " " << c10::toString(own[i].scalar_type()));
+    CHECK(own[i].equal(gloos[i]));
+  }
+}
+
+TEST_CASE("ShmBackend: sums of two ranks have gloo's bits") {
+  check_equal_bits(2);
+}
+
+TEST_CASE("ShmBackend: in ring order sums of more ranks have gloo's bits too") {
+  setenv("DDPRUN_SHM_ORDER", "ring", /*overwrite=*/1);
+  for (const int ranks : {3, 4, 5}) check_equal_bits(ranks);
+  unsetenv("DDPRUN_SHM_ORDER");
+}
+
+TEST_CASE("ShmBackend: serves the group and its sub groups by shared memory") {
+  test::run_ranks(3,
+                  [](const GroupHandle& group) {
+                    RANK_CHECK(backend_name(group) == "shm");
+                    const auto pair = new_group(group, {0, 2});
+                    if (!pair) return;
+                    RANK_CHECK(backend_name(*pair) == "shm");
+                    for (int i = 0; i < 20; ++i) {
+                      const at::Tensor tensor = at::full({3}, static_cast<float>(i));
+                      all_reduce(tensor, *pair);
+                      RANK_CHECK(tensor.equal(at::full({3}, 2.F * static_cast<float>(i))));
+                    }
+                  },
+                  {.wire = Wire::kShm});
+}
+
+TEST_CASE("ShmBackend: tensors with gaps are read and written where they are") {
+  test::run_ranks(3,
+                  [](const GroupHandle& group) {
+                    at::Tensor whole = at::full({6, 4}, 1.F);
+                    std::vector<at::Tensor> columns{whole.narrow(1, 1, 2)};
+                    group.state().group("test")->allreduce(columns)->wait();
+                    at::Tensor expected = at::full({6, 4}, 1.F);
+                    expected.narrow(1, 1, 2).fill_(3.F);
+                    RANK_CHECK(whole.equal(expected));
+                  },
+                  {.wire = Wire::kShm});
+}
+
+TEST_CASE("ShmBackend: where there is no memory to share all ranks use gloo, and one line says why") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 1 << 16;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const test::CapturedStderr errors;
+  test::run_ranks(2,
+                  [](const GroupHandle& group) {
+                    RANK_CHECK(backend_name(group) == "gloo");
+                    const at::Tensor tensor = at::full({3}, 1.F);
+                    all_reduce(tensor, group);
+                    RANK_CHECK(tensor.equal(at::full({3}, 2.F)));
+                  },
+                  {.wire = Wire::kShm});
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(errors.text() ==
+        "ddprun: the ranks share no memory and use gloo: rank 0 of 2: the limit on the size of files, 65536 bytes, is "
+        "below the " +
+            std::to_string(shm::Segment::most_bytes(2)) + " of the ranks' shared memory\n");
+}
+
+}  // namespace
+}  // namespace ddp

@@ -87,9 +87,16 @@ function(ddprun_library name)
   set_property(GLOBAL APPEND PROPERTY DDPRUN_LIBRARIES ddprun_${name})
 endfunction()
 
-# ddprun_targets_below(<folder> <out>): the targets of a folder and of all folders in it.
+# ddprun_targets_below(<folder> <out>): what `all` builds of a folder and of all folders in it.
 function(ddprun_targets_below folder out)
-  get_property(all DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  set(all "")
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(is_excluded ${target} EXCLUDE_FROM_ALL)
+    if(NOT is_excluded)
+      list(APPEND all ${target})
+    endif()
+  endforeach()
   get_property(inner DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
   foreach(next IN LISTS inner)
     ddprun_targets_below("${next}" more)

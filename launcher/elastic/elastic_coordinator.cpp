@@ -148,7 +148,6 @@ void ElasticCoordinator::on_gone(Id id, const std::string& reason, std::chrono::
   numbers_.erase(number);
   forget(id);
   if (phase_ == Phase::kRunning || phase_ == Phase::kDeciding) add_failure(notice);
-  if (phase_ == Phase::kStopping) lose_stopped(id);
 }
 
 void ElasticCoordinator::begin(const Rounds::Begin& round) {
@@ -189,12 +188,12 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   const Rounds::Cause cause = cause_of(first);
   const std::string objection = rounds_.is_over(cause, host, Clock::now());
   first.is_final = !objection.empty();
+  first.stop_signal = 0;  // the others go on, or end with its status: nobody waits for those of all
   if (first.is_final) {
     const std::string why = cause == Rounds::Cause::kFinal ? "" : "the job is not restarted: " + objection;
     if (!why.empty()) links_.send_to_all(control::Waiting{why});
     dismiss_spares({"the job has ended: " + first.text, std::max(first.exit_status, 1)});
   } else {
-    first.stop_signal = 0;  // the others are not stopped
     apply(rounds_.left_out());
   }
   const bool hands_over = cause == Rounds::Cause::kDeparture && first.node == 0;

@@ -113,7 +113,6 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     links_.drop(id);  // this one itself, which looked for a rival and came back here: a virtual address leads to it
     return;
   }
-  links_.know(id);
   if (phase_ == Phase::kRefused) {
     told_.insert(id);
     links_.send(id, control::Refusal{refusal_});

@@ -75,7 +75,10 @@ class Coordinator {
   virtual int size() const { return options_.host.nnodes; }
 
   void on_message(Id id, const control::Message& message);
-  void on(Id id, const control::Hello& hello) { on_hello(id, hello); }
+  void on(Id id, const control::Hello& hello) {
+    links_.know(id);
+    on_hello(id, hello);
+  }
   void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
   void on(Id id, const control::Leaving& leaving) { on_leaving(id, leaving); }
   void on(Id id, const control::Failed& failed);

@@ -187,7 +187,7 @@ class Check(LauncherTest):
         self.assertEqual(
             set(found) - {"Python's torch"},
             {"build", "kernel", "process descriptors", "leftovers", "cgroup v2", "seccomp", "pseudo-terminals", "open files",
-             "processes", "usable CPUs", "GPUs", "Python", "debugger", "temporary files", "store"},
+             "processes", "usable CPUs", "GPUs", "Python", "debugger", "temporary files", "store", "secrets"},
         )  # fmt: skip
         version = self.run_job("--version")[1].strip()
         self.assertTrue(found["build"][1].startswith(version + ", "), found["build"])

@@ -197,7 +197,8 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: node 0 that goes between two round
   nodes[1]->begin_round(1);
   nodes[2]->begin_round(1);
   run_until_all(cannot_meet);
-  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("went before the restart"));
+  CHECK_THAT(nodes[1]->join_failure()->text, Catch::Matchers::ContainsSubstring("the connection to node 0 broke"));
+  CHECK(nodes[1]->join_failure()->exit_status == 44);  // of the failure before
 }
 
 TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a new round meets again") {

@@ -224,7 +224,7 @@ class Requeue(Slurm):
     def test_the_recipe_saves_is_requeued_and_goes_on(self):
         checkpoints = self.cluster.path("checkpoints")
         arguments = ["-n", "1", CIFAR10, "--epochs", "1000", "--batch-size", "512", "--checkpoint-dir", checkpoints]
-        job = self.submit("--nodes=1", example("train.sbatch"), *arguments)
+        job = self.submit(example("train.sbatch"), *arguments)
         self.wait_for_output(job, "epoch")
         self.succeed("scancel", "--signal=TERM", job)  # as --signal=TERM@120 does when the time is near its end
         self.wait_for_output(job, "told to stop")

@@ -153,7 +153,7 @@ int print_preview(const Options& options, const std::optional<Program>& program,
 }
 
 void say_exposure(const Options& options) {
-  const std::string exposure = options.nnodes > 1 ? control::exposure_of(options.secret_file) : "";
+  const std::string exposure = options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
 }
 

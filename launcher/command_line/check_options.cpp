@@ -9,6 +9,9 @@
 namespace launcher {
 namespace {
 
+// What the launchers tell each other of a name.
+constexpr std::size_t kLongestName = 1024;
+
 void check_program(Options& options) {
   const bool needs_program = options.mode == Options::Mode::kRun || options.mode == Options::Mode::kDryRun;
   if (options.program.empty() && needs_program) {
@@ -55,6 +58,10 @@ void check_hosts(const Options& options) {
 
 void check_rendezvous(Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
+  if (options.rdzv_id.size() > kLongestName) {
+    throw UsageError("--rdzv_id: expected at most " + std::to_string(kLongestName) + " bytes, got " +
+                     std::to_string(options.rdzv_id.size()));
+  }
   if (options.nnodes > 1 && options.standalone) throw UsageError("--standalone is for one node, not for " + nodes);
   const RendezvousKind* kind = find_rendezvous(options);
   if (kind == nullptr) {

@@ -225,7 +225,7 @@ void declare_ending(OptionTable& table, Options& options) {
   table.seconds("--grace", options.grace, "30", "Between asking a process to stop and killing it");
   table.seconds("--timeout", options.timeout, "Stop the job after this time, with status 124");
   table.number("--max_restarts", options.max_restarts, 0, 1 << 20, "0",
-               "Times that a failed job of one node is started again");
+               "Times that a failed job is started again");
   table.seconds("--restart_backoff", options.restart_backoff, "0", "Before each restart");
   table.flag("--keep_daemons", options.keep_daemons, "Leave what the ranks left running alone");
   table.choice("--exit_code",

@@ -12,6 +12,8 @@
 namespace launcher {
 namespace {
 
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
 // "slots=4" of `name`; nothing when `word` is not that, or no number follows.
 std::optional<int> slots_in(std::string_view word, std::string_view name) {
   if (!word.starts_with(name) || !word.substr(name.size()).starts_with('=')) return std::nullopt;
@@ -41,7 +43,7 @@ std::optional<HostSlots> parse_entry(std::istringstream words) {
 }  // namespace
 
 std::vector<HostSlots> parse_host_file(std::string_view text, const std::string& file) {
-  std::vector<HostSlots> hosts;
+  HostTally tally;
   std::istringstream lines{std::string(text)};
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -52,14 +54,15 @@ std::vector<HostSlots> parse_host_file(std::string_view text, const std::string&
       throw LaunchError("--hostfile " + file + ", line " + std::to_string(number) +
                         ": expected HOST [slots=N] [max_slots=N] or HOST:N, got '" + printable(line) + "'");
     }
-    add_host(hosts, std::move(*entry));
+    tally.add(std::move(*entry));
   }
+  std::vector<HostSlots> hosts = tally.take();
   if (hosts.empty()) throw LaunchError("--hostfile " + file + " names no host");
   return hosts;
 }
 
 std::vector<HostSlots> read_host_file(const std::string& file) {
-  return parse_host_file(file_bytes("--hostfile", file), file);
+  return parse_host_file(file_bytes("--hostfile", file, kMostBytes), file);
 }
 
 }  // namespace launcher

@@ -52,24 +52,24 @@ std::optional<HostSlots> parse_host(std::string_view text) {
   return HostSlots{user + std::string(host), *slots};
 }
 
-void add_host(std::vector<HostSlots>& hosts, HostSlots entry) {
-  const auto known =
-      std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& other) { return other.host == entry.host; });
-  if (known == hosts.end()) {
-    hosts.push_back(std::move(entry));
-  } else {
-    known->slots = std::min(std::max(known->slots, 1) + std::max(entry.slots, 1), Options::kMaxLocalRanks);
+void HostTally::add(HostSlots entry) {
+  const auto [place, is_new] = places_.try_emplace(entry.host, hosts_.size());
+  if (is_new) {
+    hosts_.push_back(std::move(entry));
+    return;
   }
+  HostSlots& known = hosts_[place->second];
+  known.slots = std::min(std::max(known.slots, 1) + std::max(entry.slots, 1), Options::kMaxLocalRanks);
 }
 
 std::vector<HostSlots> parse_host_list(std::string_view text) {
-  std::vector<HostSlots> hosts;
+  HostTally hosts;
   for (std::string_view left = text;;) {
     const std::size_t comma = left.find(',');
     auto entry = parse_host(left.substr(0, comma));
     if (!entry) throw LaunchError("-H: expected HOST[:RANKS],..., got '" + std::string(text) + "'");
-    add_host(hosts, std::move(*entry));
-    if (comma == std::string_view::npos) return hosts;
+    hosts.add(std::move(*entry));
+    if (comma == std::string_view::npos) return hosts.take();
     left.remove_prefix(comma + 1);
   }
 }

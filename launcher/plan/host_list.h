@@ -1,9 +1,12 @@
 // "localhost:4,node7:8": hosts and how many ranks each takes, as mpirun's and horovodrun's -H has it. Pure.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace launcher {
@@ -21,10 +24,20 @@ std::optional<int> parse_slots(std::string_view text);
 // "host", "host:2", "user@host:2", "[address]", "[address]:2"; nothing for what is none of these.
 std::optional<HostSlots> parse_host(std::string_view text);
 
-// Of a host that is named twice the slots add up (where none are given, it is one); an IPv6 address stands in brackets:
-// [::1]:4. Throws LaunchError for a list that is none.
+// Hosts in the order in which they were first named; of one that is named twice the slots add up (where none are given,
+// it is one).
+class HostTally {
+ public:
+  void add(HostSlots entry);
+  std::vector<HostSlots> take() { return std::move(hosts_); }
+
+ private:
+  std::vector<HostSlots> hosts_;
+  std::unordered_map<std::string, std::size_t> places_;
+};
+
+// Into a HostTally; an IPv6 address stands in brackets: [::1]:4. Throws LaunchError for a list that is none.
 std::vector<HostSlots> parse_host_list(std::string_view text);
-void add_host(std::vector<HostSlots>& hosts, HostSlots entry);
 
 // localhost, or the name of this machine, `own_name`; either of the two may leave its domain out.
 bool is_this_machine(std::string_view host, std::string_view own_name);

@@ -1,6 +1,7 @@
 #include "launcher/plan/job_nodes.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "launcher/network/address.h"
@@ -20,15 +21,17 @@ struct Room {
 
 std::vector<Room> rooms_of(std::vector<HostSlots> hosts, const IsLocal& is_local) {
   std::vector<Room> rooms;
+  std::optional<std::size_t> own_index;
   for (HostSlots& host : hosts) {
     const bool is_here = is_local(host.host);
-    const auto own = std::find_if(rooms.begin(), rooms.end(), [](const Room& room) { return room.node.is_local; });
-    if (!is_here || own == rooms.end()) {
+    if (!is_here || !own_index) {
+      if (is_here) own_index = rooms.size();
       rooms.push_back({{.host = std::move(host.host), .is_local = is_here, .gpus = std::move(host.gpus)}, host.slots});
       continue;
     }
-    own->slots = std::min(std::max(own->slots, 1) + std::max(host.slots, 1), Options::kMaxLocalRanks);
-    own->node.gpus.insert(own->node.gpus.end(), host.gpus.begin(), host.gpus.end());
+    Room& own = rooms[*own_index];
+    own.slots = std::min(std::max(own.slots, 1) + std::max(host.slots, 1), Options::kMaxLocalRanks);
+    own.node.gpus.insert(own.node.gpus.end(), host.gpus.begin(), host.gpus.end());
   }
   return rooms;
 }

@@ -18,7 +18,7 @@ namespace {
 // The user's, or one that was made for this job. Without libsodium somewhere there is none, as nobody could check it.
 std::string secret_for(const Options& options, const std::vector<JobNode>& nodes,
                        const std::map<std::uint32_t, Hello>& hellos, std::string& note) {
-  if (!options.secret_file.empty()) return file_bytes("--rdzv_secret_file", options.secret_file);
+  if (!options.secret_file.empty()) return file_bytes("--rdzv_secret_file", options.secret_file, std::size_t{1} << 16);
   if (nodes.size() == 1) return "";
   for (const auto& [number, hello] : hellos) {
     if (hello.has_secrets) continue;

@@ -1,6 +1,7 @@
 #include "launcher/system/file_bytes.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,19 +12,32 @@
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
+namespace {
 
-std::string file_bytes(const std::string& option, const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+constexpr int kPatience = 10'000;  // ms
+
+}  // namespace
+
+std::string file_bytes(const std::string& option, const std::string& path, std::size_t most) {
+  const auto fail = [&](const std::string& why) { throw LaunchError(option + " " + path + ": " + why); };
+  // A named pipe is opened whether or not somebody writes to it.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail(std::strerror(errno));
   std::string bytes;
   std::array<char, 4096> buffer;
-  ssize_t count = file ? 1 : -1;
-  while (count > 0) {
-    count = ::read(file.get(), buffer.data(), buffer.size());
-    if (count > 0) bytes.append(buffer.data(), static_cast<std::size_t>(count));
-    if (count < 0 && errno == EINTR) count = 1;
+  while (true) {
+    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    if (count == 0) return bytes;
+    if (count > 0) {
+      bytes.append(buffer.data(), static_cast<std::size_t>(count));
+      if (bytes.size() > most) fail("it has more than " + std::to_string(most) + " bytes");
+    } else if (errno == EAGAIN) {
+      pollfd readable{file.get(), POLLIN, 0};
+      if (::poll(&readable, 1, kPatience) == 0) fail("nothing came from it for 10 s");
+    } else if (errno != EINTR) {
+      fail(std::strerror(errno));
+    }
   }
-  if (count < 0) throw LaunchError(option + " " + path + ": " + std::strerror(errno));
-  return bytes;
 }
 
 }  // namespace launcher

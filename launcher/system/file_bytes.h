@@ -1,11 +1,13 @@
 // The whole of a small file that an option names.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace launcher {
 
-// Throws LaunchError, which begins with `option` and the path, when the file cannot be read.
-std::string file_bytes(const std::string& option, const std::string& path);
+// Throws LaunchError, which begins with `option` and the path, when the file cannot be read, has more than `most`
+// bytes, or is a pipe from which nothing comes for 10 s (process substitution of shells makes one).
+std::string file_bytes(const std::string& option, const std::string& path, std::size_t most);
 
 }  // namespace launcher

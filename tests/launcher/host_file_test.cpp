@@ -1,5 +1,6 @@
 #include "launcher/plan/host_file.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ using Hosts = std::vector<HostSlots>;
 TEST_CASE("HostFile: mpirun's, horovodrun's, deepspeed's and hydra's lines are read") {
   CHECK(parse_host_file("# all\n\na slots=4 max_slots=8\nb   slots=2\t# two\r\n  c:3\nd\nme@e max-slots=2 slots=1\n",
                         "f") == Hosts{{"a", 4}, {"b", 2}, {"c", 3}, {"d", 0}, {"me@e", 1}});
+}
+
+TEST_CASE("HostFile: a hundred thousand hosts are read in a moment") {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "node" + std::to_string(i) + " slots=8\n";
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(parse_host_file(text, "f").size() == 100'000);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));  // a pairwise search took 20
 }
 
 TEST_CASE("HostFile: an IPv6 address stands with and without brackets") {

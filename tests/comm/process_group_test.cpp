@@ -128,7 +128,8 @@ TEST_CASE("ProcessGroup: forms over a backend that the program adds") {
 TEST_CASE("ProcessGroup: refuses a backend that nobody has added and says which there are") {
   const auto outcomes = run_all(job(2, program("join", {"--backend", "counting"})), kBound);
   for (const Outcome& outcome : outcomes) {
-    CHECK_THAT(error_line(outcome), ContainsSubstring("'counting' is no known backend. Use 'gloo', 'nccl' or a list"));
+    CHECK_THAT(error_line(outcome),
+               ContainsSubstring("'counting' is no known backend. Use 'gloo', 'nccl', 'shm' or a list"));
   }
 }
 

@@ -23,9 +23,9 @@
 #include "bench/rendezvous/simulated_node.h"
 #include "bench/rendezvous/simulation.h"
 #include "launcher/rendezvous/coordinator.h"
-#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/open_files.h"
+#include "launcher/torchrun/torchrun_keys.h"
 
 namespace bench {
 namespace {

@@ -38,7 +38,7 @@ class Node {
 
   void join() {
     search_ = std::make_unique<launcher::CoordinatorSearch>(
-        loop_, "127.0.0.1", store_port_,
+        loop_, "127.0.0.1", store_port_, nodes_,
         launcher::CoordinatorSearch::Callbacks{.on_found = [this](launcher::UniqueFd fd) { meet(std::move(fd)); },
                                                .on_foreign = [] {}});
   }
@@ -88,7 +88,7 @@ class Node {
                                               .local_world_size = ranks_,
                                               .role = "default"}};
     options.coordinator = "host0:29500";
-    options.patience = [this] { return is_running_ ? 1000ms : 30'000ms; };
+    options.patience = [this] { return is_running_ ? launcher::control::silence_limit(1000ms, nodes_) : 30'000ms; };
     options.is_any_ending = [] { return false; };
     options.on_start = [this](const launcher::control::Start&) { ++shared_.joined; };
     options.on_failure = [this](const launcher::FailureNotice& notice) {

@@ -167,6 +167,7 @@ class Job {
     return {.version = launcher::kVersion,
             .host = "host0",
             .pid = 1,
+            .launcher = "launcher0",
             .nnodes = nodes_,
             .node_rank = 0,
             .run_id = "none",

@@ -81,6 +81,7 @@ class Node {
     launcher::MemberOptions options{.hello = {.version = launcher::kVersion,
                                               .host = "host" + std::to_string(number_),
                                               .pid = 1,
+                                              .launcher = "launcher" + std::to_string(number_),
                                               .nnodes = nodes_,
                                               .node_rank = number_,
                                               .run_id = "none",

@@ -33,7 +33,8 @@ JobEnvironment plan_environment(const Options& options, int attempt, const std::
       .exported = options.exported,
       .gpus = options.gpus,
       .virtual_local_rank = options.virtual_local_rank,
-      .agent_store = options.store == Options::Store::kLauncher};
+      .agent_store = options.store == Options::Store::kLauncher,
+      .interface = options.interface};
   if (!options.stop_signals.empty()) environment.stop_signals = signal_list(options.stop_signals);
   if (environment.run_id.empty()) environment.run_id = several_nodes ? "none" : random_id;
   return environment;

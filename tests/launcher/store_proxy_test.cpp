@@ -13,6 +13,7 @@
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/store/store_server.h"
+#include "tests/launcher/remembered_messages.h"
 #include "tests/launcher/wire.h"
 #include "tests/support/catch.h"
 
@@ -20,13 +21,6 @@ namespace launcher::store {
 namespace {
 
 using namespace std::chrono_literals;
-
-class RememberedMessages : public Messages {
- public:
-  void say(std::string_view line) override { lines.emplace_back(line); }
-  void say_block(std::string_view text) override { lines.emplace_back(text); }
-  std::vector<std::string> lines;
-};
 
 // A client of `port`, which sends and receives as the loop goes on.
 class TestClient {

@@ -13,6 +13,7 @@
 
 #include "launcher/network/tcp_socket.h"
 #include "launcher/system/launch_error.h"
+#include "tests/launcher/remembered_messages.h"
 #include "tests/launcher/wire.h"
 #include "tests/support/catch.h"
 
@@ -21,13 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-
-class RememberedMessages : public Messages {
- public:
-  void say(std::string_view line) override { lines.emplace_back(line); }
-  void say_block(std::string_view text) override { lines.emplace_back(text); }
-  std::vector<std::string> lines;
-};
 
 class StoreServerTest {
  protected:

@@ -1,0 +1,19 @@
+// Messages that a test looks at afterwards.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/system/messages.h"
+
+namespace launcher {
+
+class RememberedMessages : public Messages {
+ public:
+  void say(std::string_view line) override { lines.emplace_back(line); }
+  void say_block(std::string_view text) override { lines.emplace_back(text); }
+  std::vector<std::string> lines;
+};
+
+}  // namespace launcher

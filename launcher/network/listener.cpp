@@ -15,6 +15,7 @@ Listener::Listener(EventLoop& loop, const ListenAt& where, std::uint16_t port, s
 }
 
 Listener::~Listener() {
+  if (pause_) loop_.cancel(*pause_);
   for (const UniqueFd& socket : sockets_) loop_.remove(socket.get());
 }
 
@@ -31,10 +32,18 @@ void Listener::open(const ListenAt& where) {
   }
 }
 
-void Listener::set_accepting(bool accepts) {
-  for (const UniqueFd& socket : sockets_) {
-    loop_.change(socket.get(), accepts ? static_cast<std::uint32_t>(EPOLLIN) : 0U);
-  }
+bool Listener::pause(std::chrono::milliseconds time) {
+  if (pause_) return false;
+  watch(0);
+  pause_ = loop_.call_at(EventLoop::Clock::now() + time, [this] {
+    pause_.reset();
+    watch(EPOLLIN);
+  });
+  return true;
+}
+
+void Listener::watch(std::uint32_t events) {
+  for (const UniqueFd& socket : sockets_) loop_.change(socket.get(), events);
 }
 
 }  // namespace launcher

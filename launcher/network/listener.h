@@ -1,8 +1,10 @@
 // A TCP server's listening sockets inside the event loop: on one or several addresses, all with one port.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,16 +33,19 @@ class Listener {
   std::uint16_t port() const { return port_; }
   // An address at which it can be reached from this machine.
   const std::string& host() const { return host_; }
-  // Whether on_ready is called.
-  void set_accepting(bool accepts);
+  // For so long on_ready is not called: too few descriptors are left, say. False during an earlier pause, which stays
+  // as it is.
+  bool pause(std::chrono::milliseconds time);
 
  private:
   void open(const ListenAt& where);
+  void watch(std::uint32_t events);
 
   EventLoop& loop_;
   std::uint16_t port_;
   std::string host_ = "127.0.0.1";
   std::vector<UniqueFd> sockets_;
+  std::optional<EventLoop::TimerId> pause_;
 };
 
 }  // namespace launcher

@@ -54,7 +54,6 @@ CoordinatorLinks::CoordinatorLinks(EventLoop& loop, Settings settings, Callbacks
 
 CoordinatorLinks::~CoordinatorLinks() {
   loop_.cancel(timer_);
-  if (pause_) loop_.cancel(*pause_);
 }
 
 UniqueFd CoordinatorLinks::connect_locally() {
@@ -97,12 +96,7 @@ bool CoordinatorLinks::has_room() {
 }
 
 void CoordinatorLinks::pause_accepting() {
-  if (pause_) return;
-  listener_.set_accepting(false);
-  pause_ = loop_.call_at(Clock::now() + kPause, [this] {
-    pause_.reset();
-    listener_.set_accepting(true);
-  });
+  listener_.pause(kPause);
 }
 
 void CoordinatorLinks::know(Id id) {

@@ -88,7 +88,6 @@ class CoordinatorLinks {
   Settings settings_;
   Callbacks callbacks_;
   Listener listener_;
-  std::optional<EventLoop::TimerId> pause_;  // of accepting
   Id next_id_ = 0;
   int named_strangers_ = 0;
   std::map<Id, Peer> peers_;

@@ -22,7 +22,6 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
       connector_(loop, options_.host, options_.port, [this](UniqueFd fd) { on_connected(std::move(fd)); }) {}
 
 StoreProxy::~StoreProxy() {
-  if (pause_) loop_.cancel(*pause_);
   for (const auto& [channel, client] : clients_) loop_.remove(client.fd.get());
 }
 
@@ -43,13 +42,9 @@ void StoreProxy::accept_all(int listener) {
 }
 
 void StoreProxy::pause_accepting() {
-  if (pause_) return;
-  messages_.say("the store's proxy cannot take more connections: too few descriptors are left (ulimit -n)");
-  listener_.set_accepting(false);
-  pause_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(200), [this] {
-    pause_.reset();
-    listener_.set_accepting(true);
-  });
+  if (listener_.pause(std::chrono::milliseconds(200))) {
+    messages_.say("the store's proxy cannot take more connections: too few descriptors are left (ulimit -n)");
+  }
 }
 
 void StoreProxy::add_client(UniqueFd fd, std::uint16_t peer_port) {

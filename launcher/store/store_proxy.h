@@ -76,7 +76,6 @@ class StoreProxy {
   bool is_full_ = false;  // the link: no client is read from
   Channel next_channel_ = 0;
   Clients clients_;
-  std::optional<EventLoop::TimerId> pause_;
   Connector connector_;
 };
 

@@ -53,7 +53,6 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
                 .on_refused = [this](int fd, const std::string& reason) { say_refused(fd, reason); }}) {}
 
 StoreServer::~StoreServer() {
-  if (pause_) loop_.cancel(*pause_);
   for (const auto& [id, connection] : connections_) loop_.remove(connection->fd.get());
 }
 
@@ -148,13 +147,9 @@ void StoreServer::find_owners() {
 }
 
 void StoreServer::pause_accepting() {
-  if (pause_) return;
-  messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
-  listener_.set_accepting(false);
-  pause_ = loop_.call_at(EventLoop::Clock::now() + std::chrono::milliseconds(200), [this] {
-    pause_.reset();
-    listener_.set_accepting(true);
-  });
+  if (listener_.pause(std::chrono::milliseconds(200))) {
+    messages_.say("the store cannot take more connections: too few descriptors are left (ulimit -n)");
+  }
 }
 
 void StoreServer::on_event(ConnectionId id, std::uint32_t events) {

@@ -101,7 +101,6 @@ class StoreServer {
   Connections connections_;
   std::vector<ConnectionId> held_;
   std::size_t refusals_ = 0;
-  std::optional<EventLoop::TimerId> pause_;
   ProxyLinks proxies_;
 };
 

@@ -17,8 +17,7 @@ int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) 
     job.emplace(request, events, std::move(guarded));
   } catch (const LaunchError& error) {
     print_line(error.what());
-    tell_other_nodes(request.options, {error.what(), to_int(error.status())});
-    return to_int(error.status());
+    return tell_other_nodes(request.options, {error.what(), to_int(error.status())});
   }
   return job->run();
 }

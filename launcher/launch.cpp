@@ -65,7 +65,9 @@ int guard_errors(const Body& body) noexcept {
 bool open_missing_standard_descriptors() {
   const bool has_output = ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) throw LaunchError("cannot open /dev/null");
+    // What the ranks write to an output that is closed must fail, as it would without ddprun.
+    const int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", mode) < 0) throw LaunchError("cannot open /dev/null");
   }
   return has_output;
 }
@@ -153,7 +155,8 @@ int print_preview(const Options& options, const std::optional<Program>& program,
 }
 
 void say_exposure(const Options& options) {
-  const std::string exposure = options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
+  const std::string exposure =
+      options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
 }
 
@@ -202,6 +205,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
+  for (const std::string& line : absent_ranks(options)) print_line(line);
   say_exposure(options);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   return run_job(std::move(options), std::move(program), title);
@@ -214,8 +218,7 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
   } catch (const LaunchError& error) {
     if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw;
     print_line(error.what());
-    tell_other_nodes(options, {error.what(), to_int(error.status())});
-    return to_int(error.status());
+    return tell_other_nodes(options, {error.what(), to_int(error.status())});
   }
 }
 

@@ -1,9 +1,8 @@
-// A job of many nodes on one machine: rendezvous_scale NODES [RANKS_PER_NODE] [PROCESSES] [QUIET_SECONDS] [PART]
+// A job of many nodes on one machine: rendezvous_scale NODES [RANKS_PER_NODE] [PROCESSES] [QUIET_SECONDS]
 //
 // This process is the launcher of node 0 with its coordinator and the store, as in a real job; the other nodes are
-// objects in PROCESSES further ones, each with connections of its own over loopback. Prints one JSON object: seconds of
-// the phases, and what each has cost the coordinator's process. PART is `all`, or `control` or `store` where the limit
-// of open files does not suffice for both connections of each node; then the exit status of `all` is 3.
+// objects in PROCESSES further ones, each with a connection of its own over loopback. Prints one JSON object: seconds
+// of the phases, and what each has cost the coordinator's process.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -122,7 +121,7 @@ class Job {
     return is_running_ ? launcher::control::silence_limit(1000ms, nodes_) : 30'000ms;
   }
 
-  void run(double quiet_seconds, const std::string& part) {
+  void run(double quiet_seconds) {
     std::printf("{\"nodes\": %d, \"ranks\": %d", nodes_, ranks_);
     coordinator_->begin_round(0, *store_);
     launcher::MemberOptions own{.hello = hello()};
@@ -130,9 +129,9 @@ class Job {
     own.is_any_ending = [] { return false; };
     own.on_start = [](const launcher::control::Start&) {};
     own.on_failure = [](const launcher::FailureNotice&) {};
-    if (part != "store") join(std::move(own));
-    if (part != "control") use_store();
-    if (part != "store") live_and_fail(quiet_seconds);
+    join(std::move(own));
+    use_store();
+    live_and_fail(quiet_seconds);
     std::printf(", \"lost\": %d}\n", shared_.lost.load());
   }
 
@@ -150,8 +149,8 @@ class Job {
 
   void use_store() {
     phase("store", Phase::kStore, [&] { return shared_.served >= (nodes_ - 1) * ranks_; });
-    std::printf(", \"store_megabytes\": %.1f, \"store_connections\": %zu", resident_megabytes() - base_megabytes_,
-                store_->proxies().links());
+    std::printf(", \"store_megabytes\": %.1f, \"store_connections\": %zu, \"store_nodes\": %zu",
+                resident_megabytes() - base_megabytes_, store_->connections(), store_->proxies().links());
   }
 
   void live_and_fail(double quiet_seconds) {
@@ -220,22 +219,21 @@ class Job {
 int main(int count, char** arguments) try {
   const auto number = [&](int index, int otherwise) { return count > index ? std::atoi(arguments[index]) : otherwise; };
   const int nodes = std::max(number(1, 100), 3);
-  // Two connections of each node, and the hard limit may be raised by root.
+  // A connection of each node, one more while it asks the store where to connect; the hard limit may be raised by root.
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::string part = count > 5 ? arguments[5] : "all";
-  const auto needed = static_cast<rlim_t>((part == "all" ? 2 : 1) * nodes + 100);
+  const auto needed = static_cast<rlim_t>(nodes + 100);
   const rlimit wanted{std::max(limit.rlim_max, needed), std::max(limit.rlim_max, needed)};
   if (::setrlimit(RLIMIT_NOFILE, &wanted) != 0) {
     static_cast<void>(launcher::raise_open_files());
     if (limit.rlim_max < needed) {
       std::fprintf(stderr, "%d nodes need %llu open files (ulimit -n); the hard limit is %llu\n", nodes,
                    static_cast<unsigned long long>(needed), static_cast<unsigned long long>(limit.rlim_max));
-      return 3;
+      return 1;
     }
   }
   bench::Job job(nodes, std::max(number(2, 8), 1), std::max(number(3, 2), 1));
-  job.run(number(4, 5), part);
+  job.run(number(4, 5));
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "rendezvous_scale: %s\n", error.what());

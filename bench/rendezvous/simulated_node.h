@@ -1,5 +1,5 @@
 // One node of the simulated job: what its launcher does to join, to live and to hear of a failure is the launcher's own
-// code; its ranks are eight channels of its connection to the store, which say what ranks say.
+// code; its ranks are eight channels of the same connection, which say to the store what ranks say.
 #pragma once
 
 #include <linux/tcp.h>
@@ -7,14 +7,14 @@
 #include <sys/socket.h>
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/rendezvous/simulation.h"
-#include "launcher/network/connector.h"
 #include "launcher/rendezvous/coordinator_search.h"
 #include "launcher/rendezvous/member.h"
+#include "launcher/store/carrier.h"
 #include "launcher/store/channel_link.h"
 #include "launcher/store/request_parser.h"
 #include "launcher/store/wire_format.h"
@@ -44,8 +44,16 @@ class Node {
   }
 
   void use_store() {
-    connector_.emplace(loop_, "127.0.0.1", store_port_,
-                       [this](launcher::UniqueFd fd) { begin_requests(std::move(fd)); });
+    using namespace launcher::store;
+    const std::shared_ptr<Carrier> carrier = member_->carrier();
+    carrier->on_bytes = [this](std::string_view bytes) { link_->deliver(bytes); };
+    carrier->on_room = [] {};
+    carrier->on_closed = [this] { ++shared_.lost; };
+    link_ = std::make_unique<ChannelLink>(
+        carrier, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
+                                        .on_delivered = [] {},
+                                        .on_broken = [this] { ++shared_.lost; }});
+    begin_requests();
   }
 
   // The ranks run: from now on its silence means that it is lost.
@@ -58,15 +66,13 @@ class Node {
     member_->announce({.exit_status = 1, .text = "rank 7 on host x failed first: it exited with status 1"});
   }
 
-  // What has passed over both connections so far.
+  // What has passed over its connection so far.
   void add_traffic(std::int64_t& segments, std::int64_t& bytes) const {
-    for (const int fd : {control_fd_, link_ ? link_->fd() : -1}) {
-      tcp_info info{};
-      socklen_t length = sizeof info;
-      if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-      segments += info.tcpi_data_segs_in + info.tcpi_data_segs_out;
-      bytes += static_cast<std::int64_t>(info.tcpi_bytes_received + info.tcpi_bytes_acked);
-    }
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (control_fd_ < 0 || ::getsockopt(control_fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+    segments += info.tcpi_data_segs_in + info.tcpi_data_segs_out;
+    bytes += static_cast<std::int64_t>(info.tcpi_bytes_received + info.tcpi_bytes_acked);
   }
 
  private:
@@ -107,15 +113,8 @@ class Node {
     search_.reset();
   }
 
-  void begin_requests(launcher::UniqueFd fd) {
+  void begin_requests() {
     using namespace launcher::store;
-    link_ = std::make_unique<ChannelLink>(
-        loop_, std::move(fd),
-        ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
-                               .on_delivered = [] {},
-                               .on_room = [] {},
-                               .on_closed = [this] { ++shared_.lost; }});
-    link_->send_raw(kProxyGreeting);
     replies_.resize(static_cast<std::size_t>(ranks_));
     for (Channel rank = 0; rank < replies_.size(); ++rank) {
       const std::string number = std::to_string(number_ * ranks_ + static_cast<int>(rank));
@@ -169,7 +168,6 @@ class Node {
   bool is_told_ = false;
   std::unique_ptr<launcher::CoordinatorSearch> search_;
   std::unique_ptr<launcher::Member> member_;
-  std::optional<launcher::Connector> connector_;
   std::unique_ptr<launcher::store::ChannelLink> link_;
   std::vector<Rank> replies_;
 };

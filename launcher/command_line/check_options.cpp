@@ -31,6 +31,14 @@ void check_program(Options& options) {
   }
 }
 
+// DNS allows 253 bytes.
+void check_host_name(const char* option, const std::string& name) {
+  constexpr std::size_t kLongestHost = 255;
+  if (name.size() <= kLongestHost) return;
+  throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kLongestHost) +
+                   " bytes, got " + std::to_string(name.size()));
+}
+
 // torchrun's way to say --master_addr and --master_port.
 void read_endpoint(Options& options) {
   if (options.rdzv_endpoint.empty()) return;
@@ -69,6 +77,8 @@ void check_rendezvous(Options& options) {
                      " only");
   }
   if (options.nnodes > 1) read_endpoint(options);
+  check_host_name("--local_addr", options.local_addr);
+  check_host_name(options.rdzv_endpoint.empty() ? "--master_addr" : "--rdzv_endpoint", options.master_addr);
   if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);
 }
 

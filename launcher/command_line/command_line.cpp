@@ -59,6 +59,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
 
   SplitArguments split = split_arguments(app, arguments);
   ignore_outranked_variables(app, split);
+  check_variables_of_flags(app);
   options.own_words = split.own;
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));

@@ -11,8 +11,8 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kWidth = 100;
-constexpr std::size_t kDefaultColumn = 46;
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kDefaultColumn = 40;
 constexpr std::string_view kIndent = "        ";
 
 std::string wrapped(std::string_view text) {
@@ -28,19 +28,23 @@ std::string wrapped(std::string_view text) {
 
 std::string help_of(const ShownOption& option) {
   std::string text = "  " + option.usage();
-  if (!option.variable.empty()) {
-    text.resize(std::max(text.size() + 2, kDefaultColumn), ' ');
-    text.append("[").append(option.fallback).append("]  ").append(option.variable);
+  if (option.variable.empty()) return text.append("\n").append(wrapped(option.meaning));
+  const std::string fallback = "[" + option.fallback + "]  " + option.variable;
+  const std::size_t column = std::max(text.size() + 2, kDefaultColumn);
+  if (column + fallback.size() <= kWidth) {
+    text.resize(column, ' ');
+  } else {
+    text.append("\n").append(kIndent);
   }
-  return text.append("\n").append(wrapped(option.meaning));
+  return text.append(fallback).append("\n").append(wrapped(option.meaning));
 }
 
 }  // namespace
 
 std::string help_text(const CLI::App& app) {
   std::string text = app.get_description() + "\n\nUsage: " + app.get_name() +
-                     "\n\nEach option with its [default] and the variable that sets it when the option is not given; "
-                     "- and _ are the same\nin names, and --name VALUE is --name=VALUE.\n";
+                     "\n\nEach option with its [default] and the variable that sets it when the option is\n"
+                     "not given; - and _ are the same in names, and --name VALUE is --name=VALUE.\n";
   for (const ShownGroup& group : shown_options(app)) {
     text.append("\n").append(group.title).append("\n");
     for (const ShownOption& option : group.options) text += help_of(option);

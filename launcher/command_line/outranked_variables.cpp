@@ -1,12 +1,16 @@
 #include "launcher/command_line/outranked_variables.h"
 
 #include <CLI/App.hpp>
+#include <CLI/StringTools.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "launcher/command_line/usage_error.h"
 
 namespace launcher {
 namespace {
@@ -44,7 +48,25 @@ void ignore_variable(CLI::App& app, const std::string& name) {
   if (CLI::Option* option = app.get_option_no_throw("--" + name)) option->envname("");
 }
 
+// CLI11 would name the option, of which the user knows nothing.
+void check_flag(const CLI::Option& option) {
+  const char* value = std::getenv(option.get_envname().c_str());
+  if (value == nullptr || *value == '\0') return;
+  try {
+    CLI::detail::to_flag_value(value);
+  } catch (const std::invalid_argument&) {
+    throw UsageError(option.get_envname() + ": expected 1, true, yes or on, or 0, false, no or off, got '" + value +
+                     "'");
+  }
+}
+
 }  // namespace
+
+void check_variables_of_flags(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0 && !option->get_envname().empty()) check_flag(*option);
+  }
+}
 
 void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
   for (const std::string& name : split.emptied) ignore_variable(app, name);

@@ -13,5 +13,7 @@ namespace launcher {
 // option on the command line: PET_NO_PREFIX beside --prefix. What contradicts itself on the command line, or among the
 // variables, is left for check_options() to refuse.
 void ignore_outranked_variables(CLI::App& app, const SplitArguments& split);
+// Throws UsageError where the variable of a flag says neither yes nor no.
+void check_variables_of_flags(const CLI::App& app);
 
 }  // namespace launcher

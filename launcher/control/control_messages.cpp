@@ -176,6 +176,10 @@ struct Format<Failed> : NoticeFormat<Failed> {
   static constexpr std::string_view kName = "failed";
 };
 template <>
+struct Format<GivenUp> : NoticeFormat<GivenUp> {
+  static constexpr std::string_view kName = "given_up";
+};
+template <>
 struct Format<Verdict> : NoticeFormat<Verdict> {
   static constexpr std::string_view kName = "verdict";
 };

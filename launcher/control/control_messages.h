@@ -16,7 +16,7 @@
 namespace launcher::control {
 
 // Launchers with another number do not understand each other.
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
 
@@ -80,6 +80,11 @@ struct Failed {
   int round = 0;
   FailureNotice notice{};
 };
+// The node has heard nothing of the coordinator for too long, and ends without it.
+struct GivenUp {
+  int round = 0;
+  FailureNotice notice{};
+};
 // What do you know of a failure? With a notice: stop meanwhile, because of that.
 struct Inquiry {
   int round = 0;
@@ -126,8 +131,8 @@ struct Pong {
   std::chrono::milliseconds patience{};
 };
 
-using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, Inquiry,
-                             Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Ping, Pong>;
+using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
+                             Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

@@ -1,34 +1,65 @@
 #include "launcher/control/frames.h"
 
-#include <cstdint>
-
 namespace launcher::control {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kNumberBytes = 4;
+constexpr std::uint32_t kIsPiece = std::uint32_t{1} << 31;
+// An empty buffer of a connection that was busy is given back above this.
+constexpr std::size_t kKeptBytes = std::size_t{4} << 10;
+
+void write_number(std::string& bytes, std::size_t at, std::uint32_t number) {
+  for (std::size_t i = 0; i < kNumberBytes; ++i) bytes[at + i] = static_cast<char>((number >> (8 * i)) & 0xff);
+}
+
+std::uint32_t read_number(std::string_view bytes) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < kNumberBytes; ++i) {
+    number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  return number;
+}
 
 }  // namespace
 
 std::string to_frame(std::string_view message) {
-  std::string bytes;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) bytes.push_back(static_cast<char>((message.size() >> (8 * i)) & 0xff));
+  std::string bytes(kNumberBytes, '\0');
+  write_number(bytes, 0, static_cast<std::uint32_t>(message.size()));
   return bytes.append(message);
 }
 
-std::optional<std::string> FrameReader::next() {
-  if (is_broken_ || buffer_.size() < kLengthBytes) return std::nullopt;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(buffer_[i])) << (8 * i);
-  }
-  if (length > kMaxMessageBytes) {
+Piece::Piece(std::uint32_t round) : round_(round), frame_(2 * kNumberBytes, '\0') {
+  write_number(frame_, 0, kIsPiece);
+  write_number(frame_, kNumberBytes, round);
+}
+
+std::size_t Piece::content_size() const {
+  return frame_.size() - 2 * kNumberBytes;
+}
+
+void Piece::fill(std::string_view& bytes) {
+  const std::string_view taken = bytes.substr(0, kMaxPieceBytes - content_size());
+  bytes.remove_prefix(taken.size());
+  frame_.append(taken);
+  write_number(frame_, 0, kIsPiece | static_cast<std::uint32_t>(content_size()));
+}
+
+std::optional<Arrival> FrameReader::next() {
+  if (is_broken_ || buffer_.size() < kNumberBytes) return std::nullopt;
+  const std::uint32_t first = read_number(buffer_);
+  const bool is_piece = (first & kIsPiece) != 0;
+  const std::size_t length = first & ~kIsPiece;
+  const std::size_t header = is_piece ? 2 * kNumberBytes : kNumberBytes;
+  if (length > (is_piece ? kMaxPieceBytes : kMaxMessageBytes)) {
     is_broken_ = true;
     return std::nullopt;
   }
-  if (buffer_.size() < kLengthBytes + length) return std::nullopt;
-  std::string message = buffer_.substr(kLengthBytes, length);
-  buffer_.erase(0, kLengthBytes + length);
-  return message;
+  if (buffer_.size() < header + length) return std::nullopt;
+  Arrival arrival{.bytes = buffer_.substr(header, length)};
+  if (is_piece) arrival.round = read_number(std::string_view(buffer_).substr(kNumberBytes));
+  buffer_.erase(0, header + length);
+  if (buffer_.empty() && buffer_.capacity() > kKeptBytes) buffer_ = {};
+  return arrival;
 }
 
 }  // namespace launcher::control

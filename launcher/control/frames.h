@@ -1,24 +1,52 @@
-// Messages on a stream of bytes: each is its length, a u32 in little endian, and that many bytes. Pure.
+// What passes between two launchers, on one stream of bytes: messages, each its length, a u32 in little endian, and
+// that many bytes; and between them pieces of what the connection carries for others, whose length has its highest bit
+// set and is followed by the round that they belong to, a u32 too. Pure.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace launcher::control {
 
 // Longer than any message that a launcher sends.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 
+// A message waits for one piece at most.
+inline constexpr std::size_t kMaxPieceBytes = std::size_t{16} << 10;
+
 // `message` as it goes on the wire. It must not be longer than kMaxMessageBytes.
 std::string to_frame(std::string_view message);
+
+// A piece that is being filled, as it goes on the wire.
+class Piece {
+ public:
+  explicit Piece(std::uint32_t round);
+  std::uint32_t round() const { return round_; }
+  // Takes the beginning of `bytes`, as far as there is room, away from it.
+  void fill(std::string_view& bytes);
+  std::size_t content_size() const;
+  bool is_full() const { return content_size() == kMaxPieceBytes; }
+  std::string take_frame() { return std::move(frame_); }
+
+ private:
+  std::uint32_t round_;
+  std::string frame_;
+};
+
+struct Arrival {
+  std::string bytes{};                                // of the message, or of the piece
+  std::optional<std::uint32_t> round = std::nullopt;  // of a piece
+};
 
 class FrameReader {
  public:
   void feed(std::string_view bytes) { buffer_ += bytes; }
-  // The next message that is whole; nothing when there is none, or when the stream is none of ours.
-  std::optional<std::string> next();
+  // The next one that is whole; nothing when there is none, or when the stream is none of ours.
+  std::optional<Arrival> next();
   // A length was announced that no launcher sends.
   bool is_broken() const { return is_broken_; }
 

@@ -219,6 +219,7 @@ void ElasticRendezvous::set_info(const control::Start& start) {
   info_ = {.place = start.place,
            .master_addr = place_->host(),
            .master_port = start.store_port,
+           .carrier = coordinator_ ? nullptr : member_->carrier(),
            .restart_count = start.round};
   if (start.round > 0) {
     messages_.say("restart " + std::to_string(start.round) + ": " + nodes_and_ranks(start.place));

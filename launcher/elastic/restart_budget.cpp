@@ -14,11 +14,18 @@ std::vector<RestartBudget::Time> RestartBudget::recent(Time now) const {
 }
 
 std::string RestartBudget::objection(Time now) const {
-  if (used_ >= options_.max_restarts) {
+  return refusal(used_, static_cast<int>(recent(now).size()));
+}
+
+std::string RestartBudget::overdraft(Time now) const {
+  return used_ == 0 ? "" : refusal(used_ - 1, static_cast<int>(recent(now).size()) - 1);
+}
+
+std::string RestartBudget::refusal(int used, int within_hour) const {
+  if (used >= options_.max_restarts) {
     if (options_.max_restarts == 0) return "--max_restarts is 0";
-    return "it was restarted " + std::to_string(used_) + " times, as often as --max_restarts allows";
+    return "it was restarted " + std::to_string(used) + " times, as often as --max_restarts allows";
   }
-  const auto within_hour = static_cast<int>(recent(now).size());
   if (options_.restarts_per_hour > 0 && within_hour >= options_.restarts_per_hour) {
     return "it was restarted " + std::to_string(within_hour) +
            " times within an hour, as often as --restarts_per_hour allows";

@@ -21,6 +21,8 @@ class RestartBudget {
   // "" when there is one left, else why there is none, to follow on "the job is not restarted: ".
   std::string objection(Time now) const;
   void take(Time now);
+  // The same of the last one that was taken: an earlier coordinator's loss is counted when that is past.
+  std::string overdraft(Time now) const;
   // What an earlier coordinator of the job had taken.
   void restore(int used, std::vector<Time> recent);
 
@@ -29,6 +31,8 @@ class RestartBudget {
   std::vector<Time> recent(Time now) const;
 
  private:
+  std::string refusal(int used, int within_hour) const;
+
   BudgetOptions options_;
   int used_ = 0;
   std::vector<Time> taken_;

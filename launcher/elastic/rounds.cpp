@@ -28,6 +28,7 @@ Rounds::Rounds(RoundsOptions options, Time now, const History& history)
       join_deadline_(now + options.join_timeout),
       host_failures_(history.host_failures) {
   budget_.restore(history.restarts, history.recent_restarts);
+  overdraft_ = budget_.overdraft(now);
   if (history.rounds > 0) options_.last_call = kRegroup;
 }
 
@@ -36,18 +37,24 @@ bool Rounds::is_left_out(const std::string& host) const {
   return options_.host_failures > 0 && found != host_failures_.end() && found->second >= options_.host_failures;
 }
 
+Rounds::Decisions Rounds::end_with(const std::string& text) {
+  phase_ = Phase::kOver;
+  Decisions decisions;
+  decisions.end = JoinFailure{text, 1};
+  return decisions;
+}
+
 Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
   if (phase_ == Phase::kOver) return {};
+  if (!overdraft_.empty()) {
+    return end_with("the node that coordinated the job was lost, and the job is not restarted: " + overdraft_);
+  }
   if (is_left_out(host)) {
     const std::string text = "host " + host + " has failed " + std::to_string(options_.host_failures) +
                              " times and is left out of the job (--host_failures)";
+    if (!coordinator_) return end_with(text);
     Decisions decisions;
-    if (coordinator_) {
-      decisions.turned_away.emplace_back(id, JoinFailure{text, 1});
-    } else {
-      decisions.end = JoinFailure{text, 1};
-      phase_ = Phase::kOver;
-    }
+    decisions.turned_away.emplace_back(id, JoinFailure{text, 1});
     return decisions;
   }
   if (!coordinator_) coordinator_ = id;

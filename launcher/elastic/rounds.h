@@ -94,6 +94,7 @@ class Rounds {
   };
 
   bool is_left_out(const std::string& host) const;
+  Decisions end_with(const std::string& text);
   std::vector<Id> those_ready() const;
   std::vector<Id> chosen() const;
   bool are_all_ready() const;
@@ -106,6 +107,7 @@ class Rounds {
 
   RoundsOptions options_;
   RestartBudget budget_;
+  std::string overdraft_;  // why the job does not go on after an earlier coordinator was lost
   Phase phase_ = Phase::kJoining;
   int round_ = 0;
   int expected_ = 0;  // nodes of an earlier coordinator's round, which are looking for this one

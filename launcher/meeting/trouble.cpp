@@ -24,8 +24,8 @@ class Silent : public Messages {
 
 }  // namespace
 
-void tell_other_nodes(const Options& options, const JoinFailure& trouble) {
-  if (options.nnodes == 1) return;
+int tell_other_nodes(const Options& options, const JoinFailure& trouble) {
+  if (options.nnodes == 1) return trouble.exit_status;
   try {
     RendezvousSettings settings = rendezvous_settings(options, plan_environment(options, 0, "", 1));
     settings.trouble = trouble;
@@ -38,8 +38,12 @@ void tell_other_nodes(const Options& options, const JoinFailure& trouble) {
     const auto rendezvous = find_rendezvous(options)->make(loop, messages, std::move(settings));
     rendezvous->begin_round(0);
     while (!is_over && !(rendezvous->join_failure() && rendezvous->has_left())) loop.run_once();
+    // Another one may have had its own trouble first.
+    if (const auto failure = rendezvous->join_failure(); failure && failure->exit_status != 0)
+      return failure->exit_status;
   } catch (const LaunchError&) {  // they cannot be told: their own limits of time end them
   }
+  return trouble.exit_status;
 }
 
 }  // namespace launcher

@@ -7,7 +7,7 @@
 namespace launcher {
 
 // Meets the other nodes to tell them, so that they do not wait for this one, and returns when they know or when they
-// have not come within seconds. Nothing on one node.
-void tell_other_nodes(const Options& options, const JoinFailure& trouble);
+// have not come within seconds. Returns the status with which all end; its own where it is alone.
+int tell_other_nodes(const Options& options, const JoinFailure& trouble);
 
 }  // namespace launcher

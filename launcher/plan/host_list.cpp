@@ -7,6 +7,7 @@
 
 #include "launcher/plan/options.h"
 #include "launcher/system/launch_error.h"
+#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {
@@ -16,9 +17,15 @@ bool are_equal_names(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
+// DNS allows 253 bytes; a user may stand in front.
+constexpr std::size_t kLongestHostName = 300;
+// Of a list that is wrong, in a message.
+constexpr std::size_t kMostQuoted = 200;
+
 // What ssh cannot take for one of its options, and a terminal for nothing else.
 bool is_host_name(std::string_view host) {
-  return !host.empty() && !host.starts_with('-') && !host.starts_with('@') && !host.ends_with('@') &&
+  return !host.empty() && host.size() <= kLongestHostName && !host.starts_with('-') && !host.starts_with('@') &&
+         !host.ends_with('@') &&
          std::all_of(host.begin(), host.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; });
 }
 
@@ -67,7 +74,9 @@ std::vector<HostSlots> parse_host_list(std::string_view text) {
   for (std::string_view left = text;;) {
     const std::size_t comma = left.find(',');
     auto entry = parse_host(left.substr(0, comma));
-    if (!entry) throw LaunchError("-H: expected HOST[:RANKS],..., got '" + std::string(text) + "'");
+    if (!entry)
+      throw LaunchError("-H: expected HOST[:RANKS],..., got '" + printable(beginning(text, kMostQuoted)) +
+                        (text.size() > kMostQuoted ? "...'" : "'"));
     hosts.add(std::move(*entry));
     if (comma == std::string_view::npos) return hosts.take();
     left.remove_prefix(comma + 1);

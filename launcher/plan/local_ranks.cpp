@@ -1,8 +1,12 @@
 #include "launcher/plan/local_ranks.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launcher/machine/gpu_driver.h"
 #include "launcher/machine/gpus.h"
@@ -51,6 +55,22 @@ LocalRanks single_rank() {
 LocalRanks local_ranks(const Options& options) {
   if (options.nproc_per_node == Options::kUnset) return single_rank();
   return {requested_ranks(options.nproc_per_node)};
+}
+
+std::vector<std::string> absent_ranks(const Options& options) {
+  const std::vector<int>& shown = options.console_ranks;
+  const int highest_shown = shown.empty() ? -1 : *std::max_element(shown.begin(), shown.end());
+  const std::array<std::pair<const char*, int>, 3> named = {{{"--redirects", options.redirects.highest_rank()},
+                                                             {"--tee", options.tee.highest_rank()},
+                                                             {"--local_ranks_filter", highest_shown}}};
+  std::vector<std::string> lines;
+  for (const auto& [option, rank] : named) {
+    if (rank < options.nproc_per_node) continue;
+    lines.push_back(std::string(option) + " names local rank " + std::to_string(rank) +
+                    ", which is not on this node: it has " + std::to_string(options.nproc_per_node) +
+                    (options.nproc_per_node == 1 ? " rank" : " ranks"));
+  }
+  return lines;
 }
 
 }  // namespace launcher

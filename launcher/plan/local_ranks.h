@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launcher/plan/options.h"
 
@@ -14,5 +15,7 @@ struct LocalRanks {
 
 // From --nproc_per_node and this machine's CPUs and GPUs. Throws LaunchError when there are no GPUs to count.
 LocalRanks local_ranks(const Options& options);
+// A line for each option that names a local rank which this node, whose number of ranks is known, does not have.
+std::vector<std::string> absent_ranks(const Options& options);
 
 }  // namespace launcher

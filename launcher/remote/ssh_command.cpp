@@ -80,7 +80,10 @@ std::string meaning(const SshEnd& end, const Reach& reach) {
   for (const auto& [text, means] : kMeanings) {
     if (end.errors.find(text) != std::string::npos) return std::string(means);
   }
-  if (end.status == kSshsOwnStatus) return "ssh failed";
+  if (end.status == kSshsOwnStatus) {
+    return end.errors.empty() ? "ssh says nothing more: ddprun was killed there, or the connection was cut"
+                              : std::string("ssh failed");
+  }
   return "ddprun did not start there (status " + std::to_string(end.status) + ")";
 }
 

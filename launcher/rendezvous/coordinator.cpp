@@ -27,12 +27,22 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
               .secret = options_.secret,
               .nodes = options_.host.nnodes},
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
-              .on_gone = [this](Id id, const std::string& reason, auto last) { on_gone(id, reason, last); },
+              .on_carried = [this](Id id, std::uint32_t round, auto bytes) { on_carried(id, round, bytes); },
+              .on_room =
+                  [this](Id id) {
+                    if (const auto found = carriers_.find(id); found != carriers_.end()) store_->proxies().on_room(id);
+                  },
+              .on_gone =
+                  [this](Id id, const std::string& reason, auto last) {
+                    close_carrier(id);
+                    on_gone(id, reason, last);
+                  },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
               .patience = options_.patience}) {}
 
 Coordinator::~Coordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
+  for (const auto& [id, carrier] : carriers_) *carrier = {};
 }
 
 void Coordinator::call_in(Clock::duration time, std::function<void()> action) {
@@ -49,6 +59,7 @@ void Coordinator::begin_round(int round, store::StoreServer& store) {
   store_ = &store;
   if (arbiter_.first()) last_status_ = std::max(arbiter_.first()->exit_status, 1);
   numbers_.clear();
+  carriers_.clear();  // the store to which they led is gone
   ended_.clear();
   asked_.clear();
   unaware_.clear();
@@ -105,6 +116,32 @@ void Coordinator::expect_torchrun() {
 
 void Coordinator::on_message(Id id, const control::Message& message) {
   std::visit([&](const auto& content) { on(id, content); }, message);
+}
+
+// What is late belongs to the store of an earlier round.
+void Coordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+  if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
+  if (!carriers_.contains(id)) store_->proxies().add(id, links_.link(id)->peer(), carrier_to(id));
+  if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
+}
+
+std::shared_ptr<store::Carrier> Coordinator::carrier_to(Id id) {
+  auto carrier = std::make_shared<store::Carrier>();
+  carrier->send = [this, id](std::string_view bytes) {
+    if (auto* link = links_.link(id)) link->carry(static_cast<std::uint32_t>(round_), bytes);
+  };
+  carrier->flush = [this, id] {
+    if (auto* link = links_.link(id)) link->flush();
+  };
+  carrier->has_room = [this, id] {
+    const auto* link = links_.link(id);
+    return link == nullptr || link->has_room();
+  };
+  return carriers_.emplace(id, std::move(carrier)).first->second;
+}
+
+void Coordinator::close_carrier(Id id) {
+  if (carriers_.erase(id) != 0) store_->proxies().drop(id);
 }
 
 void Coordinator::on_hello(Id id, const control::Hello& hello) {

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "launcher/control/control_messages.h"
 #include "launcher/network/listener.h"
@@ -15,10 +17,11 @@
 #include "launcher/rendezvous/arbiter.h"
 #include "launcher/rendezvous/coordinator_links.h"
 #include "launcher/rendezvous/roster.h"
-#include "launcher/torchrun/torchrun_peers.h"
+#include "launcher/store/carrier.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
+#include "launcher/torchrun/torchrun_peers.h"
 
 namespace launcher {
 
@@ -75,6 +78,10 @@ class Coordinator {
   virtual int size() const { return options_.host.nnodes; }
 
   void on_message(Id id, const control::Message& message);
+  // Of the ranks of a node, for their store.
+  void on_carried(Id id, std::uint32_t round, std::string_view bytes);
+  std::shared_ptr<store::Carrier> carrier_to(Id id);
+  void close_carrier(Id id);
   void on(Id id, const control::Hello& hello) {
     links_.know(id);
     on_hello(id, hello);
@@ -82,6 +89,7 @@ class Coordinator {
   void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
   void on(Id id, const control::Leaving& leaving) { on_leaving(id, leaving); }
   void on(Id id, const control::Failed& failed);
+  void on(Id id, const control::GivenUp& given_up);
   void on(Id id, const control::Report& report);
   void on(Id id, const control::Heard& heard);
   void on(Id id, const control::Stopped& stopped);
@@ -124,7 +132,8 @@ class Coordinator {
   std::set<Id> ended_;         // whose ranks have ended well, or were stopped
   std::set<Id> asked_;         // have not answered yet
   std::set<Id> unaware_;       // have not heard of the verdict yet
-  int stop_status_ = 0;        // of those that have stopped
+  std::map<Id, std::shared_ptr<store::Carrier>> carriers_;  // to those whose ranks use the store, in this round
+  int stop_status_ = 0;                                     // of those that have stopped
   Arbiter arbiter_;
   bool is_any_ending_ = false;
   Clock::time_point deadline_{};            // of telling; of the wait for a cause

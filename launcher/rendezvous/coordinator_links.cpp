@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/network/tcp_socket.h"
+#include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -32,6 +33,8 @@ constexpr std::size_t kMaxStrangers = 256;
 constexpr auto kIntroduction = 500ms;
 // For strangers to go, or for descriptors, where there is no room for more.
 constexpr auto kPause = 100ms;
+// After having been frozen, what has come meanwhile is read within this time.
+constexpr auto kRecently = 5s;
 // A flood of connections must not keep the loop from the ranks.
 constexpr int kAcceptedInARow = 64;
 
@@ -114,6 +117,9 @@ CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
       loop_, std::move(fd),
       control::ControlLink::Callbacks{
           .on_message = [this, id](const control::Message& message) { on_message(id, message); },
+          .on_sign_of_life = [this, id] { peers_.at(id).silence.heard(Clock::now()); },
+          .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
+          .on_room = [this, id] { callbacks_.on_room(id); },
           .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); }});
   const control::Silence silence(Clock::now());
   link->set_patience(duration_cast<std::chrono::milliseconds>(silence.patience()));
@@ -125,7 +131,6 @@ CoordinatorLinks::Id CoordinatorLinks::add(UniqueFd fd) {
 void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
   if (peer.is_given_up) return;
-  peer.silence.heard(Clock::now());
   if (!peer.challenge.empty()) {
     check(peer, message);
   } else if (const auto* pong = std::get_if<control::Pong>(&message)) {
@@ -133,6 +138,16 @@ void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   } else {
     callbacks_.on_message(id, message);
   }
+}
+
+void CoordinatorLinks::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+  const Peer& peer = peers_.at(id);
+  if (!peer.is_given_up && peer.challenge.empty()) callbacks_.on_carried(id, round, bytes);
+}
+
+control::ControlLink* CoordinatorLinks::link(Id id) {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : found->second.link.get();
 }
 
 // Nothing else is listened to before. Who does not know the secret is no reason to end the job.
@@ -145,10 +160,11 @@ void CoordinatorLinks::check(Peer& peer, const control::Message& message) {
     return;
   }
   const std::string what = answer != nullptr ? "has another --rdzv_secret_file than" : "has no --rdzv_secret_file as";
-  peer.link->send(control::Refusal{{"this node " + what + " the one that hosts the store", 125}});
+  peer.link->send(
+      control::Refusal{{"this node " + what + " the one that hosts the store (host " + host_name() + ")", 125}});
   ++named_strangers_;
   if (named_strangers_ <= kMaxNamedStrangers)
-    callbacks_.on_stranger("a launcher that " + what + " this node was refused");
+    callbacks_.on_stranger("a launcher that " + what + " this node was refused: " + peer.link->peer());
   peer.is_given_up = true;  // and goes by itself
 }
 
@@ -194,6 +210,11 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
                      system_clock::now() - duration_cast<system_clock::duration>(silence));
 }
 
+bool CoordinatorLinks::was_held_up(std::chrono::milliseconds time) const {
+  const auto now = Clock::now();
+  return now - next_ping_ >= time || (longest_delay_ >= time && now - delayed_ <= kRecently);
+}
+
 void CoordinatorLinks::ping_all() {
   const control::Ping ping{to_microseconds(Clock::now()), callbacks_.patience()};
   const std::string frame = control::to_frame(control::to_text(ping));
@@ -212,6 +233,10 @@ void CoordinatorLinks::end_strangers(Clock::time_point now) {
 void CoordinatorLinks::on_tick() {
   const auto now = Clock::now();
   const auto own_delay = now - next_ping_;
+  if (own_delay >= longest_delay_ || now - delayed_ > kRecently) {
+    longest_delay_ = own_delay;
+    delayed_ = now;
+  }
   next_ping_ = now + settings_.ping_interval;
   timer_ = loop_.call_at(next_ping_, [this] { on_tick(); });
   ping_all();

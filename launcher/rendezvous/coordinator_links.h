@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
@@ -27,6 +28,9 @@ class CoordinatorLinks {
   using Id = std::uint64_t;
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
+    // Of what its connection carries for its ranks, and that there is room for more.
+    std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
+    std::function<void(Id)> on_room{};
     // It is not there any more, and `reason` says how that was noticed. `last`: when it last gave a sign of life.
     std::function<void(Id, const std::string& reason, std::chrono::system_clock::time_point last)> on_gone{};
     // Somebody came who does not know the secret.
@@ -55,8 +59,14 @@ class CoordinatorLinks {
   void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);
+  // Its connection; null when there is none.
+  control::ControlLink* link(Id id);
+  // Ends a connection by which nonsense came.
+  void close(Id id, const std::string& reason) { on_closed(id, reason); }
   // At once, as patience() has changed.
   void ping_all();
+  // This launcher did nothing for `time` or longer, a moment ago.
+  bool was_held_up(std::chrono::milliseconds time) const;
   // By how much its clock is ahead of ours, as well as that is known.
   std::chrono::microseconds clock_offset(Id id) const;
 
@@ -79,6 +89,7 @@ class CoordinatorLinks {
   Id add(UniqueFd fd);
   void check(Peer& peer, const control::Message& message);
   void on_message(Id id, const control::Message& message);
+  void on_carried(Id id, std::uint32_t round, std::string_view bytes);
   void on_pong(Peer& peer, const control::Pong& pong) const;
   void on_closed(Id id, const std::string& reason);
   void give_up(Id id, Peer& peer, Clock::time_point now);
@@ -93,6 +104,8 @@ class CoordinatorLinks {
   std::map<Id, Peer> peers_;
   std::set<Id> strangers_;
   Clock::time_point next_ping_;
+  Clock::duration longest_delay_{};  // of late
+  Clock::time_point delayed_{};
   EventLoop::TimerId timer_;
 };
 

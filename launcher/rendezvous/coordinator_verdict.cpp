@@ -31,6 +31,18 @@ void Coordinator::on(Id id, const control::Failed& failed) {
   add_failure(std::move(notice));
 }
 
+// Where this launcher was frozen, nothing follows from the end of the others' connections; else it is the node that was
+// cut off, whose connection ends behind that.
+void Coordinator::on(Id id, const control::GivenUp& given_up) {
+  if (given_up.round != round_ || !numbers_.contains(id) || !links_.was_held_up(options_.node_timeout / 2)) return;
+  FailureNotice notice = given_up.notice;
+  notice.is_final = true;
+  notice.time -= links_.clock_offset(id);
+  numbers_.erase(id);
+  asked_.erase(id);
+  add_failure(std::move(notice));
+}
+
 void Coordinator::add_failure(FailureNotice notice) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kDeciding) return;
   const bool had_cause = arbiter_.has_cause();

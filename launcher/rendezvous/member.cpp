@@ -28,6 +28,12 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
           loop, std::move(fd),
           control::ControlLink::Callbacks{
               .on_message = [this](const control::Message& message) { on_message(message); },
+              .on_sign_of_life = [this] { silence_.heard(Clock::now()); },
+              .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
+              .on_room =
+                  [this] {
+                    if (carrier_ && carrier_->on_room) carrier_->on_room();
+                  },
               .on_closed = [this](const std::string& reason) { on_lost(reason); }})) {
   link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
   if (!options_.secret) introduce();
@@ -37,6 +43,7 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
 
 Member::~Member() {
   if (timer_) loop_.cancel(*timer_);
+  close_carrier();
   const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
   if (link_->is_open() && (is_missed || (has_ended_ && !have_all_ended_)))
     link_->send(control::Leaving{{"it ended", 1}, false});
@@ -44,6 +51,7 @@ Member::~Member() {
 
 void Member::begin_round(int round) {
   round_ = round;
+  close_carrier();
   if (first_failure_) last_status_ = std::max(first_failure_->exit_status, 1);
   has_started_ = false;
   has_ended_ = false;
@@ -142,7 +150,6 @@ void Member::end_well() {
 }
 
 void Member::on_message(const control::Message& message) {
-  silence_.heard(Clock::now());
   const bool is_handshake = std::holds_alternative<control::Challenge>(message) ||
                             std::holds_alternative<control::Proof>(message) ||
                             std::holds_alternative<control::Refusal>(message);
@@ -170,7 +177,31 @@ void Member::on(const control::Start& start) {
   has_started_ = true;
   node_ = start.place.group_rank;
   coordinator_ = start.coordinator;
+  open_carrier();
   options_.on_start(start);
+}
+
+void Member::open_carrier() {
+  close_carrier();
+  carrier_ = std::make_shared<store::Carrier>();
+  carrier_->send = [this](std::string_view bytes) { link_->carry(static_cast<std::uint32_t>(round_), bytes); };
+  carrier_->flush = [this] { link_->flush(); };
+  carrier_->has_room = [this] { return link_->has_room(); };
+}
+
+void Member::close_carrier() {
+  const auto carrier = std::exchange(carrier_, nullptr);
+  if (!carrier) return;
+  carrier->send = nullptr;
+  carrier->flush = nullptr;
+  carrier->has_room = nullptr;
+  if (const auto on_closed = carrier->on_closed) on_closed();
+}
+
+// What is late belongs to the store of an earlier round.
+void Member::on_carried(std::uint32_t round, std::string_view bytes) {
+  has_received_much_ = true;
+  if (static_cast<int>(round) == round_ && carrier_ && carrier_->on_bytes) carrier_->on_bytes(bytes);
 }
 
 void Member::on(const control::Inquiry& inquiry) {
@@ -207,10 +238,29 @@ void Member::on(const control::Ping& ping) {
   link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience()});
 }
 
+std::string Member::text_of_loss(const std::string& reason) const {
+  return "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator +
+         "): " + reason + options_.loss_note;
+}
+
+// When the coordinator is itself again it is to know why all have gone, and not to look for the culprit among them.
+void Member::give_up_silent(const std::string& reason) {
+  if (has_started_ && !options_.on_lost) {
+    link_->send(control::GivenUp{round_,
+                                 {.node = coordinator_,
+                                  .exit_status = 1,
+                                  .text = text_of_loss(reason),
+                                  .time = std::chrono::system_clock::now(),
+                                  .is_final = true}});
+  }
+  link_->break_off();
+  on_lost(reason);
+}
+
 void Member::on_lost(const std::string& reason) {
-  const std::string text = "the connection to node " + std::to_string(coordinator_) + " broke (at " +
-                           options_.coordinator + "): " + reason + options_.loss_note;
+  const std::string text = text_of_loss(reason);
   broken_ = text;
+  close_carrier();
   if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
     if (options_.on_lost) {
@@ -233,11 +283,11 @@ void Member::give_up(const std::string& reason) {
 void Member::watch() {
   const auto now = Clock::now();
   if (now - next_watch_ > kWatch) silence_.forgive(now - next_watch_);
+  if (std::exchange(has_received_much_, false)) announce_patience();
   if (silence_.is_over(now) && link_->is_open()) {
-    link_->break_off();
-    on_lost("nothing was heard of it for " +
-            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last()).count()) +
-            " ms: it is frozen, or cannot be reached");
+    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - silence_.last());
+    give_up_silent("nothing was heard of it for " + std::to_string(silence.count()) +
+                   " ms: it is frozen, or cannot be reached");
   }
   next_watch_ = now + kWatch;
   timer_ = loop_.call_at(next_watch_, [this] { watch(); });

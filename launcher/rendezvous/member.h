@@ -2,16 +2,19 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
 #include "launcher/control/secret.h"
 #include "launcher/control/silence.h"
 #include "launcher/outcome/job_end.h"
+#include "launcher/store/carrier.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/unique_fd.h"
@@ -50,6 +53,8 @@ class Member {
   // It can begin another round.
   bool is_connected() const { return link_->is_open(); }
   const std::optional<JoinFailure>& join_failure() const { return join_failure_; }
+  // The way to the ranks' store of the round that has begun; null before.
+  const std::shared_ptr<store::Carrier>& carrier() const { return carrier_; }
 
   // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
   // come again if the notice says so.
@@ -74,6 +79,9 @@ class Member {
   using Clock = EventLoop::Clock;
 
   void on_message(const control::Message& message);
+  void on_carried(std::uint32_t round, std::string_view bytes);
+  void open_carrier();
+  void close_carrier();
   void on(const control::Challenge& challenge);
   void on(const control::Proof& proof);
   void on(const control::Refusal& refusal);
@@ -88,6 +96,8 @@ class Member {
   void on(const Other& /*message*/) {}  // what only a node says
   void introduce();
   void refuse(const std::string& text);
+  std::string text_of_loss(const std::string& reason) const;
+  void give_up_silent(const std::string& reason);
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
   bool was_stopped() const { return first_failure_ && first_failure_->stop_signal != 0; }
@@ -101,8 +111,10 @@ class Member {
   control::Silence silence_{Clock::now()};
   Clock::time_point next_watch_{};
   std::optional<EventLoop::TimerId> timer_;
-  std::string theirs_;  // the coordinator's challenge
-  std::string ours_;    // this node's
+  std::shared_ptr<store::Carrier> carrier_;
+  bool has_received_much_ = false;  // lately: what asks this node whether it is there waits behind that
+  std::string theirs_;              // the coordinator's challenge
+  std::string ours_;                // this node's
   bool is_introduced_ = false;
   bool is_ready_ = false;  // to be said when it is
   int round_ = 0;

@@ -2,12 +2,14 @@
 // when all may go. One implementation for each way to meet; rendezvous_kinds.h lists them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/rendezvous/rendezvous_settings.h"
+#include "launcher/store/carrier.h"
 #include "launcher/store/store_server.h"
 
 namespace launcher {
@@ -17,8 +19,8 @@ struct RendezvousInfo {
   NodePlace place{};
   std::string master_addr{};
   int master_port = 0;
-  std::string store_host{};   // where another node's ddprun hosts the store: that node's address, as it was reached
-  std::string own_address{};  // this node's, as the others see it; "" when that is not known
+  std::shared_ptr<store::Carrier> carrier{};        // to the store, where another node's ddprun hosts it
+  std::string own_address{};                        // this node's, as the others see it; "" when that is not known
   std::optional<int> restart_count = std::nullopt;  // that all nodes agree on, where a node may not know it
 };
 

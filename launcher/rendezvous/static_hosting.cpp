@@ -94,7 +94,8 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   meet(coordinator_->connect_locally());
-  // Two connections of each node, and what the rest of a launcher needs.
+  // A connection of each node and one more while it asks the store where to connect, and what the rest of a launcher
+  // needs.
   const int needed = 2 * settings_.nnodes + 64;
   if (const int limit = store::descriptor_limit(); limit < needed) {
     refuse({"--nnodes " + std::to_string(settings_.nnodes) + " needs " + std::to_string(needed) +

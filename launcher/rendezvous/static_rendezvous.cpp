@@ -54,7 +54,8 @@ StaticRendezvous::~StaticRendezvous() {
 }
 
 std::string StaticRendezvous::meeting() const {
-  return settings_.master_addr + " port " + std::to_string(master_port_);
+  const std::string host = settings_.has_master_addr ? settings_.master_addr : "host " + host_name();
+  return host + " port " + std::to_string(master_port_);
 }
 
 void StaticRendezvous::begin_round(int restart_count) {
@@ -129,7 +130,6 @@ void StaticRendezvous::meet(UniqueFd fd) {
   MemberOptions options{.hello = hello()};
   if (!coordinator_) {
     options.secret = settings_.secret;  // its own is none to be asked
-    coordinator_address_ = peer_address(fd.get());
     own_address_ = local_address(fd.get());
   } else if (where_.kind == ListenAt::Kind::kAddresses) {
     own_address_ = host_in(where_.addresses.front());
@@ -176,7 +176,7 @@ void StaticRendezvous::set_info(const NodePlace& place) {
   info_ = {.place = place,
            .master_addr = settings_.master_addr,
            .master_port = master_port_,
-           .store_host = coordinator_address_,
+           .carrier = coordinator_ || !member_ ? nullptr : member_->carrier(),
            .own_address = own_address_};
 }
 

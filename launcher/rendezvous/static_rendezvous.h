@@ -19,11 +19,11 @@
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/rendezvous/rival.h"
-#include "launcher/torchrun/torchrun_round.h"
 #include "launcher/store/store_server.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/system/random_id.h"
+#include "launcher/torchrun/torchrun_round.h"
 
 namespace launcher {
 
@@ -87,7 +87,6 @@ class StaticRendezvous : public Rendezvous {
   void leave_by(EventLoop::Clock::time_point deadline);
 
   ListenAt where_{};
-  std::string coordinator_address_{};  // of another node's ddprun
   std::string own_address_{};
   std::unique_ptr<AddressLookup> lookup_;
   int master_port_ = 0;

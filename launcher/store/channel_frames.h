@@ -1,7 +1,7 @@
-// How one connection between a store proxy and the store carries many clients: each has a channel, and what passes are
-// frames, each a kind (u8), a channel (u32), a number (u32), all little endian, and for kData that many bytes. Neither
-// end sends more bytes of a channel than the other one has announced to have taken, plus a window: so one client that
-// reads nothing holds up no other, and memory is bounded. Pure.
+// How one stream of bytes between a store proxy and the store carries many clients: each has a channel, and what passes
+// are frames, each a kind (u8), a channel (u32), a number (u32), all little endian, and for kData that many bytes.
+// Neither end sends more bytes of a channel than the other one has announced to have taken, plus a window: so one
+// client that reads nothing holds up no other, and memory is bounded. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,6 @@
 #include <string_view>
 
 namespace launcher::store {
-
-// What a proxy sends first. A client of torch begins with byte 0.
-inline constexpr std::string_view kProxyGreeting = "DDPRUN/1";
 
 // Bytes of a channel, each way, that the receiver has not announced as taken.
 inline constexpr std::size_t kChannelWindow = std::size_t{256} << 10;

@@ -14,21 +14,21 @@ constexpr std::size_t kMaxClients = std::size_t{1} << 17;
 
 }  // namespace
 
-ProxyLinks::ProxyLinks(EventLoop& loop, KeyValueStore& store, ReplyRouter& router, std::shared_ptr<MemoryBudget> budget,
+ProxyLinks::ProxyLinks(KeyValueStore& store, ReplyRouter& router, std::shared_ptr<MemoryBudget> budget,
                        Callbacks callbacks)
-    : loop_(loop), store_(store), router_(router), budget_(std::move(budget)), callbacks_(std::move(callbacks)) {}
+    : store_(store), router_(router), budget_(std::move(budget)), callbacks_(std::move(callbacks)) {}
 
-void ProxyLinks::adopt(UniqueFd fd, std::string_view received) {
-  const LinkId id = next_link_++;
+void ProxyLinks::add(LinkId id, std::string name, std::shared_ptr<Carrier> carrier) {
   auto connection = std::make_unique<ChannelLink>(
-      loop_, std::move(fd),
-      ChannelLink::Callbacks{.on_frame = [this, id](const Frame& frame) { on_frame(id, frame); },
-                             .on_delivered = [this] { callbacks_.on_answered(); },
-                             .on_room = [this, id] { on_room(id); },
-                             .on_closed = [this, id] { drop(id); }});
-  ChannelLink& link = *connection;
-  links_.emplace(id, Link{.connection = std::move(connection), .charge = Charge(budget_, 0)});
-  link.deliver(received);
+      std::move(carrier), ChannelLink::Callbacks{.on_frame = [this, id](const Frame& frame) { on_frame(id, frame); },
+                                                 .on_delivered = [this] { callbacks_.on_answered(); },
+                                                 .on_broken = [this, id] { drop(id); }});
+  links_.emplace(id, Link{.connection = std::move(connection), .name = std::move(name), .charge = Charge(budget_, 0)});
+}
+
+bool ProxyLinks::deliver(LinkId id, std::string_view bytes) {
+  links_.at(id).connection->deliver(bytes);
+  return links_.contains(id);
 }
 
 void ProxyLinks::on_frame(LinkId id, const Frame& frame) {
@@ -113,8 +113,10 @@ void ProxyLinks::on_replies(ConnectionId id) {
 }
 
 void ProxyLinks::on_room(LinkId id) {
+  const auto link = links_.find(id);
+  if (link == links_.end()) return;
   std::vector<ConnectionId> waiting;
-  for (const auto& [channel, number] : links_.at(id).clients) {
+  for (const auto& [channel, number] : link->second.clients) {
     if (clients_.at(number)->waits_for_room) waiting.push_back(number);
   }
   std::sort(waiting.begin(), waiting.end());
@@ -123,13 +125,14 @@ void ProxyLinks::on_room(LinkId id) {
     if (send_replies(client)) serve(number, client);
   }
   callbacks_.on_answered();
+  link->second.connection->flush();
 }
 
 void ProxyLinks::refuse(ConnectionId id, const std::string& reason) {
   const Client& client = *clients_.at(id);
-  ChannelLink& connection = *links_.at(client.link).connection;
-  callbacks_.on_refused(connection.fd(), reason);
-  connection.send(FrameKind::kClose, client.channel);
+  const Link& link = links_.at(client.link);
+  callbacks_.on_refused(link.name, reason);
+  link.connection->send(FrameKind::kClose, client.channel);
   end(id);
 }
 
@@ -143,6 +146,7 @@ void ProxyLinks::end(ConnectionId id) {
 
 void ProxyLinks::drop(LinkId id) {
   const auto found = links_.find(id);
+  if (found == links_.end()) return;
   for (const auto& [channel, number] : found->second.clients) clients_.erase(number);
   links_.erase(found);
   callbacks_.on_answered();  // others may have been woken by what came before

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "launcher/network/tcp_socket.h"
 
@@ -18,11 +17,29 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
     : loop_(loop),
       messages_(messages),
       options_(std::move(options)),
-      listener_(loop, ListenAt{}, 0, [this](int listener) { accept_all(listener); }),
-      connector_(loop, options_.host, options_.port, [this](UniqueFd fd) { on_connected(std::move(fd)); }) {}
+      listener_(loop, ListenAt{}, 0, [this](int listener) { accept_all(listener); }) {
+  if (!options_.carrier->send) return;
+  link_ = std::make_unique<ChannelLink>(
+      options_.carrier, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_frame(frame); },
+                                               .on_delivered = [] {},
+                                               .on_broken = [this] { on_lost(); }});
+  options_.carrier->on_bytes = [this](std::string_view bytes) {
+    if (link_) link_->deliver(bytes);
+  };
+  options_.carrier->on_room = [this] { on_room(); };
+  options_.carrier->on_closed = [this] { on_lost(); };
+}
 
+// The store is to forget them, also where its connection goes on.
 StoreProxy::~StoreProxy() {
-  for (const auto& [channel, client] : clients_) loop_.remove(client.fd.get());
+  options_.carrier->on_bytes = nullptr;
+  options_.carrier->on_room = nullptr;
+  options_.carrier->on_closed = nullptr;
+  for (const auto& [channel, client] : clients_) {
+    loop_.remove(client.fd.get());
+    if (link_ && !client.is_ending) link_->send(FrameKind::kClose, channel);
+  }
+  if (link_) link_->flush();
 }
 
 void StoreProxy::accept_all(int listener) {
@@ -36,7 +53,7 @@ void StoreProxy::accept_all(int listener) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) pause_accepting();
       return;
     }
-    if (is_lost_) continue;
+    if (!link_) continue;
     add_client(std::move(fd), port_in(peer));
   }
 }
@@ -54,7 +71,7 @@ void StoreProxy::add_client(UniqueFd fd, std::uint16_t peer_port) {
   Client& client = clients_.emplace(channel, Client{.fd = std::move(fd)}).first->second;
   client.is_held = options_.on_connection && options_.on_connection(peer_port);
   loop_.add(number, 0, [this, channel](std::uint32_t events) { on_client(channel, events); });
-  if (link_) link_->send(FrameKind::kOpen, channel);  // goes with its first request
+  link_->send(FrameKind::kOpen, channel);  // goes with its first request
   update_interest(client);
 }
 
@@ -65,29 +82,13 @@ void StoreProxy::release() {
   }
 }
 
-void StoreProxy::on_connected(UniqueFd fd) {
-  link_ =
-      std::make_unique<ChannelLink>(loop_, std::move(fd),
-                                    ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_frame(frame); },
-                                                           .on_delivered = [] {},
-                                                           .on_room =
-                                                               [this] {
-                                                                 is_full_ = false;
-                                                                 update_all();
-                                                               },
-                                                           .on_closed = [this] { on_lost(); }});
-  link_->send_raw(kProxyGreeting);
-  std::vector<Channel> waiting;
-  for (const auto& [channel, client] : clients_) waiting.push_back(channel);
-  std::sort(waiting.begin(), waiting.end());
-  for (const Channel channel : waiting) link_->send(FrameKind::kOpen, channel);
-  link_->flush();
+void StoreProxy::on_room() {
+  is_full_ = false;
   update_all();
 }
 
 // As if each client's own connection to the store had been closed.
 void StoreProxy::on_lost() {
-  is_lost_ = true;
   link_.reset();
   for (const auto& [channel, client] : clients_) loop_.remove(client.fd.get());
   clients_.clear();

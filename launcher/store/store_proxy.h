@@ -1,18 +1,18 @@
 // The store of another node, for this node's ranks: listens on loopback, and carries all their requests and replies
-// over one connection to that store. Their bytes pass as they are, so a client of any version works, and no answer is
-// ever older than the store's own.
+// over the launcher's own connection to that node. Their bytes pass as they are, so a client of any version works, and
+// no answer is ever older than the store's own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
-#include "launcher/network/connector.h"
 #include "launcher/network/listener.h"
+#include "launcher/store/carrier.h"
 #include "launcher/store/channel_link.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -21,17 +21,15 @@
 namespace launcher::store {
 
 struct ProxyOptions {
-  std::string host{};  // of the store, which must be one of a ddprun that knows kProxyGreeting
-  std::uint16_t port = 0;
+  std::shared_ptr<Carrier> carrier{};  // to the store, which must be one of ddprun's
   // As ServerOptions has it.
   std::function<bool(std::uint16_t peer_port)> on_connection{};
 };
 
 class StoreProxy {
  public:
-  // Listens at once, and connects to the store until that succeeds; clients wait meanwhile. When the store closes the
-  // connection, all clients' connections are closed, and those that come. Throws LaunchError when there is no port.
-  // `loop` and `messages` must outlive the proxy.
+  // Listens at once. When the carrier is closed, all clients' connections are closed, and those that come. Throws
+  // LaunchError when there is no port. `loop` and `messages` must outlive the proxy.
   StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options);
   ~StoreProxy();
   StoreProxy(const StoreProxy&) = delete;
@@ -57,7 +55,7 @@ class StoreProxy {
   void accept_all(int listener);
   void add_client(UniqueFd fd, std::uint16_t peer_port);
   void pause_accepting();
-  void on_connected(UniqueFd fd);
+  void on_room();
   void on_lost();
   void on_client(Channel channel, std::uint32_t events);
   bool read_requests(Channel channel, Client& client);
@@ -71,12 +69,10 @@ class StoreProxy {
   Messages& messages_;
   ProxyOptions options_;
   Listener listener_;
-  std::unique_ptr<ChannelLink> link_;  // once connected
-  bool is_lost_ = false;
-  bool is_full_ = false;  // the link: no client is read from
+  std::unique_ptr<ChannelLink> link_;  // until it is lost
+  bool is_full_ = false;               // the link: no client is read from
   Channel next_channel_ = 0;
   Clients clients_;
-  Connector connector_;
 };
 
 }  // namespace launcher::store

@@ -35,7 +35,6 @@ struct StoreServer::Connection {
   std::uint16_t peer_port;
   EventLoop::Clock::time_point accepted = EventLoop::Clock::now();
   ClientSession session;
-  std::string greeting{};  // so far, of what may become a proxy's
   std::uint32_t interest = EPOLLIN;
   std::optional<pid_t> owner = std::nullopt;  // once looked for; 0: no process of this job
   bool broken = false;
@@ -48,9 +47,10 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       descriptor_limit_(descriptor_limit()),
       listener_(loop, options_.where, options_.port, [this](int listener) { accept_all(listener); }),
       budget_(std::make_shared<MemoryBudget>(memory_limit())),
-      proxies_(loop, store_, router_, budget_,
-               {.on_answered = [this] { flush_woken(); },
-                .on_refused = [this](int fd, const std::string& reason) { say_refused(fd, reason); }}) {}
+      proxies_(
+          store_, router_, budget_,
+          {.on_answered = [this] { flush_woken(); },
+           .on_refused = [this](const std::string& name, const std::string& reason) { say_refused(name, reason); }}) {}
 
 StoreServer::~StoreServer() {
   for (const auto& [id, connection] : connections_) loop_.remove(connection->fd.get());
@@ -155,12 +155,11 @@ void StoreServer::pause_accepting() {
 void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
   Connection& connection = *connections_.at(id);
   try {
-    serve(id, connection, events);
+    serve(connection, events);
   } catch (const std::bad_alloc&) {
     refuse(connection, "there is not enough memory for what it asks (ulimit -v, or the container's limit)");
   }
   flush_woken();
-  if (!connections_.contains(id)) return;  // it is a proxy's
   if (connection.broken) {
     close(id);
   } else {
@@ -168,13 +167,13 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
   }
 }
 
-void StoreServer::serve(ConnectionId id, Connection& connection, std::uint32_t events) {
+void StoreServer::serve(Connection& connection, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_some(connection);
   if (connection.session.has_requests_waiting()) {
     // A peer that is gone takes no more replies.
     if ((events & (EPOLLHUP | EPOLLERR)) != 0) connection.broken = true;
-  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !read_some(id, connection)) {
-    return;
+  } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    read_some(connection);
   }
   if (connection.broken) return;
   std::string problem = connection.session.answer();
@@ -182,48 +181,27 @@ void StoreServer::serve(ConnectionId id, Connection& connection, std::uint32_t e
   if (!problem.empty()) refuse(connection, problem);
 }
 
-// False when the connection is not one of a client any more.
-bool StoreServer::read_some(ConnectionId id, Connection& connection) {
+void StoreServer::read_some(Connection& connection) {
   std::array<char, kReadBytes> buffer;
   const ssize_t count = ::read(connection.fd.get(), buffer.data(), buffer.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
     connection.broken = true;
-    return true;
+    return;
   }
-  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
-  const bool may_be_proxy = !connection.session.is_known() && bytes.front() == kProxyGreeting.front();
-  if (may_be_proxy || !connection.greeting.empty()) return greet(id, connection, bytes);
-  connection.session.feed(bytes);
-  return true;
-}
-
-bool StoreServer::greet(ConnectionId id, Connection& connection, std::string_view bytes) {
-  connection.greeting += bytes;
-  const std::string_view begin = std::string_view(connection.greeting).substr(0, kProxyGreeting.size());
-  if (!kProxyGreeting.starts_with(begin)) {
-    connection.session.feed(std::exchange(connection.greeting, ""));  // which refuses it
-    return true;
-  }
-  if (begin.size() < kProxyGreeting.size()) return true;
-  const std::string received = connection.greeting.substr(kProxyGreeting.size());
-  UniqueFd fd = std::move(connection.fd);
-  loop_.remove(fd.get());
-  connections_.erase(id);
-  proxies_.adopt(std::move(fd), received);
-  return false;
+  connection.session.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
 }
 
 void StoreServer::refuse(Connection& connection, const std::string& reason) {
   if (connection.broken) return;
   connection.broken = true;
-  say_refused(connection.fd.get(), reason);
+  say_refused(peer_of(connection.fd.get()), reason);
 }
 
-void StoreServer::say_refused(int fd, const std::string& reason) {
+void StoreServer::say_refused(const std::string& name, const std::string& reason) {
   ++refusals_;
   if (refusals_ > kMaxNamedRefusals) return;
-  messages_.say("the store closed the connection of " + peer_of(fd) + ": " + reason +
+  messages_.say("the store closed the connection of " + name + ": " + reason +
                 (refusals_ == kMaxNamedRefusals ? " (further ones are not reported)" : ""));
 }
 

@@ -1,6 +1,7 @@
 // The store on a TCP port, inside the launcher's event loop: never blocks it, reads no more from a connection that does
 // not take its replies, closes connections that do not speak the protocol or ask for more memory than there is, and
-// keeps places for the job's own processes. Its clients on other nodes may share one connection (store_proxy.h).
+// keeps places for the job's own processes. Its clients on other nodes may come by the launchers' own connections
+// (store_proxy.h).
 #pragma once
 
 #include <sys/types.h>
@@ -61,8 +62,8 @@ class StoreServer {
     flush_woken();
   }
   std::size_t connections() const { return connections_.size(); }
-  // Of those, the ones of other nodes' proxies, and the clients that come through them.
-  const ProxyLinks& proxies() const { return proxies_; }
+  // The clients of other nodes that come by their launchers.
+  ProxyLinks& proxies() { return proxies_; }
   // Reads from the connections that on_connection wanted to be held.
   void release();
 
@@ -77,13 +78,12 @@ class StoreServer {
   std::vector<EvictionCandidate> eviction_candidates() const;
   void find_owners();
   void on_event(ConnectionId id, std::uint32_t events);
-  void serve(ConnectionId id, Connection& connection, std::uint32_t events);
-  bool read_some(ConnectionId id, Connection& connection);
-  bool greet(ConnectionId id, Connection& connection, std::string_view bytes);
+  void serve(Connection& connection, std::uint32_t events);
+  void read_some(Connection& connection);
   void write_some(Connection& connection);
   void update_interest(Connection& connection);
   void refuse(Connection& connection, const std::string& reason);
-  void say_refused(int fd, const std::string& reason);
+  void say_refused(const std::string& name, const std::string& reason);
   void close(ConnectionId id);
 
   void flush_woken();

@@ -113,10 +113,45 @@ TEST_CASE("Frames: messages come whole, however their bytes are cut") {
   std::vector<std::string> got;
   for (const char byte : to_frame("one") + to_frame("") + to_frame(std::string(300, 'x'))) {
     reader.feed(std::string_view(&byte, 1));
-    while (auto message = reader.next()) got.push_back(*message);
+    while (auto message = reader.next()) got.push_back(message->bytes);
   }
   CHECK(got == std::vector<std::string>{"one", "", std::string(300, 'x')});
   CHECK_FALSE(reader.is_broken());
+}
+
+TEST_CASE("Frames: pieces of what is carried come between messages, with their round, however they are cut") {
+  const std::string large(kMaxPieceBytes + 5, 'v');
+  std::string_view left = large;
+  Piece first(7);
+  first.fill(left);
+  CHECK(first.is_full());
+  CHECK(left.size() == 5);
+  Piece second(0x7fffffff);
+  second.fill(left);
+  second.fill(left = "more");
+  CHECK(second.content_size() == 9);
+  const std::string wire = first.take_frame() + to_frame("message") + second.take_frame();
+  const std::size_t cut = GENERATE(1U, 3U, 8U, 4096U, 1U << 20);
+  FrameReader reader;
+  std::vector<Arrival> got;
+  for (std::size_t at = 0; at < wire.size(); at += cut) {
+    reader.feed(std::string_view(wire).substr(at, cut));
+    while (auto arrival = reader.next()) got.push_back(std::move(*arrival));
+  }
+  REQUIRE(got.size() == 3);
+  CHECK(got[0].round == 7U);
+  CHECK(got[0].bytes == large.substr(0, kMaxPieceBytes));
+  CHECK_FALSE(got[1].round);
+  CHECK(got[1].bytes == "message");
+  CHECK(got[2].round == 0x7fffffffU);
+  CHECK(got[2].bytes == "vvvvvmore");
+}
+
+TEST_CASE("Frames: a piece that is too long breaks the stream") {
+  FrameReader reader;
+  reader.feed(std::string("\x01\x40\x00\x80\x00\x00\x00\x00", 8));
+  CHECK_FALSE(reader.next());
+  CHECK(reader.is_broken());
 }
 
 TEST_CASE("Frames: a length that no launcher sends breaks the stream for good") {

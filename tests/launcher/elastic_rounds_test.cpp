@@ -213,6 +213,20 @@ TEST_CASE("Rounds: a new coordinator goes on where the old one was, with those t
   CHECK_THAT(rounds.is_over(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
 }
 
+TEST_CASE("Rounds: a coordinator that was lost when no restart was left is followed by no other") {
+  const RoundsOptions options{.min_nodes = 1, .max_nodes = 9, .budget = {.max_restarts = 2, .restarts_per_hour = 2}};
+  const auto first = [&](History history) { return Rounds(options, kStart, history).arrived(0, "a", kStart).end; };
+  CHECK_FALSE(first({}));
+  CHECK_FALSE(first({.rounds = 3, .nodes = 2, .restarts = 2}));
+  const auto all = first({.rounds = 3, .nodes = 2, .restarts = 3});  // its loss was one more
+  REQUIRE(all);
+  CHECK_THAT(all->text, ContainsSubstring("not restarted: it was restarted 2 times, as often as --max_restarts"));
+  CHECK(all->exit_status == 1);
+  const auto within_hour = first({.rounds = 3, .nodes = 2, .restarts = 2, .recent_restarts = {3, kStart}});
+  REQUIRE(within_hour);
+  CHECK_THAT(within_hour->text, ContainsSubstring("2 times within an hour"));
+}
+
 // What a coordinator does with the decisions, against a crowd of nodes that come, go and fail as the dice say.
 class Crowd {
  public:

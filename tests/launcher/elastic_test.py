@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 from elastic_nodes import ElasticTest
@@ -11,6 +12,27 @@ from harness import main, wait_until
 
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
 FAULTS = int(os.environ.get("FAULTS", "6"))
+
+
+# Each rank meets all others at the round's store.
+MEET = r"""
+import os, socket, struct, sys, time
+text = lambda data: struct.pack("<Q", len(data)) + data
+os.chdir(os.environ["DDPRUN_TEST_FOLDER"])
+place = os.environ["TORCHELASTIC_RESTART_COUNT"] + "." + os.environ["RANK"]
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+store.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + b"\4" + text(b"count") + struct.pack("<q", 1))
+if struct.unpack("<q", store.recv(8, socket.MSG_WAITALL))[0] == int(os.environ["WORLD_SIZE"]):
+    store.sendall(b"\1" + text(b"all") + text(b"yes"))
+store.sendall(b"\6" + struct.pack("<Q", 1) + text(b"all"))
+assert store.recv(1) == b"\0"
+open("part." + place, "w").write(os.environ["MASTER_PORT"])
+os.rename("part." + place, "met." + place)
+while not os.path.exists("end"):
+    if os.path.exists(f"fail.{os.environ['NODE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"):
+        sys.exit(7)
+    time.sleep(0.02)
+"""
 
 
 class Elastic(ElasticTest):
@@ -154,6 +176,19 @@ class Elastic(ElasticTest):
         again = self.node("b", options=("--host_failures", "2"))
         self.assertEqual(again.finish()[0], 1)
         self.finish_well("a", "c")
+
+    def test_ranks_of_other_nodes_reach_the_store_of_each_round_by_their_launchers(self):
+        script = self.write("meet.py", MEET)
+        self.node("a", program=(sys.executable, script), options=("--store_proxy", "all"))
+        wait_until(self.listens, "the coordinator")
+        for name in "bc":
+            self.node(name, program=(sys.executable, script), options=("--store_proxy", "all"))
+        for round_number in range(2):
+            self.wait_for_files(*[f"met.{round_number}.{rank}" for rank in range(3)])
+            ports = {int(self.read(f"met.{round_number}.{rank}")) for rank in range(3)}
+            self.assertEqual(len(ports), 3)  # the store's own, and two proxies'
+            self.write(f"fail.b.{round_number}", "")
+        self.finish_well("a", "b", "c")
 
     def test_a_budget_of_restarts_within_an_hour_ends_a_job_that_fails_too_often(self):
         order = self.start_three(options=("--restarts_per_hour", "1"))

@@ -128,6 +128,15 @@ class Etcd(ElasticTest):
         self.end(*order[1:], status=7)
         self.said(order[1], "not restarted: it was restarted 1 times, as often as --max_restarts allows")
 
+    def test_the_loss_of_coordinators_is_limited_as_that_of_other_nodes_is(self):
+        order = self.start_three(nnodes="1:3", restarts=1)
+        self.kill(order[0])
+        second = self.names_in(1, 2)
+        self.kill(second[0])
+        self.end(second[1], status=1)
+        self.said(second[1], "the job is not restarted: it was restarted 1 times, as often as --max_restarts allows")
+        self.assertEqual(self.server.keys(), {})
+
     def test_a_coordinator_that_is_frozen_is_replaced_and_joins_again_when_it_is_itself(self):
         order = self.start_three(options=("--join_restart",))
         pid = self.nodes[order[0]].supervisor()

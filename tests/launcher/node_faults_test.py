@@ -187,8 +187,10 @@ class NodeFaults(LauncherTest):
         place = dice.randrange(NODES)
         self.lose(place, "supervisor", signal.SIGSTOP)
         self.end_alike(1, ("node", place))
+        time.sleep(dice.choice([0, 3]))
         os.kill(self.nodes[place].supervisor(), signal.SIGCONT)  # itself again, it learns that it was given up
-        self.assertEqual(self.nodes[place].finish()[0], 1)
+        status, _, err = self.nodes[place].finish()
+        self.assertEqual((status, culprit(err)), (1, ("node", place)), err)
 
     def fault_helper_frozen_and_a_rank_exits(self, dice):
         self.begin(dice)

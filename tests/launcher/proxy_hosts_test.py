@@ -1,5 +1,7 @@
 """The store's proxy and the choice of an interface between hosts: network namespaces on a switch."""
 
+import os
+import signal
 import sys
 
 from harness import main, shell
@@ -37,6 +39,54 @@ class Proxied(hosts_test.OnHosts):
             outputs.append(out)
         self.assertEqual(outputs[0].count("met by 127.0.0.1"), 3)
         self.assertEqual(outputs[1].count("met by " + self.hosts.address(0, self.kind)), 3)
+
+
+# A value that takes longer on its way than a node may be silent, up and down again.
+LARGE = r"""
+import os, socket, struct, time
+text = lambda data: struct.pack("<Q", len(data)) + data
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+store.sendall(struct.pack("<BI", 0, 0x3C85F7CE))
+if os.environ["RANK"] == "1":
+    begin = time.monotonic()
+    value = bytes(800_000)
+    store.sendall(b"\1" + text(b"value") + text(value) + b"\3" + text(b"value"))
+    assert store.recv(8 + len(value), socket.MSG_WAITALL) == text(value)
+    print("took", time.monotonic() - begin, flush=True)
+    store.sendall(b"\1" + text(b"end") + text(b""))
+store.sendall(b"\6" + struct.pack("<Q", 1) + text(b"end"))
+assert store.recv(1) == b"\0"
+"""
+
+
+class SlowLinks(hosts_test.OnHosts):
+    kinds = (4,)
+
+    def test_a_large_value_on_its_way_does_not_look_like_a_frozen_node(self):
+        for host in range(2):
+            self.hosts.slow_down(host, "2mbit", "400ms")
+        script = self.write("large.py", LARGE)
+        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all")) for rank in (1, 0)]
+        outputs = []
+        for node in nodes:
+            status, out, err = node.finish()
+            self.assertEqual(status, 0, err)
+            outputs.append(out)
+        self.assertGreater(float(outputs[0].split()[-1]), 5)  # 3.2 s each way at least
+
+    def test_a_launcher_that_freezes_while_a_value_is_on_its_way_is_noticed(self):
+        for host in range(2):
+            self.hosts.slow_down(host, "2mbit", "400ms")
+        script = self.write("large.py", LARGE.replace("begin = ", "open(os.environ['DDPRUN_TEST_FOLDER'] + '/ready', 'w').close(); begin = "))
+        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all")) for rank in (1, 0)]
+        self.wait_for_files("ready")
+        frozen = nodes[0].supervisor()
+        os.kill(frozen, signal.SIGSTOP)
+        status, _, err = nodes[1].finish()
+        self.assertEqual(status, 1, err)
+        self.assertIn("the launcher of node 1 (host", err)
+        os.kill(frozen, signal.SIGCONT)
+        self.assertEqual(nodes[0].finish()[0], 1)
 
 
 class ProxiedOverIpv6(Proxied):

@@ -5,12 +5,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "launcher/control/control_link.h"
 #include "launcher/network/tcp_socket.h"
 #include "launcher/store/store_server.h"
 #include "tests/launcher/remembered_messages.h"
@@ -55,13 +58,70 @@ class TestClient {
   bool is_closed_ = false;
 };
 
+// The connection of two launchers, one of which has the store.
+class TwoLaunchers {
+ public:
+  TwoLaunchers(EventLoop& loop, StoreServer& server) {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+    auto to_store = std::make_shared<control::ControlLink>(
+        loop, UniqueFd(ends[0]),
+        control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
+                                        .on_sign_of_life = [] {},
+                                        .on_carried =
+                                            [carrier = carrier_](std::uint32_t, std::string_view bytes) {
+                                              if (carrier->on_bytes) carrier->on_bytes(bytes);
+                                            },
+                                        .on_room =
+                                            [carrier = carrier_] {
+                                              if (carrier->on_room) carrier->on_room();
+                                            },
+                                        .on_closed =
+                                            [carrier = carrier_](const std::string&) {
+                                              carrier->send = nullptr;
+                                              if (carrier->on_closed) carrier->on_closed();
+                                            }});
+    auto back = std::make_shared<Carrier>();
+    to_node_ = std::make_unique<control::ControlLink>(
+        loop, UniqueFd(ends[1]),
+        control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
+                                        .on_sign_of_life = [] {},
+                                        .on_carried =
+                                            [this, &server](std::uint32_t, std::string_view bytes) {
+                                              if (!server.proxies().deliver(1, bytes)) to_node_->break_off();
+                                            },
+                                        .on_room = [&server] { server.proxies().on_room(1); },
+                                        .on_closed = [&server](const std::string&) { server.proxies().drop(1); }});
+    connect(*carrier_, *to_store);
+    connect(*back, *to_node_);
+    server.proxies().add(1, "node 1", back);
+    to_store_ = std::move(to_store);
+  }
+  const std::shared_ptr<Carrier>& carrier() const { return carrier_; }
+  control::ControlLink& to_store() { return *to_store_; }
+  bool is_open() const { return to_node_->is_open(); }
+  // The launcher with the store ends.
+  void lose_store() { to_node_->break_off(); }
+
+ private:
+  static void connect(Carrier& carrier, control::ControlLink& link) {
+    carrier.send = [&link](std::string_view bytes) { link.carry(0, bytes); };
+    carrier.flush = [&link] { link.flush(); };
+    carrier.has_room = [&link] { return link.has_room(); };
+  }
+
+  std::shared_ptr<Carrier> carrier_ = std::make_shared<Carrier>();
+  std::shared_ptr<control::ControlLink> to_store_;
+  std::unique_ptr<control::ControlLink> to_node_;
+};
+
 class StoreProxyTest {
  protected:
   StoreProxyTest() {
     server_.emplace(loop_, messages_, ServerOptions{});
-    open_proxy();
+    launchers_.emplace(loop_, *server_);
+    proxy_.emplace(loop_, messages_, ProxyOptions{.carrier = launchers_->carrier()});
   }
-  void open_proxy() { proxy_.emplace(loop_, messages_, ProxyOptions{.host = "127.0.0.1", .port = server_->port()}); }
   void round() {
     loop_.call_at(EventLoop::Clock::now(), [] {});
     loop_.run_once();
@@ -81,6 +141,7 @@ class StoreProxyTest {
   EventLoop loop_;
   RememberedMessages messages_;
   std::optional<StoreServer> server_;
+  std::optional<TwoLaunchers> launchers_;
   std::optional<StoreProxy> proxy_;
 };
 
@@ -194,7 +255,7 @@ TEST_CASE_METHOD(StoreProxyTest, "StoreProxy: when the store goes, every client'
     client.go_on();
     return server_->proxies().clients() == 1;
   }));
-  server_.reset();
+  launchers_->lose_store();
   CHECK(run_until([&] {
     client.go_on();
     return client.is_closed();
@@ -214,38 +275,90 @@ TEST_CASE_METHOD(StoreProxyTest, "StoreProxy: when a proxy goes, the store forge
     return server_->proxies().clients() == 1;
   }));
   proxy_.reset();
+  CHECK(run_until([&] { return server_->proxies().clients() == 0; }));
+}
+
+TEST_CASE_METHOD(StoreProxyTest, "StoreProxy: when a launcher goes, the store forgets all clients of its proxy") {
+  TestClient client(proxy_->port());
+  client.ask(wire::with_keys(Opcode::kWait, {"never"}));
+  REQUIRE(run_until([&] {
+    client.go_on();
+    return server_->proxies().clients() == 1;
+  }));
+  launchers_->to_store().break_off();
   CHECK(run_until([&] { return server_->proxies().links() == 0; }));
   CHECK(server_->proxies().clients() == 0);
 }
 
+TEST_CASE_METHOD(StoreProxyTest, "StoreProxy: many that read large values at once all get them") {
+  const std::string value(std::size_t{1} << 20, 'v');
+  TestClient writer(proxy_->port());
+  writer.ask(wire::set("large", value) + wire::add("done", 1));
+  REQUIRE(has_answer(writer, 8));
+  std::vector<TestClient> readers;
+  for (int i = 0; i < 12; ++i) readers.emplace_back(proxy_->port());
+  for (TestClient& reader : readers) reader.ask(wire::with_key(Opcode::kGet, "large"));
+  const bool have_all = run_until([&] {
+    bool all = true;
+    for (TestClient& reader : readers) {
+      reader.go_on();
+      all = all && reader.answers().size() == 8 + value.size();
+    }
+    return all;
+  });
+  CHECK(have_all);
+}
+
+TEST_CASE_METHOD(StoreProxyTest, "ControlLink: a message overtakes what the connection carries") {
+  // Nobody reads meanwhile: what the kernel takes is full.
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+  const UniqueFd reader(ends[1]);
+  control::ControlLink link(loop_, UniqueFd(ends[0]),
+                            {.on_message = [](const control::Message&) {},
+                             .on_sign_of_life = [] {},
+                             .on_carried = [](std::uint32_t, std::string_view) {},
+                             .on_room = [] {},
+                             .on_closed = [](const std::string&) {}});
+  const std::string piece(control::kMaxPieceBytes, 'p');
+  for (int i = 0; i < 100; ++i) link.carry(0, piece);
+  CHECK_FALSE(link.has_room());
+  link.flush();
+  link.send(control::Heard{5});
+  control::FrameReader frames;
+  std::size_t carried_before = 0;
+  std::size_t carried = 0;
+  bool is_heard = false;
+  REQUIRE(run_until([&] {
+    std::string bytes(1 << 16, '\0');
+    const ssize_t count = ::recv(reader.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count > 0) frames.feed(std::string_view(bytes).substr(0, static_cast<std::size_t>(count)));
+    while (const auto arrival = frames.next()) {
+      carried += arrival->round ? arrival->bytes.size() : 0;
+      if (arrival->round) continue;
+      is_heard = true;
+      carried_before = carried;
+    }
+    return carried == 100 * piece.size();
+  }));
+  CHECK(is_heard);
+  CHECK(carried_before < carried);  // what the kernel had taken came first, and no more
+  CHECK(link.has_room());
+}
+
 TEST_CASE_METHOD(StoreProxyTest, "StoreServer: a proxy that sends more than it may, or no frames, is dropped") {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(server_->port());
-  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  std::string bytes(kProxyGreeting);
+  std::string bytes;
   SECTION("no frames") {
-    bytes += std::string(9, '\x7f');
+    bytes = std::string(9, '\x7f');
   }
   SECTION("taken without having been sent") {
     append_frame(bytes, FrameKind::kOpen, 1, {});
     append_frame(bytes, FrameKind::kTaken, 1, {}, 1);
   }
-  SECTION("another greeting") {
-    bytes = "DDPRUN/2";
-  }
-  // Byte by byte: the greeting may come in pieces.
-  for (const char byte : bytes) {
-    ::send(fd.get(), &byte, 1, MSG_NOSIGNAL);
-    round();
-  }
-  CHECK(run_until([&] {
-    char byte = 0;
-    const ssize_t count = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
-    return count == 0 || (count < 0 && errno == ECONNRESET);
-  }));
+  for (const char byte : bytes) launchers_->to_store().carry(0, std::string_view(&byte, 1));
+  launchers_->to_store().flush();
+  CHECK(run_until([&] { return !launchers_->is_open(); }));
+  CHECK(server_->proxies().links() == 0);
 }
 
 // A request of each kind on few keys, so that they meet.

@@ -166,7 +166,7 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: an answer that was overheard is no
   const auto challenge_in = [](const std::string& bytes) {
     control::FrameReader reader;
     reader.feed(bytes);
-    return std::get<control::Challenge>(control::parse_message(reader.next().value()).value()).text;
+    return std::get<control::Challenge>(control::parse_message(reader.next().value().bytes).value()).text;
   };
   const UniqueFd right = connection();
   const std::string challenge = challenge_in(read(right));

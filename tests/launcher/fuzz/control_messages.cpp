@@ -12,6 +12,12 @@ std::string framed(const Message& message) {
   return to_frame(to_text(message));
 }
 
+std::string piece(std::uint32_t round, std::string_view bytes) {
+  Piece carried(round);
+  carried.fill(bytes);
+  return carried.take_frame();
+}
+
 }  // namespace
 
 std::vector<std::string> fuzz::seeds() {
@@ -24,6 +30,7 @@ std::vector<std::string> fuzz::seeds() {
       framed(Verdict{0, notice}) + framed(Heard{0}) + framed(Ended{0}) + framed(AllEnded{0}),
       framed(Ping{1, std::chrono::seconds(1)}) + framed(Pong{1, 1, std::chrono::seconds(1)}),
       framed(Leaving{{"told to stop", 143}, false}) + framed(Waiting{"a\x1b[2Jb"}) + framed(Refusal{{"no", 125}}),
+      piece(3, "what is carried") + framed(Heard{3}) + piece(4, ""),
       "GET / HTTP/1.1\r\n"};
 }
 
@@ -31,9 +38,11 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   FrameReader reader;
   reader.feed(bytes);
   bool is_accepted = false;
-  while (const auto text = reader.next()) {
-    require(text->size() <= kMaxMessageBytes, "no message is longer than the limit");
-    const auto message = parse_message(*text);
+  while (const auto arrival = reader.next()) {
+    require(arrival->bytes.size() <= (arrival->round ? kMaxPieceBytes : kMaxMessageBytes),
+            "nothing is longer than the limit");
+    if (arrival->round) continue;
+    const auto message = parse_message(arrival->bytes);
     if (!message) continue;
     is_accepted = true;
     const std::string again = to_text(*message);

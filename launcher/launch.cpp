@@ -36,6 +36,7 @@
 #include "launcher/remote/session.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/report/event_log.h"
+#include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
 #include "launcher/system/signals.h"
@@ -217,7 +218,8 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
     return run(options, title, answer);
   } catch (const LaunchError& error) {
     if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw;
-    print_line(error.what());
+    // One line from each of several hosts.
+    print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + error.what());
     return tell_other_nodes(options, {error.what(), to_int(error.status())});
   }
 }

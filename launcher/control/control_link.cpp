@@ -19,7 +19,9 @@ namespace {
 
 // A launcher that takes nothing for so many messages is none.
 constexpr std::size_t kMaxOutgoing = std::size_t{1} << 20;
-// Of what was given to the kernel so much may wait to be sent: messages wait behind that.
+// Of what was given to the kernel so much may be under way, and wait to be sent: messages wait behind that, and a slow
+// link is not to lose what its queue does not hold. Enough for 300 MB/s where an answer takes 0.2 ms.
+constexpr int kSendBuffer = 64 << 10;
 constexpr int kMaxUnsent = 32 << 10;
 // Whoever waits for a sign of life notices sooner; a busy link that loses packets may acknowledge nothing for so long.
 constexpr std::chrono::milliseconds kLeastUnacknowledged{5'000};
@@ -31,6 +33,7 @@ constexpr std::size_t kKeptBytes = std::size_t{4} << 10;
 
 ControlLink::ControlLink(EventLoop& loop, UniqueFd fd, Callbacks callbacks)
     : loop_(loop), fd_(std::move(fd)), callbacks_(std::move(callbacks)) {
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
   ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsent, sizeof kMaxUnsent);
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
 }

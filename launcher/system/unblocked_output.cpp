@@ -19,6 +19,8 @@ UnblockedOutput::UnblockedOutput(int fd) : fd_(fd) {
     error_ = errno;
   } else if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::kSocket;
+  } else if ((::fcntl(fd_, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+    kind_ = Kind::kFile;  // writing is to fail, as it would without us
   } else if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
     // A description of our own can be made non-blocking without changing the one that the shell and others share.
     own_.reset(::open(("/proc/self/fd/" + std::to_string(fd_)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));

@@ -137,6 +137,13 @@ class JobOptions(LauncherTest):
         self.assertEqual((status, out), (0, "1\n"))
         self.assertEqual(self.run_job("true", environment={"PET_NPROC_PER_NODE": "many"})[0], 125)
 
+    def test_a_variable_of_a_flag_that_says_neither_yes_nor_no_is_named(self):
+        status, _, err = self.run_job("true", environment={"PET_STANDALONE": "maybe"})
+        self.assertEqual(status, 125)
+        self.assertEqual(err, "ddprun: PET_STANDALONE: expected 1, true, yes or on, or 0, false, no or off, got 'maybe'\n")
+        for value in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
+            self.assertEqual(self.run_job("true", environment={"PET_STANDALONE": value})[0], 0, value)
+
     def test_torchruns_other_options_are_accepted(self):
         status, out, err = self.run_job("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=7", "--rdzv-conf",
                                         "timeout=5", "--monitor-interval", "5", "--start-method", "spawn", "--local-addr",

@@ -53,6 +53,14 @@ class Layout(LogFilesTest):
         self.assertEqual(files, ["attempt_0/0/stdout.log", "attempt_0/10/stderr.log", "attempt_0/11/stderr.log",
                                  "attempt_0/11/stdout.log"])
 
+    def test_a_local_rank_that_is_not_there_is_named(self):
+        for option in ("--tee", "--redirects"):
+            status, _, err = self.run_job("-n", "2", option, "0:1,7:1", "--log_dir", self.path("logs"), "true")
+            self.assertEqual(status, 0, err)
+            self.assertIn(f"{option} names local rank 7, which is not on this node: it has 2 ranks", err)
+        _, _, err = self.run_job("-n", "2", "--local_ranks_filter", "0,1", "true")
+        self.assertNotIn("names local rank", err)
+
     def test_a_redirected_stream_is_the_file_itself(self):
         status, _, _, run = self.logs("-r", "1", *shell("exec 3>&1; readlink /proc/$$/fd/3 > link"))
         self.assertEqual((status, self.read("link").strip()), (0, os.path.realpath(run) + "/attempt_0/0/stdout.log"))

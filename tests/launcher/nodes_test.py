@@ -212,6 +212,14 @@ class Nodes(LauncherTest):
                     self.assertIn(f"node {troubled} (host {socket.gethostname()}) could not start: ", err)
             self.assertLess(time.monotonic() - begin, 4)
 
+    def test_two_nodes_that_cannot_start_end_with_one_status(self):
+        self.write("plain", "not a program")
+        for first, second in (("./nothing", self.path("plain")), (self.path("plain"), "./nothing")):
+            nodes = [self.node(rank, 2, 1, program) for rank, program in enumerate((first, second))]
+            statuses = {node.finish()[0] for node in nodes}
+            self.assertEqual(len(statuses), 1, statuses)
+            self.assertIn(statuses.pop(), (126, 127))
+
     def test_a_node_that_fails_when_all_have_met_ends_them(self):
         self.write("file", "")
         nodes = [self.node(rank, 2, 1, "sleep", "1000", options=("--log-dir", self.path("file")) if rank else ())

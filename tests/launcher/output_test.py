@@ -42,9 +42,13 @@ class Output(LauncherTest):
         for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
             done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", DDPRUN, "-n", "2", *shell("echo out; echo err >&2; : > ran.$RANK")],
                                   capture_output=True, check=False, timeout=20, env={**os.environ, **QUIET, "DDPRUN_TEST_FOLDER": self.folder})
-            self.assertEqual(done.returncode, 0, closed)
-            self.assertEqual(sorted(done.stdout.splitlines()), [] if " >&-" in " " + closed else [b"[0] out", b"[1] out"])
-            self.assertEqual(sorted(done.stderr.splitlines()), [] if "2>&-" in closed else [b"[0] err", b"[1] err"])
+            has_output = " >&-" not in " " + closed
+            self.assertEqual(done.returncode, 0 if has_output else 125, closed)
+            self.assertEqual(sorted(done.stdout.splitlines()), [b"[0] out", b"[1] out"] if has_output else [])
+            said = sorted(line for line in done.stderr.splitlines() if line.startswith(b"["))
+            self.assertEqual(said, [] if "2>&-" in closed else [b"[0] err", b"[1] err"])
+            if not has_output and "2>&-" not in closed:
+                self.assertIn(b"output was lost: cannot write to standard output: Bad file descriptor", done.stderr)
             os.remove(self.path("ran.0"))
             os.remove(self.path("ran.1"))
 

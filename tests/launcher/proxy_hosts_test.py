@@ -66,7 +66,7 @@ class SlowLinks(hosts_test.OnHosts):
         for host in range(2):
             self.hosts.slow_down(host, "2mbit", "400ms")
         script = self.write("large.py", LARGE)
-        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all")) for rank in (1, 0)]
+        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all", "--node_timeout", "1.5")) for rank in (1, 0)]
         outputs = []
         for node in nodes:
             status, out, err = node.finish()
@@ -78,7 +78,7 @@ class SlowLinks(hosts_test.OnHosts):
         for host in range(2):
             self.hosts.slow_down(host, "2mbit", "400ms")
         script = self.write("large.py", LARGE.replace("begin = ", "open(os.environ['DDPRUN_TEST_FOLDER'] + '/ready', 'w').close(); begin = "))
-        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all")) for rank in (1, 0)]
+        nodes = [self.node(rank, sys.executable, script, options=("--store_proxy", "all", "--node_timeout", "1.5")) for rank in (1, 0)]
         self.wait_for_files("ready")
         frozen = nodes[0].supervisor()
         os.kill(frozen, signal.SIGSTOP)

@@ -9,6 +9,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -153,7 +154,10 @@ class WhatArrives(OnHosts):
     def test_a_program_that_is_not_there_is_said_once_with_its_status(self):
         status, _, err = self.run_on("-H", self.names(1, 1), "./no-such-program")
         self.assertEqual(status, 127)
-        self.assertIn("program not found", err)
+        lines = [line for line in err.splitlines() if "program not found" in line]
+        self.assertTrue(lines, err)
+        for line in lines:
+            self.assertIn(f"host {socket.gethostname()}: program not found", line)
 
     def test_hosts_from_a_file_and_a_selection_of_them(self):
         name = f"{USER}@127.0.0."

@@ -98,7 +98,8 @@ class Etcd(ElasticTest):
 
     def test_a_job_leaves_no_key_behind(self):
         self.start_three()
-        self.assertEqual(set(self.server.keys()), {"coordinator", "history"})
+        # The history is written while the ranks start.
+        wait_until(lambda: set(self.server.keys()) == {"coordinator", "history"}, "both keys")
         self.finish_well("a", "b", "c")
         self.assertEqual(self.server.keys(), {})
 

@@ -17,9 +17,9 @@ def free_port() -> int:
 
 
 class Job:
-    """Two ranks, rank r started by prefixes[r] + command and with variables[r]; on a GPU one rank."""
+    """Two ranks, rank r started by prefixes[r] + command and with variables[r], ours over `backend`; on a GPU one rank."""
 
-    def __init__(self, command, prefixes=((), ()), address="127.0.0.1", variables=({}, {}), device="cpu"):
+    def __init__(self, command, prefixes=((), ()), address="127.0.0.1", variables=({}, {}), device="cpu", backend="gloo"):
         port = free_port()
         self.ranks = []
         size = 1 if device == "cuda" else 2
@@ -30,7 +30,7 @@ class Job:
             environment |= variables[rank]
             self.ranks.append(
                 subprocess.Popen(
-                    [*prefixes[rank], *command, device],
+                    [*prefixes[rank], *command, device, *([backend] if command == PROGRAM else [])],
                     env=environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

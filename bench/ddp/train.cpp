@@ -1,7 +1,8 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" for batched_grad_copy. With the argument "cuda" on the first GPU, one rank over NCCL.
+// "+batched" for batched_grad_copy. The first argument is "cpu", whose backend the second one names, or "cuda": on the
+// first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -87,6 +88,10 @@ Step make_case(const std::string& name, const ddp::GroupHandle& group) {
                      labels(256));
   }
   if (model == "lenet128") return make_step(models::LeNet(), group, options, images(128), labels(128));
+  if (model == "resnet18_32") {
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(32),
+                     labels(32));
+  }
   if (model == "resnet18") {
     return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(8), labels(8));
   }
@@ -113,7 +118,8 @@ int64_t peak_bytes() {
 int main(int count, char** arguments) try {
   at::set_num_threads(1);
   const bool on_gpu = count > 1 && std::string(arguments[1]) == "cuda";
-  const ddp::ProcessGroup group = ddp::init_process_group({.backend = on_gpu ? "cpu:gloo,cuda:nccl" : "gloo"});
+  const std::string on_cpu = count > 2 ? arguments[2] : "gloo";
+  const ddp::ProcessGroup group = ddp::init_process_group({.backend = on_gpu ? "cpu:gloo,cuda:nccl" : on_cpu});
   std::map<std::string, Step> steps;
   std::string name;
   for (int64_t iterations = 0; std::cin >> name >> iterations;) {

@@ -32,6 +32,7 @@ CASES = {
     "lenet16": lambda: (LeNet(), *images(16)),
     "lenet128": lambda: (LeNet(), *images(128)),
     "resnet18": lambda: (ResNet18(), *images(8)),
+    "resnet18_32": lambda: (ResNet18(), *images(32)),
     "lenet512": lambda: (LeNet(), *images(512)),
     "resnet18_256": lambda: (ResNet18(), *images(256)),
 }

@@ -19,6 +19,8 @@ struct BackendType {
   /// timeout. The backend keeps its keys in `store`.
   std::function<c10::intrusive_ptr<c10d::Backend>(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& store)>
       make{};
+  /// make() may connect the ranks by another known backend, whose name getBackendName() then says.
+  bool may_choose_another = false;
   /// Throws where this process cannot use it, before any rank waits for another. Empty: every process can.
   std::function<void(const RankInfo& info)> check{};
 };

@@ -1,93 +1,88 @@
-// Memory that the ranks of one host share; gloo where they cannot.
+#include "comm/backends/shm.h"
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/backends/backend_type.h"
 #include "comm/backends/gloo.h"
 #include "comm/backends/shm_backend.h"
+#include "comm/backends/shm_hosts.h"
+#include "comm/backends/shm_meeting.h"
+#include "comm/core/host_identity.h"
 
 namespace ddp::detail {
 namespace {
 
+using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-constexpr int kMostRanks = 256;
-constexpr const char* kTicket = "shm";
-const std::string kNone = "none: ";
-
-void put(c10d::Store& store, const std::string& key, const std::string& text) {
-  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
-}
-
-std::string get(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
-  store.wait({key}, timeout);
-  const std::vector<uint8_t> bytes = store.get(key);
-  return {bytes.begin(), bytes.end()};
-}
-
-std::string key_of(int rank) {
-  return std::string(kTicket) + "/" + std::to_string(rank);
-}
-
-// What this rank has, and why it has nothing.
-struct Attempt {
-  std::optional<shm::Segment> segment{};
-  std::string why{};
-};
-
-Attempt attempt(const GroupPlan& plan, c10d::Store& store) {
-  const bool is_first = plan.info.rank == 0;
-  const std::string ticket = is_first ? "" : get(store, kTicket, plan.timeout);
-  try {
-    if (plan.info.world_size > kMostRanks) {
-      throw std::runtime_error("it serves up to " + std::to_string(kMostRanks) + " ranks");
-    }
-    if (ticket.starts_with(kNone)) throw std::runtime_error(ticket.substr(kNone.size()));
-    auto segment = is_first ? shm::Segment::create(plan.info.world_size) : shm::Segment::attach(ticket);
-    if (is_first) put(store, kTicket, segment.ticket());
-    return {.segment = std::move(segment)};
-  } catch (const std::exception& error) {
-    if (is_first) put(store, kTicket, kNone + error.what());
-    return {.why = who(plan.info) + ": " + error.what()};
-  }
-}
-
-// Python's bits for any number of ranks; all ranks need the same.
+// Which bits sums of three and more ranks have; all ranks need the same.
 shm::Order order_of_sums() {
   const char* order = std::getenv("DDPRUN_SHM_ORDER");
   const std::string text = order == nullptr ? "" : order;
-  if (text.empty() || text == "rank") return shm::Order::kByRank;
-  if (text == "ring") return shm::Order::kRing;
-  throw std::invalid_argument("DDPRUN_SHM_ORDER: expected 'rank' or 'ring', got '" + text + "'");
+  if (text.empty() || text == "ring") return shm::Order::kRing;
+  if (text == "rank") return shm::Order::kByRank;
+  throw std::invalid_argument("DDPRUN_SHM_ORDER: expected 'ring' or 'rank', got '" + text + "'");
 }
 
-c10::intrusive_ptr<c10d::Backend> make_shm(const GroupPlan& plan, const Store& store) {
-  const shm::Order order = order_of_sums();
-  Attempt own = attempt(plan, *store);
-  put(*store, key_of(plan.info.rank), own.why);
-  std::string why;
-  for (int rank = 0; rank < plan.info.world_size; ++rank) {
-    const std::string theirs = get(*store, key_of(rank), plan.timeout);
-    if (why.empty()) why = theirs;
+std::vector<int> members_of(const std::vector<int>& hosts, int host) {
+  std::vector<int> members;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] == host) members.push_back(static_cast<int>(rank));
   }
-  if (!why.empty()) {
-    if (plan.info.rank == 0) {
-      std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", why.c_str());
-    }
-    return with_checks(make_gloo(plan, store), plan, store);
-  }
-  own.segment->forget_ticket();
-  const bool shares_processors = plan.info.world_size > shm::usable_processors();
-  auto engine = shm::Engine::make(*own.segment, plan.info.rank, shares_processors);
-  auto backend =
-      c10::make_intrusive<ShmBackend>(plan.info.rank, plan.info.world_size, std::move(engine), plan.timeout, order);
-  return with_checks(backend, plan, store);
+  return members;
+}
+
+// Between the ranks of this one's host.
+Backend make_inside(const GroupPlan& plan, const ShmMeeting& meeting, shm::Order order) {
+  if (!meeting.segment) return nullptr;
+  const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
+  const std::vector<int> members = members_of(meeting.hosts, host);
+  const auto place = static_cast<int>(std::ranges::find(members, plan.info.rank) - members.begin());
+  const auto ranks = static_cast<int>(members.size());
+  auto engine = shm::Engine::make(*meeting.segment, place, ranks > shm::usable_processors(), members);
+  return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
+}
+
+// Between the first ranks of the hosts; null on the others.
+Backend make_between(const GroupPlan& plan, const ShmMeeting& meeting, const Store& store) {
+  const int hosts = 1 + *std::ranges::max_element(meeting.hosts);
+  const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
+  if (members_of(meeting.hosts, host).front() != plan.info.rank) return nullptr;
+  GroupPlan between = plan;
+  between.info.rank = host;
+  between.info.world_size = hosts;
+  between.name += "/hosts";
+  between.members.clear();
+  return make_gloo(between, c10::make_intrusive<c10d::PrefixStore>("hosts", store));
 }
 
 }  // namespace
+
+Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
+  const shm::Order order = order_of_sums();
+  const ShmMeeting meeting = meet(plan.info, host, *store, plan.timeout);
+  if (!meeting.why_not.empty() && plan.info.rank == 0) {
+    std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", meeting.why_not.c_str());
+  }
+  const bool is_one_host = meeting.segment && meeting.segment->ranks() == plan.info.world_size;
+  if (is_one_host) return with_checks(make_inside(plan, meeting, order), plan, store);
+  const Backend all = make_gloo(plan, store);
+  if (!meeting.shares_somewhere) return with_checks(all, plan, store);
+  return with_checks(
+      c10::make_intrusive<ShmHostsBackend>(plan.info.rank, plan.info.world_size,
+                                           ShmHostsBackend::Parts{.inside = make_inside(plan, meeting, order),
+                                                                  .between = make_between(plan, meeting, store),
+                                                                  .all = all,
+                                                                  .hosts = meeting.hosts,
+                                                                  .timeout = plan.timeout}),
+      plan, store);
+}
 
 BackendType shm_backend() {
   return {.traits = {.name = "shm",
@@ -95,7 +90,8 @@ BackendType shm_backend() {
                      .serves_cpu = true,
                      .receives_from_any = true,
                      .dtypes = gloo_dtypes()},
-          .make = make_shm};
+          .make = [](const GroupPlan& plan, const auto& store) { return make_shm(plan, store, host_identity()); },
+          .may_choose_another = true};
 }
 
 }  // namespace ddp::detail

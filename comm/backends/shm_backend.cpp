@@ -40,14 +40,15 @@ ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation)
                                                           .outputs = std::move(call.outputs),
                                                           .number = ++number_},
                                            engine_, operation);
-  if (call.async && !call.after) {
+  const Stand stand = std::move(call.stand);
+  if (call.async && !stand.is_needed()) {
     operation->set_on_end([work] { work->complete(); });
     engine_->start(operation);
     return work;
   }
   engine_->start(operation, /*is_awaited=*/true);
   engine_->wait(*operation);
-  if (call.after && !operation->error()) call.after();
+  if (!operation->error()) stand.copy_back();
   work->complete();
   return work;
 }
@@ -61,15 +62,15 @@ ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::Allreduc
   const at::Tensor tensor = only(tensors, "allreduce");
   Stand stand;
   const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
-  Call call{.type = c10d::OpType::ALLREDUCE,
-            .title = "shm:all_reduce",
-            .inputs = tensors,
-            .outputs = tensors,
-            .timeout = options.timeout,
-            .async = options.asyncOp};
-  if (stand.is_needed()) call.after = [stand] { stand.copy_back(); };
-  return start(std::move(call), shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()),
-                                                reduction(data, options.reduceOp), place_));
+  return start(
+      {.type = c10d::OpType::ALLREDUCE,
+       .title = "shm:all_reduce",
+       .inputs = tensors,
+       .outputs = tensors,
+       .timeout = options.timeout,
+       .async = options.asyncOp,
+       .stand = stand},
+      shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_));
 }
 
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -77,15 +78,15 @@ ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d
     Tensors one{tensors[i]};
     Stand stand;
     const at::Tensor data = real_numbers(stand.out(only(one, "allreduce_coalesced")), options.reduceOp);
-    Call call{.type = c10d::OpType::ALLREDUCE_COALESCED,
-              .title = "shm:all_reduce",
-              .inputs = one,
-              .outputs = tensors,
-              .timeout = options.timeout,
-              .async = options.asyncOp};
-    if (stand.is_needed()) call.after = [stand] { stand.copy_back(); };
-    return start(std::move(call), shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()),
-                                                  reduction(data, options.reduceOp), place_));
+    return start(
+        {.type = c10d::OpType::ALLREDUCE_COALESCED,
+         .title = "shm:all_reduce",
+         .inputs = one,
+         .outputs = tensors,
+         .timeout = options.timeout,
+         .async = options.asyncOp,
+         .stand = stand},
+        shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_));
   });
 }
 
@@ -94,17 +95,15 @@ ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected the list's only tensor as the root's");
   Stand stand;
   const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
-  shm::Reduction how = reduction(data, options.reduceOp);
-  Call call{.type = c10d::OpType::REDUCE,
-            .title = "shm:reduce",
-            .inputs = tensors,
-            .outputs = tensors,
-            .timeout = options.timeout,
-            .async = options.asyncOp};
-  if (stand.is_needed()) call.after = [stand] { stand.copy_back(); };
-  how.order = shm::Order::kByRank;
-  return start(std::move(call), shm::reduce(bytes_of(data), static_cast<size_t>(data.numel()), how,
-                                            static_cast<int>(options.rootRank), place_));
+  return start({.type = c10d::OpType::REDUCE,
+                .title = "shm:reduce",
+                .inputs = tensors,
+                .outputs = tensors,
+                .timeout = options.timeout,
+                .async = options.asyncOp,
+                .stand = stand},
+               shm::reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp),
+                           static_cast<int>(options.rootRank), place_));
 }
 
 ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -120,15 +119,15 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     kept.push_back(stand.in(input));
     places.push_back(bytes_of(kept.back()));
   }
-  Call call{.type = c10d::OpType::REDUCE_SCATTER,
-            .title = "shm:reduce_scatter",
-            .inputs = kept,
-            .outputs = outputs,
-            .timeout = options.timeout,
-            .async = options.asyncOp};
-  if (stand.is_needed()) call.after = [stand] { stand.copy_back(); };
-  return start(std::move(call), shm::reduce_scatter(bytes_of(result), places, static_cast<size_t>(result.numel()),
-                                                    reduction(result, options.reduceOp), place_));
+  return start({.type = c10d::OpType::REDUCE_SCATTER,
+                .title = "shm:reduce_scatter",
+                .inputs = kept,
+                .outputs = outputs,
+                .timeout = options.timeout,
+                .async = options.asyncOp,
+                .stand = stand},
+               shm::reduce_scatter(bytes_of(result), places, static_cast<size_t>(result.numel()),
+                                   reduction(result, options.reduceOp), place_));
 }
 
 ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,

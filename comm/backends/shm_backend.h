@@ -1,11 +1,11 @@
 // Internal: c10d's collectives on CPU tensors through memory that the ranks of one host share.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/backends/shm_tensors.h"
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
 
@@ -65,8 +65,8 @@ class ShmBackend final : public c10d::Backend {
     Tensors outputs{};
     std::chrono::milliseconds timeout;
     bool async = true;
-    // Run when the operation has ended well; the call is then synchronous.
-    std::function<void()> after{};
+    // Where there are stand-ins the call is synchronous: they are copied back when it has ended well.
+    Stand stand{};
   };
   WorkPtr start(Call call, const shm::JointPtr& operation);
   WorkPtr start_message(c10d::OpType type, const char* title, Tensors& tensors, shm::Message::Direction direction,

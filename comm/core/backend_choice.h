@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include <ddprun/base/rank_info.h>
+
 #include "comm/core/backend_map.h"
 
 namespace ddp {
@@ -12,15 +14,15 @@ namespace ddp {
 struct RanksToConnect {
   bool is_single_process = false;                 ///< the job's only rank, which is no thread of spawn()'s
   std::function<bool()> have_cuda_device_each{};  ///< asked only where it matters: the answer may load CUDA
-  std::string on_cpu{};                           ///< what serves the CPU where nothing is named; empty: gloo
+  std::string on_cpu = "gloo";                    ///< what serves the CPU where nothing is named
 };
 
-/// What DDPRUN_CPU_BACKEND says, for RanksToConnect::on_cpu.
-std::string cpu_backend_of_environment();
+/// For RanksToConnect::on_cpu: what DDPRUN_CPU_BACKEND says, else "shm", which takes gloo itself where ranks cannot
+/// share memory.
+std::string default_cpu_backend(const EnvironmentLookup& lookup = process_environment());
 
-/// `named` in torch.distributed's syntax. Empty: "local" for a single process, else "cpu:gloo,cuda:nccl" where each
-/// rank has a CUDA device of its own and "gloo" where not, with another one in the place of gloo where
-/// `ranks` say so. Throws what parse_backend_map() throws.
+/// `named` in torch.distributed's syntax. Empty: "local" for a single process, else "cpu:X,cuda:nccl" where each rank
+/// has a CUDA device of its own and "X" where not, X being what `ranks` say. Throws what parse_backend_map() throws.
 BackendMap choose_backends(const std::string& named, const RanksToConnect& ranks, const BackendList& known);
 
 /// Whether so many ranks can be connected by these backends: those for one rank move nothing.

@@ -3,8 +3,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 
+#include <algorithm>
 #include <csignal>
 #include <stdexcept>
+#include <utility>
 
 #include "comm/backends/backend_types.h"
 
@@ -27,10 +29,17 @@ Label default_label(const BackendMap& backends) {
   return is_cuda && backends.cuda != backends.cpu ? label_of_cuda(backends) : type_of(*backends.cpu).c10d_type;
 }
 
+const BackendTraits* serving(const BackendTraits& asked, const c10d::Backend& made) {
+  if (!type_of(asked).may_choose_another) return &asked;
+  const BackendList known = known_backends();
+  const auto found = std::ranges::find(known, made.getBackendName(), &BackendTraits::name);
+  return found == known.end() ? &asked : *found;
+}
+
 }  // namespace
 
 // setBackend() hands on the bound device, and NCCL connects eagerly to it: the order matters.
-c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan) {
+ConnectedGroup connect_group(const GroupPlan& plan) {
   const BackendMap& backends = plan.backends;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(plan.name + "/", plan.store);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, plan.info.rank, plan.info.world_size);
@@ -40,10 +49,12 @@ c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan) {
   const auto make = [&](const BackendTraits& backend, const std::string& prefix) {
     return type_of(backend).make(plan, c10::make_intrusive<c10d::PrefixStore>(prefix + "/", store));
   };
+  BackendMap serving_backends = backends;
   if (backends.cpu != nullptr) {
     const Label label = type_of(*backends.cpu).c10d_type;
     const Backend on_cpu = make(*backends.cpu, "cpu");
     group->setBackend(c10::kCPU, label, on_cpu);
+    serving_backends.cpu = serving(*backends.cpu, *on_cpu);
     if (backends.cuda == backends.cpu) group->setBackend(c10::kCUDA, label, on_cpu);
   }
   if (backends.cuda != nullptr && backends.cuda != backends.cpu) {
@@ -54,7 +65,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan) {
   if (plan.device.is_cuda() && backends.cuda != nullptr && backends.cuda->needs_cuda) {
     group->getBackend(c10::kCUDA)->eagerConnectSingleDevice(plan.device);
   }
-  return group;
+  return {.group = std::move(group), .backends = serving_backends};
 }
 
 // gloo writes to sockets whose peer may have gone: without this a rank would die of SIGPIPE, with no message, when

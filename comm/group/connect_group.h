@@ -11,10 +11,15 @@
 
 namespace ddp::detail {
 
+struct ConnectedGroup {
+  c10::intrusive_ptr<c10d::ProcessGroup> group{};
+  BackendMap backends{};  ///< those that serve it, where the plan's have chosen others
+};
+
 /// Connects this rank with the group's others; blocks until all have come. Throws what the backends throw.
 ///
 /// The key prefixes and the order of calls are torch.distributed's, so that ranks that run Python meet the same keys.
-c10::intrusive_ptr<c10d::ProcessGroup> connect_group(const GroupPlan& plan);
+ConnectedGroup connect_group(const GroupPlan& plan);
 
 /// Throws std::invalid_argument for a timeout that is not above 0.
 void check_timeout(const RankInfo& info, const char* operation, std::chrono::milliseconds timeout);

@@ -94,7 +94,6 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
                                   .timeout = timeout,
                                   .store = own,
                                   .group = nullptr,
-                                  .hosts_store = false,
                                   .in_process = parent.in_process(),
                                   .job = parent.job(),
                                   .path = path,
@@ -102,15 +101,17 @@ std::optional<ProcessGroup> new_group(const GroupHandle& group, std::vector<int>
   try {
     if (own) own->set(keys::present(info.rank), std::string("1"));
     // torch.distributed names groups by a counter; those of a sub-group lie below its keys.
-    parts.group = detail::connect_group({.info = info,
-                                         .backends = backends,
-                                         .device = group.device(),
-                                         .timeout = timeout,
-                                         .store = parent_group->getStore(),
-                                         .name = std::to_string(number),
-                                         .description = "sub-group",
-                                         .members = parts.members,
-                                         .in_process = parent.in_process()});
+    auto connected = detail::connect_group({.info = info,
+                                            .backends = backends,
+                                            .device = group.device(),
+                                            .timeout = timeout,
+                                            .store = parent_group->getStore(),
+                                            .name = std::to_string(number),
+                                            .description = "sub-group",
+                                            .members = parts.members,
+                                            .in_process = parent.in_process()});
+    parts.group = std::move(connected.group);
+    parts.backends = connected.backends;
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": new_group: could not connect ranks " + text_of(ranks) + " (backend " +
                              backends.text() + "): " + detail::brief(error) +

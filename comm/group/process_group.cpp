@@ -57,7 +57,7 @@ BackendMap backends_for(const ProcessGroupOptions& options, const RankInfo& info
   const BackendMap backends = choose_backends(options.backend,
                                               {.is_single_process = info.world_size == 1,
                                                .have_cuda_device_each = [] { return cuda_device_count() > 0; },
-                                               .on_cpu = cpu_backend_of_environment()},
+                                               .on_cpu = default_cpu_backend()},
                                               detail::known_backends());
   if (!can_connect(backends, info.world_size)) {
     throw std::invalid_argument(who(info) + ": backend '" + backends.text() +
@@ -126,13 +126,15 @@ ProcessGroup init_process_group(const ProcessGroupOptions& options) {
                           .job = store.links};
   try {
     const auto space = c10::make_intrusive<c10d::PrefixStore>(detail::group_prefix(store.generation), store.root);
-    parts.group = detail::connect_group({.info = info,
-                                         .backends = backends,
-                                         .device = device,
-                                         .timeout = timeout,
-                                         .store = space,
-                                         .name = "0",
-                                         .description = "default_pg"});
+    auto connected = detail::connect_group({.info = info,
+                                            .backends = backends,
+                                            .device = device,
+                                            .timeout = timeout,
+                                            .store = space,
+                                            .name = "0",
+                                            .description = "default_pg"});
+    parts.group = std::move(connected.group);
+    parts.backends = connected.backends;
     return ProcessGroup(std::make_shared<GroupState>(parts));
   } catch (const std::exception& error) {
     throw std::runtime_error(who(info) + ": could not connect the ranks (backend " + backends.text() +

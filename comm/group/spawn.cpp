@@ -59,11 +59,13 @@ bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
 }
 
 BackendMap backends_for(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
-  const BackendMap backends =
-      choose_backends(options.backend,
-                      {.have_cuda_device_each = [&] { return are_cuda_devices_of_their_own(devices); },
-                       .on_cpu = cpu_backend_of_environment()},
-                      known_backends());
+  // Ranks that share a GPU need one for its tensors too.
+  const bool is_on_cpu = std::ranges::all_of(devices, &c10::Device::is_cpu);
+  const bool has_own_cuda = are_cuda_devices_of_their_own(devices);
+  const BackendMap backends = choose_backends(options.backend,
+                                              {.have_cuda_device_each = [&] { return has_own_cuda; },
+                                               .on_cpu = is_on_cpu || has_own_cuda ? default_cpu_backend() : "gloo"},
+                                              known_backends());
   if (!can_connect(backends, static_cast<int>(devices.size()))) {
     throw std::invalid_argument("spawn: backend '" + backends.text() + "' is for one rank");
   }
@@ -158,11 +160,11 @@ void spawn_ranks(int size, const std::function<void(const GroupHandle& group)>& 
                                              .in_process = true});
       const auto state =
           std::make_shared<GroupState>(GroupState::Parts{.info = info,
-                                                         .backends = backends,
+                                                         .backends = connection.backends,
                                                          .device = device,
                                                          .timeout = timeout,
                                                          .store = own,
-                                                         .group = connection,
+                                                         .group = connection.group,
                                                          .hosts_store = false,
                                                          .in_process = true,
                                                          .job = {.store = own, .desync_debugger = desync_debugger}});

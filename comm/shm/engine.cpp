@@ -16,13 +16,13 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_processors) {
-  return std::shared_ptr<Engine>(new Engine(std::move(segment), rank, shares_processors));
+std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_processors, std::vector<int> numbers) {
+  return std::shared_ptr<Engine>(new Engine(std::move(segment), rank, shares_processors, std::move(numbers)));
 }
 
-Engine::Engine(Segment segment, int rank, bool shares_processors)
+Engine::Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers)
     : room_(segment, rank),
-      peers_(segment, rank),
+      peers_(segment, rank, std::move(numbers)),
       caller_patience_(shares_processors),
       thread_patience_(shares_processors),
       mailbox_(segment.ranks()) {

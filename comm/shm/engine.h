@@ -27,8 +27,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using JointPtr = std::shared_ptr<JointOperation>;
   using MessagePtr = std::shared_ptr<Message>;
 
-  /// All ranks have attached to `segment`. `shares_processors`: see Patience.
-  static std::shared_ptr<Engine> make(Segment segment, int rank, bool shares_processors);
+  /// All ranks have attached to `segment`. `shares_processors`: see Patience; `numbers`: see Peers.
+  static std::shared_ptr<Engine> make(Segment segment, int rank, bool shares_processors, std::vector<int> numbers = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -54,7 +54,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     bool one_pass = false;  ///< return when nothing moves
   };
 
-  Engine(Segment segment, int rank, bool shares_processors);
+  Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers);
 
   void run_thread();
   void check_usable() const;

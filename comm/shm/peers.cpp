@@ -13,8 +13,11 @@
 
 namespace ddp::shm {
 
-Peers::Peers(Segment segment, int rank)
-    : segment_(std::move(segment)), rank_(rank), pidfds_(static_cast<size_t>(segment_.ranks()), -1) {}
+Peers::Peers(Segment segment, int rank, std::vector<int> numbers)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      numbers_(std::move(numbers)),
+      pidfds_(static_cast<size_t>(segment_.ranks()), -1) {}
 
 Peers::~Peers() {
   for (const int pidfd : pidfds_) {
@@ -70,7 +73,8 @@ std::optional<std::string> Peers::gone(int rank) {
 }
 
 std::string Peers::name(int rank) const {
-  return "rank " + std::to_string(rank) + " (process " + std::to_string(segment_.block(rank).pid) + ")";
+  const int number = numbers_.empty() ? rank : numbers_.at(static_cast<size_t>(rank));
+  return "rank " + std::to_string(number) + " (process " + std::to_string(segment_.block(rank).pid) + ")";
 }
 
 // A descriptor that was opened while the process of this start was alive stands for no later one of its number.

@@ -11,7 +11,8 @@ namespace ddp::shm {
 
 class Peers {
  public:
-  Peers(Segment segment, int rank);
+  /// `numbers`: what the ranks are called in messages, where that is not their place in the segment.
+  Peers(Segment segment, int rank, std::vector<int> numbers = {});
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -35,6 +36,7 @@ class Peers {
 
   const Segment segment_;
   const int rank_;
+  const std::vector<int> numbers_;
   bool has_left_ = false;
   std::vector<int> pidfds_;  // -1: not opened yet
 };

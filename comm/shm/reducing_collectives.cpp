@@ -147,6 +147,7 @@ class ReduceScatter final : public Collective {
         output_(output),
         inputs_(std::move(inputs)),
         bytes_(count * reducing.element_size()),
+        first_(count * static_cast<size_t>(place.rank)),
         piece_(piece_of(place)),
         reducing_(reducing),
         place_(place),
@@ -171,12 +172,14 @@ class ReduceScatter final : public Collective {
           rank == own ? inputs_[own] + range.begin : slot(room, static_cast<int>(rank), round) + own * piece_;
     }
     const size_t element = reducing_.element_size();
-    reducing_.combine(output_ + range.begin, sources_.data(), range.begin / element, range.end / element);
+    reducing_.combine(output_ + range.begin, sources_.data(), first_ + range.begin / element,
+                      first_ + range.end / element);
   }
 
   std::byte* const output_;
   const std::vector<const std::byte*> inputs_;
   const size_t bytes_;
+  const size_t first_;  // of its elements among all
   const size_t piece_;
   const Reducing reducing_;
   const Place place_;
@@ -194,12 +197,14 @@ JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, P
 }
 
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place) {
-  return std::make_shared<SharedReduce>(data, count, Reducing(reduction, count, place.ranks), root, place);
+  return std::make_shared<SharedReduce>(data, count, Reducing(reduction, count, place.ranks, Ring::kReduce), root,
+                                        place);
 }
 
 JointPtr reduce_scatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count,
                         const Reduction& reduction, Place place) {
-  const Reducing reducing({reduction.number, reduction.op, Order::kByRank}, count, place.ranks);
+  // gloo's is an all_reduce of the whole.
+  const Reducing reducing(reduction, count * static_cast<size_t>(place.ranks), place.ranks);
   return std::make_shared<ReduceScatter>(output, std::move(inputs), count, reducing, place);
 }
 

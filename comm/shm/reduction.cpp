@@ -11,13 +11,15 @@ size_t ceil_of(size_t number, size_t divisor) {
   return (number + divisor - 1) / divisor;
 }
 
-// gloo cuts the whole into equally many segments of at most 1 MiB for each rank, two at least.
-size_t ring_part_of(size_t count, size_t element_size, size_t ranks) {
+// gloo cuts the whole into equally many segments of at most 1 MiB for each rank, two at least: of equal size for
+// all_reduce, of the largest one for reduce where they are more than two.
+size_t ring_part_of(size_t count, size_t element_size, size_t ranks, Ring ring) {
   constexpr size_t kLargestSegment = size_t{1} << 20;
   const size_t bytes = count * element_size;
   const size_t largest = kLargestSegment / element_size * element_size;
   const size_t segments = aligned(std::max(ceil_of(bytes, largest), 2 * ranks), ranks);
-  const size_t segment = aligned(ceil_of(bytes, segments), element_size);
+  const bool are_largest = ring == Ring::kReduce && bytes > 2 * ranks * largest;
+  const size_t segment = are_largest ? largest : aligned(ceil_of(bytes, segments), element_size);
   return std::max<size_t>(1, segments / ranks * segment / element_size);
 }
 
@@ -29,9 +31,11 @@ Combine found(const Reduction& reduction) {
 
 }  // namespace
 
-Reducing::Reducing(const Reduction& reduction, size_t count, int ranks)
+Reducing::Reducing(const Reduction& reduction, size_t count, int ranks, Ring ring)
     : reduction_(reduction), ranks_(ranks), element_size_(size_of(reduction.number)), combine_(found(reduction)) {
-  if (reduction.order == Order::kRing) ring_part_ = ring_part_of(count, element_size_, static_cast<size_t>(ranks));
+  // A sum of two is the same in either order.
+  if (reduction.order == Order::kRing && ranks > 2)
+    ring_part_ = ring_part_of(count, element_size_, static_cast<size_t>(ranks), ring);
 }
 
 void Reducing::combine(std::byte* out, const std::byte* const* sources, size_t begin, size_t end) const {

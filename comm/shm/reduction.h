@@ -11,8 +11,11 @@ namespace ddp::shm {
 
 enum class Order : uint8_t {
   kByRank,  ///< ((x0 + x1) + x2) ..., of 16-bit numbers in float32
-  kRing,    ///< as gloo's ring all-reduce, hence Python's bits for any number of ranks
+  kRing,    ///< as gloo's rings, hence Python's bits for any number of ranks
 };
+
+/// gloo's rings cut large tensors in different ways.
+enum class Ring : uint8_t { kAllReduce, kReduce };
 
 struct Reduction {
   Number number = Number::kFloat32;
@@ -24,7 +27,7 @@ struct Reduction {
 class Reducing {
  public:
   /// Throws std::invalid_argument for an operator that the numbers do not have.
-  Reducing(const Reduction& reduction, size_t count, int ranks);
+  Reducing(const Reduction& reduction, size_t count, int ranks, Ring ring = Ring::kAllReduce);
 
   size_t element_size() const { return element_size_; }
   /// Combines elements `begin` to `end` of the whole. `sources[rank]` and `out` point to the element `begin`.

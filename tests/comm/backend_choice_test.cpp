@@ -41,6 +41,16 @@ TEST_CASE("BackendChoice: another backend may stand in gloo's place, but not in 
   CHECK(choice("", {.is_single_process = true, .on_cpu = "shout"}) == "local");
 }
 
+TEST_CASE("BackendChoice: the CPU's default is shared memory unless the environment names another") {
+  const auto with = [](const std::string& text) {
+    return default_cpu_backend(
+        [&](const std::string& name) { return name == "DDPRUN_CPU_BACKEND" ? std::optional(text) : std::nullopt; });
+  };
+  CHECK(default_cpu_backend([](const std::string&) { return std::optional<std::string>(); }) == "shm");
+  CHECK(with("") == "shm");
+  CHECK(with("gloo") == "gloo");
+}
+
 TEST_CASE("BackendChoice: what moves nothing cannot connect ranks") {
   const BackendMap local = parse_backend_map("local", kSampleBackends);
   CHECK(can_connect(local, 1));

@@ -113,7 +113,45 @@ TEST_CASE("ProcessGroup: forms without a launcher with rank 0 hosting the store"
   const auto outcomes = run_all(job(3, program("join")), kBound);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     expect_success(outcomes[i]);
-    CHECK(outcomes[i].output == "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n");
+    CHECK(outcomes[i].output == "rank " + std::to_string(i) + " of 3 sum 6 backend shm\n");
+  }
+}
+
+TEST_CASE("ProcessGroup: what the environment names in the place of shared memory serves the CPU") {
+  std::vector<Command> ranks = job(2, program("join"));
+  for (Command& rank : ranks) rank.environment["DDPRUN_CPU_BACKEND"] = "gloo";
+  const auto outcomes = run_all(ranks, kBound);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    expect_success(outcomes[i]);
+    CHECK(outcomes[i].output == "rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n");
+  }
+}
+
+// As root, where the kernel lets it.
+TEST_CASE("ProcessGroup: ranks that cannot map each other's memory use gloo, and say why where they might have") {
+  const std::vector<std::string> own_processes{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc"};
+  const std::vector<std::string> fewer_rights{"/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all"};
+  const auto wrapped = [](std::vector<std::string> prefix, const std::vector<std::string>& command) {
+    prefix.insert(prefix.end(), command.begin(), command.end());
+    return prefix;
+  };
+  for (const auto& prefix : {own_processes, fewer_rights}) {
+    const bool exists = std::filesystem::exists(prefix[0]);
+    if (!exists || run_all({{.arguments = wrapped(prefix, {"/bin/true"})}}, kBound)[0].status != 0) {
+      SKIP("this process may not run " + prefix[0]);
+    }
+    const uint16_t port = free_port();
+    const auto outcomes =
+        run_all({rank(0, 2, port, program("join")), rank(1, 2, port, wrapped(prefix, program("join")))}, kBound);
+    for (const Outcome& outcome : outcomes) {
+      INFO(all_of(outcome));
+      CHECK(outcome.status == 0);
+      CHECK_THAT(outcome.output, ContainsSubstring("sum 3 backend cpu:gloo\n"));
+    }
+    const bool is_told =
+        outcomes[0].errors.find("ddprun: the ranks share no memory and use gloo: rank 1 of 2: process ") == 0;
+    CHECK(is_told == (prefix == fewer_rights));
+    CHECK(outcomes[1].errors.empty());
   }
 }
 
@@ -147,7 +185,7 @@ TEST_CASE("ProcessGroup: forms under ddprun whose store all ranks are clients of
   UNSCOPED_INFO(all_of(outcomes[0]));
   CHECK(outcomes[0].status == 0);
   for (int i = 0; i < 3; ++i) {
-    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n"));
+    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 3 sum 6 backend shm\n"));
   }
 }
 
@@ -169,7 +207,7 @@ TEST_CASE("ProcessGroup: ranks of a node without the store form their groups by 
   for (const Outcome& node : on_two_nodes({}, program("form_three_groups"))) {
     INFO(all_of(node));
     CHECK(node.status == 0);
-    CHECK_THAT(node.output, ContainsSubstring("of 4 sum 10 backend gloo\n"));
+    CHECK_THAT(node.output, ContainsSubstring("of 4 sum 10 backend shm\n"));
   }
   // That it is the proxy's doing: where nobody listens, there is none.
   const auto without =
@@ -186,7 +224,7 @@ TEST_CASE("ProcessGroup: forms again and again on the launcher's store") {
   INFO(all_of(outcomes[0]));
   CHECK(outcomes[0].status == 0);
   size_t lines = 0;
-  for (size_t at = 0; (at = outcomes[0].output.find("of 2 sum 3 backend gloo\n", at)) != std::string::npos; ++at)
+  for (size_t at = 0; (at = outcomes[0].output.find("of 2 sum 3 backend shm\n", at)) != std::string::npos; ++at)
     ++lines;
   CHECK(lines == 6U);
 }
@@ -201,7 +239,7 @@ TEST_CASE("ProcessGroup: forms under torchrun") {
   UNSCOPED_INFO(all_of(outcomes[0]));
   CHECK(outcomes[0].status == 0);
   for (int i = 0; i < 2; ++i) {
-    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 2 sum 3 backend gloo\n"));
+    CHECK_THAT(outcomes[0].output, ContainsSubstring("rank " + std::to_string(i) + " of 2 sum 3 backend shm\n"));
   }
 }
 
@@ -254,7 +292,7 @@ TEST_CASE("ProcessGroup: forms at a URL, again and again, with nothing in the en
   const auto outcomes = run_all(ranks_at(whole, 3, program("form_three_groups")), kBound);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     expect_success(outcomes[i]);
-    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
+    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend shm\n";
     CHECK(outcomes[i].output == line + line + line);
   }
   CHECK(std::filesystem::is_empty(folder.path()));
@@ -312,7 +350,7 @@ TEST_CASE("ProcessGroup: forms again and again on rank 0's store") {
   const auto outcomes = run_all(job(3, program("form_three_groups")), kBound);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     expect_success(outcomes[i]);
-    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend gloo\n";
+    const std::string line = "rank " + std::to_string(i) + " of 3 sum 6 backend shm\n";
     CHECK(outcomes[i].output == line + line + line);
   }
 }

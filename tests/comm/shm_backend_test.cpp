@@ -28,25 +28,37 @@ std::string backend_name(const GroupHandle& group) {
   return group.state().group("test")->getBackend(c10::kCPU)->getBackendName();
 }
 
-// Rank 0's results of all-reduces of every kind and size.
+at::Tensor numbers_of(int rank, int64_t count, at::ScalarType dtype) {
+  return at::arange(count, at::kDouble).mul(0.37).add(rank * 1.618).sin().mul(rank + 1.0).to(dtype);
+}
+
+// Rank 0's results of sums of every kind and size.
 std::vector<at::Tensor> sums(int ranks, Wire wire) {
   std::vector<at::Tensor> results;
   test::run_ranks(
       ranks,
       [&](const GroupHandle& group) {
+        const auto keep = [&](const at::Tensor& tensor) {
+          if (group.rank() == 0) results.push_back(tensor);
+        };
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat}) {
           for (const int64_t count : {1, 9, 1000, 5000, 70'001, 900'001}) {
-            const at::Tensor numbers =
-                at::arange(count, at::kDouble).mul(0.37).add(group.rank() * 1.618).sin().mul(group.rank() + 1.0);
-            const at::Tensor tensor = numbers.to(dtype);
+            const at::Tensor tensor = numbers_of(group.rank(), count, dtype);
             // LibTorch divides complex numbers in a way of its own.
             const bool is_average = count % 2 == 0 && dtype != at::kComplexFloat;
             all_reduce(tensor, group, is_average ? ReduceOp::kAvg : ReduceOp::kSum);
-            if (group.rank() == 0) results.push_back(tensor);
+            keep(tensor);
+            const at::Tensor for_root = numbers_of(group.rank(), count, dtype);
+            reduce(for_root, 0, group);
+            keep(for_root);
+            keep(reduce_scatter(numbers_of(group.rank(), count * group.size(), dtype), group));
           }
         }
+        const at::Tensor large = numbers_of(group.rank(), 3'000'001, at::kFloat);
+        reduce(large, 0, group);
+        keep(large);
       },
-      {.wire = wire});
+      {.wire = wire, .timeout = std::chrono::seconds(60)});
   return results;
 }
 
@@ -60,13 +72,21 @@ void check_equal_bits(int ranks) {
   }
 }
 
-TEST_CASE("ShmBackend: sums of two ranks have gloo's bits") {
-  check_equal_bits(2);
+TEST_CASE("ShmBackend: sums of any number of ranks have gloo's bits") {
+  for (const int ranks : {2, 3, 4, 5}) check_equal_bits(ranks);
 }
 
-TEST_CASE("ShmBackend: in ring order sums of more ranks have gloo's bits too") {
-  setenv("DDPRUN_SHM_ORDER", "ring", /*overwrite=*/1);
-  for (const int ranks : {3, 4, 5}) check_equal_bits(ranks);
+TEST_CASE("ShmBackend: in the order of ranks a sum does not depend on where in the tensor it is") {
+  setenv("DDPRUN_SHM_ORDER", "rank", /*overwrite=*/1);
+  test::run_ranks(4,
+                  [](const GroupHandle& group) {
+                    const at::Tensor whole = numbers_of(group.rank(), 30'000, at::kFloat);
+                    const at::Tensor part = whole.narrow(0, 20'000, 77).clone();
+                    all_reduce(whole, group);
+                    all_reduce(part, group);
+                    RANK_CHECK(part.equal(whole.narrow(0, 20'000, 77)));
+                  },
+                  {.wire = Wire::kShm});
   unsetenv("DDPRUN_SHM_ORDER");
 }
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -121,6 +123,13 @@ int kills() {
   return text == nullptr ? 40 : std::atoi(text);
 }
 
+int lines_with(const std::string& text, const char* path) {
+  std::ifstream file(path);
+  int count = 0;
+  for (std::string line; std::getline(file, line);) count += line.find(text) != std::string::npos ? 1 : 0;
+  return count;
+}
+
 TEST_CASE("ShmProcesses: a rank that is killed at any moment is named by all others, at once") {
   std::mt19937 random(11);
   for (int i = 0; i < kills(); ++i) {
@@ -138,6 +147,15 @@ TEST_CASE("ShmProcesses: a rank that is killed at any moment is named by all oth
       INFO("rank " << report.rank << ": " << report.error.data());
       CHECK(names(report.error.data(), victim, job.pid(victim)));
     }
+  }
+  // Memory without a name goes with the last one that maps it or has it open.
+  CHECK(lines_with("ddprun ranks", "/proc/self/maps") == 0);
+  for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    CHECK(std::filesystem::read_symlink(descriptor, gone).string().find("ddprun ranks") == std::string::npos);
+  }
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
+    CHECK(file.path().string().find("ddprun") == std::string::npos);
   }
 }
 

@@ -100,7 +100,7 @@ class Training(Cifar10Test):
         self.assertEqual(
             lines[:2],
             [
-                "2 ranks × batch 4 × accumulation 1 = global batch 8, device cpu, backend gloo",
+                "2 ranks × batch 4 × accumulation 1 = global batch 8, device cpu, backend shm",
                 f"dataset {self.data}: {self.TRAIN} training and {self.TEST} validation images",
             ],
         )

@@ -3,9 +3,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "comm/backends/backend_types.h"
+#include "comm/backends/gloo.h"
+#include "comm/backends/shm.h"
 #include "comm/group/group_state.h"
 #include "comm/group/spawn_ranks.h"
 #include "tests/support/late_backend.h"
@@ -25,8 +28,16 @@ namespace {
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
 }
 
-[[gnu::constructor]] void know_late_backend() {
+detail::BackendType hosts_backend() {
+  return {.traits = {.name = "hosts", .serves_cpu = true, .receives_from_any = true, .dtypes = detail::gloo_dtypes()},
+          .make = [](const detail::GroupPlan& plan, const auto& store) {
+            return detail::make_shm(plan, store, std::to_string(plan.info.rank % 2));
+          }};
+}
+
+[[gnu::constructor]] void know_backends() {
   detail::register_backend(late_backend());
+  detail::register_backend(hosts_backend());
 }
 
 RankInfo info_of(int rank, int size) {
@@ -41,6 +52,8 @@ const char* backend_of(Wire wire) {
       return "cpu:gloo";
     case Wire::kShm:
       return "shm";
+    case Wire::kHosts:
+      return "hosts";
     case Wire::kLate:
       break;
   }

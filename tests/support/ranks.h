@@ -11,13 +11,14 @@ namespace ddp::test {
 
 /// What carries the collectives.
 enum class Wire {
-  kGloo,  ///< LibTorch's gloo backend on loopback
-  kShm,   ///< memory that the ranks share
-  kLate,  ///< results arrive late and are NaN until then; synchronous calls return no Work, as with NCCL
+  kGloo,   ///< LibTorch's gloo backend on loopback
+  kShm,    ///< memory that the ranks share
+  kHosts,  ///< the same as if every other rank were on another host: gloo between those
+  kLate,   ///< results arrive late and are NaN until then; synchronous calls return no Work, as with NCCL
 };
 
 inline std::ostream& operator<<(std::ostream& stream, Wire wire) {
-  constexpr const char* kNames[] = {"gloo", "shm", "late"};
+  constexpr const char* kNames[] = {"gloo", "shm", "hosts", "late"};
   return stream << kNames[static_cast<int>(wire)];
 }
 

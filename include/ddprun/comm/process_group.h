@@ -21,7 +21,8 @@ class GroupState;
 /// Settings of init_process_group(), all optional.
 struct ProcessGroupOptions {
   /// Which backend serves which device, as in torch.distributed: "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty chooses
-  /// "cpu:gloo,cuda:nccl" where a CUDA device is usable and "gloo" elsewhere. All ranks must name the same.
+  /// "cpu:shm,cuda:nccl" where a CUDA device is usable and "shm" elsewhere, with gloo in the place of shm where ranks
+  /// cannot share memory. All ranks must name the same.
   std::string backend{};
   /// Longest wait for a peer, in a collective and while connecting. Default as in torch.distributed: 10 minutes when
   /// NCCL is the only backend, else 30 minutes.
@@ -49,7 +50,7 @@ class GroupHandle {
   int size() const;                    ///< number of processes (world size)
   int local_rank() const;              ///< this process among those on its node
   c10::Device device() const;          ///< the device bound to this rank
-  const std::string& backend() const;  ///< e.g. "gloo" or "cpu:gloo,cuda:nccl"; "local" for a single process
+  const std::string& backend() const;  ///< what serves it: "shm", "gloo", "cpu:gloo,cuda:nccl"; "local" for a single process
   const RankInfo& info() const;        ///< everything the environment told
   bool is_open() const;                ///< false once the owner was closed
 

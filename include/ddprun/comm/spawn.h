@@ -16,8 +16,8 @@ namespace ddp {
 
 /// Settings of spawn(), all optional.
 struct SpawnOptions {
-  /// As ProcessGroupOptions::backend. Default: "cpu:gloo,cuda:nccl" when the ranks have a CUDA device each, else
-  /// "gloo".
+  /// As ProcessGroupOptions::backend. Default: "cpu:shm,cuda:nccl" when the ranks have a CUDA device each, "gloo" when
+  /// they share some, else "shm".
   std::string backend{};
   /// Longest wait for a peer. Default: 30 minutes.
   std::optional<std::chrono::milliseconds> timeout{};

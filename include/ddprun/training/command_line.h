@@ -38,7 +38,7 @@ inline CLI::Validator finite_at_least_zero() {
 /// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
 /// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
 inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
-  app.add_option("--backend", options.backend, "gloo, nccl or cpu:gloo,cuda:nccl (default: as the devices ask for)")
+  app.add_option("--backend", options.backend, "shm, gloo, nccl or cpu:gloo,cuda:nccl (default: as the devices ask for)")
       ->group("Job");
   app.add_option_function<int>(
          "--local_rank,--local-rank",

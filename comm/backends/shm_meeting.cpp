@@ -1,0 +1,190 @@
+#include "comm/backends/shm_meeting.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int kMostRanks = 256;  // of a host
+const std::string kNone = "none: ";
+const std::string kPython = "python ";
+
+std::string host_key(int rank) {
+  return "shm/host/" + std::to_string(rank);
+}
+std::string ticket_key(int host) {
+  return "shm/ticket/" + std::to_string(host);
+}
+std::string attached_key(int rank) {
+  return "shm/attached/" + std::to_string(rank);
+}
+// gloo's address of a rank, which torch.distributed's backend sets as the first thing.
+std::string gloo_key(int rank) {
+  return "0/" + std::to_string(rank);
+}
+const std::string kCome = "shm/come";
+const std::string kHosts = "shm/hosts";
+const std::string kDecision = "shm/decision";
+
+bool has_equal(std::vector<int> hosts) {
+  std::ranges::sort(hosts);
+  return std::ranges::adjacent_find(hosts) != hosts.end();
+}
+
+class Meeting {
+ public:
+  Meeting(const RankInfo& info, c10d::Store& store, milliseconds timeout)
+      : info_(info), store_(store), timeout_(timeout), deadline_(Clock::now() + timeout) {}
+
+  ShmMeeting run(const std::string& host) {
+    put(host_key(info_.rank), host);
+    const bool is_first = store_.add(kCome, 1) == 1;
+    if (is_first) put(kHosts, hosts_of_all());
+    const std::string hosts = get(kHosts);
+    ShmMeeting result;
+    if (hosts.starts_with(kPython)) {
+      result.python = std::stoi(hosts.substr(kPython.size()));
+      return result;
+    }
+    std::istringstream numbers(hosts);
+    for (int number = 0; numbers >> number;) result.hosts.push_back(number);
+    attach(result);
+    if (is_first) put(kDecision, first_objection());
+    result.why_not = get(kDecision);
+    if (!result.why_not.empty()) result.segment.reset();
+    result.shares_somewhere = result.why_not.empty() && has_equal(result.hosts);
+    if (result.segment) result.segment->forget_ticket();
+    return result;
+  }
+
+ private:
+  void put(const std::string& key, const std::string& text) {
+    store_.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+  }
+
+  std::string get(const std::string& key) {
+    await({key}, [] {});
+    const std::vector<uint8_t> bytes = store_.get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  // What stores throw at a timeout has no type of its own.
+  bool come_within(const std::vector<std::string>& keys, milliseconds limit) {
+    try {
+      store_.wait(keys, limit);
+      return true;
+    } catch (const std::exception&) {
+      return store_.check(keys);
+    }
+  }
+
+  // Looks meanwhile, the more seldom the longer it takes.
+  template <typename Look>
+  void await(const std::vector<std::string>& keys, const Look& look) {
+    constexpr milliseconds kFirst{20};
+    constexpr milliseconds kLongest{500};
+    for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kLongest)) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
+      if (left.count() <= 0) {
+        throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
+      }
+      if (come_within(keys, std::min(left, slice))) return;
+      look();
+    }
+  }
+
+  struct RunsPython {
+    int rank;
+  };
+
+  void look_for_python(int begin, int end) {
+    for (int rank = begin; rank < end; ++rank) {
+      if (store_.check({gloo_key(rank)}) && !store_.check({host_key(rank)})) throw RunsPython{rank};
+    }
+  }
+
+  // "0 0 1 1", or who runs Python. A part of the ranks at a time, so that the store never looks for thousands of keys.
+  std::string hosts_of_all() {
+    constexpr int kAtOnce = 64;
+    std::map<std::string, size_t> numbers;
+    std::string text;
+    try {
+      for (int begin = 0; begin < info_.world_size; begin += kAtOnce) {
+        const int end = std::min(info_.world_size, begin + kAtOnce);
+        std::vector<std::string> keys;
+        for (int rank = begin; rank < end; ++rank) keys.push_back(host_key(rank));
+        await(keys, [&] { look_for_python(begin, end); });
+        for (const std::string& key : keys) {
+          const size_t number = numbers.try_emplace(get(key), numbers.size()).first->second;
+          text += std::to_string(number) + " ";
+        }
+      }
+    } catch (const RunsPython& python) {
+      return kPython + std::to_string(python.rank);
+    }
+    return text;
+  }
+
+  // Says how it went.
+  void attach(ShmMeeting& result) {
+    const int host = result.hosts.at(static_cast<size_t>(info_.rank));
+    const auto ranks = static_cast<int>(std::ranges::count(result.hosts, host));
+    std::string why;
+    if (ranks > 1 || info_.world_size == 1) {
+      const auto first = std::ranges::find(result.hosts, host) - result.hosts.begin();
+      try {
+        result.segment = first == info_.rank ? create(host, ranks) : find(host);
+      } catch (const std::exception& error) {
+        why = who(info_) + ": " + error.what();
+      }
+    }
+    put(attached_key(info_.rank), why);
+  }
+
+  shm::Segment create(int host, int ranks) {
+    try {
+      if (ranks > kMostRanks) throw std::runtime_error("it serves up to " + std::to_string(kMostRanks) + " ranks");
+      shm::Segment segment = shm::Segment::create(ranks);
+      put(ticket_key(host), segment.ticket());
+      return segment;
+    } catch (const std::exception& error) {
+      put(ticket_key(host), kNone + error.what());
+      throw;
+    }
+  }
+
+  shm::Segment find(int host) {
+    const std::string ticket = get(ticket_key(host));
+    if (ticket.starts_with(kNone)) throw std::runtime_error(ticket.substr(kNone.size()));
+    return shm::Segment::attach(ticket);
+  }
+
+  std::string first_objection() {
+    std::string first;
+    for (int rank = 0; rank < info_.world_size; ++rank) {
+      const std::string why = get(attached_key(rank));
+      if (first.empty()) first = why;
+    }
+    return first;
+  }
+
+  const RankInfo& info_;
+  c10d::Store& store_;
+  const milliseconds timeout_;
+  const Clock::time_point deadline_;
+};
+
+}  // namespace
+
+ShmMeeting meet(const RankInfo& info, const std::string& host, c10d::Store& store, milliseconds timeout) {
+  return Meeting(info, store, timeout).run(host);
+}
+
+}  // namespace ddp::detail

@@ -39,6 +39,7 @@ class ElasticTest(LauncherTest):
         super().setUp()
         self.port = free_port()
         self.nodes = {}
+        self.sockets = set()
 
     def meeting_options(self):
         return ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{self.port}")
@@ -64,6 +65,8 @@ class ElasticTest(LauncherTest):
                              (size, place // ranks, len(nodes), place % ranks, place))
             self.assertEqual(rank.port, found[0].port)
         self.assertFalse(os.path.exists(self.path(f"round.{number}.{size}")))
+        for name in nodes:
+            self.sockets |= self.nodes[name].sockets()
         return found
 
     def wait_for_round(self, number, place):
@@ -98,3 +101,4 @@ class ElasticTest(LauncherTest):
     def nothing_is_left(self):
         for job in self.nodes.values():
             wait_until(lambda job=job: not job.members(), "its end")
+        self.assert_closed(self.sockets)

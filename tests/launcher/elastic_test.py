@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from elastic_nodes import ElasticTest
+from elastic_nodes import ElasticTest, Rank
 from harness import main, wait_until
 
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
@@ -250,6 +250,10 @@ class Elastic(ElasticTest):
                 os.remove(self.path(name))
             self.nodes = {}
 
+    def runs_alone(self):
+        path = self.path("round.0.0")
+        return os.path.exists(path) and Rank(self.read("round.0.0")).groups == 1
+
     def one_life(self, dice):
         """Three nodes, of which two meet faults at any moment, one after the other; the coordinator stays."""
         begin = ("a", "b", "c")
@@ -271,7 +275,8 @@ class Elastic(ElasticTest):
             else:
                 for number in range(4):
                     self.write(f"fail.{name}.{number}", "")
-        wait_until(lambda: "restart " in self.log("a") or time.sleep(0.02), "a restart\n" + self.logs())
+        # On a busy machine neither of them may have come before the last call was over: then nothing is lost with them.
+        wait_until(lambda: "restart " in self.log("a") or self.runs_alone() or time.sleep(0.02), "a restart\n" + self.logs())
         self.write("end", "")
         self.end("a")
         for pid in frozen:

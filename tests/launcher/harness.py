@@ -41,6 +41,15 @@ def is_running(pid):
     return process_state(pid) not in (None, "Z", "X")
 
 
+def open_sockets():
+    """Inodes of all sockets of this network namespace that a process has open, listening ones among them."""
+    found = set()
+    for table, column in (("tcp", 9), ("tcp6", 9), ("udp", 9), ("udp6", 9), ("unix", 6)):
+        with contextlib.suppress(OSError), open(f"/proc/net/{table}", encoding="utf-8", errors="replace") as file:
+            found.update(int(line.split()[column]) for line in file.readlines()[1:])
+    return found - {0}  # those that only wait for their time to be over belong to nobody
+
+
 class Job:
     """One ddprun. `arguments` are its own and the program's; workers find `folder` as DDPRUN_TEST_FOLDER."""
 
@@ -71,6 +80,18 @@ class Job:
                         found.append(int(name))
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 pass
+        return found
+
+    def sockets(self):
+        """Inodes of all sockets that its processes have now."""
+        found = set()
+        for pid in self.members():
+            with contextlib.suppress(OSError):
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        target = os.readlink(f"/proc/{pid}/fd/{name}")
+                        if target.startswith("socket:["):
+                            found.add(int(target[8:-1]))
         return found
 
     def children_of(self, pid):
@@ -141,6 +162,10 @@ class LauncherTest(unittest.TestCase):
 
     def assert_nothing_left(self, job):
         self.assertEqual(job.members(), [], "processes were left behind")
+
+    def assert_closed(self, sockets):
+        """What a job had open, which has ended."""
+        wait_until(lambda: not sockets & open_sockets(), "the end of its sockets")
 
 
 def shell(script):

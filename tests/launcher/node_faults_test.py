@@ -56,6 +56,7 @@ class NodeFaults(LauncherTest):
         self.nodes = []
         self.port = free_port()
         self.lost = set()
+        self.sockets = set()
         needs_hosts = kind.startswith(("cable", "slow"))
         self.hosts = Hosts(NODES, (4,)) if needs_hosts and not WHY_NO_HOSTS else None
         if needs_hosts and not self.hosts:
@@ -66,6 +67,7 @@ class NodeFaults(LauncherTest):
             self.assertLess(time.monotonic() - begin, 30)  # 2 s on a quiet machine
             for node in self.nodes:
                 wait_until(lambda node=node: not node.members(), "its end")
+            self.assert_closed(self.sockets)
         finally:
             for node in self.nodes:
                 node.clean_up()
@@ -91,6 +93,9 @@ class NodeFaults(LauncherTest):
     def begin(self, dice, options=()):
         self.nodes = [self.node(place, options) for place in range(NODES)]
         self.wait_for_ranks(0)
+        if not self.hosts:
+            self.sockets = set().union(*(node.sockets() for node in self.nodes))
+            self.assertGreaterEqual(len(self.sockets), 2 * NODES)  # the stores, the launchers' connections
         time.sleep(dice.random() * 0.2)  # the fault comes at any time
 
     def wait_for_ranks(self, attempt):

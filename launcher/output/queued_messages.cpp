@@ -5,12 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "launcher/system/utf8.h"
+
 namespace launcher {
 
 QueuedMessages::QueuedMessages(EventLoop& loop) : loop_(loop), writer_(loop, STDERR_FILENO, [] {}) {}
 
 void QueuedMessages::say(std::string_view line) {
-  say_block(std::string("ddprun: ").append(line).append("\n"));
+  say_block(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
 void QueuedMessages::say_block(std::string_view lines) {

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/system/utf8.h"
+
 namespace launcher::remote {
 namespace {
 
@@ -35,7 +37,7 @@ void Console::add(std::uint32_t host, std::size_t stream, std::string bytes) {
 }
 
 void Console::say(std::string_view line) {
-  say_block(std::string("ddprun: ").append(line).append("\n"));
+  say_block(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
 void Console::say_block(std::string_view lines) {

@@ -121,7 +121,7 @@ void Coordinator::on_message(Id id, const control::Message& message) {
 // What is late belongs to the store of an earlier round.
 void Coordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
-  if (!carriers_.contains(id)) store_->proxies().add(id, links_.link(id)->peer(), carrier_to(id));
+  if (!carriers_.contains(id)) store_->proxies().add(id, "a client on " + name(id), carrier_to(id));
   if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");
 }
 

@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 
 // A name that cannot be resolved yet; each attempt is a process.
 constexpr auto kResolveAgain = 1s;
+// Shorter waits need no explanation.
+constexpr auto kSilentWait = 5s;
 
 JoinFailure torchrun_is_there(const std::string& place) {
   return {"a torchrun node is at " + place +
@@ -37,15 +39,37 @@ std::string EndpointRendezvous::objection(const Options& options) {
 }
 
 EndpointRendezvous::~EndpointRendezvous() {
-  if (timer_) loop_.cancel(*timer_);
+  for (const auto& timer : {timer_, name_timer_}) {
+    if (timer) loop_.cancel(*timer);
+  }
 }
 
 void EndpointRendezvous::begin_round(int restart_count) {
   watch_.reset();  // of the store that goes
+  const bool is_short = settings_.join_timeout <= kSilentWait;
+  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
   StaticRendezvous::begin_round(restart_count);
 }
 
+// Looking a name up may take long, or for ever.
+void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_last) {
+  name_timer_ = loop_.call_at(EventLoop::Clock::now() + time, [this, is_last] {
+    name_timer_.reset();
+    if (is_last) {
+      refuse({"the host of --rdzv_endpoint, " + settings_.master_addr + ", was not known by that name in time",
+              to_int(ExitStatus::kTimeout)});
+      return;
+    }
+    messages_.say("waiting for the host of --rdzv_endpoint, " + settings_.master_addr + ", to be known by that name");
+    await_name(settings_.join_timeout - kSilentWait, true);
+  });
+}
+
 void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
+  if (!addresses.empty() && name_timer_) {
+    loop_.cancel(*name_timer_);
+    name_timer_.reset();
+  }
   if (addresses.empty()) {
     timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveAgain, [this] {
       timer_.reset();

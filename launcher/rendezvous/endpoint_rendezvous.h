@@ -32,9 +32,11 @@ class EndpointRendezvous : public StaticRendezvous {
 
  private:
   void host_or_search(const std::vector<SocketAddress>& addresses);
+  void await_name(EventLoop::Clock::duration time, bool is_last);
 
   std::optional<EventLoop::TimerId> timer_;
-  std::optional<store::StoreClient> watch_;  // for a torchrun node
+  std::optional<EventLoop::TimerId> name_timer_;  // until the endpoint's name is known
+  std::optional<store::StoreClient> watch_;       // for a torchrun node
 };
 
 }  // namespace launcher

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launcher/system/unblocked_output.h"
+#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {
@@ -19,7 +20,7 @@ constexpr auto kPatience = std::chrono::seconds(1);
 
 void print_line(std::string_view text) {
   std::string line = "ddprun: ";
-  line.append(text);
+  line.append(printable(text));
   line.push_back('\n');
   print_block(line);
 }

@@ -8,8 +8,10 @@
 
 namespace launcher {
 
-void print_line(std::string_view text);   // "ddprun: <text>\n"
-void print_block(std::string_view text);  // as it is, in one write where the kernel allows it
+// "ddprun: <text>\n", in which each control character, of a name perhaps, is a blank.
+void print_line(std::string_view text);
+// As it is, in one write where the kernel allows it.
+void print_block(std::string_view text);
 
 // Messages that go straight to standard error.
 class DirectMessages : public Messages {

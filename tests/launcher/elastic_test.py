@@ -258,7 +258,7 @@ class Elastic(ElasticTest):
         """Three nodes, of which two meet faults at any moment, one after the other; the coordinator stays."""
         begin = ("a", "b", "c")
         for name in begin:
-            self.node(name, nnodes="1:3", options=("--last_call", "1"))
+            self.node(name, nnodes="1:3", options=("--last_call", "1", "--join_timeout", "20"))
             if name == "a":
                 wait_until(self.listens, "the coordinator")
         frozen = []

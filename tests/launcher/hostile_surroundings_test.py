@@ -181,7 +181,7 @@ class TemporaryFiles(OwnLines):
                 self.assertNotIn("\x1b", err)
 
 
-class Names(LauncherTest):
+class Names(OwnLines):
     ODD = b"\xff\xfe \xc3\x28\t\x1b[31m'\"\\$x\n\xe4"
 
     def test_arguments_and_variables_that_are_not_utf_8_are_untouched(self):
@@ -204,6 +204,17 @@ class Names(LauncherTest):
         for arguments in ([program], ["--wdir", folder, b"./" + b"p" * 255], ["-x", "PATH", b"p" * 255]):
             environment = {"PATH": os.fsdecode(folder) + ":" + os.environ["PATH"]} if arguments[0] == "-x" else {}
             self.assertEqual(self.run_job("-n", "1", *arguments, environment=environment), (0, "ran\n", ""))
+
+    def test_what_ddprun_says_of_an_odd_name_is_one_line_without_control_characters(self):
+        odd = "no\nsuch\x1b[2J\x9bthing\r"
+        for words in ([odd], ["--wdir", odd, "true"], ["--" + odd, "true"], ["--stdin", odd, "true"], ["-H", odd, "true"],
+                      ["--nnodes", "2", "--rdzv_endpoint", odd, "--rdzv_backend", "c10d", "--join_timeout", "0.1", "true"],
+                      ["-n", "2", "--tee", "3", "--log_dir", self.path("a" + odd), "true"]):
+            _, _, err = self.run_job(*words)
+            with self.subTest(words=words, err=err):
+                self.assert_own_lines(err)
+                for character in "\x1b\r\x9b":
+                    self.assertNotIn(character, err)
 
     def test_a_name_that_no_file_can_have_is_one_line(self):
         for name, status in (("p" * 256, 126), ("./" + "p" * 256, 126), ("/" + "d/" * 3000 + "p", 126), ("p\x1b[2Jq", 127)):

@@ -324,6 +324,15 @@ class Nodes(LauncherTest):
         for rank in range(6):
             self.assertEqual(self.read(f"rank.{rank}"), f"{rank} 6 {rank // 2} 3\n")
 
+    def test_an_endpoint_that_nobody_knows_is_not_waited_for_longer_than_the_nodes_are(self):
+        begin = time.monotonic()
+        status, _, err = self.run_job("--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "no-such-host.invalid:29400",
+                                      "--join_timeout", "6", "true")
+        self.assertEqual(status, 124, err)
+        self.assertIn("waiting for the host of --rdzv_endpoint, no-such-host.invalid, to be known by that name", err)
+        self.assertIn("no-such-host.invalid, was not known by that name in time", err)
+        self.assertLess(time.monotonic() - begin, 40)  # 6 s on a quiet machine
+
     def test_nodes_meet_at_the_loopback_address_of_ipv6(self):
         try:
             with socket.socket(socket.AF_INET6) as probe:

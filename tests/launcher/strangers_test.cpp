@@ -143,6 +143,12 @@ TEST_CASE_METHOD(StrangersTest, "Coordinator: random bytes, huge frames and mess
       "{}",
       ""};
   flood([&](std::size_t i) -> std::string {
+    if (i % 6 == 2) {  // for the store, of which no stranger's ranks are clients
+      control::Piece piece(static_cast<std::uint32_t>(i % 4));
+      std::string_view bytes("\0\1\0\0\0\0\0\0\0", 9);
+      piece.fill(bytes);
+      return piece.take_frame();
+    }
     if (i % 3 == 0) return std::string(4, '\xff') + std::string(1000, 'x');
     if (i % 3 == 1) return control::to_frame(messages_out_of_turn[i % messages_out_of_turn.size()]);
     std::string bytes(dice() % 2000, '\0');

@@ -11,6 +11,7 @@
 
 #include "launcher/system/host_name.h"
 #include "launcher/system/pipe.h"
+#include "launcher/system/utf8.h"
 #include "launcher/terminal/pseudo_terminal.h"
 
 namespace launcher {
@@ -244,7 +245,7 @@ LiveDisplay* OutputRelay::display_of(Stream stream) const {
 }
 
 void OutputRelay::say(std::string_view line) {
-  print(std::string("ddprun: ").append(line).append("\n"));
+  print(std::string("ddprun: ").append(printable(line)).append("\n"));
 }
 
 void OutputRelay::say_block(std::string_view lines) {

@@ -1,23 +1,16 @@
 #include "checkpoint/pt_run.h"
 
-#include <ATen/ops/empty.h>
-
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "base/crc32c.h"
+#include "checkpoint/bytes_as_tensors.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 
 namespace ddp {
 namespace {
-
-class TextSink : public storage::ByteSink {
- public:
-  void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
-  std::string text{};
-};
 
 class FileMaker {
  public:
@@ -38,12 +31,6 @@ class FileMaker {
  private:
   ReceivedRun& run_;
 };
-
-at::Tensor as_tensor(const std::string& bytes) {
-  auto tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
-  return tensor;
-}
 
 TensorMap rank_tensors(const pt::PtFile& file, const pt::RunState& state) {
   TensorMap tensors;

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <stdexcept>
@@ -10,6 +9,7 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "checkpoint/bytes_as_tensors.h"
 #include "checkpoint/core/sampler_place.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
@@ -17,18 +17,6 @@
 
 namespace ddp {
 namespace {
-
-class TextSink : public storage::ByteSink {
- public:
-  void write(const void* data, size_t size) override { text.append(static_cast<const char*>(data), size); }
-  std::string text{};
-};
-
-at::Tensor as_tensor(const std::string& bytes) {
-  auto tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  if (!bytes.empty()) std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
-  return tensor;
-}
 
 // A default random generator as an object with save and load.
 class GeneratorState {

@@ -9,7 +9,7 @@
 namespace ddp::optim {
 namespace {
 
-enum Field : size_t { kStep, kSum };
+enum AdagradField : size_t { kSteps, kSum };
 
 }  // namespace
 
@@ -31,10 +31,10 @@ void Adagrad::check_group(torch::optim::OptimizerParamGroup& group) const {
 
 bool Adagrad::prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions&,
                             LocalState& state) const {
-  if (state.tensors[kStep].defined()) return false;
+  if (state.tensors[kSteps].defined()) return false;
   // The constructor's value for all groups, as in Python and LibTorch.
   const auto initial = static_cast<const AdagradOptions&>(*defaults_).initial_accumulator_value();
-  state.tensors[kStep] = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
+  state.tensors[kSteps] = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
   state.tensors[kSum] = at::full_like(parameter.detach(), initial);
   return false;
 }
@@ -42,7 +42,7 @@ bool Adagrad::prepare_state(const at::Tensor& parameter, const torch::optim::Opt
 void Adagrad::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,
                          const GradientScaling& scaling) const {
   const auto& adagrad = static_cast<const AdagradOptions&>(options);
-  at::_fused_adagrad_(batch.parameters, batch.gradients, batch.state[kSum], batch.state[kStep], adagrad.lr(),
+  at::_fused_adagrad_(batch.parameters, batch.gradients, batch.state[kSum], batch.state[kSteps], adagrad.lr(),
                       adagrad.lr_decay(), adagrad.weight_decay(), adagrad.eps(), adagrad.maximize(),
                       as_optional(scaling.grad_scale), as_optional(scaling.found_inf));
 }

@@ -10,7 +10,7 @@
 namespace ddp::optim {
 namespace {
 
-enum Field : size_t { kStep, kExpAvg, kExpAvgSq, kMaxExpAvgSq };
+enum AdamField : size_t { kStep, kExpAvg, kExpAvgSq, kMaxExpAvgSq };
 
 std::vector<StateField> adam_fields() {
   return {{.name = "step", .is_step = true},

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/group/store_values.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -23,10 +25,6 @@ std::vector<std::string> wire_keys(const std::vector<std::string>& keys) {
 
 std::string_view text(const std::vector<uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::vector<uint8_t> bytes(const std::string& text) {
-  return {text.begin(), text.end()};
 }
 
 }  // namespace
@@ -69,12 +67,12 @@ void BoundedStore::set(const std::string& key, const std::vector<uint8_t>& value
 
 std::vector<uint8_t> BoundedStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                               const std::vector<uint8_t>& desired) {
-  return bytes(connection_.compare_set(wire_key(key), text(expected), text(desired), limit()));
+  return to_bytes(connection_.compare_set(wire_key(key), text(expected), text(desired), limit()));
 }
 
 std::vector<uint8_t> BoundedStore::get(const std::string& key) {
   wait({key}, limit());
-  return bytes(connection_.get(wire_key(key), limit()));
+  return to_bytes(connection_.get(wire_key(key), limit()));
 }
 
 int64_t BoundedStore::add(const std::string& key, int64_t value) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/group/store_keys.h"
+#include "comm/group/store_values.h"
 
 namespace ddp::detail {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 constexpr std::string_view kWhere = "where ";
 constexpr std::string_view kVerdict = "verdict ";
 constexpr std::string_view kStop = "stop";
-
-std::string read(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> value = store.get(key);
-  return {value.begin(), value.end()};
-}
 
 // Returns the question's number.
 int64_t put_question(c10d::Store& store, int rank, const std::string& question) {
@@ -66,7 +62,7 @@ void DesyncDebugger::serve() noexcept {
 }
 
 void DesyncDebugger::answer(int64_t number) {
-  const std::string question = read(*store_, keys::question(rank_, number));
+  const std::string question = get_text(*store_, keys::question(rank_, number));
   store_->deleteKey(keys::question(rank_, number));
   const size_t line = std::min(question.find('\n'), question.size());
   const size_t rest = std::min(line + 1, question.size());
@@ -96,7 +92,7 @@ std::map<int, RankReport> DesyncDebugger::ask(c10d::Store& store, const std::str
     for (auto question = asked.begin(); question != asked.end();) {
       const std::string key = keys::answer(question->first, question->second);
       if (store.check({key})) {
-        reports[question->first] = report_from(read(store, key));
+        reports[question->first] = report_from(get_text(store, key));
         store.deleteKey(key);
         question = asked.erase(question);
       } else {

@@ -9,6 +9,7 @@
 #include "comm/group/desync_debugger.h"
 #include "comm/group/peers.h"
 #include "comm/group/store_keys.h"
+#include "comm/group/store_values.h"
 
 namespace ddp::detail {
 namespace {
@@ -24,23 +25,14 @@ constexpr auto kPause = 30ms;
 
 using Clock = std::chrono::steady_clock;
 
-std::string read(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> value = store.get(key);
-  return {value.begin(), value.end()};
-}
-
-std::vector<uint8_t> bytes(const std::string& text) {
-  return {text.begin(), text.end()};
-}
-
 // What a rank has said without being asked: that it has left, or that a collective failed there as well.
 RankState said(c10d::Store& store, int rank) {
   if (store.check({keys::failed(rank)})) {
-    return {.kind = RankState::Kind::kFailed, .report = report_from(read(store, keys::failed(rank)))};
+    return {.kind = RankState::Kind::kFailed, .report = report_from(get_text(store, keys::failed(rank)))};
   }
   for (const std::string& key : {keys::exited(rank), keys::closing(rank)}) {
     if (!store.check({key})) continue;
-    const std::string text = read(store, key);
+    const std::string text = get_text(store, key);
     const size_t line = text.find('\n');
     const bool closed = text.compare(0, line, keys::kClosed) == 0;
     return {.kind = closed ? RankState::Kind::kClosed : RankState::Kind::kGaveUp,
@@ -102,10 +94,10 @@ std::string investigate(const Failure& failure) {
     const bool is_other = static_cast<int>(rank) != failure.info.rank;
     const RankState::Kind kind = ranks[rank].kind;
     if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
-    if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), bytes("1"));
+    if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), to_bytes("1"));
   }
   std::string verdict = failure.judge(ranks);
-  failure.store.set(keys::verdict(), bytes(verdict));
+  failure.store.set(keys::verdict(), to_bytes(verdict));
   // The store may be gone when those fail, or need the rest.
   failure.job.desync_debugger->tell(job_store, failure.path, told, verdict);
   return verdict;
@@ -118,14 +110,14 @@ std::string await_verdict(c10d::Store& store) {
     if (Clock::now() > deadline) return "";
     std::this_thread::sleep_for(kPollInterval);
   }
-  return read(store, keys::verdict());
+  return get_text(store, keys::verdict());
 }
 
 // Whoever hosts the store may leave as soon as it knows this.
 void say_that_it_is_learned(const Failure& failure) {
   const int in_job = failure.members[static_cast<size_t>(failure.info.rank)];
   try {
-    failure.job.store->set(keys::learned(in_job), bytes("1"));
+    failure.job.store->set(keys::learned(in_job), to_bytes("1"));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it has left, and what is known stays true
   }
 }
@@ -141,7 +133,7 @@ std::string find_cause(const Failure& failure) {
                                     std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
   try {
     // That this rank lives and where it is comes first: others may ask at the same moment.
-    failure.store.set(keys::failed(failure.info.rank), bytes(to_text(failure.own)));
+    failure.store.set(keys::failed(failure.info.rank), to_bytes(to_text(failure.own)));
     std::string verdict;
     if (failure.adopts && failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
     // The first one may have found nothing, or be gone.

@@ -18,6 +18,7 @@
 #include "comm/group/file_store.h"
 #include "comm/group/group_state.h"
 #include "comm/group/store_keys.h"
+#include "comm/group/store_values.h"
 
 namespace ddp::detail {
 namespace {
@@ -26,10 +27,6 @@ std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   if (gethostname(name, sizeof name - 1) != 0) return "unknown host";
   return name;
-}
-
-std::vector<uint8_t> bytes(const std::string& text) {
-  return {text.begin(), text.end()};
 }
 
 using Store = c10::intrusive_ptr<c10d::Store>;
@@ -131,7 +128,7 @@ void settle(JobStore& store, const RankInfo& info, const BackendMap& backends, c
 }  // namespace
 
 std::string set_once(c10d::Store& store, const std::string& key, const std::string& value) {
-  const auto held = store.compareSet(key, {}, bytes(value));
+  const auto held = store.compareSet(key, {}, to_bytes(value));
   return {held.begin(), held.end()};
 }
 

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 // Ranks of a first step come within this; the last one of all never waits, and sends no bucket where they differ.
 constexpr auto kPatience = 1s;
-constexpr auto kPollInterval = 100us;
+constexpr auto kShortPause = 100us;
 constexpr size_t kNameBytes = 128;
 
 at::Tensor to_bytes(const std::string& name) {
@@ -80,7 +80,7 @@ bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<Failur
       [&] { return versions::all_gather_single(*group.state().group("DistributedDataParallel"), names, own, {}); });
   under_way_.emplace(Comparison{group, note, collective, names, work});
   for (const auto end = Clock::now() + kPatience; !work->isCompleted() && Clock::now() < end;)
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kShortPause);
   if (!work->isCompleted()) return true;
   settle();
   return false;

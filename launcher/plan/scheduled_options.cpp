@@ -59,7 +59,7 @@ class Taker {
   void take_place() {
     const auto number = [](int value) { return std::to_string(value); };
     if (const std::string why = objection(); !why.empty()) return note_line("one node, as " + why);
-    const NodePlace place = found_.place.value_or(NodePlace{});
+    const ScheduledPlace place = found_.place.value_or(ScheduledPlace{});
     const bool is_told_all = is_given("nnodes") && is_given("node_rank");
     if (!place.obstacle.empty() && !is_told_all) throw LaunchError(place.obstacle);
     check_agreement(place);
@@ -74,7 +74,7 @@ class Taker {
   }
 
   // srun -N 3 ddprun --nnodes 2: one of the three would be too many.
-  void check_agreement(const NodePlace& place) const {
+  void check_agreement(const ScheduledPlace& place) const {
     if (!is_given("nnodes") || is_given("node_rank") || !place.nnodes || !place.node_rank) return;
     if (place.nnodes->value == options_.nnodes || place.nnodes->value == 1) return;
     throw LaunchError("--nnodes " + std::to_string(options_.nnodes) + " (" + given_.at("nnodes") + "), but " +
@@ -82,7 +82,7 @@ class Taker {
                       place.nnodes->why + "): leave --nnodes out, or give --node_rank too");
   }
 
-  void take_meeting_point(NodePlace place) {
+  void take_meeting_point(ScheduledPlace place) {
     const auto text = [](const std::string& value) { return value; };
     if (is_given("rdzv_endpoint")) {
       origin("rdzv_endpoint", options_.rdzv_endpoint, given_.at("rdzv_endpoint"));
@@ -96,7 +96,7 @@ class Taker {
   }
 
   // Who starts ddprun may have set these beside the scheduler's own.
-  void read_master(NodePlace& place) const {
+  void read_master(ScheduledPlace& place) const {
     try {
       if (const auto port = number_of(surroundings_, "MASTER_PORT", 1, 65535)) {
         place.master_port = {static_cast<std::uint16_t>(port->value), port->why};

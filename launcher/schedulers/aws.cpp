@@ -26,7 +26,7 @@ std::vector<std::string> host_names(const std::string& text) {
 
 }  // namespace
 
-std::optional<NodePlace> read_sagemaker(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_sagemaker(const Surroundings& surroundings) {
   const auto list = text_of(surroundings, "SM_HOSTS");
   const auto own = text_of(surroundings, "SM_CURRENT_HOST");
   if (!list || !own) return std::nullopt;
@@ -37,18 +37,18 @@ std::optional<NodePlace> read_sagemaker(const Surroundings& surroundings) {
   }
   constexpr std::uint16_t kPort = 7777;  // of SageMaker's own training toolkit
   const std::string why = shown("SM_HOSTS", *list);
-  return NodePlace{.system = "SageMaker",
-                   .nnodes = {{static_cast<int>(hosts.size()), why}},
-                   .node_rank = {{static_cast<int>(here - hosts.begin()), shown("SM_CURRENT_HOST", *own)}},
-                   .master_addr = {{hosts.front(), "the first of " + why}},
-                   .master_port = {{kPort, "SageMaker's"}}};
+  return ScheduledPlace{.system = "SageMaker",
+                        .nnodes = {{static_cast<int>(hosts.size()), why}},
+                        .node_rank = {{static_cast<int>(here - hosts.begin()), shown("SM_CURRENT_HOST", *own)}},
+                        .master_addr = {{hosts.front(), "the first of " + why}},
+                        .master_port = {{kPort, "SageMaker's"}}};
 }
 
-std::optional<NodePlace> read_aws_batch(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_aws_batch(const Surroundings& surroundings) {
   const std::string count = "AWS_BATCH_JOB_NUM_NODES";
   const std::string index = "AWS_BATCH_JOB_NODE_INDEX";
   if (!has(surroundings, count) || !has(surroundings, index)) return std::nullopt;
-  NodePlace place{.system = "AWS Batch"};
+  ScheduledPlace place{.system = "AWS Batch"};
   read_nodes(surroundings, count, index, place);
   const auto main = required(surroundings, "AWS_BATCH_JOB_MAIN_NODE_INDEX", index, 0, place.nnodes->value - 1);
   // The main node, which all can reach, is node 0; those before it move up by one.

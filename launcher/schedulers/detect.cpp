@@ -23,11 +23,11 @@ constexpr std::array kPlatforms = {
     System{"Vertex AI", read_vertex},       System{"LSF", read_lsf},
     System{"indexed Job", read_indexed_job}};
 
-std::optional<NodePlace> place_of(const System& system, const Surroundings& surroundings) {
+std::optional<ScheduledPlace> place_of(const System& system, const Surroundings& surroundings) {
   try {
     return system.read(surroundings);
   } catch (const std::invalid_argument& error) {
-    return NodePlace{.system = system.name, .obstacle = error.what()};
+    return ScheduledPlace{.system = system.name, .obstacle = error.what()};
   }
 }
 
@@ -41,7 +41,7 @@ void fill(std::optional<Told<Value>>& place, const std::optional<Told<Value>>& o
   if (!place) place = other;
 }
 
-std::string said(const NodePlace& place) {
+std::string said(const ScheduledPlace& place) {
   std::string text;
   for (const auto* told : {&place.nnodes, &place.node_rank}) {
     if (*told) text.append(text.empty() ? "" : ", ").append((*told)->why);
@@ -50,7 +50,7 @@ std::string said(const NodePlace& place) {
 }
 
 // Two tell this node's place.
-void join(NodePlace& place, const NodePlace& other) {
+void join(ScheduledPlace& place, const ScheduledPlace& other) {
   if (place.obstacle.empty()) place.obstacle = other.obstacle;
   if (are_unequal(place.nnodes, other.nnodes) || are_unequal(place.node_rank, other.node_rank)) {
     place.obstacle = place.system + " (" + said(place) + ") and " + other.system + " (" + said(other) +

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "launcher/schedulers/node_place.h"
+#include "launcher/schedulers/scheduled_place.h"
 #include "launcher/schedulers/surroundings.h"
 
 namespace launcher {
 
 struct Detection {
-  std::optional<NodePlace> place = std::nullopt;
+  std::optional<ScheduledPlace> place = std::nullopt;
   std::vector<std::string> notes{};  // what else is there and why it does not count, a line each
 };
 

@@ -17,13 +17,13 @@ std::string short_name(const std::string& host) {
 }  // namespace
 
 // blaunch starts ddprun on each host of the job.
-std::optional<NodePlace> read_lsf(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_lsf(const Surroundings& surroundings) {
   const auto job = text_of(surroundings, "LSB_JOBID");
   const auto list = text_of(surroundings, "LSB_MCPU_HOSTS");
   if (!job || !list) return std::nullopt;
   const std::vector<std::string> hosts = ddp::detail::lsf_hosts(*list);
   const std::string why = shown("LSB_MCPU_HOSTS", *list);
-  NodePlace place{.system = "LSF", .nnodes = {{static_cast<int>(hosts.size()), why}}};
+  ScheduledPlace place{.system = "LSF", .nnodes = {{static_cast<int>(hosts.size()), why}}};
   if (hosts.size() == 1) return place;
   const auto here = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
     return short_name(host) == short_name(surroundings.host_name);

@@ -17,9 +17,9 @@ struct Starter {
   const char* one_per_node;  // how to start it once on each
 };
 
-std::optional<NodePlace> read(const Surroundings& surroundings, const Starter& starter) {
+std::optional<ScheduledPlace> read(const Surroundings& surroundings, const Starter& starter) {
   if (!has(surroundings, starter.rank) || !has(surroundings, starter.size)) return std::nullopt;
-  NodePlace place{.system = starter.name};
+  ScheduledPlace place{.system = starter.name};
   read_nodes(surroundings, starter.size, starter.rank, place);
   const auto local = number_of(surroundings, starter.local_size, 1, kMostScheduledNodes);
   if (!local && place.nnodes->value > 1) {
@@ -35,7 +35,7 @@ std::optional<NodePlace> read(const Surroundings& surroundings, const Starter& s
 
 }  // namespace
 
-std::optional<NodePlace> read_open_mpi(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_open_mpi(const Surroundings& surroundings) {
   auto place = read(surroundings, {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                    "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun --map-by ppr:1:node"});
   if (!place) return std::nullopt;
@@ -46,13 +46,13 @@ std::optional<NodePlace> read_open_mpi(const Surroundings& surroundings) {
   return place;
 }
 
-std::optional<NodePlace> read_mpich(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_mpich(const Surroundings& surroundings) {
   // srun --mpi=pmi2 sets them as well, and says more by its own.
   if (has(surroundings, "SLURM_STEP_ID") && !has(surroundings, "MPI_LOCALNRANKS")) return std::nullopt;
   return read(surroundings, {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun -ppn 1"});
 }
 
-std::optional<NodePlace> read_jsrun(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_jsrun(const Surroundings& surroundings) {
   auto place =
       read(surroundings, {"LSF", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun -r 1"});
   if (!place) return std::nullopt;

@@ -45,11 +45,11 @@ Told<std::chrono::seconds> kill_wait(const Surroundings& surroundings) {
 
 }  // namespace
 
-std::optional<NodePlace> read_slurm(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_slurm(const Surroundings& surroundings) {
   const auto job = text_of(surroundings, "SLURM_JOB_ID");
   if (!job) return std::nullopt;
   const std::string job_text = shown("SLURM_JOB_ID", *job);
-  NodePlace place{.system = "Slurm", .kill_wait = kill_wait(surroundings)};
+  ScheduledPlace place{.system = "Slurm", .kill_wait = kill_wait(surroundings)};
 
   const auto step = ddp::detail::slurm_step(surroundings.variable);
   if (!step) {

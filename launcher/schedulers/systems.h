@@ -4,26 +4,27 @@
 
 #include <optional>
 
-#include "launcher/schedulers/node_place.h"
+#include "launcher/schedulers/scheduled_place.h"
 #include "launcher/schedulers/surroundings.h"
 
 namespace launcher {
 
-using ReadSystem = std::optional<NodePlace> (*)(const Surroundings&);
+using ReadSystem = std::optional<ScheduledPlace> (*)(const Surroundings&);
 
 // What starts processes: each tells its own process's number. ddprun is to be one for a node.
-std::optional<NodePlace> read_open_mpi(const Surroundings& surroundings);
-std::optional<NodePlace> read_mpich(const Surroundings& surroundings);
-std::optional<NodePlace> read_jsrun(const Surroundings& surroundings);
-std::optional<NodePlace> read_slurm(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_open_mpi(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_mpich(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_jsrun(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_slurm(const Surroundings& surroundings);
 
 // What starts containers or machines, and tells each its number.
-std::optional<NodePlace> read_pods(const Surroundings& surroundings);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
-std::optional<NodePlace> read_leader_worker_set(const Surroundings& surroundings);
-std::optional<NodePlace> read_sagemaker(const Surroundings& surroundings);
-std::optional<NodePlace> read_aws_batch(const Surroundings& surroundings);
-std::optional<NodePlace> read_vertex(const Surroundings& surroundings);
-std::optional<NodePlace> read_lsf(const Surroundings& surroundings);
-std::optional<NodePlace> read_indexed_job(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_pods(
+    const Surroundings& surroundings);  // RANK of Kubeflow's PyTorchJob v1, of PAI's DLC
+std::optional<ScheduledPlace> read_leader_worker_set(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_sagemaker(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_aws_batch(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_vertex(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_lsf(const Surroundings& surroundings);
+std::optional<ScheduledPlace> read_indexed_job(const Surroundings& surroundings);
 
 }  // namespace launcher

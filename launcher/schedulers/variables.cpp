@@ -54,7 +54,8 @@ Told<std::string> told_text(const std::string& name, const std::string& value) {
   return {value, shown(name, value)};
 }
 
-void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index, NodePlace& place) {
+void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index,
+                ScheduledPlace& place) {
   place.nnodes = required(surroundings, name, index, 1, kMostScheduledNodes);
   place.node_rank = required(surroundings, index, name, 0, kMostScheduledNodes);
   if (place.node_rank->value >= place.nnodes->value) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/schedulers/node_place.h"
+#include "launcher/schedulers/scheduled_place.h"
 #include "launcher/schedulers/surroundings.h"
 
 namespace launcher {
@@ -25,6 +25,7 @@ Told<int> required(const Surroundings& surroundings, const std::string& name, co
 Told<std::string> told_text(const std::string& name, const std::string& value);
 
 // A job of which `name` tells the number of nodes and `index` this one's number, from 0.
-void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index, NodePlace& place);
+void read_nodes(const Surroundings& surroundings, const std::string& name, const std::string& index,
+                ScheduledPlace& place);
 
 }  // namespace launcher

@@ -58,7 +58,7 @@ Member own_place(const std::string& variable, const Json& document) {
 }
 
 // "host:port"
-void read_master(const std::string& variable, const std::string& text, NodePlace& place) {
+void read_master(const std::string& variable, const std::string& text, ScheduledPlace& place) {
   const std::size_t colon = text.rfind(':');
   place.master_addr = {text.substr(0, colon), "the first machine of " + variable};
   if (colon == std::string::npos) return;
@@ -71,7 +71,7 @@ void read_master(const std::string& variable, const std::string& text, NodePlace
   place.master_port = {static_cast<std::uint16_t>(port), place.master_addr->why};
 }
 
-NodePlace read(const std::string& variable, const std::string& text) {
+ScheduledPlace read(const std::string& variable, const std::string& text) {
   const Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) refuse(variable, "it is no JSON object");
   const auto cluster = document.find("cluster");
@@ -95,16 +95,16 @@ NodePlace read(const std::string& variable, const std::string& text) {
     refuse(variable, "its task, " + shown("type", own.pool) + " and index=" + std::to_string(own.index) +
                          ", is none of the " + std::to_string(count) + " machines that train");
   }
-  NodePlace place{.system = variable,
-                  .nnodes = {{static_cast<int>(count), "machines in the pools of " + variable}},
-                  .node_rank = {{static_cast<int>(*place_of_own), "the task of " + variable}}};
+  ScheduledPlace place{.system = variable,
+                       .nnodes = {{static_cast<int>(count), "machines in the pools of " + variable}},
+                       .node_rank = {{static_cast<int>(*place_of_own), "the task of " + variable}}};
   read_master(variable, first, place);
   return place;
 }
 
 }  // namespace
 
-std::optional<NodePlace> read_vertex(const Surroundings& surroundings) {
+std::optional<ScheduledPlace> read_vertex(const Surroundings& surroundings) {
   for (const char* variable : {"CLUSTER_SPEC", "TF_CONFIG"}) {
     const auto text = text_of(surroundings, variable);
     if (!text) continue;

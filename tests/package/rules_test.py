@@ -25,6 +25,10 @@ class Rules(unittest.TestCase):
         result = check("check_sizes.py", support.SOURCE)
         self.assertEqual(result.returncode, 0, result.stdout)
 
+    def test_no_name_means_two_things(self):
+        result = check("check_names.py", support.SOURCE)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
     def test_a_cpu_example_does_not_load_cudas_half_of_libtorch(self):
         program = support.path("PROGRAMS") / "cifar10"
         if not program.exists():
@@ -155,6 +159,20 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("ddp/script.py", "def f(x):\n" + "    if x and f(x):\n        x += 1\n" * 10)
         self.assert_reports("check_sizes.py", "comm: 41 files", "ddp/long.h: 301 lines", "ddp/functions.h:4: B() has 61 lines",
                             "ddp/functions.h:69: f() has 61 lines", "ddp/functions.h:130: f() has 62 lines", "ddp/branches.cpp:1: f() has a complexity of 21", "ddp/script.py:1: f()")
+
+    def test_a_type_that_two_headers_define_is_found(self):
+        self.write("comm/place.h", "namespace ddp {\nstruct Place {\n  int node;\n};\nstruct Other;\n}  // namespace ddp\n")
+        self.write("ddp/place.h", "namespace ddp {\nstruct Other;\nclass Place : public Base {\n};\n}  // namespace ddp\n")
+        self.write("ddp/inner.h", "namespace ddp::inner {\nstruct Place {};\n}  // namespace ddp::inner\n")
+        self.assert_reports("check_names.py", "ddp::Place is defined in comm/place.h and in ddp/place.h")
+
+    def test_helpers_of_one_name_in_sources_that_may_be_compiled_as_one_are_found(self):
+        self.write("comm/CMakeLists.txt", "ddprun_library(comm SOURCES a.cpp in/b.cpp)\nddprun_use_precompiled_headers(ddprun_comm groups)\n")
+        begin, end = "namespace ddp {\nnamespace {\n", "}  // namespace\n}  // namespace ddp\n"
+        self.write("comm/a.cpp", f"{begin}using Clock = int;\nint f(int x) {{ return x; }}\nint g() {{ return '{{'; }}\nconstexpr int kTwo = 2;\n{end}")
+        self.write("comm/in/b.cpp", f"{begin}using Clock = int;\nint f(long x) {{ return 1; }}\nint g() {{ return 2; }}\nconstexpr long kTwo = 2;\n{end}")
+        both = "is in the anonymous namespaces of comm/a.cpp and of comm/in/b.cpp"
+        self.assert_reports("check_names.py", f"comm: g {both}", f"comm: kTwo {both}")
 
 
 class TorchVersions(unittest.TestCase):

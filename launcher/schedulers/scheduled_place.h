@@ -14,7 +14,7 @@ struct Told {
   std::string why{};  // "SLURM_NODEID=1", as it can be shown
 };
 
-struct NodePlace {
+struct ScheduledPlace {
   std::string system{};  // "Slurm"
   std::optional<Told<int>> nnodes = std::nullopt;
   std::optional<Told<int>> node_rank = std::nullopt;

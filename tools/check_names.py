@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Finds names that mean two things where one program sees both.
+
+    check_names.py ROOT
+
+A type that two headers define in one namespace breaks the one definition rule: the linker keeps one of its functions. A name
+in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD).
+"""
+
+import collections
+import pathlib
+import re
+import sys
+
+TYPE = re.compile(r"(?:template <[^>]*>\s*)?(?:struct|class|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?![\w:<]*;)")
+FUNCTION = re.compile(r"([\w:~]+)\s*\(")
+NOT_CODE = [
+    (r"//[^\n]*|/\*.*?\*/", ""),
+    (r'R"(\w*)\(.*?\)\1"', '""'),
+    (r'"(\\.|[^"\\\n])*"', '""'),
+    (r"'(\\.|[^'\\\n])'", "' '"),
+    (r"^\s*#(.*\\\n)*.*$", ""),
+]
+
+
+def code_of(file: pathlib.Path) -> str:
+    text = file.read_text()
+    for pattern, instead in NOT_CODE:
+        text = re.sub(pattern, instead, text, flags=re.DOTALL | re.MULTILINE if "#" not in pattern else re.MULTILINE)
+    return text
+
+
+def statements(code: str, inside: tuple[str, ...] = ()):
+    """Each declaration at the level of a namespace, without the bodies in braces, and the namespaces around it."""
+    start = position = 0
+    while position < len(code):
+        letter = code[position]
+        if letter == ";":
+            yield inside, code[start:position].strip()
+            start = position + 1
+        elif letter == "{":
+            depth, end = 1, position + 1
+            while depth and end < len(code):
+                depth += (code[end] == "{") - (code[end] == "}")
+                end += 1
+            head = code[start:position].strip()
+            if namespace := re.fullmatch(r"(?:inline )?namespace\s*([\w:]*)", head):
+                yield from statements(code[position + 1 : end - 1], (*inside, namespace[1] or "anonymous"))
+                start = end
+            elif head.endswith(")") or re.search(r"\)\s*(const|noexcept|:.*|->.*)$", head, re.DOTALL):
+                yield inside, head + "{}"
+                start = end
+            else:
+                code = code[: position + 1] + " " * (end - position - 2) + code[end - 1 :]
+            position = end - 1
+        position += 1
+
+
+def declared(statement: str) -> tuple[str, str] | None:
+    """What a definition defines: its name, and what tells overloads apart."""
+    if statement.startswith(("using", "static_assert", "friend", "extern template")) or not statement:
+        return None
+    if (found := TYPE.match(statement)) and ("{" in statement):
+        return found[1], "type"
+    found = FUNCTION.search(statement)
+    if found and "=" not in statement[: found.start()]:
+        if not statement.endswith("{}") or "::" in found[1]:
+            return None
+        return found[1], re.sub(r"\s+", " ", statement[found.end() - 1 :].split("{")[0])
+    found = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{)", statement)
+    return (found[1], "variable") if found else None
+
+
+def types_of_headers(root: pathlib.Path) -> list[str]:
+    places = collections.defaultdict(set)
+    for header in sorted(root.glob("*/**/*.h")):
+        if header.relative_to(root).parts[0] in ("build", "tests", "bench", "examples"):
+            continue
+        for inside, statement in statements(code_of(header)):
+            found = declared(statement)
+            if found and found[1] == "type" and "anonymous" not in inside and "<" not in statement.split("{")[0]:
+                places[("::".join((*inside, found[0])))].add(str(header.relative_to(root)))
+    return [f"{name} is defined in {' and in '.join(sorted(files))}" for name, files in places.items() if len(files) > 1]
+
+
+def compiled_as_one(root: pathlib.Path):
+    """The sources of each library that sees LibTorch."""
+    for listing in sorted(root.glob("*/CMakeLists.txt")):
+        text = listing.read_text()
+        for library in re.finditer(r"ddprun_library\(\s*(\w+)\s+SOURCES\s+(.*?)\)", text, re.DOTALL):
+            if re.search(rf"ddprun_use_precompiled_headers\(ddprun_{library[1]} (?!standard)\w+\)", text):
+                yield library[1], [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", library[2])]
+
+
+def names_of_sources(root: pathlib.Path) -> list[str]:
+    reports = []
+    for library, sources in compiled_as_one(root):
+        places = collections.defaultdict(set)
+        for source in sources:
+            for inside, statement in statements(code_of(source)):
+                if "anonymous" in inside and (found := declared(statement)):
+                    places[("::".join(inside), *found)].add(str(source.relative_to(root)))
+        reports += [f"{library}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
+                    for key, files in places.items() if len(files) > 1]  # fmt: skip
+    return reports
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    reports = types_of_headers(root) + names_of_sources(root)
+    print("\n".join(reports) if reports else "no name means two things")
+    return 1 if reports else 0
+
+
+sys.exit(main())

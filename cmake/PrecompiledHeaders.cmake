@@ -15,6 +15,11 @@
 # GCC takes a precompiled header only where macros and code generation agree, hence -fPIC for programs as well; the level of
 # optimisation may differ. OpenMP may not.
 
+# What is left open is instantiated once for several sources with DDPRUN_UNITY_BUILD, as scripts/demo builds from nothing.
+
+option(DDPRUN_UNITY_BUILD "Compile several sources that see LibTorch as one; hides missing includes, so not for development" OFF)
+mark_as_advanced(DDPRUN_UNITY_BUILD)
+
 function(ddprun_precompile_headers set)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;HEADERS")
   if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
@@ -49,6 +54,9 @@ function(ddprun_use_precompiled_headers target set)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
   target_precompile_headers(${target} REUSE_FROM ddprun_${set}_headers)
+  if(DDPRUN_UNITY_BUILD AND type STREQUAL "STATIC_LIBRARY" AND NOT set STREQUAL "standard")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
 endfunction()
 
 function(_ddprun_sees library wanted out)

@@ -18,6 +18,8 @@ export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
 # What a precompiled header may hide from ccache (macros, __TIME__), LibTorch's headers don't depend on.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS-pch_defines,time_macros}
+# Room for a few versions of PyTorch: one takes 1.5 GB.
+export CCACHE_MAXSIZE=${CCACHE_MAXSIZE-10G}
 # A checkout in another folder finds what this one has compiled.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD}
 

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include <ddprun/base/progress.h>
 #include <ddprun/comm/collectives.h>
 
 #include "checkpoint/core/name_pattern.h"
@@ -141,6 +142,7 @@ void CheckpointManager::claim() {
 
 void CheckpointManager::save(int64_t step, const TrainingState& state, const SaveOptions& options) {
   if (step < 0) throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(step));
+  const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   // The memory of the save under way is needed for this one.
   const auto earlier = writer_ ? writer_->finish() : "";
   RunContent content;
@@ -221,6 +223,7 @@ LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, co
 std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std::filesystem::path>& folders,
                                                            const TrainingState& state, const LoadOptions& options,
                                                            std::string& damages) {
+  const progress::PhaseScope phase(progress::Phase::kCheckpoint);
   for (const auto& folder : folders) {
     ReceivedRun run;
     const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);

@@ -17,6 +17,7 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
+#include "launcher/system/host_name.h"
 #include "launcher/system/line.h"
 
 namespace launcher {
@@ -163,6 +164,33 @@ void JobRun::watch_start() {
       });
 }
 
+// A rank that takes part in the job keeps its connection to the store.
+bool JobRun::is_at_store(pid_t pid) const {
+  for (const std::uint16_t port : ranks_store_->ports()) {
+    if (!sockets_of(pid, sockets_to_port(port)).empty()) return true;
+  }
+  return false;
+}
+
+void JobRun::watch_progress() {
+  constexpr std::chrono::milliseconds kUsual = 120s;
+  if (options_.hang_timeout == std::chrono::milliseconds(0)) return;
+  hang_watch_.emplace(loop_, messages(),
+                      HangWatchOptions{.timeout = options_.hang_timeout.value_or(kUsual),
+                                       .was_asked_for = options_.hang_timeout.has_value(),
+                                       .host = host_name(),
+                                       .stack_signal = stack_signal(),
+                                       .ranks = [this] { return supervisor_->watched_ranks(); },
+                                       .uses_store = [this](pid_t pid) { return is_at_store(pid); },
+                                       .on_hang = [this](const Verdict& verdict, const auto&) { on_hang(verdict); }});
+}
+
+void JobRun::on_hang(const Verdict& verdict) {
+  if (options_.on_hang == Options::OnHang::kReport) return;
+  supervisor_->stop_hanging("no rank made progress: " + verdict.sentence,
+                            options_.on_hang == Options::OnHang::kRestart);
+}
+
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
 void JobRun::leave(JobEnd& end) {
   // Without a guardian the ranks were killed, which is nobody's failure on this node.
@@ -221,8 +249,10 @@ std::optional<JobEnd> JobRun::run_attempt() {
   }
   rendezvous_->ranks_started();
   watch_start();
+  watch_progress();
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
+  hang_watch_.reset();
   end.attempt = attempt_;
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
@@ -240,8 +270,9 @@ bool JobRun::has_restarts_left() const {
 
 // Restarts are for failures, not for being told to stop or being late.
 bool JobRun::should_restart(const JobEnd& end) const {
-  return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_told_to_stop() && !end.is_late() &&
-         !is_over() && !(end.elsewhere && end.elsewhere->is_final) && rendezvous_->can_restart();
+  return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_told_to_stop() &&
+         (!end.is_late() || end.late_restarts) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
+         rendezvous_->can_restart();
 }
 
 // False when ddprun was told to stop meanwhile, or its time was over.

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/base/progress.h>
+
 #include "base/rank_prefix.h"
 
 namespace ddp::optim {
@@ -113,6 +115,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
 
 void FusedOptimizer::step_scaled(const GradientScaling& scaling) {
   const at::NoGradGuard no_grad;
+  const progress::PhaseScope phase(progress::Phase::kOptimizer);
   GradientScaling checked{.grad_scale = checked_scalar(scaling.grad_scale, "grad_scale"),
                           .found_inf = checked_scalar(scaling.found_inf, "found_inf")};
   // The kernels compare with 1 and step counters subtract it, but flags added over devices or ranks exceed 1.

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <ddprun/base/progress.h>
 #include <ddprun/comm/main_process.h>
 
 namespace ddp {
@@ -79,6 +80,7 @@ void RunRecorder::report() {
             << learning_rate();
     throw std::runtime_error(message.str());
   }
+  progress::value("loss", mean);
   if (bar_) bar_->set_postfix({{"loss", mean}});
   if (!writes_tensorboard()) return;
   tensorboard_->add_scalar("loss/train", mean, steps_done_);

@@ -5,11 +5,14 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/progress/own_page.h"
+
 namespace ddp::detail {
 
 void CallLog::begin(uint64_t number, std::string signature) {
   const std::lock_guard lock(mutex_);
-  calls_.push_back({.number = number, .ended = false, .signature = std::move(signature)});
+  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature) : 0;
+  calls_.push_back({.call = {.number = number, .ended = false, .signature = std::move(signature)}, .in_page = in_page});
   if (calls_.size() > kKept) calls_.pop_front();
   last_ = Clock::now();
 }
@@ -18,8 +21,11 @@ void CallLog::end(uint64_t number) {
   const std::lock_guard lock(mutex_);
   // Mostly the last one.
   const auto found =
-      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return call.number == number; });
-  if (found != calls_.rend()) found->ended = true;
+      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& each) { return each.call.number == number; });
+  if (found != calls_.rend()) {
+    found->call.ended = true;
+    if (group_) own_page().finish_collective(found->in_page);
+  }
   last_ = Clock::now();
 }
 
@@ -30,7 +36,10 @@ void CallLog::set_compares(bool compares) {
 
 RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
-  return {.calls = {calls_.begin(), calls_.end()},
+  std::vector<CallRecord> calls;
+  calls.reserve(calls_.size());
+  for (const Entry& entry : calls_) calls.push_back(entry.call);
+  return {.calls = std::move(calls),
           .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
           .compares = compares_};
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ RankReport report_from(const std::string& text);
 /// From any thread.
 class CallLog {
  public:
+  /// With `group`, what PageWriter::add_group() returned, the calls stand in this process's progress page as well.
+  explicit CallLog(std::optional<uint32_t> group = std::nullopt) : group_(group) {}
+
   void begin(uint64_t number, std::string signature);
   void end(uint64_t number);
   void set_compares(bool compares);
@@ -47,8 +51,14 @@ class CallLog {
  private:
   using Clock = std::chrono::steady_clock;
 
+  struct Entry {
+    CallRecord call;
+    uint64_t in_page = 0;
+  };
+
+  const std::optional<uint32_t> group_;
   mutable std::mutex mutex_;
-  std::deque<CallRecord> calls_;
+  std::deque<Entry> calls_;
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
 };

@@ -8,6 +8,7 @@
 
 #include <ddprun/comm/report.h>
 
+#include "base/progress/own_page.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/pair_exchange.h"
@@ -22,6 +23,12 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+// Ranks that are threads share a process, and its progress page is nobody's.
+std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::string& path, int leader) {
+  if (parts.in_process) return std::make_shared<CallLog>();
+  return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
+}
+
 }  // namespace
 
 GroupState::GroupState(Parts parts)
@@ -34,6 +41,7 @@ GroupState::GroupState(Parts parts)
       path_(parts.path),
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
       hosts_store_(parts.hosts_store),
+      log_(log_of(parts, path_, members_.front())),
       parts_(std::move(parts)) {
   if (!parts_.store) return;
   job_.desync_debugger->add(path_, log_);
@@ -98,6 +106,7 @@ void GroupState::close() {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
   const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()); };
   const bool in_job = path_.empty();
+  const progress::PhaseScope phase(progress::Phase::kClosing);
   if (in_job) hurry();
   // Whoever is still connecting would fail when this rank's sockets close.
   if (parts.store) await_others(info_, job_, *parts.store, {keys::connected, keys::exited, keys::failed}, left());

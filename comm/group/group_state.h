@@ -101,7 +101,7 @@ class GroupState {
   const std::string path_;
   const std::vector<int> members_;
   const bool hosts_store_;
-  const std::shared_ptr<CallLog> log_ = std::make_shared<CallLog>();
+  const std::shared_ptr<CallLog> log_;
   mutable std::mutex mutex_;
   Parts parts_;
   std::mutex order_;  // numbers are logged in their order

@@ -4,8 +4,9 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
+
+#include "base/progress/own_page.h"
 
 namespace ddp::detail {
 namespace {
@@ -31,13 +32,9 @@ ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool 
       aliases_(parameters_.size()) {}
 
 void ParameterGradients::follow_backward() {
-  std::function<void(size_t)> hook;
-  if (in_buckets_ || tuning_) {
-    hook = [weak = weak_from_this()](size_t parameter) {
-      if (const auto self = weak.lock()) self->after_accumulate(parameter);
-    };
-  }
-  hooks_.emplace(parameters_, std::move(hook));
+  hooks_.emplace(parameters_, [weak = weak_from_this()](size_t parameter) {
+    if (const auto self = weak.lock()) self->after_accumulate(parameter);
+  });
 }
 
 void ParameterGradients::before_forward() {
@@ -55,6 +52,7 @@ void ParameterGradients::after_accumulate(size_t parameter) {
 // That callback is queued late in backward: a callback that is queued from a callback runs after all earlier ones.
 void ParameterGradients::queue_end_of_backward() {
   if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
+  own_page().enter_phase(progress::Phase::kBackward);
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     torch::autograd::Engine::get_default_engine().queue_callback([weak] {
       if (const auto self = weak.lock()) self->end_of_backward();
@@ -66,6 +64,8 @@ void ParameterGradients::end_of_backward() {
   end_queued_.store(false, std::memory_order_relaxed);
   replace_views();
   if (tuning_) tuning_->after_backward();
+  finish_expected_step();
+  own_page().enter_phase(progress::Phase::kOther);
 }
 
 void ParameterGradients::replace_views() {

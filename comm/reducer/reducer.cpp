@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/progress/own_page.h"
 #include "comm/collectives/pending_work.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
@@ -79,6 +80,7 @@ void GradientReducer::before_forward(const Forward& forward) {
 
 void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs) {
   engine_->prepare_for_backward(outputs);
+  expect_step();
   if (tuning_) tuning_->after_forward(*engine_);
 }
 

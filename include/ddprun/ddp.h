@@ -5,6 +5,7 @@
 #include <ddprun/amp/autocast.h>
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/base/failure_handlers.h>
+#include <ddprun/base/progress.h>
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/stop_request.h>

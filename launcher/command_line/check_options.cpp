@@ -85,6 +85,9 @@ void check_rendezvous(Options& options) {
 }  // namespace
 
 void check_options(Options& options) {
+  if (options.on_hang == Options::OnHang::kRestart && options.max_restarts == 0 && !options.elastic.is_on()) {
+    throw UsageError("--on_hang restart needs --max_restarts: how often the job may be started again");
+  }
   check_program(options);
   check_hosts(options);
   check_rendezvous(options);

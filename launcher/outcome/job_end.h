@@ -56,6 +56,7 @@ struct JobEnd {
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
   std::string late_reason{};                              // when ddprun stopped it because its time was over
+  bool late_restarts = false;                             // and it is to be started again all the same
   std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
   std::optional<int> announced = std::nullopt;            // the rank that all nodes name as the first to fail
   std::optional<int> agreed_status = std::nullopt;        // what all nodes of a job that was stopped end with

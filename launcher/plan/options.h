@@ -82,6 +82,9 @@ struct Options {
   int max_restarts = 0;
   std::chrono::milliseconds restart_backoff{0};
   bool keep_daemons = false;
+  std::optional<std::chrono::milliseconds> hang_timeout = std::nullopt;  // without progress of any rank; unset: 120 s
+  enum class OnHang { kReport, kStop, kRestart };
+  OnHang on_hang = OnHang::kReport;
   std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;  // for all ranks to reach the store
   bool torchrun_exit_code = false;               // --exit_code torchrun: 1 for any failure of a rank
   std::vector<int> stop_signals{};               // --signals_to_handle: that end the job; unset: TERM, INT, HUP, QUIT

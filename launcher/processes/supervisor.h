@@ -60,8 +60,14 @@ class Supervisor {
   void stop_because(FailureNotice failure);
   // Stops all ranks because the job has taken too long; `reason` is for the report.
   void stop_late(std::string reason);
+  // Stops all ranks because none gets on. `restarts`: another attempt is to follow, as after a failure.
+  void stop_hanging(std::string reason, bool restarts);
   // The processes of the ranks that have not ended, and their ranks.
   std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
+  // All ranks, while they are expected to get on; else none.
+  std::vector<WatchedRank> watched_ranks() const;
+  // All ranks, in any state.
+  std::vector<WatchedRank> all_ranks() const;
   // The ranks were asked to stop, or would be if there were any yet.
   bool is_stopping() const { return phase_ != Phase::kRunning; }
   // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/progress/own_page.h"
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/exec_failure.h"
 #include "launcher/system/exit_status.h"
@@ -22,6 +23,16 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
   return pointers;
+}
+
+// Where the rank finds its page, and on which signal it is to leave its stack there.
+std::vector<std::string> page_variables(const RankPage& page) {
+  std::vector<std::string> variables{std::string(ddp::detail::kStackSignalVariable) + "=" +
+                                     std::to_string(stack_signal())};
+  if (page.descriptor() >= 0) {
+    variables.push_back(std::string(ddp::detail::kPageVariable) + "=" + std::to_string(page.descriptor()));
+  }
+  return variables;
 }
 
 }  // namespace
@@ -52,9 +63,12 @@ void WorkerGroup::fork_worker(RankPlan plan) {
   const std::vector<char*> arguments = pointers_to(program.arguments);
   const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
   std::vector<char*> environment;
-  environment.reserve(options_.environment.size() + plan.variables.size() + 1);
+  environment.reserve(options_.environment.size() + plan.variables.size() + 3);
   for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
+  RankPage page;
+  const std::vector<std::string> own = page_variables(page);
+  for (const std::string& entry : own) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
   const RankDescriptors descriptors = plan.in_terminal ? RankDescriptors{} : streams_.add_rank(plan.place);
   const SpawnRequest request{.file = program.file.c_str(),
@@ -64,10 +78,13 @@ void WorkerGroup::fork_worker(RankPlan plan) {
                              .binding = plan.binding ? &*plan.binding : nullptr,
                              .stdin_fd = descriptors.input,
                              .stdout_fd = descriptors.output,
-                             .stderr_fd = descriptors.error};
+                             .stderr_fd = descriptors.error,
+                             .page_fd = page.descriptor()};
 
   SpawnedProcess process = spawner_.spawn(request);
-  workers_.push_back({.plan = std::move(plan), .process = std::move(process), .running = true});
+  page.close_descriptor();
+  workers_.push_back(
+      {.plan = std::move(plan), .process = std::move(process), .page = std::move(page), .running = true});
   ++running_;
 }
 
@@ -87,6 +104,17 @@ std::map<pid_t, int> WorkerGroup::running_ranks() const {
     if (worker.running) running.emplace(worker.process.pid, worker.plan.place.rank);
   }
   return running;
+}
+
+std::vector<WatchedRank> WorkerGroup::watched_ranks() const {
+  std::vector<WatchedRank> ranks;
+  for (const Worker& worker : workers_) {
+    ranks.push_back({.rank = worker.plan.place.rank,
+                     .pid = worker.process.pid,
+                     .page = worker.page.page(),
+                     .ended = worker.running ? "" : "ended"});
+  }
+  return ranks;
 }
 
 std::optional<std::size_t> WorkerGroup::find(pid_t pid) const {

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/base/progress.h>
+
 namespace ddp {
 
 /// A pass over `count` numbered batches at a time. The threads stay from pass to pass. One thread may call start(),
@@ -65,6 +67,7 @@ class BatchPipeline {
   /// The next batch of the pass; nullopt at its end. Rethrows what the function threw for this batch, which ends the
   /// pass.
   std::optional<Batch> next() {
+    const progress::PhaseScope phase(progress::Phase::kData);
     if (threads_.empty()) return next_here();
     std::unique_lock lock(mutex_);
     if (given_ >= end_) return std::nullopt;

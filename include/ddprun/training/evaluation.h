@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <ddprun/base/progress.h>
 #include <ddprun/comm/any_module_ref.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/data/device_loader.h>
@@ -32,6 +33,7 @@ class EvaluationMode {
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
+  progress::PhaseScope phase_{progress::Phase::kEvaluation};
   c10::NoGradGuard no_grad_{};
   std::vector<std::pair<torch::nn::Module*, bool>> training_{};            // every module, outer ones first
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_of_this_rank_{};  // each with a copy of what it held

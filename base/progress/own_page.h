@@ -1,0 +1,22 @@
+// The progress page of this process: the one that its launcher shares with it, or memory of its own under another
+// launcher and in processes that a rank starts.
+#pragma once
+
+#include "base/progress/page_writer.h"
+
+namespace ddp::detail {
+
+// The variable with the number of the page's descriptor.
+inline constexpr const char* kPageVariable = "DDPRUN_PROGRESS_FD";
+// The variable with the number of the signal on which a rank leaves its stack in its page.
+inline constexpr const char* kStackSignalVariable = "DDPRUN_STACK_SIGNAL";
+
+// Made at the first call, which also takes the stack signal where the launcher has named one and nobody else takes it.
+PageWriter& own_page() noexcept;
+
+// A backward that reduces gradients is to come: its end is the end of a step.
+void expect_step() noexcept;
+// Ends the step, if one was expected and the program does not count them itself.
+void finish_expected_step() noexcept;
+
+}  // namespace ddp::detail

@@ -1,0 +1,117 @@
+// Where a rank is, in memory that it shares with its launcher: the layout. Every word has one meaning and is written
+// whole, so a reader needs no lock; what takes several words has a sequence number around it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::detail {
+
+// A change of what stands here is a new version, and such a page is not read; what is added behind the last field is
+// zero in pages of older programs.
+inline constexpr std::uint32_t kPageVersion = 1;
+// The launcher writes it before it starts the program, which then knows that the descriptor is still the one it was
+// given.
+inline constexpr std::uint64_t kPageGreeting = 0x6567615072706464;  // "ddprPage"
+
+inline constexpr std::size_t kRingEntries = 1000;
+inline constexpr std::size_t kSignatureWords = 14;
+inline constexpr std::size_t kGroupEntries = 32;
+inline constexpr std::size_t kGroupPathWords = 8;
+inline constexpr std::size_t kNameEntries = 24;
+inline constexpr std::size_t kNameWords = 4;
+inline constexpr std::size_t kValueEntries = 8;
+inline constexpr std::size_t kStackFrames = 64;
+inline constexpr std::size_t kPhaseKinds = 16;
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
+
+template <std::size_t words>
+using TextWords = std::array<Word, words>;
+
+// One collective. `sequence` is 2 * index + 1 while its fields are written and 2 * index + 2 afterwards.
+struct RingEntry {
+  Word sequence;
+  Word number;                           // the group's count
+  Word begin;                            // microseconds of CLOCK_MONOTONIC
+  Word end;                              // the same; while it runs, open_mark(index)
+  Word group;                            // index into the page's groups
+  Word hash;                             // of the whole signature
+  Word length;                           // of the whole signature, in bytes
+  TextWords<kSignatureWords> signature;  // what fits of it
+};
+
+constexpr std::uint64_t open_mark(std::uint64_t index) {
+  return std::uint64_t{1} << 63 | index;
+}
+constexpr bool is_open(std::uint64_t end) {
+  return (end >> 63) != 0;
+}
+
+// A process group that this rank is in. `used` is set last.
+struct GroupEntry {
+  Word used;
+  Word size;
+  Word rank;    // in it
+  Word leader;  // the rank in the job of its rank 0: with the path, its name
+  TextWords<kGroupPathWords> path;
+};
+
+struct NameEntry {
+  Word used;
+  TextWords<kNameWords> text;
+};
+
+struct ValueEntry {
+  Word used;
+  Word bits;  // of a double
+  TextWords<kNameWords> name;
+};
+
+// Answers of the handler of the stack signal: frames of the thread that it interrupted, innermost first.
+struct StackEntry {
+  Word answers;  // odd while one is written
+  Word thread;
+  Word count;
+  std::array<Word, kStackFrames> frames;
+};
+
+struct Page {
+  Word greeting;
+  Word version;                         // set last by who writes the page; 0: nobody does
+  Word bytes;                           // of the writer's Page
+  Word process;                         // its number
+  Word step;                            // steps that have ended
+  Word activity;                        // microseconds: when anything here changed last
+  Word phase;                           // phase_word()
+  std::array<Word, kPhaseKinds> spent;  // microseconds in each kind of phase, without the one that goes on
+  Word next_collective;                 // how many there were
+  std::array<RingEntry, kRingEntries> ring;
+  std::array<GroupEntry, kGroupEntries> groups;
+  std::array<NameEntry, kNameEntries> names;  // of the user's own phases
+  std::array<ValueEntry, kValueEntries> values;
+  StackEntry stack;
+};
+
+// Kind, name and begin of a phase change together: 8 bits, 8 bits (0: none, else an index + 1), 48 bits of
+// microseconds.
+constexpr std::uint64_t phase_word(unsigned kind, unsigned name, std::uint64_t since) {
+  return std::uint64_t{kind} << 56 | std::uint64_t{name & 0xff} << 48 | (since & 0xffff'ffff'ffff);
+}
+constexpr unsigned kind_of(std::uint64_t phase) {
+  return static_cast<unsigned>(phase >> 56);
+}
+constexpr unsigned name_of(std::uint64_t phase) {
+  return static_cast<unsigned>(phase >> 48 & 0xff);
+}
+constexpr std::uint64_t since_of(std::uint64_t phase) {
+  return phase & 0xffff'ffff'ffff;
+}
+
+// Microseconds of CLOCK_MONOTONIC, without a system call where the kernel offers that.
+std::uint64_t page_clock() noexcept;
+
+}  // namespace ddp::detail

@@ -1,0 +1,69 @@
+// Reads a progress page that another process may be writing: values that were whole at one moment. The page is that
+// process's memory, so nothing in it is believed that could lead out of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddprun/base/progress.h>
+
+#include "base/progress/page.h"
+
+namespace ddp::detail {
+
+// One of the last collectives of a rank.
+struct CollectiveRecord {
+  std::uint64_t index = 0;   // among all of the rank's
+  std::uint64_t number = 0;  // in its group, the same on all ranks
+  std::uint32_t group = 0;   // index into `groups`
+  std::string signature{};
+  std::uint64_t hash = 0;   // of the whole signature where it was cut off
+  std::uint64_t begin = 0;  // microseconds of page_clock()
+  std::optional<std::uint64_t> end{};
+
+  bool is_open() const { return !end.has_value(); }
+  bool calls_the_same(const CollectiveRecord& other) const {
+    return signature == other.signature && hash == other.hash;
+  }
+};
+
+struct GroupRecord {
+  std::string path{};  // below the job's group: "" or "subgroup1/"
+  int rank = 0;        // in it
+  int size = 0;
+  int leader = 0;  // the rank in the job of its rank 0
+
+  bool is_same(const GroupRecord& other) const { return path == other.path && leader == other.leader; }
+};
+
+struct ProgressSnapshot {
+  int process = 0;
+  std::uint64_t step = 0;
+  progress::Phase phase = progress::Phase::kStart;
+  std::string phase_name = "start";
+  std::uint64_t phase_since = 0;                                   // microseconds of page_clock()
+  std::uint64_t activity = 0;                                      // when anything changed last
+  std::vector<std::pair<progress::Phase, std::uint64_t>> spent{};  // microseconds in each phase so far
+  std::vector<std::pair<std::string, double>> values{};
+  std::vector<GroupRecord> groups{};
+  std::uint64_t collectives_begun = 0;
+  std::vector<CollectiveRecord> collectives{};  // at most kRingEntries, oldest first
+};
+
+// What a look costs depends on `most_collectives`, the last so many. Nothing where no program writes the page, or one
+// with another layout.
+std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_collectives = kRingEntries);
+
+// When anything changed in the page last, microseconds; 0 where no program writes it.
+std::uint64_t last_activity(const Page& page);
+
+// The stack that the handler of the stack signal has left when it was asked for the `answer`-th time or later, as
+// addresses in that process, innermost first; nothing before.
+std::optional<std::vector<std::uint64_t>> read_stack(const Page& page, std::uint64_t answer);
+// How many stacks it has left.
+std::uint64_t stack_answers(const Page& page);
+
+}  // namespace ddp::detail

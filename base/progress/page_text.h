@@ -1,0 +1,63 @@
+// Texts in words that others may read while they are written: between the stores of a sequence number their order
+// holds.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/progress/page.h"
+
+namespace ddp::detail {
+
+// One byte less than the words have: texts end with a zero.
+template <std::size_t words>
+constexpr std::size_t capacity_of(const TextWords<words>& /*text*/) {
+  return 8 * words - 1;
+}
+
+template <std::size_t words>
+void store_text(TextWords<words>& to, std::string_view text) noexcept {
+  text = text.substr(0, capacity_of(to));
+  const std::size_t used = text.size() / 8 + 1;
+  for (std::size_t i = 0; i < used; ++i) {
+    std::uint64_t word = 0;
+    const std::size_t bytes = std::min<std::size_t>(8, text.size() - 8 * i);
+    if (bytes > 0) std::memcpy(&word, text.data() + 8 * i, bytes);
+    to[i].store(word, std::memory_order_release);
+  }
+}
+
+template <std::size_t words>
+std::string load_text(const TextWords<words>& from) {
+  std::array<char, 8 * words> bytes{};
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t word = from[i].load(std::memory_order_acquire);
+    std::memcpy(bytes.data() + 8 * i, &word, 8);
+  }
+  return std::string(bytes.data(), std::find(bytes.begin(), bytes.end(), '\0'));
+}
+
+template <std::size_t words>
+bool equals(const TextWords<words>& stored, std::string_view text) noexcept {
+  text = text.substr(0, capacity_of(stored));
+  for (std::size_t i = 0; i <= text.size() / 8; ++i) {
+    std::uint64_t word = 0;
+    const std::size_t bytes = std::min<std::size_t>(8, text.size() - 8 * i);
+    if (bytes > 0) std::memcpy(&word, text.data() + 8 * i, bytes);
+    if (stored[i].load(std::memory_order_relaxed) != word) return false;
+  }
+  return true;
+}
+
+// FNV-1a.
+inline std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,121 @@
+#include "base/progress/page_writer.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/progress/page_text.h"
+
+namespace ddp::detail {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kRelease = std::memory_order_release;
+
+// The entry with this name, or a new one; null where there is no room. Two threads that bring the same new name at once
+// may get one each, of which readers take the first.
+template <typename Entry, std::size_t count, typename Name>
+Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>& used, std::string_view name,
+                   const Name& name_in) noexcept {
+  for (Entry& entry : entries) {
+    if (entry.used.load(std::memory_order_acquire) == 0) break;
+    if (equals(name_in(entry), name)) return &entry;
+  }
+  const std::uint32_t index = used.fetch_add(1, kRelaxed);
+  if (index >= count) return nullptr;
+  store_text(name_in(entries[index]), name);
+  return &entries[index];
+}
+
+}  // namespace
+
+std::uint64_t page_clock() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+}
+
+PageWriter::PageWriter(Page& page) noexcept : page_(page) {
+  const std::uint64_t now = page_clock();
+  page_.bytes.store(sizeof(Page), kRelaxed);
+  page_.process.store(static_cast<std::uint64_t>(::getpid()), kRelaxed);
+  page_.activity.store(now, kRelaxed);
+  page_.phase.store(phase_word(0, 0, now), kRelaxed);
+  page_.version.store(kPageVersion, std::memory_order_release);
+}
+
+unsigned PageWriter::change_phase(unsigned kind, unsigned name) noexcept {
+  const std::uint64_t now = page_clock();
+  const std::uint64_t before = page_.phase.exchange(phase_word(kind, name, now), std::memory_order_acq_rel);
+  Word& spent = page_.spent[kind_of(before) % kPhaseKinds];
+  spent.store(spent.load(kRelaxed) + (now - since_of(before)), kRelaxed);
+  page_.activity.store(now, kRelaxed);
+  return kind_of(before) << 8 | name_of(before);
+}
+
+unsigned PageWriter::enter_phase(progress::Phase phase) noexcept {
+  return change_phase(static_cast<unsigned>(phase), 0);
+}
+
+unsigned PageWriter::enter_phase(std::string_view name) noexcept {
+  constexpr auto kUser = static_cast<unsigned>(progress::Phase::kUser);
+  NameEntry* const entry = find_or_add(
+      page_.names, names_, name, [](NameEntry & each) -> auto& { return each.text; });
+  if (entry == nullptr) return change_phase(kUser, 0);
+  entry->used.store(1, std::memory_order_release);
+  return change_phase(kUser, static_cast<unsigned>(entry - page_.names.data()) + 1);
+}
+
+void PageWriter::finish_step() noexcept {
+  page_.step.fetch_add(1, kRelaxed);
+  page_.activity.store(page_clock(), kRelaxed);
+}
+
+void PageWriter::set_value(std::string_view name, double number) noexcept {
+  ValueEntry* const entry = find_or_add(
+      page_.values, values_, name, [](ValueEntry & each) -> auto& { return each.name; });
+  if (entry == nullptr) return;
+  entry->bits.store(std::bit_cast<std::uint64_t>(number), kRelaxed);
+  entry->used.store(1, std::memory_order_release);
+}
+
+PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int leader) noexcept {
+  const std::uint32_t index = groups_.fetch_add(1, kRelaxed);
+  if (index >= kGroupEntries) return kGroupEntries - 1;
+  GroupEntry& entry = page_.groups[index];
+  store_text(entry.path, path);
+  entry.size.store(static_cast<std::uint64_t>(size), kRelaxed);
+  entry.rank.store(static_cast<std::uint64_t>(rank), kRelaxed);
+  entry.leader.store(static_cast<std::uint64_t>(leader), kRelaxed);
+  entry.used.store(1, std::memory_order_release);
+  return index;
+}
+
+std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature) noexcept {
+  const std::uint64_t now = page_clock();
+  const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
+  RingEntry& entry = page_.ring[index % kRingEntries];
+  entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
+  entry.number.store(number, kRelease);
+  entry.begin.store(now, kRelease);
+  entry.end.store(open_mark(index), kRelease);
+  entry.group.store(group, kRelease);
+  entry.length.store(signature.size(), kRelease);
+  entry.hash.store(signature.size() > capacity_of(entry.signature) ? hash_of(signature) : 0, kRelease);
+  store_text(entry.signature, signature);
+  entry.sequence.store(2 * index + 2, kRelease);
+  page_.activity.store(now, kRelaxed);
+  return index;
+}
+
+void PageWriter::finish_collective(std::uint64_t index) noexcept {
+  const std::uint64_t now = page_clock();
+  std::uint64_t open = open_mark(index);
+  page_.ring[index % kRingEntries].end.compare_exchange_strong(open, now, kRelease, kRelaxed);
+  page_.activity.store(now, kRelaxed);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,47 @@
+// Writes a progress page. Everything is wait-free and makes no system call; any thread may call it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include <ddprun/base/progress.h>
+
+#include "base/progress/page.h"
+
+namespace ddp::detail {
+
+// Which process group a collective is of: what add_group() returned.
+using PageGroup = std::uint32_t;
+
+class PageWriter {
+ public:
+  // `page` is zero but for its greeting, and must outlive this.
+  explicit PageWriter(Page& page) noexcept;
+
+  // Enters a phase; returns what was there, for restore_phase().
+  unsigned enter_phase(progress::Phase phase) noexcept;
+  unsigned enter_phase(std::string_view name) noexcept;
+  void restore_phase(unsigned phase) noexcept { change_phase(phase >> 8, phase & 0xff); }
+  void finish_step() noexcept;
+  void set_value(std::string_view name, double number) noexcept;
+
+  // Groups beyond the 32nd are counted as the last one.
+  PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
+  // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
+  std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature) noexcept;
+  // Without effect when a thousand others have begun since.
+  void finish_collective(std::uint64_t index) noexcept;
+
+  Page& page() noexcept { return page_; }
+
+ private:
+  unsigned change_phase(unsigned kind, unsigned name) noexcept;
+
+  Page& page_;
+  std::atomic<std::uint32_t> groups_{0};
+  std::atomic<std::uint32_t> names_{0};
+  std::atomic<std::uint32_t> values_{0};
+};
+
+}  // namespace ddp::detail

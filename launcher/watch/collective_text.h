@@ -1,0 +1,33 @@
+// Collectives in words, from the signatures by which the library compares what ranks call. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/progress/page_reader.h"
+
+namespace launcher {
+
+// What "all_reduce (sum) of Float [2, 3]" or "all_reduce of a gradient bucket of 332 bytes" says.
+struct CollectiveParts {
+  std::string name{};   // "all_reduce"
+  std::string how{};    // "sum"; often empty
+  std::string dtype{};  // LibTorch's name; empty where there is none
+  std::vector<std::int64_t> sizes{};
+  std::optional<std::uint64_t> bytes{};  // nothing where the signature does not say
+};
+CollectiveParts parse_signature(std::string_view signature);
+
+// "332 bytes", "25.0 MB" (of 10^6 bytes).
+std::string bytes_text(std::uint64_t bytes);
+// "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1".
+std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group);
+// "rank 3", "ranks 0-2, 4 and 7".
+std::string rank_ranges(std::vector<int> ranks);
+// "0.3 s", "121 s", "2 h 5 min".
+std::string duration_text(std::uint64_t microseconds);
+
+}  // namespace launcher

@@ -1,0 +1,39 @@
+// The collectives of several ranks side by side, by the group that they are of. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/watch/rank_view.h"
+
+namespace launcher {
+
+// One rank's calls in one group.
+struct RankCalls {
+  const RankView* rank = nullptr;
+  std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number
+  std::int64_t last_begun = -1;                               // number; -1: none
+
+  const ddp::detail::CollectiveRecord* call(std::uint64_t number) const;
+  const ddp::detail::CollectiveRecord* first_open() const;
+};
+
+struct GroupCalls {
+  ddp::detail::GroupRecord group{};
+  std::vector<RankCalls> members{};  // those that are seen
+};
+
+// Every group that a rank has told of. All ranks are in the job's, whether they have told so or not.
+std::vector<GroupCalls> group_calls(const std::vector<RankView>& ranks);
+
+// The earliest number in a group at which ranks have called different things.
+struct Mismatch {
+  const GroupCalls* group = nullptr;
+  std::uint64_t number = 0;
+};
+std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups);
+
+}  // namespace launcher

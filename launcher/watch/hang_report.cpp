@@ -1,0 +1,78 @@
+#include "launcher/watch/hang_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "launcher/system/utf8.h"
+#include "launcher/watch/collective_text.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::size_t kMostRows = 64;
+using Row = std::array<std::string, 7>;
+
+std::string collective_of(const RankView& rank) {
+  if (!rank.progress) return "not seen: no program of the library";
+  const auto& calls = rank.progress->collectives;
+  if (calls.empty()) return "none yet";
+  const auto open = std::find_if(calls.begin(), calls.end(), [](const auto& call) { return call.is_open(); });
+  const auto& call = open != calls.end() ? *open : calls.back();
+  return (call.is_open() ? "in " : "behind ") + collective_text(call, rank.progress->groups[call.group]);
+}
+
+std::string process_of(const RankView& rank) {
+  if (!rank.runs()) return rank.ended;
+  if (!rank.process) return "gone";
+  std::string text = to_text(*rank.process);
+  const long percent = std::lround(rank.cpu_share * 100);
+  if (percent > 0) text += ", " + std::to_string(percent) + " % CPU";
+  return text;
+}
+
+Row row_of(const RankView& rank, std::uint64_t now) {
+  Row row{std::to_string(rank.rank), rank.host,       "?", duration_text(rank.idle_us), "?",
+          collective_of(rank),       process_of(rank)};
+  if (!rank.progress) return row;
+  const std::uint64_t since = rank.progress->phase_since;
+  row[2] = printable(rank.progress->phase_name);
+  row[3] = duration_text(now > since ? now - since : 0);
+  row[4] = std::to_string(rank.progress->step);
+  return row;
+}
+
+}  // namespace
+
+std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now) {
+  std::vector<Row> rows{{"rank", "host", "phase", "since", "step", "collective", "process"}};
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRows); ++i) rows.push_back(row_of(ranks[i], now));
+  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += " " + row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 1, ' ');
+    }
+    text += line + "\n";
+  }
+  if (ranks.size() > kMostRows) text += "  and " + std::to_string(ranks.size() - kMostRows) + " more\n";
+  return text;
+}
+
+std::string hang_report(const std::vector<RankView>& ranks, const Verdict& verdict,
+                        const std::vector<RankStack>& stacks, std::uint64_t idle_us, std::uint64_t now) {
+  std::string text = "ddprun: no rank has made progress for " + duration_text(idle_us) + ":\n" + rank_table(ranks, now);
+  text += "ddprun: " + printable(verdict.sentence) + "\n";
+  for (const RankStack& stack : stacks) {
+    text += "  stack of rank " + std::to_string(stack.rank) + ":";
+    text += stack.text.find('\n') == std::string::npos ? " " + stack.text + "\n" : "\n" + stack.text;
+  }
+  return text;
+}
+
+}  // namespace launcher

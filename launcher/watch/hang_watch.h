@@ -1,0 +1,71 @@
+// Reports when no rank of this node gets on: who holds up whom, and where they are in their programs.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/system/event_loop.h"
+#include "launcher/system/messages.h"
+#include "launcher/watch/observer.h"
+#include "launcher/watch/verdict.h"
+#include "launcher/watch/watched_rank.h"
+
+namespace launcher {
+
+struct HangWatchOptions {
+  std::chrono::milliseconds timeout{};
+  // Jobs of which nothing is known but that they exist are reported, too.
+  bool was_asked_for = false;
+  std::string host{};
+  int stack_signal = 0;
+  WatchedRanks ranks{};
+  // This process takes part in a job: it is connected to the store.
+  std::function<bool(pid_t pid)> uses_store{};
+  // Behind the report. `views` is what it was made of.
+  std::function<void(const Verdict& verdict, const std::vector<RankView>& views)> on_hang{};
+};
+
+class HangWatch {
+ public:
+  // Both must outlive this.
+  HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions options);
+  ~HangWatch();
+  HangWatch(const HangWatch&) = delete;
+  HangWatch& operator=(const HangWatch&) = delete;
+
+  const Observer& observer() const { return observer_; }
+
+ private:
+  struct Asked {
+    pid_t pid = 0;
+    std::uint64_t answer = 0;  // the number of the answer that is waited for
+    bool takes_signal = false;
+  };
+
+  void call_in(std::chrono::milliseconds time, void (HangWatch::*action)());
+  void look();
+  bool is_reported_at_all() const;
+  void ask_for_stacks();
+  void ask(const WatchedRank& rank);
+  bool all_have_answered() const;
+  void wait_for_stacks();
+  void report();
+  std::string stack_of(const WatchedRank& rank) const;
+
+  EventLoop& loop_;
+  Messages& messages_;
+  HangWatchOptions options_;
+  std::chrono::milliseconds interval_;
+  Observer observer_;
+  std::optional<EventLoop::TimerId> timer_;
+  bool is_reported_ = false;
+  EventLoop::Clock::time_point asked_at_{};
+  std::map<int, Asked> asked_;  // by rank
+  std::vector<int> in_order_;   // the ranks whose stacks are shown
+};
+
+}  // namespace launcher

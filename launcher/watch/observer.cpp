@@ -1,0 +1,99 @@
+#include "launcher/watch/observer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+
+// Less may be a thread that looks after a connection.
+constexpr double kComputes = 0.02;
+constexpr std::uint64_t kReadsOrWrites = 4096;
+// Rates are means over at least so long.
+constexpr auto kRateTime = 2s;
+
+double in_seconds(Observer::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+bool has_begun_to_train(const ddp::detail::Page& page) {
+  const auto phase = static_cast<ddp::progress::Phase>(ddp::detail::kind_of(page.phase.load()));
+  return phase != ddp::progress::Phase::kStart || page.next_collective.load() > 0;
+}
+
+}  // namespace
+
+Observer::Observer(std::chrono::milliseconds interval, std::string host)
+    : interval_(interval), host_(std::move(host)) {}
+
+void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now) {
+  if (track.pid != rank.pid) track = Track{.pid = rank.pid, .step_time = now};
+  track.runs = rank.runs();
+  if (!track.runs) return;
+  const std::uint64_t activity = rank.page != nullptr ? ddp::detail::last_activity(*rank.page) : 0;
+  const bool begun = activity != 0 && has_begun_to_train(*rank.page);
+  has_begun_ = has_begun_ || begun;
+  bool progresses = activity != track.activity;
+  if (const auto process = process_state(rank.pid, /*in_detail=*/false)) {
+    const std::uint64_t ticks = process->cpu_ticks - std::min(process->cpu_ticks, track.cpu_ticks);
+    if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks) / in_seconds(elapsed);
+    const bool works = track.cpu_share > kComputes || process->io_bytes >= track.io_bytes + kReadsOrWrites;
+    progresses = progresses || (!begun && works);
+    track.cpu_ticks = process->cpu_ticks;
+    track.io_bytes = process->io_bytes;
+  }
+  track.activity = activity;
+  track.idle =
+      progresses ? 0us : track.idle + duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
+  const std::uint64_t step = rank.page != nullptr ? rank.page->step.load() : 0;
+  if (now - track.step_time < kRateTime) return;
+  track.step_rate = static_cast<double>(step - std::min(step, track.step)) / in_seconds(now - track.step_time);
+  track.step = step;
+  track.step_time = now;
+}
+
+void Observer::look(const std::vector<WatchedRank>& ranks, Clock::time_point now) {
+  const auto elapsed = last_look_ == Clock::time_point{} ? Clock::duration::zero() : now - last_look_;
+  last_look_ = now;
+  has_begun_ = false;
+  if (ranks.empty()) {
+    tracks_.clear();
+    return;
+  }
+  for (const WatchedRank& rank : ranks) look_at(rank, tracks_[rank.rank], elapsed, now);
+}
+
+microseconds Observer::idle_time() const {
+  std::optional<microseconds> shortest;
+  for (const auto& [rank, track] : tracks_) {
+    if (track.runs && (!shortest || track.idle < *shortest)) shortest = track.idle;
+  }
+  return shortest.value_or(0us);
+}
+
+double Observer::steps_per_second(int rank) const {
+  const auto found = tracks_.find(rank);
+  return found != tracks_.end() ? found->second.step_rate : 0;
+}
+
+std::vector<RankView> Observer::views(const std::vector<WatchedRank>& ranks) const {
+  std::vector<RankView> views;
+  for (const WatchedRank& rank : ranks) {
+    RankView view{.rank = rank.rank, .host = host_, .pid = rank.pid, .ended = rank.ended};
+    if (rank.page != nullptr) view.progress = ddp::detail::read_page(*rank.page);
+    if (rank.runs()) view.process = process_state(rank.pid, /*in_detail=*/true);
+    if (const auto track = tracks_.find(rank.rank); track != tracks_.end()) {
+      view.idle_us = static_cast<std::uint64_t>(track->second.idle.count());
+      view.cpu_share = track->second.cpu_share;
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace launcher

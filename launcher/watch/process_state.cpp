@@ -1,0 +1,115 @@
+#include "launcher/watch/process_state.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+namespace launcher {
+namespace {
+
+template <typename Number>
+Number number_in(std::string_view text, int base = 10) {
+  Number value{};
+  std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return value;
+}
+
+// The words behind the command, which may hold any character.
+std::vector<std::string_view> fields_behind_command(std::string_view stat) {
+  std::vector<std::string_view> fields;
+  const std::size_t bracket = stat.rfind(')');
+  if (bracket == std::string_view::npos) return fields;
+  stat.remove_prefix(bracket + 1);
+  while (true) {
+    const std::size_t begin = stat.find_first_not_of(" \n");
+    if (begin == std::string_view::npos) return fields;
+    stat.remove_prefix(begin);
+    const std::size_t end = std::min(stat.find_first_of(" \n"), stat.size());
+    fields.push_back(stat.substr(0, end));
+    stat.remove_prefix(end);
+  }
+}
+
+// The text behind "name:" in a file of such lines.
+std::string_view value_behind(std::string_view text, std::string_view name) {
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    if (at > 0 && text[at - 1] != '\n') continue;
+    std::string_view value = text.substr(at + name.size());
+    value = value.substr(0, value.find('\n'));
+    value.remove_prefix(std::min(value.find_first_not_of(": \t"), value.size()));
+    return value;
+  }
+  return {};
+}
+
+std::string proc_file(pid_t pid, const char* name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes) {
+  // The command's successor is field number 3, the state.
+  constexpr std::size_t kState = 0;
+  constexpr std::size_t kUserTicks = 11;
+  constexpr std::size_t kSystemTicks = 12;
+  constexpr std::size_t kResidentPages = 21;
+  const auto fields = fields_behind_command(stat);
+  if (fields.size() <= kResidentPages || fields[kState].empty()) return std::nullopt;
+  return ProcessState{
+      .state = fields[kState].front(),
+      .cpu_ticks = number_in<std::uint64_t>(fields[kUserTicks]) + number_in<std::uint64_t>(fields[kSystemTicks]),
+      .resident_bytes = number_in<std::uint64_t>(fields[kResidentPages]) * page_bytes};
+}
+
+std::uint64_t io_bytes_in(std::string_view io) {
+  return number_in<std::uint64_t>(value_behind(io, "rchar")) + number_in<std::uint64_t>(value_behind(io, "wchar"));
+}
+
+bool takes_signal(std::string_view status, int signal_number) {
+  const auto caught = number_in<std::uint64_t>(value_behind(status, "SigCgt"), 16);
+  return signal_number >= 1 && signal_number <= 64 && (caught >> (signal_number - 1) & 1) != 0;
+}
+
+std::optional<ProcessState> process_state(pid_t pid, bool in_detail) {
+  auto state = parse_process_state(proc_file(pid, "stat"), static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));
+  if (!state) return state;
+  state->io_bytes = io_bytes_in(proc_file(pid, "io"));
+  if (in_detail && state->state != 'R') {
+    state->waits_in = proc_file(pid, "wchan");
+    if (state->waits_in == "0") state->waits_in.clear();
+  }
+  return state;
+}
+
+double seconds_of_ticks(std::uint64_t ticks) {
+  return static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+std::string to_text(const ProcessState& state) {
+  const std::string where = state.waits_in.empty() ? "" : " in " + state.waits_in;
+  switch (state.state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping" + where;
+    case 'D':
+      return "waiting for a disk" + where;
+    case 'T':
+      return "stopped by a signal";
+    case 't':
+      return "stopped by a debugger";
+    case 'Z':
+    case 'X':
+      return "ending";
+    default:
+      return "in state " + std::string(1, state.state);
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,41 @@
+// What the kernel tells about a rank's process: whether it computes, sleeps or is stopped.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+struct ProcessState {
+  char state = '?';             // of the main thread: R, S, D, T, t, Z, as in /proc/<pid>/stat
+  std::uint64_t cpu_ticks = 0;  // of all threads, user and system
+  std::uint64_t io_bytes = 0;   // read and written, of any kind; 0 where nobody may know
+  std::uint64_t resident_bytes = 0;
+  std::string waits_in{};  // the kernel's function; empty where it runs, or nobody may know
+
+  bool is_stopped() const { return state == 'T' || state == 't'; }
+};
+
+// From the text of /proc/<pid>/stat, without io_bytes and waits_in. Pure.
+std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes);
+
+// The sum of rchar and wchar in the text of /proc/<pid>/io. Pure.
+std::uint64_t io_bytes_in(std::string_view io);
+
+// True where the text of /proc/<pid>/status says that a handler of the process's own takes the signal. Pure.
+bool takes_signal(std::string_view status, int signal_number);
+
+// The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
+std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
+
+// Seconds of processor time.
+double seconds_of_ticks(std::uint64_t ticks);
+
+// "running", "sleeping in futex_wait", "stopped by a signal".
+std::string to_text(const ProcessState& state);
+
+}  // namespace launcher

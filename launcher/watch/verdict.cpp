@@ -1,0 +1,277 @@
+#include "launcher/watch/verdict.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/watch/collective_text.h"
+#include "launcher/watch/group_calls.h"
+
+namespace launcher {
+namespace {
+
+using ddp::detail::CollectiveRecord;
+using ddp::progress::Phase;
+
+// `waiter` is in a collective that `missing` has not entered.
+struct Wait {
+  const RankView* waiter = nullptr;
+  const RankView* missing = nullptr;
+  const GroupCalls* group = nullptr;
+  const CollectiveRecord* call = nullptr;
+};
+
+std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups) {
+  std::vector<Wait> waits;
+  for (const GroupCalls& group : groups) {
+    for (const RankCalls& member : group.members) {
+      const CollectiveRecord* call = member.first_open();
+      if (call == nullptr || !member.rank->runs()) continue;
+      for (const RankCalls& other : group.members) {
+        if (other.last_begun < static_cast<std::int64_t>(call->number)) {
+          waits.push_back({member.rank, other.rank, &group, call});
+        }
+      }
+    }
+  }
+  return waits;
+}
+
+std::string step_text(const RankView& rank) {
+  return rank.progress ? " (step " + std::to_string(rank.progress->step) + ")" : "";
+}
+
+// "it has been in data for 121 s"
+std::string whereabouts(const RankView& rank, std::uint64_t now, const char* subject) {
+  if (!rank.runs()) return std::string(subject) + " has ended (" + rank.ended + ")";
+  const std::string stopped =
+      rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
+  const std::string begin = stopped.empty() ? subject : std::string(subject) + stopped + " it";
+  if (!rank.progress) return begin + " tells nothing of itself";
+  const std::uint64_t since = rank.progress->phase_since;
+  const std::string time = duration_text(now > since ? now - since : 0);
+  const Phase phase = rank.progress->phase;
+  if (phase == Phase::kOther) return begin + " has been between two phases for " + time;
+  if (phase == Phase::kStart) return begin + " has not begun to train, for " + time;
+  return begin + " has been in " + rank.progress->phase_name + " for " + time;
+}
+
+std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
+  std::vector<int> ranks;
+  for (const RankView* view : views) ranks.push_back(view->rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+// Ranks by what they have called at one number, those with fewest ranks first.
+std::vector<std::pair<std::string, std::vector<int>>> camps_at(const Mismatch& mismatch) {
+  std::map<std::pair<std::string, std::uint64_t>, std::vector<int>> ranks_of_call;
+  for (const RankCalls& member : mismatch.group->members) {
+    const CollectiveRecord* call = member.call(mismatch.number);
+    if (call != nullptr) ranks_of_call[{call->signature, call->hash}].push_back(member.rank->rank);
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> camps;
+  for (auto& [call, ranks] : ranks_of_call) camps.emplace_back(call.first, std::move(ranks));
+  std::stable_sort(camps.begin(), camps.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return camps;
+}
+
+std::string mismatch_text(const Mismatch& mismatch) {
+  std::string text = "ranks have called different collectives as number " + std::to_string(mismatch.number);
+  const std::string& path = mismatch.group->group.path;
+  if (!path.empty()) text += " of " + path.substr(0, path.size() - 1);
+  for (const auto& [signature, ranks] : camps_at(mismatch)) text += "; " + rank_ranges(ranks) + ": " + signature;
+  return text;
+}
+
+Verdict different_calls(const Mismatch& mismatch) {
+  const auto camps = camps_at(mismatch);
+  Verdict verdict{.kind = Verdict::Kind::kDifferentCalls, .sentence = mismatch_text(mismatch)};
+  const bool has_minority = camps.front().second.size() < camps.back().second.size();
+  for (const auto& [signature, ranks] : camps) {
+    if (has_minority && ranks.size() == camps.back().second.size()) continue;
+    verdict.culprits.insert(verdict.culprits.end(), ranks.begin(), ranks.end());
+  }
+  if (has_minority) verdict.waiter = camps.back().second.front();
+  return verdict;
+}
+
+// `wait` is one of those that `culprits` cause.
+Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<Wait>& waits,
+                std::uint64_t now) {
+  const auto is_culprit = [&](const RankView* rank) {
+    return std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
+  };
+  std::vector<const RankView*> waiting;
+  const Wait* first = nullptr;
+  for (const Wait& wait : waits) {
+    if (is_culprit(wait.waiter)) continue;
+    waiting.push_back(wait.waiter);
+    if (is_culprit(wait.missing) && (first == nullptr || wait.call->number < first->call->number)) first = &wait;
+  }
+  Verdict verdict{.kind = kind, .culprits = ranks_of(culprits)};
+  const RankView& culprit = *culprits.front();
+  const std::string named = rank_ranges(verdict.culprits);
+  if (first == nullptr) {
+    verdict.sentence = whereabouts(culprit, now, named.c_str());
+    return verdict;
+  }
+  verdict.waiter = first->waiter->rank;
+  verdict.sentence = named + (culprits.size() == 1 ? " has" : " have") + " not entered " +
+                     collective_text(*first->call, first->group->group) + step_text(culprit) + "; " +
+                     whereabouts(culprit, now, culprits.size() == 1 ? "it" : rank_ranges({culprit.rank}).c_str()) +
+                     "; " + rank_ranges(ranks_of(waiting)) + (ranks_of(waiting).size() == 1 ? " waits" : " wait") +
+                     (culprits.size() == 1 ? " for it" : " for them");
+  return verdict;
+}
+
+// What begins each way through the ranks that wait for each other: who is waited for and waits for nobody.
+std::vector<const RankView*> free_ranks(const std::vector<Wait>& waits) {
+  std::set<const RankView*> waiting;
+  for (const Wait& wait : waits) waiting.insert(wait.waiter);
+  std::vector<const RankView*> result;
+  for (const Wait& wait : waits) {
+    const bool is_new = std::find(result.begin(), result.end(), wait.missing) == result.end();
+    if (is_new && !waiting.contains(wait.missing)) result.push_back(wait.missing);
+  }
+  return result;
+}
+
+Verdict cycle(const std::vector<Wait>& waits, std::uint64_t now) {
+  // Where one of them computes, it is not there that it waits: what it has begun goes on beside its work.
+  std::vector<const RankView*> busy;
+  for (const Wait& wait : waits) {
+    const bool computes = wait.missing->cpu_share > 0.5;
+    if (computes && std::find(busy.begin(), busy.end(), wait.missing) == busy.end()) busy.push_back(wait.missing);
+  }
+  if (busy.size() == 1) return missing(Verdict::Kind::kMissing, busy, waits, now);
+  Verdict verdict{.kind = Verdict::Kind::kCycle, .waiter = waits.front().waiter->rank};
+  std::set<const RankView*> named;
+  for (const Wait& wait : waits) {
+    if (!named.insert(wait.waiter).second) continue;
+    verdict.culprits.push_back(wait.waiter->rank);
+    if (named.size() > 4) continue;
+    verdict.sentence += (verdict.sentence.empty() ? "ranks wait for each other: " : "; ") +
+                        rank_ranges({wait.waiter->rank}) + " is in " + collective_text(*wait.call, wait.group->group) +
+                        ", which " + rank_ranges({wait.missing->rank}) + " has not entered";
+  }
+  return verdict;
+}
+
+// All that have been seen are in the same collective.
+std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
+  for (const GroupCalls& group : groups) {
+    std::vector<int> inside;
+    const CollectiveRecord* call = nullptr;
+    for (const RankCalls& member : group.members) {
+      const CollectiveRecord* open = member.first_open();
+      if (open == nullptr || !member.rank->runs()) continue;
+      if (call == nullptr) call = open;
+      inside.push_back(member.rank->rank);
+    }
+    if (call == nullptr) continue;
+    Verdict verdict{.kind = Verdict::Kind::kUnfinished, .waiter = inside.front()};
+    const bool sees_all = static_cast<int>(group.members.size()) >= group.group.size;
+    verdict.sentence =
+        rank_ranges(inside) + (inside.size() == 1 ? " is in " : " are in ") + collective_text(*call, group.group) +
+        (sees_all ? ", which all ranks have entered and which does not end: the network between them, or their backend"
+                  : ", which all ranks of this node have entered; who is missing runs on another node");
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
+  // Who closes its group waits there for the others to do so.
+  std::vector<const RankView*> at_work;
+  std::vector<const RankView*> running;
+  for (const RankView& rank : ranks) {
+    if (!rank.runs()) continue;
+    running.push_back(&rank);
+    if (!rank.progress || rank.progress->phase != Phase::kClosing) at_work.push_back(&rank);
+  }
+  if (at_work.empty()) at_work = running;
+  const bool is_seen =
+      std::any_of(running.begin(), running.end(), [](const RankView* rank) { return rank->progress.has_value(); });
+  Verdict verdict{.kind = is_seen ? Verdict::Kind::kNoneWaits : Verdict::Kind::kUnseen, .culprits = ranks_of(at_work)};
+  if (at_work.size() < running.size() && !running.empty()) {
+    for (const RankView* rank : running) {
+      const bool closes = std::find(at_work.begin(), at_work.end(), rank) == at_work.end();
+      if (closes && !verdict.waiter) verdict.waiter = rank->rank;
+    }
+  }
+  if (!is_seen) {
+    verdict.sentence = rank_ranges(verdict.culprits) +
+                       " neither compute nor read nor write; their programs do not use the library, so what they do "
+                       "is seen from outside only";
+    return verdict;
+  }
+  verdict.sentence = "no rank waits in a collective";
+  constexpr std::size_t kNamed = 4;
+  for (std::size_t i = 0; i < std::min(at_work.size(), kNamed); ++i) {
+    verdict.sentence += "; " + whereabouts(*at_work[i], now, rank_ranges({at_work[i]->rank}).c_str());
+  }
+  if (at_work.size() > kNamed) verdict.sentence += "; and so on";
+  return verdict;
+}
+
+bool is_still_open(const Mismatch& mismatch) {
+  const auto& members = mismatch.group->members;
+  return std::any_of(members.begin(), members.end(), [&](const RankCalls& member) {
+    const CollectiveRecord* open = member.first_open();
+    return open != nullptr && open->number >= mismatch.number;
+  });
+}
+
+}  // namespace
+
+Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
+  const std::vector<GroupCalls> groups = group_calls(ranks);
+  if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
+    return different_calls(*mismatch);
+  }
+  const std::vector<Wait> waits = waits_in(groups);
+  std::vector<const RankView*> stopped;
+  for (const RankView& rank : ranks) {
+    if (rank.runs() && rank.process && rank.process->is_stopped()) stopped.push_back(&rank);
+  }
+  if (!stopped.empty()) return missing(Verdict::Kind::kStopped, stopped, waits, now);
+  if (!waits.empty()) {
+    const auto culprits = free_ranks(waits);
+    return culprits.empty() ? cycle(waits, now) : missing(Verdict::Kind::kMissing, culprits, waits, now);
+  }
+  if (auto verdict = unfinished(groups)) return *verdict;
+  return nobody_waits(ranks, now);
+}
+
+std::string divergence(const std::vector<RankView>& ranks) {
+  const std::vector<GroupCalls> groups = group_calls(ranks);
+  if (const auto mismatch = first_mismatch(groups)) return mismatch_text(*mismatch);
+  for (const GroupCalls& group : groups) {
+    const RankCalls* first = nullptr;
+    const RankCalls* last = nullptr;
+    for (const RankCalls& member : group.members) {
+      if (first == nullptr || member.last_begun < first->last_begun) first = &member;
+      if (last == nullptr || member.last_begun > last->last_begun) last = &member;
+    }
+    if (first == nullptr || first->last_begun == last->last_begun) continue;
+    const auto number = static_cast<std::uint64_t>(first->last_begun + 1);
+    std::vector<int> behind;
+    std::vector<int> ahead;
+    const CollectiveRecord* call = nullptr;
+    for (const RankCalls& member : group.members) {
+      const CollectiveRecord* own = member.call(number);
+      if (own != nullptr) call = own;
+      (member.last_begun < static_cast<std::int64_t>(number) ? behind : ahead).push_back(member.rank->rank);
+    }
+    if (call == nullptr) continue;
+    return rank_ranges(ahead) + " had entered " + collective_text(*call, group.group) + ", and " + rank_ranges(behind) +
+           " had not";
+  }
+  return "";
+}
+
+}  // namespace launcher

@@ -1,0 +1,30 @@
+// A rank of this node whose progress is watched.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/progress/page.h"
+
+namespace launcher {
+
+struct WatchedRank {
+  int rank = 0;
+  pid_t pid = 0;
+  const ddp::detail::Page* page = nullptr;  // null: there is none
+  std::string ended{};                      // how; empty while it runs
+
+  bool runs() const { return ended.empty(); }
+};
+
+// The signal on which programs of the library leave their stack, one that neither LibTorch nor users' handlers take.
+int stack_signal();
+
+// The ranks as they are now; none while nobody expects them to get on: before they are started, while they are being
+// stopped, and while the job is suspended. Pages must live until the next call.
+using WatchedRanks = std::function<std::vector<WatchedRank>()>;
+
+}  // namespace launcher

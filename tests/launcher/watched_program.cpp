@@ -1,0 +1,176 @@
+// A rank that trains, as far as ddprun can see, without LibTorch: it tells its phases as the library does, meets the
+// others in collectives of its own, and comes to grief where it is told to.
+//
+//   watched_program FOLDER [--steps N] [--fault KIND --rank R --at STEP] [--step_time SECONDS]
+//
+// Ranks meet through a file in FOLDER that they share.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <ddprun/base/progress.h>
+
+#include "base/progress/own_page.h"
+
+namespace {
+
+using ddp::progress::Phase;
+using ddp::progress::PhaseScope;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostRanks = 64;
+
+// How many collectives each rank has entered.
+struct Meeting {
+  std::array<std::atomic<std::uint64_t>, kMostRanks> entered;
+};
+
+Meeting& meeting_in(const std::string& folder) {
+  const int fd = ::open((folder + "/meeting").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ::ftruncate(fd, sizeof(Meeting)) != 0) std::abort();
+  void* memory = ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) std::abort();
+  return *static_cast<Meeting*>(memory);
+}
+
+int variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : 0;
+}
+
+struct Settings {
+  std::string folder;
+  int steps = 1 << 30;
+  std::string fault;
+  int rank = -1;
+  int at = 0;
+  double step_time = 0.002;
+};
+
+Settings settings_of(int argc, char** argv) {
+  Settings settings;
+  settings.folder = argv[1];
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const std::string value = argv[i + 1];
+    if (name == "--steps") settings.steps = std::stoi(value);
+    if (name == "--fault") settings.fault = value;
+    if (name == "--rank") settings.rank = std::stoi(value);
+    if (name == "--at") settings.at = std::stoi(value);
+    if (name == "--step_time") settings.step_time = std::stod(value);
+  }
+  return settings;
+}
+
+class Rank {
+ public:
+  explicit Rank(const Settings& settings)
+      : settings_(settings),
+        meeting_(meeting_in(settings.folder)),
+        rank_(variable("RANK")),
+        size_(variable("WORLD_SIZE")),
+        group_(ddp::detail::own_page().add_group("", rank_, size_, 0)) {}
+
+  void train() {
+    for (step_ = 0; step_ < settings_.steps; ++step_) {
+      in(Phase::kData, "data");
+      in(Phase::kForward, "forward");
+      ddp::detail::own_page().enter_phase(Phase::kBackward);
+      if (!has("too_few")) collective(has("other_collective") ? "all_gather of Float [2]" : signature());
+      ddp::detail::own_page().enter_phase(Phase::kOther);
+      in(Phase::kOptimizer, "optimizer");
+      if (step_ % 5 == 4) {
+        in(Phase::kCheckpoint, "checkpoint");
+        collective("barrier");
+      }
+      ddp::progress::step();
+      ddp::progress::value("loss", 1.0 / (1 + step_));
+    }
+    const PhaseScope phase(Phase::kClosing);
+    collective("barrier");
+  }
+
+ private:
+  bool has(const std::string& fault) const {
+    return settings_.fault == fault && settings_.rank == rank_ && settings_.at == step_;
+  }
+  std::string signature() const {
+    return has("other_size") ? "all_reduce (sum) of Float [7]" : "all_reduce (sum) of Float [2500, 2500]";
+  }
+
+  void in(Phase phase, const std::string& name) {
+    const PhaseScope scope(phase);
+    if (has("sleep_" + name)) std::this_thread::sleep_for(1h);
+    if (has("loop_" + name)) loop();
+    if (has("stop_" + name)) ::raise(SIGSTOP);
+    if (has("mutex_" + name)) deadlock();
+    if (has("pipe_" + name)) fill_pipe();
+    std::this_thread::sleep_for(std::chrono::duration<double>(settings_.step_time / 3));
+  }
+
+  void collective(const std::string& signature) {
+    const std::uint64_t number = number_++;
+    const std::uint64_t index = ddp::detail::own_page().begin_collective(group_, number, signature);
+    meeting_.entered[static_cast<std::size_t>(rank_)] = number + 1;
+    // Ranks that call different things never leave, as with backends that do not compare.
+    const bool is_other = has("other_collective") || has("other_size");
+    for (int other = 0; other < size_; ++other) {
+      const auto& entered = meeting_.entered[static_cast<std::size_t>(other)];
+      while (entered.load() <= number || is_other) std::this_thread::sleep_for(200us);
+    }
+    if (is_bad(number)) std::this_thread::sleep_for(1h);
+    ddp::detail::own_page().finish_collective(index);
+  }
+  // The others in the collective that one of them has called differently.
+  bool is_bad(std::uint64_t number) const {
+    const bool different = settings_.fault == "other_collective" || settings_.fault == "other_size";
+    const auto begun = static_cast<std::uint64_t>(settings_.at + settings_.at / 5);
+    return different && number == begun && step_ == settings_.at;
+  }
+
+  [[gnu::noinline]] static void loop() {
+    volatile std::uint64_t count = 0;
+    while (true) count = count + 1;
+  }
+  static void deadlock() {
+    std::mutex first;
+    first.lock();
+    std::thread([&] { first.lock(); }).join();
+  }
+  static void fill_pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe(ends.data()) != 0) std::abort();
+    const std::string text(1 << 16, 'x');
+    while (::write(ends[1], text.data(), text.size()) > 0) {
+    }
+  }
+
+  const Settings settings_;
+  Meeting& meeting_;
+  const int rank_;
+  const int size_;
+  const ddp::detail::PageGroup group_;
+  int step_ = 0;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  Rank(settings_of(argc, argv)).train();
+  return 0;
+}

@@ -54,6 +54,11 @@ std::vector<at::Tensor> roots_of(const OutputTensors& outputs) {
   return roots;
 }
 
+// A forward without gradients is over with its end; backward follows the others.
+void leave_evaluation() {
+  if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
+}
+
 }  // namespace
 
 DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options)
@@ -176,7 +181,7 @@ void DdpCore::before_forward() {
 }
 
 std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, const std::type_info& type) {
-  if (!at::GradMode::is_enabled()) detail::own_page().enter_phase(progress::Phase::kOther);
+  leave_evaluation();
   if (delayed_) delayed_->after_forward();
   if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.

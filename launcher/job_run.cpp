@@ -1,8 +1,6 @@
 #include "launcher/job_run.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -17,21 +15,9 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/store/store_server.h"
-#include "launcher/system/host_name.h"
 #include "launcher/system/line.h"
 
 namespace launcher {
-namespace {
-
-using namespace std::chrono_literals;
-
-std::string format_seconds(std::chrono::milliseconds time) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1000);
-  return text.data();
-}
-
-}  // namespace
 
 JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
     : request_(request),
@@ -44,7 +30,8 @@ JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
                guarded_.terminal_input.get(), guarded_.guardian_group),
       environment_(plan_environment(options_, 0, random_id_, cpus_)),
-      rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())) {}
+      rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())),
+      watch_(loop_, messages(), options_, streams_.layout(), environment_.run_id, guarded_.guardian) {}
 
 RendezvousSettings JobRun::rendezvous_settings() {
   RendezvousSettings settings = launcher::rendezvous_settings(options_, environment_);
@@ -156,39 +143,12 @@ void JobRun::watch_start() {
       loop_, ranks_store_->ports(), *options_.start_timeout, [this] { return supervisor_->running_ranks(); },
       [this](std::vector<int> missing) {
         supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
-                               format_seconds(*options_.start_timeout) + " of --start_timeout");
+                               seconds_text(*options_.start_timeout) + " of --start_timeout");
       },
       [this] {
         if (store::StoreServer* store = rendezvous_->store()) store->release();
         ranks_store_->release();
       });
-}
-
-// A rank that takes part in the job keeps its connection to the store.
-bool JobRun::is_at_store(pid_t pid) const {
-  for (const std::uint16_t port : ranks_store_->ports()) {
-    if (!sockets_of(pid, sockets_to_port(port)).empty()) return true;
-  }
-  return false;
-}
-
-void JobRun::watch_progress() {
-  constexpr std::chrono::milliseconds kUsual = 120s;
-  if (options_.hang_timeout == std::chrono::milliseconds(0)) return;
-  hang_watch_.emplace(loop_, messages(),
-                      HangWatchOptions{.timeout = options_.hang_timeout.value_or(kUsual),
-                                       .was_asked_for = options_.hang_timeout.has_value(),
-                                       .host = host_name(),
-                                       .stack_signal = stack_signal(),
-                                       .ranks = [this] { return supervisor_->watched_ranks(); },
-                                       .uses_store = [this](pid_t pid) { return is_at_store(pid); },
-                                       .on_hang = [this](const Verdict& verdict, const auto&) { on_hang(verdict); }});
-}
-
-void JobRun::on_hang(const Verdict& verdict) {
-  if (options_.on_hang == Options::OnHang::kReport) return;
-  supervisor_->stop_hanging("no rank made progress: " + verdict.sentence,
-                            options_.on_hang == Options::OnHang::kRestart);
 }
 
 // Stays until the other nodes need this one no more, and learns whether one of them failed before.
@@ -249,11 +209,11 @@ std::optional<JobEnd> JobRun::run_attempt() {
   }
   rendezvous_->ranks_started();
   watch_start();
-  watch_progress();
+  watch_.begin_attempt(*supervisor_, ranks_store_->ports(), attempt_, rendezvous_->info()->place.ranks.world_size);
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
-  hang_watch_.reset();
   end.attempt = attempt_;
+  watch_.end_attempt(end);
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/job.h"
+#include "launcher/job_watch.h"
 #include "launcher/machine/usable_cpus.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/output/rank_streams.h"
@@ -25,7 +26,6 @@
 #include "launcher/system/launch_error.h"
 #include "launcher/system/open_files.h"
 #include "launcher/system/random_id.h"
-#include "launcher/watch/hang_watch.h"
 
 namespace launcher {
 
@@ -43,9 +43,6 @@ class JobRun {
   bool watches(std::uint16_t peer_port) { return start_watch_ && start_watch_->connected(peer_port); }
   void start_ranks();
   void watch_start();
-  void watch_progress();
-  void on_hang(const Verdict& verdict);
-  bool is_at_store(pid_t pid) const;
   void announce_failure(const JobEnd& end, std::size_t first);
   void give_up_on(const LaunchError& error);
   void leave(JobEnd& end);
@@ -79,7 +76,7 @@ class JobRun {
   std::optional<RanksStore> ranks_store_;  // of this attempt
   std::optional<Supervisor> supervisor_;
   std::optional<StartWatch> start_watch_;
-  std::optional<HangWatch> hang_watch_;
+  JobWatch watch_;
   std::optional<int> announced_;                              // the rank of which the others were told
   std::optional<EventLoop::Clock::time_point> timed_out_at_;  // the time of --timeout was over
   bool gave_up_on_reader_ = false;

@@ -41,6 +41,7 @@
 #include "launcher/system/line.h"
 #include "launcher/system/signals.h"
 #include "launcher/system/temporary_folder.h"
+#include "launcher/watch/status_command.h"
 
 namespace launcher {
 namespace {
@@ -230,6 +231,7 @@ int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept
   return guard_errors([&] {
     const Answer answer(open_missing_standard_descriptors());
     if (arguments.size() == 1 && arguments.front() == remote::kAgentWord) return remote::run_agent();
+    if (is_status_command(arguments)) return run_status_command(arguments);
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
       if (exit->status == 0) {

@@ -113,5 +113,8 @@ constexpr std::uint64_t since_of(std::uint64_t phase) {
 
 // Microseconds of CLOCK_MONOTONIC, without a system call where the kernel offers that.
 std::uint64_t page_clock() noexcept;
+// The same as of the kernel's last tick, a few milliseconds ago at most, for a tenth of the price: for what happens
+// often and is looked at in seconds.
+std::uint64_t page_tick() noexcept;
 
 }  // namespace ddp::detail

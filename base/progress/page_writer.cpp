@@ -30,16 +30,23 @@ Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>
   return &entries[index];
 }
 
-}  // namespace
-
-std::uint64_t page_clock() noexcept {
+std::uint64_t microseconds_of(clockid_t clock) noexcept {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  ::clock_gettime(clock, &now);
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
 }
 
+}  // namespace
+
+std::uint64_t page_clock() noexcept {
+  return microseconds_of(CLOCK_MONOTONIC);
+}
+std::uint64_t page_tick() noexcept {
+  return microseconds_of(CLOCK_MONOTONIC_COARSE);
+}
+
 PageWriter::PageWriter(Page& page) noexcept : page_(page) {
-  const std::uint64_t now = page_clock();
+  const std::uint64_t now = page_tick();
   page_.bytes.store(sizeof(Page), kRelaxed);
   page_.process.store(static_cast<std::uint64_t>(::getpid()), kRelaxed);
   page_.activity.store(now, kRelaxed);
@@ -48,10 +55,12 @@ PageWriter::PageWriter(Page& page) noexcept : page_(page) {
 }
 
 unsigned PageWriter::change_phase(unsigned kind, unsigned name) noexcept {
-  const std::uint64_t now = page_clock();
-  const std::uint64_t before = page_.phase.exchange(phase_word(kind, name, now), std::memory_order_acq_rel);
+  const std::uint64_t now = page_tick();
+  // No exchange: where two threads enter phases at once, one of them counts.
+  const std::uint64_t before = page_.phase.load(kRelaxed);
+  page_.phase.store(phase_word(kind, name, now), kRelease);
   Word& spent = page_.spent[kind_of(before) % kPhaseKinds];
-  spent.store(spent.load(kRelaxed) + (now - since_of(before)), kRelaxed);
+  spent.store(spent.load(kRelaxed) + (now - std::min(since_of(before), now)), kRelaxed);
   page_.activity.store(now, kRelaxed);
   return kind_of(before) << 8 | name_of(before);
 }
@@ -70,8 +79,8 @@ unsigned PageWriter::enter_phase(std::string_view name) noexcept {
 }
 
 void PageWriter::finish_step() noexcept {
-  page_.step.fetch_add(1, kRelaxed);
-  page_.activity.store(page_clock(), kRelaxed);
+  page_.step.store(page_.step.load(kRelaxed) + 1, kRelaxed);
+  page_.activity.store(page_tick(), kRelaxed);
 }
 
 void PageWriter::set_value(std::string_view name, double number) noexcept {
@@ -94,8 +103,8 @@ PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int l
   return index;
 }
 
-std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature) noexcept {
-  const std::uint64_t now = page_clock();
+std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
+                                           std::uint64_t now) noexcept {
   const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
   entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
@@ -111,8 +120,7 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
   return index;
 }
 
-void PageWriter::finish_collective(std::uint64_t index) noexcept {
-  const std::uint64_t now = page_clock();
+void PageWriter::finish_collective(std::uint64_t index, std::uint64_t now) noexcept {
   std::uint64_t open = open_mark(index);
   page_.ring[index % kRingEntries].end.compare_exchange_strong(open, now, kRelease, kRelaxed);
   page_.activity.store(now, kRelaxed);

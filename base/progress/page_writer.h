@@ -29,9 +29,10 @@ class PageWriter {
   // Groups beyond the 32nd are counted as the last one.
   PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
   // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
-  std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature) noexcept;
+  std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
+                                 std::uint64_t now = page_clock()) noexcept;
   // Without effect when a thousand others have begun since.
-  void finish_collective(std::uint64_t index) noexcept;
+  void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;
 
   Page& page() noexcept { return page_; }
 

@@ -8,25 +8,33 @@
 #include "base/progress/own_page.h"
 
 namespace ddp::detail {
+namespace {
+
+// The clock of the pages is this one.
+uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count());
+}
+
+}  // namespace
 
 void CallLog::begin(uint64_t number, std::string signature) {
   const std::lock_guard lock(mutex_);
-  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature) : 0;
+  last_ = Clock::now();
+  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature, microseconds_of(last_)) : 0;
   calls_.push_back({.call = {.number = number, .ended = false, .signature = std::move(signature)}, .in_page = in_page});
   if (calls_.size() > kKept) calls_.pop_front();
-  last_ = Clock::now();
 }
 
 void CallLog::end(uint64_t number) {
   const std::lock_guard lock(mutex_);
+  last_ = Clock::now();
   // Mostly the last one.
   const auto found =
       std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& each) { return each.call.number == number; });
   if (found != calls_.rend()) {
     found->call.ended = true;
-    if (group_) own_page().finish_collective(found->in_page);
+    if (group_) own_page().finish_collective(found->in_page, microseconds_of(last_));
   }
-  last_ = Clock::now();
 }
 
 void CallLog::set_compares(bool compares) {

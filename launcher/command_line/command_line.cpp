@@ -53,7 +53,8 @@ void forget_hosts(Options& options) {
 std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
-      "Everything after PROGRAM belongs to the program and is passed on untouched.",
+      "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
+      "`ddprun status [JOB] [--json]` and `ddprun top [JOB]` show what running jobs are doing.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;
   declare_options(app, options);

@@ -226,14 +226,6 @@ void declare_ending(OptionTable& table, Options& options) {
   table.seconds("--timeout", options.timeout, "Stop the job after this time, with status 124");
   table.number("--max_restarts", options.max_restarts, 0, 1 << 20, "0", "Times that a failed job is started again");
   table.seconds("--restart_backoff", options.restart_backoff, "0", "Before each restart");
-  table.seconds("--hang_timeout", options.hang_timeout,
-                "Without progress of any rank: report who holds up whom (120 unless given); 0: never");
-  using OnHang = Options::OnHang;
-  table.choice("--on_hang",
-               {{"report", [&] { options.on_hang = OnHang::kReport; }},
-                {"stop", [&] { options.on_hang = OnHang::kStop; }},
-                {"restart", [&] { options.on_hang = OnHang::kRestart; }}},
-               "What follows on that report: nothing, the end of the job with status 124, or a restart");
   table.flag("--keep_daemons", options.keep_daemons, "Leave what the ranks left running alone");
   table.choice("--exit_code",
                {{"worker", [&] { options.torchrun_exit_code = false; }},
@@ -297,6 +289,7 @@ void declare_options(CLI::App& app, Options& options) {
   declare_elastic(table, options.elastic);
   declare_output(table, options);
   declare_ending(table, options);
+  declare_watching(table, options);
   declare_torchruns(table, options);
   declare_information(table, options);
 }

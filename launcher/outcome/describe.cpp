@@ -1,6 +1,8 @@
 #include "launcher/outcome/describe.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "launcher/system/signals.h"
 
@@ -22,6 +24,12 @@ std::string rank_list(std::vector<int> ranks) {
     text += std::to_string(ranks[i]);
   }
   return text;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g s", static_cast<double>(time.count()) / 1000);
+  return text.data();
 }
 
 std::string describe_end(const RankEnd& rank) {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "launcher/outcome/describe.h"
 #include "launcher/outcome/first_failure.h"
 #include "launcher/outcome/notices.h"
 #include "launcher/system/exit_status.h"
@@ -76,17 +75,6 @@ JobEnd Supervisor::wait() {
       rank.error = read_error_file(workers_[static_cast<std::size_t>(rank.local_rank)].plan.error_file);
   }
   return end_;
-}
-
-std::vector<WatchedRank> Supervisor::watched_ranks() const {
-  if (is_stopping() || guardian_ == Guardian::kSuspended) return {};
-  return all_ranks();
-}
-
-std::vector<WatchedRank> Supervisor::all_ranks() const {
-  std::vector<WatchedRank> ranks = workers_.watched_ranks();
-  for (const RankEnd& end : end_.ranks) ranks[static_cast<std::size_t>(end.local_rank)].ended = describe_end(end);
-  return ranks;
 }
 
 void Supervisor::call_in(Clock::duration time, std::function<void()> action) {
@@ -253,16 +241,12 @@ void Supervisor::stop_because(FailureNotice failure) {
   stop_ranks(SIGTERM);
 }
 
-void Supervisor::stop_late(std::string reason) {
+void Supervisor::stop_late(std::string reason, bool restarts) {
   if (phase_ != Phase::kRunning) return;
   options_.on_stop(notice_of_lateness(end_.host, reason));
   end_.late_reason = std::move(reason);
+  end_.late_restarts = restarts;
   stop_ranks(SIGTERM);
-}
-
-void Supervisor::stop_hanging(std::string reason, bool restarts) {
-  if (phase_ == Phase::kRunning) end_.late_restarts = restarts;
-  stop_late(std::move(reason));
 }
 
 void Supervisor::stop_ranks(int signal_number) {

@@ -21,6 +21,7 @@
 #include "launcher/processes/root_cause_wait.h"
 #include "launcher/processes/terminal_loan.h"
 #include "launcher/processes/user_signal_forwarder.h"
+#include "launcher/processes/watched_ranks.h"
 #include "launcher/processes/worker_group.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
@@ -58,16 +59,17 @@ class Supervisor {
   bool is_any_ending() const { return workers_.is_any_ending(); }
   // Stops all ranks because another node failed.
   void stop_because(FailureNotice failure);
-  // Stops all ranks because the job has taken too long; `reason` is for the report.
-  void stop_late(std::string reason);
-  // Stops all ranks because none gets on. `restarts`: another attempt is to follow, as after a failure.
-  void stop_hanging(std::string reason, bool restarts);
+  // Stops all ranks because the job has taken too long; `reason` is for the report. `restarts`: it may be started
+  // again, as after a failure.
+  void stop_late(std::string reason, bool restarts = false);
+  // All ranks, in any state.
+  std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
+  // The same while they are expected to get on; else none.
+  std::vector<WatchedRank> watched_ranks() const {
+    return is_stopping() || guardian_ == Guardian::kSuspended ? std::vector<WatchedRank>() : all_ranks();
+  }
   // The processes of the ranks that have not ended, and their ranks.
   std::map<pid_t, int> running_ranks() const { return workers_.running_ranks(); }
-  // All ranks, while they are expected to get on; else none.
-  std::vector<WatchedRank> watched_ranks() const;
-  // All ranks, in any state.
-  std::vector<WatchedRank> all_ranks() const;
   // The ranks were asked to stop, or would be if there were any yet.
   bool is_stopping() const { return phase_ != Phase::kRunning; }
   // ddprun was told to stop, perhaps before any rank was started: the signal, else 0.

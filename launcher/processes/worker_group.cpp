@@ -12,6 +12,7 @@
 #include "launcher/processes/descendants.h"
 #include "launcher/processes/exec_failure.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/watch/watched_rank.h"
 
 namespace launcher {
 namespace {
@@ -104,17 +105,6 @@ std::map<pid_t, int> WorkerGroup::running_ranks() const {
     if (worker.running) running.emplace(worker.process.pid, worker.plan.place.rank);
   }
   return running;
-}
-
-std::vector<WatchedRank> WorkerGroup::watched_ranks() const {
-  std::vector<WatchedRank> ranks;
-  for (const Worker& worker : workers_) {
-    ranks.push_back({.rank = worker.plan.place.rank,
-                     .pid = worker.process.pid,
-                     .page = worker.page.page(),
-                     .ended = worker.running ? "" : "ended"});
-  }
-  return ranks;
 }
 
 std::optional<std::size_t> WorkerGroup::find(pid_t pid) const {

@@ -20,7 +20,6 @@
 #include "launcher/processes/spawn.h"
 #include "launcher/system/event_loop.h"
 #include "launcher/watch/rank_page.h"
-#include "launcher/watch/watched_rank.h"
 
 namespace launcher {
 
@@ -58,8 +57,6 @@ class WorkerGroup {
   std::size_t running() const { return running_; }
   // Their processes, and their ranks.
   std::map<pid_t, int> running_ranks() const;
-  // All of them, for who watches their progress; without how they ended.
-  std::vector<WatchedRank> watched_ranks() const;
   // The index of the worker that is this process, until it is reaped.
   std::optional<std::size_t> find(pid_t pid) const;
   // One that runs shows that it is about to fail: it is exiting, or has written its error file.

@@ -41,7 +41,8 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
     : loop_(loop),
       messages_(messages),
       options_(std::move(options)),
-      interval_(std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)),
+      interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)
+                                      : kLongestInterval),
       observer_(interval_, options_.host) {
   call_in(interval_, &HangWatch::look);
 }
@@ -60,7 +61,7 @@ void HangWatch::call_in(milliseconds time, void (HangWatch::*action)()) {
 void HangWatch::look() {
   const auto ranks = options_.ranks();
   observer_.look(ranks, EventLoop::Clock::now());
-  const bool hangs = observer_.idle_time() >= options_.timeout;
+  const bool hangs = options_.timeout > 0s && observer_.idle_time() >= options_.timeout;
   if (is_reported_ && !hangs && !ranks.empty()) {
     is_reported_ = false;
     messages_.say("the ranks make progress again");
@@ -84,13 +85,15 @@ bool HangWatch::is_reported_at_all() const {
 // Of a rank that is to blame and of one that waits for it.
 void HangWatch::ask_for_stacks() {
   const auto ranks = options_.ranks();
-  const Verdict verdict = judge(observer_.views(ranks), ddp::detail::page_clock());
+  views_ = observer_.views(ranks);
+  seen_at_ = ddp::detail::page_clock();
+  verdict_ = judge(views_, seen_at_);
   asked_.clear();
   in_order_.clear();
   asked_at_ = EventLoop::Clock::now();
   std::vector<int> wanted;
-  if (!verdict.culprits.empty()) wanted.push_back(verdict.culprits.front());
-  if (verdict.waiter) wanted.push_back(*verdict.waiter);
+  if (!verdict_.culprits.empty()) wanted.push_back(verdict_.culprits.front());
+  if (verdict_.waiter) wanted.push_back(*verdict_.waiter);
   for (const int number : wanted) {
     const WatchedRank* rank = find(ranks, number);
     if (rank == nullptr || !rank->runs() || asked_.contains(number)) continue;
@@ -109,16 +112,18 @@ void HangWatch::ask(const WatchedRank& rank) {
     if (writer > 0 && ::getpgid(writer) == rank.pid) asked.pid = writer;
     asked.answer = ddp::detail::stack_answers(*rank.page) + 1;
   }
+  const auto process = process_state(asked.pid, /*in_detail=*/false);
+  asked.is_stopped = process && process->is_stopped();
   // Others would be ended by it.
   asked.takes_signal = takes_signal(status_of(asked.pid), options_.stack_signal);
-  if (asked.takes_signal) ::syscall(SYS_tgkill, asked.pid, asked.pid, options_.stack_signal);
+  if (asked.takes_signal && !asked.is_stopped) ::syscall(SYS_tgkill, asked.pid, asked.pid, options_.stack_signal);
 }
 
 bool HangWatch::all_have_answered() const {
   const auto ranks = options_.ranks();
   return std::all_of(asked_.begin(), asked_.end(), [&](const auto& each) {
     const WatchedRank* rank = find(ranks, each.first);
-    return rank == nullptr || !each.second.takes_signal || each.second.answer == 0 ||
+    return rank == nullptr || !each.second.takes_signal || each.second.is_stopped || each.second.answer == 0 ||
            ddp::detail::read_stack(*rank->page, each.second.answer).has_value();
   });
 }
@@ -130,8 +135,7 @@ void HangWatch::wait_for_stacks() {
 
 std::string HangWatch::stack_of(const WatchedRank& rank) const {
   const Asked& asked = asked_.at(rank.rank);
-  const auto process = process_state(asked.pid, /*in_detail=*/false);
-  if (process && process->is_stopped()) return "none, as it is stopped";
+  if (asked.is_stopped) return "none, as it is stopped";
   if (!asked.takes_signal)
     return "none, as its program has no handler of signal " + std::to_string(options_.stack_signal);
   if (asked.answer == 0) return "its program has been asked to print it";
@@ -146,9 +150,6 @@ void HangWatch::report() {
   const auto ranks = options_.ranks();
   call_in(interval_, &HangWatch::look);
   if (ranks.empty()) return;
-  const std::vector<RankView> views = observer_.views(ranks);
-  const std::uint64_t now = ddp::detail::page_clock();
-  const Verdict verdict = judge(views, now);
   std::vector<RankStack> stacks;
   for (const int number : in_order_) {
     if (const WatchedRank* rank = find(ranks, number); rank != nullptr && rank->runs()) {
@@ -156,8 +157,8 @@ void HangWatch::report() {
     }
   }
   const auto idle = static_cast<std::uint64_t>(observer_.idle_time().count());
-  messages_.say_block(hang_report(views, verdict, stacks, idle, now));
-  if (options_.on_hang) options_.on_hang(verdict, views);
+  messages_.say_block(hang_report(views_, verdict_, stacks, idle, seen_at_));
+  if (options_.on_hang) options_.on_hang(verdict_, views_);
 }
 
 }  // namespace launcher

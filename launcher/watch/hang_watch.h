@@ -17,7 +17,7 @@
 namespace launcher {
 
 struct HangWatchOptions {
-  std::chrono::milliseconds timeout{};
+  std::chrono::milliseconds timeout{};  // 0: nothing is reported
   // Jobs of which nothing is known but that they exist are reported, too.
   bool was_asked_for = false;
   std::string host{};
@@ -44,6 +44,7 @@ class HangWatch {
     pid_t pid = 0;
     std::uint64_t answer = 0;  // the number of the answer that is waited for
     bool takes_signal = false;
+    bool is_stopped = false;
   };
 
   void call_in(std::chrono::milliseconds time, void (HangWatch::*action)());
@@ -64,6 +65,9 @@ class HangWatch {
   std::optional<EventLoop::TimerId> timer_;
   bool is_reported_ = false;
   EventLoop::Clock::time_point asked_at_{};
+  std::vector<RankView> views_;  // when it was seen that nobody gets on
+  std::uint64_t seen_at_ = 0;    // by the clock of the pages
+  Verdict verdict_;
   std::map<int, Asked> asked_;  // by rank
   std::vector<int> in_order_;   // the ranks whose stacks are shown
 };

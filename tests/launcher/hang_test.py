@@ -1,13 +1,14 @@
 """Ranks that get nowhere: ddprun says who holds up whom, and says nothing while all is well."""
 
+import contextlib
 import os
 import random
 import re
 import signal
-import sys
+import time
 import unittest
 
-from harness import LauncherTest, wait_until
+from harness import LauncherTest, process_state, wait_until
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
 # How often each fault is injected.
@@ -95,8 +96,7 @@ class Hangs(LauncherTest):
     def test_without_on_hang_the_job_goes_on_and_gets_one_report(self):
         job = self.start("-n", "2", "--hang_timeout", "0.5", "sh", "-c",
                          f"exec {PROGRAM} {self.folder} --fault stop_data --rank 1 --at 3 --steps 6")
-        stopped = wait_until(lambda: [pid for pid in job.members() if state(pid) == "T"], "a stopped rank")[0]
-        import time
+        stopped = wait_until(lambda: [pid for pid in job.members() if process_state(pid) == "T"], "a stopped rank")[0]
         time.sleep(2)  # several times the limit: there must be no second report
         os.kill(stopped, signal.SIGCONT)
         status, _, err = job.finish()
@@ -141,17 +141,10 @@ rm -f {self.folder}/meeting; sleep 0.5; echo again
             for link in pages(pid):
                 self.assertEqual(os.stat(link).st_mode & 0o777, 0o600)
         for pid in job.members():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the first of them ends the others
+                os.kill(pid, signal.SIGKILL)
         job.process.wait()
         wait_until(lambda: not job.members(), "the end of all")
-
-
-def state(pid):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return chr(file.read().rsplit(b") ", 1)[1][0])
-    except OSError:
-        return None
 
 
 def pages(pid):

@@ -1,0 +1,32 @@
+// Serves what the job is doing as OpenMetrics, for Prometheus and others: GET /metrics.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launcher/network/listener.h"
+#include "launcher/system/event_loop.h"
+#include "launcher/watch/reply_server.h"
+
+namespace launcher {
+
+// Where metrics are served: "9400" is loopback's, "0.0.0.0:9400" every address's, "10.0.0.7:9400" that one's.
+struct MetricsAddress {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;
+};
+
+class MetricsServer {
+ public:
+  // Throws LaunchError when the address cannot be had.
+  MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics);
+
+ private:
+  ReplyServer server_;
+  Listener listener_;
+};
+
+// The reply to a request of HTTP. Pure but for `metrics`.
+std::string http_reply(const std::string& request, const std::function<std::string()>& metrics);
+
+}  // namespace launcher

@@ -1,0 +1,50 @@
+// Answers short questions on a listening socket, one for each connection, without ever making the event loop wait.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "launcher/system/event_loop.h"
+#include "launcher/system/unique_fd.h"
+
+namespace launcher {
+
+struct Questions {
+  // Whether a question is all there.
+  std::function<bool(const std::string& question)> is_whole{};
+  std::function<std::string(const std::string& question)> answer{};
+  // Only this user and root are answered.
+  bool for_this_user = false;
+};
+
+class ReplyServer {
+ public:
+  // `loop` must outlive this.
+  ReplyServer(EventLoop& loop, Questions questions);
+  ~ReplyServer();
+  ReplyServer(const ReplyServer&) = delete;
+  ReplyServer& operator=(const ReplyServer&) = delete;
+
+  // A connection waits at `listener`.
+  void accept_from(int listener);
+
+ private:
+  struct Session {
+    UniqueFd fd{};
+    std::string question{};
+    std::string answer{};
+    EventLoop::TimerId deadline{};
+  };
+  void on_event(int fd);
+  void read_question(Session& session);
+  void write_answer(Session& session);
+  void end(int fd);
+
+  EventLoop& loop_;
+  Questions questions_;
+  std::map<int, Session> sessions_;
+};
+
+}  // namespace launcher

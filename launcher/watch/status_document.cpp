@@ -1,0 +1,88 @@
+#include "launcher/watch/status_document.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/watch/collective_text.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+
+double seconds(std::uint64_t microseconds) {
+  return static_cast<double>(microseconds) / 1e6;
+}
+
+std::uint64_t since(std::uint64_t now, std::uint64_t begin) {
+  return now > begin ? now - begin : 0;
+}
+
+// The one that the rank is in, else the one behind it.
+ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
+  const auto& calls = progress.collectives;
+  if (calls.empty()) return nullptr;
+  const auto open = std::find_if(calls.begin(), calls.end(), [](const auto& call) { return call.is_open(); });
+  const auto& call = open != calls.end() ? *open : calls.back();
+  const CollectiveParts parts = parse_signature(call.signature);
+  return {{"name", parts.name},
+          {"number", call.number},
+          {"group", progress.groups[call.group].path},
+          {"bytes", parts.bytes ? ordered_json(*parts.bytes) : ordered_json(nullptr)},
+          {"finished", !call.is_open()},
+          {"text", collective_text(call, progress.groups[call.group])}};
+}
+
+void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progress, std::uint64_t now) {
+  rank["phase"] = progress.phase_name;
+  rank["phase_seconds"] = seconds(since(now, progress.phase_since));
+  rank["step"] = progress.step;
+  ordered_json values = ordered_json::object();
+  for (const auto& [name, value] : progress.values) values[name] = value;
+  rank["values"] = std::move(values);
+  rank["collectives"] = progress.collectives_begun;
+  rank["collective"] = collective_of(progress);
+  ordered_json spent = ordered_json::object();
+  for (const auto& [phase, time] : progress.spent) {
+    const std::uint64_t going_on = phase == progress.phase ? since(now, progress.phase_since) : 0;
+    if (time + going_on > 0) spent[std::string(ddp::progress::name_of(phase))] = seconds(time + going_on);
+  }
+  rank["seconds_in_phases"] = std::move(spent);
+}
+
+ordered_json document_of(const RankRate& rate, std::uint64_t now) {
+  const RankView& view = rate.view;
+  ordered_json rank{{"rank", view.rank}, {"host", view.host}, {"pid", view.pid}, {"runs", view.runs()}};
+  rank["ended"] = view.runs() ? ordered_json(nullptr) : ordered_json(view.ended);
+  if (view.progress) {
+    add_progress(rank, *view.progress, now);
+    rank["steps_per_second"] = rate.steps_per_second;
+  }
+  rank["idle_seconds"] = seconds(view.idle_us);
+  if (view.process) {
+    rank["process"] = to_text(*view.process);
+    rank["cpu_share"] = view.cpu_share;
+    rank["memory_bytes"] = view.process->resident_bytes;
+  }
+  return rank;
+}
+
+}  // namespace
+
+ordered_json status_document(const JobView& job, const std::vector<RankRate>& ranks, std::uint64_t now,
+                             std::chrono::system_clock::time_point time) {
+  ordered_json document{{"job", job.job},
+                        {"pid", job.pid},
+                        {"host", job.host},
+                        {"program", job.program},
+                        {"attempt", job.attempt},
+                        {"world_size", job.world_size},
+                        {"seconds", std::chrono::duration<double>(time - job.start).count()}};
+  document["ranks"] = ordered_json::array();
+  for (const RankRate& rank : ranks) document["ranks"].push_back(document_of(rank, now));
+  return document;
+}
+
+}  // namespace launcher

@@ -1,0 +1,31 @@
+// Tells this user's other processes what the job is doing, at a socket in the user's runtime folder.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+
+#include "launcher/system/event_loop.h"
+#include "launcher/watch/reply_server.h"
+
+namespace launcher {
+
+class StatusServer {
+ public:
+  // `pid` names the socket. Where there can be none, nobody is told anything, and no job fails for it.
+  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string()> document);
+  ~StatusServer();
+  StatusServer(const StatusServer&) = delete;
+  StatusServer& operator=(const StatusServer&) = delete;
+
+ private:
+  void listen(pid_t pid);
+
+  EventLoop& loop_;
+  ReplyServer server_;
+  std::string path_;
+  UniqueFd listener_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,110 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <set>
+
+#include "launcher/system/utf8.h"
+#include "launcher/watch/collective_text.h"
+#include "launcher/watch/status_document.h"
+
+namespace launcher {
+namespace {
+
+using nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string format(const char* pattern, double value) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return text.data();
+}
+
+std::string duration(double seconds) {
+  return duration_text(static_cast<std::uint64_t>(std::max(seconds, 0.0) * 1e6));
+}
+
+// The names of all values that a rank reports.
+std::vector<std::string> value_names(const ordered_json& document) {
+  std::set<std::string> names;
+  for (const auto& rank : document.at("ranks")) {
+    if (!rank.contains("values")) continue;
+    for (const auto& item : rank.at("values").items()) names.insert(item.key());
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string value_text(const ordered_json& rank, const std::string& name) {
+  if (!rank.contains("values") || !rank.at("values").contains(name)) return "";
+  const auto& value = rank.at("values").at(name);
+  return value.is_number() ? format("%.4g", value.get<double>()) : "nan";
+}
+
+std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values) {
+  const bool tells = rank.contains("phase");
+  std::vector<std::string> row{std::to_string(rank.at("rank").get<int>()),
+                               rank.at("host").get<std::string>(),
+                               tells ? rank.at("phase").get<std::string>() : "?",
+                               duration(rank.value(tells ? "phase_seconds" : "idle_seconds", 0.0)),
+                               tells ? std::to_string(rank.at("step").get<std::uint64_t>()) : "?",
+                               tells ? format("%.2f", rank.value("steps_per_second", 0.0)) : "?"};
+  for (const std::string& name : values) row.push_back(value_text(rank, name));
+  row.push_back(tells && rank.at("collective").is_object() ? rank.at("collective").at("text").get<std::string>() : "");
+  row.push_back(rank.contains("memory_bytes") ? bytes_text(rank.at("memory_bytes").get<std::uint64_t>()) : "");
+  std::string process = rank.value("process", std::string());
+  if (rank.contains("cpu_share")) process += format(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
+  row.push_back(rank.at("runs").get<bool>() ? process : rank.at("ended").get<std::string>());
+  return row;
+}
+
+std::string table(const Rows& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line.append("  ").append(row[i]).append(widths[i] - row[i].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string to_text(const ordered_json& document) {
+  std::string text = "job ";
+  text.append(document.at("job").get<std::string>()).append(" (ddprun ");
+  text.append(std::to_string(document.at("pid").get<int>())).append(" on ");
+  text.append(document.at("host").get<std::string>()).append(") for ");
+  text.append(duration(document.at("seconds").get<double>()));
+  const int attempt = document.at("attempt").get<int>();
+  if (attempt > 0) text.append(", restart ").append(std::to_string(attempt));
+  text.append(":");
+  for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
+  text = printable(text).append("\n");
+  const auto values = value_names(document);
+  Rows rows{{"rank", "host", "phase", "since", "step", "steps/s"}};
+  for (const std::string& name : values) rows[0].push_back(printable(name));
+  for (const char* title : {"collective", "memory", "process"}) rows[0].emplace_back(title);
+  for (const auto& rank : document.at("ranks")) {
+    rows.push_back(row_of(rank, values));
+    for (std::string& cell : rows.back()) cell = printable(cell);
+  }
+  return text + table(rows);
+}
+
+}  // namespace
+
+std::string status_text(const std::string& document) {
+  try {
+    return to_text(ordered_json::parse(document));
+  } catch (const ordered_json::exception&) {
+    return "";
+  }
+}
+
+}  // namespace launcher

@@ -213,12 +213,12 @@ std::optional<JobEnd> JobRun::run_attempt() {
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
   end.attempt = attempt_;
-  watch_.end_attempt(end);
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);
   add_failure_details(end, out_of_memory_kills_, options_.working_folder,
                       [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); });
+  watch_.end_attempt(end);
   events_.attempt_failed(end, attempt_);
   if (!options_.part_descriptor || !end.elsewhere) messages().say_block(failure_report(end));
   return end;

@@ -43,6 +43,7 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, const Options& options, 
 
 void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt, int world_size) {
   supervisor_ = &supervisor;
+  has_record_ = false;
   ports_ = std::move(ports);
   job_.attempt = attempt;
   job_.world_size = world_size;
@@ -65,6 +66,7 @@ bool JobWatch::is_at_store(pid_t pid) const {
 
 void JobWatch::on_hang(const Verdict& verdict, const std::vector<RankView>& views) {
   keep_flight_records(views);
+  has_record_ = options_.on_hang != Options::OnHang::kReport;
   if (options_.on_hang == Options::OnHang::kReport) return;
   supervisor_->stop_late("no rank made progress: " + verdict.sentence, options_.on_hang == Options::OnHang::kRestart);
 }
@@ -73,7 +75,7 @@ void JobWatch::end_attempt(JobEnd& end) {
   if (supervisor_ == nullptr) return;
   if (exit_status(end) != 0 && hang_watch_) {
     const auto views = hang_watch_->observer().views(supervisor_->all_ranks());
-    keep_flight_records(views);
+    if (!has_record_) keep_flight_records(views);
     const std::string difference = divergence(views);
     if (!difference.empty()) end.hints.push_back("collectives: " + difference);
   }

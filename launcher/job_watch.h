@@ -44,6 +44,7 @@ class JobWatch {
   const Options& options_;
   const LogLayout& layout_;
   JobView job_;
+  bool has_record_ = false;           // of the hang that ends the attempt
   Supervisor* supervisor_ = nullptr;  // null between attempts
   std::vector<std::uint16_t> ports_;
   std::optional<HangWatch> hang_watch_;

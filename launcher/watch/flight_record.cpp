@@ -21,6 +21,8 @@ using nlohmann::ordered_json;
 
 // Of the recorder's form, in which collectives need not be paired by their ends.
 constexpr const char* kVersion = "2.10";
+// The analyser of LibTorch 2.11 takes no other library's name than this one and xccl.
+constexpr const char* kLibrary = "nccl:";
 // Those that the analyser of every supported PyTorch knows by our names.
 constexpr std::array<std::string_view, 7> kKnown = {"all_reduce", "broadcast", "reduce",    "all_gather",
                                                     "gather",     "scatter",   "all_to_all"};
@@ -101,7 +103,7 @@ ordered_json entry_of(const CollectiveRecord& call, const GroupRecord& group, co
           {"collective_seq_id", call.number + 1},
           {"p2p_seq_id", 0},
           {"op_id", call.number + 1},
-          {"profiling_name", "gloo:" + shapes.operation},
+          {"profiling_name", std::string(kLibrary) + shapes.operation},
           {"signature", call.signature},
           {"time_created_ns", time(call.begin)},
           {"time_discovered_started_ns", time(call.begin)},

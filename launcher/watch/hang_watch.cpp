@@ -22,6 +22,8 @@ constexpr milliseconds kShortestInterval = 20ms;
 // For a rank to answer with its stack.
 constexpr auto kStackPatience = 2s;
 constexpr milliseconds kStackInterval = 20ms;
+// For a program that prints its stack itself, before it is perhaps stopped.
+constexpr auto kPrintPatience = 1s;
 // The handler and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
@@ -120,11 +122,14 @@ void HangWatch::ask(const WatchedRank& rank) {
 }
 
 bool HangWatch::all_have_answered() const {
+  const bool may_print = EventLoop::Clock::now() - asked_at_ < kPrintPatience;
   const auto ranks = options_.ranks();
   return std::all_of(asked_.begin(), asked_.end(), [&](const auto& each) {
     const WatchedRank* rank = find(ranks, each.first);
-    return rank == nullptr || !each.second.takes_signal || each.second.is_stopped || each.second.answer == 0 ||
-           ddp::detail::read_stack(*rank->page, each.second.answer).has_value();
+    const Asked& asked = each.second;
+    if (rank != nullptr && asked.takes_signal && asked.answer == 0) return !may_print;
+    return rank == nullptr || !asked.takes_signal || asked.is_stopped ||
+           ddp::detail::read_stack(*rank->page, asked.answer).has_value();
   });
 }
 

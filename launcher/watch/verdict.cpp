@@ -205,8 +205,8 @@ Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
   }
   if (!is_seen) {
     verdict.sentence = rank_ranges(verdict.culprits) +
-                       " neither compute nor read nor write; their programs do not use the library, so what they do "
-                       "is seen from outside only";
+                       ": no processor time, and nothing read or written; programs that do not use the library are "
+                       "seen from outside only";
     return verdict;
   }
   verdict.sentence = "no rank waits in a collective";

@@ -121,7 +121,8 @@ TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees a collective that
     writers.emplace_back([&] {
       while (!is_over) {
         const std::uint64_t number = next.fetch_add(1);
-        writer->finish_collective(writer->begin_collective(job, number, signature_of(number)));
+        const std::uint64_t index = writer->begin_collective(job, number, signature_of(number));
+        writer->finish_collective(index);
       }
     });
   }

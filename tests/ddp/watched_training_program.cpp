@@ -63,7 +63,7 @@ void train(const std::string& folder, Fault& fault, int64_t steps) {
   ddp::optim::SGD optimizer(model->parameters(), ddp::optim::SGDOptions(0.01));
   const Samples samples{&fault, group.rank()};
   ddp::DistributedSampler sampler(static_cast<size_t>(samples.size()), group);
-  ddp::DeviceLoader loader(samples, sampler, group.device(), {.batch_size = 2});
+  ddp::DeviceLoader loader(samples, sampler, group.device(), {.batch_size = 2, .workers = 0});
   ddp::CheckpointManager checkpoints(folder + "/run", group);
   for (auto& batch : loader) {
     optimizer.zero_grad();

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 
 from harness import LauncherTest, main
@@ -31,6 +32,8 @@ class Environment(LauncherTest):
             self.assertTrue(1024 <= int(port) <= 65535)
             self.assertRegex(added.pop("TORCHELASTIC_RUN_ID"), r"^[0-9a-f]{32}$")
             self.assertTrue(os.path.isabs(added.pop("TORCHELASTIC_ERROR_FILE")))
+            self.assertGreater(int(added.pop("DDPRUN_PROGRESS_FD")), 2)
+            self.assertGreaterEqual(int(added.pop("DDPRUN_STACK_SIGNAL")), signal.SIGRTMIN)
             threads = int(added.pop("OMP_NUM_THREADS"))
             self.assertEqual(threads, max(1, len(os.sched_getaffinity(0)) // 3))
             for name in ("LC_CTYPE", "PWD", "SHLVL", "_", "__CF_USER_TEXT_ENCODING"):  # python and shells add them

@@ -95,7 +95,7 @@ class Hangs(LauncherTest):
 
     def test_without_on_hang_the_job_goes_on_and_gets_one_report(self):
         job = self.start("-n", "2", "--hang_timeout", "0.5", "sh", "-c",
-                         f"exec {PROGRAM} {self.folder} --fault stop_data --rank 1 --at 3 --steps 6")
+                         f"exec {PROGRAM} {self.folder} --fault stop_data --rank 1 --at 3 --steps 500")
         stopped = wait_until(lambda: [pid for pid in job.members() if process_state(pid) == "T"], "a stopped rank")[0]
         time.sleep(2)  # several times the limit: there must be no second report
         os.kill(stopped, signal.SIGCONT)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import unittest
+import urllib.error
 import urllib.request
 
 from harness import DDPRUN, LauncherTest, wait_until
@@ -139,7 +140,8 @@ class Status(LauncherTest):
         with self.assertRaises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/secrets", timeout=30)
         self.assertEqual(refused.exception.code, 404)
-        table = open("/proc/net/tcp", encoding="ascii").read()
+        with open("/proc/net/tcp", encoding="ascii") as file:
+            table = file.read()
         self.assertRegex(table, rf"0100007F:{port:04X} 00000000:0000 0A")
         self.assertNotRegex(table, rf"00000000:{port:04X} ")
 

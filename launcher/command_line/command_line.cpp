@@ -54,7 +54,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
-      "`ddprun status [JOB] [--json]` and `ddprun top [JOB]` show what running jobs are doing.",
+      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;
   declare_options(app, options);

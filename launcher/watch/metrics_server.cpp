@@ -3,13 +3,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include <cstring>
+#include <chrono>
 #include <utility>
 
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
 namespace {
+
+constexpr std::chrono::milliseconds kPause{1000};
 
 ListenAt place_of(const std::string& host) {
   if (host == "127.0.0.1") return {.kind = ListenAt::Kind::kLoopback};
@@ -41,7 +43,9 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
           loop,
           {.is_whole = [](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; },
            .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); }}),
-      listener_(loop, place_of(at.host), at.port, [this](int fd) { server_.accept_from(fd); }) {}
+      listener_(loop, place_of(at.host), at.port, [this](int fd) {
+        if (!server_.accept_from(fd)) listener_.pause(kPause);
+      }) {}
 
 std::string http_reply(const std::string& request, const std::function<std::string()>& metrics) {
   const std::string line = request.substr(0, request.find('\r'));

@@ -1,9 +1,9 @@
 // The progress page that one rank shares with ddprun: memory without a name, which is gone with those who have it.
 #pragma once
 
-#include <optional>
+#include <utility>
 
-#include "base/progress/page_reader.h"
+#include "base/progress/page.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {

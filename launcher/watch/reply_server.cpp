@@ -33,9 +33,10 @@ ReplyServer::~ReplyServer() {
   while (!sessions_.empty()) end(sessions_.begin()->first);
 }
 
-void ReplyServer::accept_from(int listener) {
+bool ReplyServer::accept_from(int listener) {
   UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!fd || sessions_.size() >= kMostSessions || (questions_.for_this_user && !is_this_users(fd.get()))) return;
+  if (!fd) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  if (sessions_.size() >= kMostSessions || (questions_.for_this_user && !is_this_users(fd.get()))) return true;
   const int number = fd.get();
   const auto deadline = loop_.call_at(EventLoop::Clock::now() + kPatience, [this, number] {
     loop_.remove(number);
@@ -43,6 +44,7 @@ void ReplyServer::accept_from(int listener) {
   });
   sessions_.emplace(number, Session{.fd = std::move(fd), .deadline = deadline});
   loop_.add(number, EPOLLIN, [this, number](std::uint32_t) { on_event(number); });
+  return true;
 }
 
 void ReplyServer::on_event(int fd) {

@@ -27,8 +27,9 @@ class ReplyServer {
   ReplyServer(const ReplyServer&) = delete;
   ReplyServer& operator=(const ReplyServer&) = delete;
 
-  // A connection waits at `listener`.
-  void accept_from(int listener);
+  // A connection waits at `listener`. False when it could not be taken for want of descriptors or memory, and should
+  // not be tried again at once.
+  bool accept_from(int listener);
 
  private:
   struct Session {

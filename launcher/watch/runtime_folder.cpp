@@ -29,7 +29,11 @@ std::string runtime_folder(const char* xdg_runtime_dir, uid_t user) {
 }
 
 std::string runtime_folder() {
-  return runtime_folder(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
+  const char* folder = std::getenv("XDG_RUNTIME_DIR");
+  struct stat status {};
+  // sudo may leave another user's.
+  const bool is_own = folder != nullptr && ::stat(folder, &status) == 0 && status.st_uid == ::geteuid();
+  return runtime_folder(is_own ? folder : nullptr, ::geteuid());
 }
 
 bool make_runtime_folder(const std::string& folder) {

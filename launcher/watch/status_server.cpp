@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace launcher {
 namespace {
 
 constexpr int kBacklog = 16;
+constexpr std::chrono::seconds kPause{1};
 
 }  // namespace
 
@@ -28,6 +30,7 @@ StatusServer::StatusServer(EventLoop& loop, pid_t pid, std::function<std::string
 
 StatusServer::~StatusServer() {
   if (!listener_) return;
+  if (pause_) loop_.cancel(*pause_);
   loop_.remove(listener_.get());
   ::unlink(path_.c_str());
 }
@@ -48,7 +51,16 @@ void StatusServer::listen(pid_t pid) {
   ::umask(mask);
   if (!is_bound || ::listen(fd.get(), kBacklog) != 0) return;
   listener_ = std::move(fd);
-  loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { server_.accept_from(listener_.get()); });
+  loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); });
+}
+
+void StatusServer::on_connection() {
+  if (server_.accept_from(listener_.get())) return;
+  loop_.change(listener_.get(), 0);
+  pause_ = loop_.call_at(EventLoop::Clock::now() + kPause, [this] {
+    pause_.reset();
+    loop_.change(listener_.get(), EPOLLIN);
+  });
 }
 
 }  // namespace launcher

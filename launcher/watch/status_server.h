@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "launcher/system/event_loop.h"
@@ -21,11 +22,13 @@ class StatusServer {
 
  private:
   void listen(pid_t pid);
+  void on_connection();
 
   EventLoop& loop_;
   ReplyServer server_;
   std::string path_;
   UniqueFd listener_;
+  std::optional<EventLoop::TimerId> pause_;
 };
 
 }  // namespace launcher

@@ -27,30 +27,30 @@ void ShmWork::complete() noexcept {
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
       const std::lock_guard lock(future_mutex_);
-      is_complete_ = true;
       future = future_;
     }
-    if (future) finish(*future);
+    if (future) finish_once(*future);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
   }
 }
 
-void ShmWork::finish(c10::ivalue::Future& future) const {
+bool ShmWork::finish_once(c10::ivalue::Future& future) {
+  if (is_finished_.exchange(true)) return false;
   if (const auto error = operation_->error()) {
     future.setError(error);
   } else {
     future.markCompleted(c10::IValue(about_.outputs));
   }
+  return true;
 }
 
+// Who has waited for the operation finds the future completed, also before the thread that ended it has come to that.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   std::unique_lock lock(future_mutex_);
-  if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   const auto future = future_;
-  const bool is_complete = is_complete_;
   lock.unlock();
-  if (is_complete) finish(*future);
+  if (operation_->has_ended() && !finish_once(*future)) future->wait();
   return future;
 }
 

@@ -1,6 +1,7 @@
 // Internal: what c10d gives out for an operation in shared memory.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -40,7 +41,8 @@ class ShmWork final : public c10d::Work {
   uint64_t getSequencenumber() const override { return about_.number; }
 
  private:
-  void finish(c10::ivalue::Future& future) const;
+  /// Whether nobody else has, who then is about to.
+  bool finish_once(c10::ivalue::Future& future);
 
   const About about_;
   const std::shared_ptr<shm::Engine> engine_;
@@ -48,7 +50,7 @@ class ShmWork final : public c10d::Work {
   const std::shared_ptr<shm::Message> message_;  // the same, where it is one
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
-  bool is_complete_ = false;
+  std::atomic<bool> is_finished_{false};            // the future has its value, or is about to
 };
 
 }  // namespace ddp::detail

@@ -106,6 +106,21 @@ TEST_CASE("ShmBackend: serves the group and its sub groups by shared memory") {
                   {.wire = Wire::kShm});
 }
 
+TEST_CASE("ShmBackend: the future of what was waited for has its value") {
+  test::run_ranks(2,
+                  [](const GroupHandle& group) {
+                    const auto c10d_group = group.state().group("test");
+                    for (int i = 0; i < 3000; ++i) {
+                      std::vector<at::Tensor> tensors{at::full({1 + i % 9000}, 1.F)};
+                      const auto work = c10d_group->allreduce(tensors);
+                      if (i % 2 == 0) static_cast<void>(work->getFuture());
+                      work->wait();
+                      RANK_CHECK(work->getFuture()->completed());
+                    }
+                  },
+                  {.wire = Wire::kShm});
+}
+
 TEST_CASE("ShmBackend: tensors with gaps are read and written where they are") {
   test::run_ranks(3,
                   [](const GroupHandle& group) {

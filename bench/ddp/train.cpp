@@ -1,8 +1,8 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" for batched_grad_copy. The first argument is "cpu", whose backend the second one names, or "cuda": on the
-// first GPU, one rank over NCCL.
+// "+batched" for batched_grad_copy. The first argument is "cpu", whose backend the second one
+// names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>

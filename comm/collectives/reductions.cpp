@@ -9,6 +9,7 @@
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"
+#include "comm/group/direct_all_reduce.h"
 #include "comm/versions/single_tensor_collectives.h"
 
 namespace ddp {
@@ -81,7 +82,7 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   return start(
       {.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group,
-      [&](c10d::ProcessGroup& c10d) { return c10d.allreduce(tensors, settings); }, std::move(after));
+      [&](c10d::ProcessGroup& c10d) { return detail::direct_all_reduce(c10d, tensors, settings); }, std::move(after));
 }
 
 Started begin_all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group, ReduceOp op,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group/direct_all_reduce.h"
 #include "comm/group/group_state.h"
 #include "comm/group/pair_exchange.h"
 #include "comm/reducer/logged_collective.h"
@@ -37,8 +38,8 @@ class AllReduceTransport final : public GroupTransport {
 
   TensorFuture start() override {
     std::vector<at::Tensor> tensors{bucket()};
-    const WorkPtr work =
-        begin_collective().start([&] { return group().state().group("DistributedDataParallel")->allreduce(tensors); });
+    const WorkPtr work = begin_collective().start(
+        [&] { return direct_all_reduce(*group().state().group("DistributedDataParallel"), tensors); });
     auto future = work->getFuture();
     if (!future->devices().empty()) collective().end();  // it is seen on the device only
     return future;

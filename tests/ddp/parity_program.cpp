@@ -275,9 +275,9 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   ddp::DdpOptions options{.find_unused_parameters = settings.number("find_unused") != 0,
                           .static_graph = settings.number("static") != 0,
                           .gradient_as_bucket_view = settings.number("views") != 0,
-                          .batched_grad_copy = settings.number("batched") != 0,
                           .lazy_bucket_allocation = settings.number("lazy") != 0,
                           .comm_hook = hook_named(settings.text("hook"), group)};
+  if (settings.number("batched") != 0) options.batched_grad_copy = true;
   if (settings.number("delayed") != 0) {
     options.delayed = {.names = {"fc3.weight", "fc3.bias", "fc2.bias"}, .trigger = "conv1.weight"};
   }
@@ -339,10 +339,12 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   save_after(steps);
 }
 
-// Cases on CUDA: NCCL for a rank alone, gloo for ranks that share the first GPU.
+// On the CPU the default, which is gloo beside ranks that run Python. Cases on CUDA: NCCL for a rank alone, gloo for
+// ranks that share the first GPU.
 ddp::ProcessGroup connect(const std::vector<Case>& cases, std::chrono::seconds timeout) {
-  ddp::ProcessGroupOptions options{.backend = "gloo", .timeout = timeout};
+  ddp::ProcessGroupOptions options{.backend = "shm", .timeout = timeout};
   if (cases.front().text("device") == "cuda") {
+    options.backend = "gloo";
     options.device = c10::Device(c10::kCUDA, 0);
     at::globalContext().setDeterministicCuDNN(true);
     if (std::string(std::getenv("WORLD_SIZE")) == "1") options.backend = "cpu:gloo,cuda:nccl";

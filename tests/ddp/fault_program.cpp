@@ -2,6 +2,8 @@
 // others say.
 //
 //     fault_program MODEL FAULT PLACE VICTIM STEP DELAY_US TIMEOUT_MS      (VICTIM -1: all ranks)
+//
+// FAULT_BACKEND names another backend than gloo.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -144,7 +147,7 @@ void train(const Saboteur& saboteur, const ddp::GroupHandle& group, int& now, co
     training.leave_out(is_faulty && saboteur.does("branch"));
     const auto iterate = [&] {
       training.zero();
-      training.forward(torch::randn({4, 6})).square().mean().backward();
+      training.forward(torch::randn({4, 6}).to(group.device())).square().mean().backward();
       saboteur.at("after", now, group);
       training.step();
     };
@@ -154,6 +157,7 @@ void train(const Saboteur& saboteur, const ddp::GroupHandle& group, int& now, co
 
 template <typename Net>
 void train_wrapped(const Saboteur& saboteur, const ddp::GroupHandle& group, Net net) {
+  net->to(group.device());
   if (saboteur.plan().model == "syncbn") ddp::convert_sync_batchnorm(net, group);
   constexpr int64_t kBucketPerLayer = 64;
   ddp::DistributedDataParallel<Net> model(net, group,
@@ -242,7 +246,8 @@ void run(const Plan& plan, int rank) {
   announce("START");
   const Saboteur saboteur(plan, rank);
   saboteur.at("connect");
-  auto group = ddp::init_process_group({.backend = "gloo", .timeout = plan.timeout});
+  const char* backend = std::getenv("FAULT_BACKEND");
+  auto group = ddp::init_process_group({.backend = backend == nullptr ? "gloo" : backend, .timeout = plan.timeout});
   const ddp::GroupHandle handle = group;
   saboteur.at("wrap", &handle);
   ddp::manual_seed(1, group);

@@ -1,5 +1,6 @@
 """On a machine with a GPU: the CIFAR-10 program there, in every precision, under ddprun."""
 
+import os
 import re
 import unittest
 
@@ -14,7 +15,7 @@ class OnGpu(ExampleTest):
         self.data = write_cifar10(self.path("data"), train=320, test=64)
 
     def train(self, *arguments, folder="run"):
-        return self.succeed("gpu", "--data-dir", self.data, "--checkpoint-dir", self.path(folder), *arguments)
+        return self.succeed(os.environ.get("RANKS", "gpu"), "--data-dir", self.data, "--checkpoint-dir", self.path(folder), *arguments)
 
     def test_every_precision_trains_saves_and_ends(self):
         for precision in ((), ("--amp", "fp16"), ("--amp", "fp16", "--opt-level", "O2"), ("--amp", "bf16", "--opt-level", "O3")):

@@ -55,11 +55,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
-    books().record(event, stream);
+    if (*event == nullptr) *event = new char;
+    books().record(*event, stream);
   }
   void block(void* event, const c10::Stream& stream) const override { books().block(event, stream); }
   bool queryEvent(void*) const override { return true; }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { books().destroy(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    books().forget(event);
+    delete static_cast<char*>(event);
+  }
   void synchronizeEvent(void* event) const override { books().host_waits_for(event); }
   void synchronizeDevice(c10::DeviceIndex) const override { books().host_waits(); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

@@ -19,10 +19,9 @@ StreamBooks::Clock& StreamBooks::clock_of(Key stream) {
   return clock;
 }
 
-void StreamBooks::record(void** event, c10::Stream stream) {
+void StreamBooks::record(void* event, c10::Stream stream) {
   const std::lock_guard lock(mutex_);
-  if (*event == nullptr) *event = new char;
-  events_[*event] = clock_of(key(stream));
+  events_[event] = clock_of(key(stream));
 }
 
 void StreamBooks::block(void* event, c10::Stream stream) {
@@ -30,10 +29,9 @@ void StreamBooks::block(void* event, c10::Stream stream) {
   if (event != nullptr) join(clock_of(key(stream)), events_[event]);
 }
 
-void StreamBooks::destroy(void* event) {
+void StreamBooks::forget(void* event) {
   const std::lock_guard lock(mutex_);
   events_.erase(event);
-  delete static_cast<char*>(event);
 }
 
 void StreamBooks::host_waits_for(void* event) {
@@ -49,6 +47,14 @@ void StreamBooks::host_waits_for(c10::Stream stream) {
 void StreamBooks::host_waits() {
   const std::lock_guard lock(mutex_);
   for (const auto& [stream, clock] : clocks_) join(host_, clock);
+}
+
+void StreamBooks::start_over() {
+  const std::lock_guard lock(mutex_);
+  clocks_.clear();
+  host_.clear();
+  events_.clear();
+  for (auto& [address, block] : blocks_) block.uses.clear();
 }
 
 void StreamBooks::follow(c10::Stream stream, c10::Stream earlier) {
@@ -72,8 +78,8 @@ void StreamBooks::freed(void* block) {
   const Block gone = std::move(blocks_.extract(block).mapped());
   Clock& clock = clock_of(gone.stream);
   for (const auto& [stream, uses] : gone.uses) {
-    if (stream == gone.stream || gone.kept_for.contains(stream) || clock[stream] >= uses.back().time) continue;
-    faults_.push_back("memory of " + name(gone.stream) + " was freed while " + uses.back().what + " on " +
+    if (stream == gone.stream || gone.kept_for.contains(stream) || clock[stream] >= uses.last().time) continue;
+    faults_.push_back("memory of " + name(gone.stream) + " was freed while " + uses.last().what + " on " +
                       name(stream) + " still used it: no record_stream");
   }
 }
@@ -86,17 +92,17 @@ void StreamBooks::used(void* block, bool writes, c10::Stream stream, const std::
   Block& used = blocks_[block];
   if (own != used.stream && used.uses.empty() && used.stream.first == own.first) {
     // New memory may still be in use by what its own stream had queued before.
-    used.uses[used.stream].push_back(
-        {.time = clocks_[used.stream][used.stream], .writes = true, .what = "its last user"});
+    used.uses[used.stream].write = {.time = clocks_[used.stream][used.stream], .what = "its last user"};
   }
   for (const auto& [other, uses] : used.uses) {
     if (other == own) continue;
-    for (const Use& use : uses) {
-      if ((!writes && !use.writes) || clock[other] >= use.time) continue;
-      faults_.push_back(what + " on " + name(own) + " does not wait for " + use.what + " on " + name(other));
+    for (const Use* use : {&uses.write, writes ? &uses.read : &uses.write}) {
+      if (clock[other] >= use->time) continue;
+      faults_.push_back(what + " on " + name(own) + " does not wait for " + use->what + " on " + name(other));
+      break;
     }
   }
-  used.uses[own].push_back({.time = now, .writes = writes, .what = what});
+  (writes ? used.uses[own].write : used.uses[own].read) = {.time = now, .what = what};
 }
 
 std::vector<std::string> StreamBooks::faults() {

@@ -15,12 +15,15 @@ namespace ddp::test {
 
 class StreamBooks {
  public:
-  void record(void** event, c10::Stream stream);
+  /// Events are whatever their owner calls them.
+  void record(void* event, c10::Stream stream);
   void block(void* event, c10::Stream stream);
-  void destroy(void* event);
+  void forget(void* event);
   void host_waits_for(void* event);
   void host_waits_for(c10::Stream stream);
   void host_waits();
+  /// The same, and forgets streams and uses: nothing may be queued meanwhile.
+  void start_over();
   /// `stream` waits for what is queued on `earlier`.
   void follow(c10::Stream stream, c10::Stream earlier);
 
@@ -39,13 +42,18 @@ class StreamBooks {
   using Clock = std::map<Key, uint64_t>;  // how far each stream has been waited for
   struct Use {
     uint64_t time = 0;
-    bool writes = false;
     std::string what{};
+  };
+  // Of one stream, the last ones: whoever waits for these has waited for those before.
+  struct Uses {
+    Use read{};
+    Use write{};
+    const Use& last() const { return read.time > write.time ? read : write; }
   };
   struct Block {
     Key stream{};
     std::set<Key> kept_for{};
-    std::map<Key, std::vector<Use>> uses{};
+    std::map<Key, Uses> uses{};
   };
 
   static Key key(c10::Stream stream) { return {stream.device_index(), stream.id()}; }

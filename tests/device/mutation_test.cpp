@@ -1,0 +1,206 @@
+// The detector detects: with any one wait for an event left out of the library, something here says so.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/nn/cloneable.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ddprun/comm/collectives.h>
+#include <ddprun/comm/spawn.h>
+#include <ddprun/data/device_loader.h>
+#include <ddprun/data/synthetic_images.h>
+#include <ddprun/ddp/comm_hooks.h>
+#include <ddprun/ddp/data_parallel.h>
+#include <ddprun/ddp/power_sgd.h>
+#include <ddprun/samplers/sequential_sampler.h>
+
+#include "checkpoint/host_snapshot.h"
+#include "tests/support/catch.h"
+#include "tests/support/device/device.h"
+#include "tests/support/gradient_buckets.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Matchers::IsEmpty;
+namespace device = test::device;
+
+const c10::Device kFirst = device::device_at(0);
+
+struct ScaleImpl : torch::nn::Cloneable<ScaleImpl> {
+  ScaleImpl() { reset(); }
+  void reset() override { factor = register_parameter("factor", at::ones({3})); }
+  at::Tensor forward(const at::Tensor& x) { return x * factor; }
+  at::Tensor factor;
+};
+TORCH_MODULE(Scale);
+
+std::vector<c10::Stream> own_streams() {
+  std::vector<c10::Stream> streams;
+  for (int index = 0; index < device::count(); ++index) streams.push_back(device::new_stream(index));
+  return streams;
+}
+
+void load_batches() {
+  const SyntheticImages images({.size = 12, .channels = 1, .height = 4, .width = 4, .classes = 3});
+  SequentialSampler sampler(images.size());
+  DeviceLoader loader(images, sampler, kFirst, {.batch_size = 4});
+  for (auto& batch : loader) batch.data.add(1);
+}
+
+void snapshot() {
+  HostSnapshot snapshot;
+  at::Tensor weight = at::ones({4}, at::TensorOptions(kFirst)).mul(3);
+  for (int step = 0; step < 2; ++step) {
+    const TensorMap copied = snapshot.take("model", {{"weight", weight}});
+    weight.add_(1);
+    snapshot.wait();
+    if (copied.at("weight").sum().item<float>() != 4.F * static_cast<float>(3 + step)) throw std::runtime_error("torn");
+  }
+}
+
+void data_parallel() {
+  Scale net;
+  net->to(kFirst);
+  DataParallel<Scale> model(net);
+  for (int step = 0; step < 2; ++step) {
+    const at::Tensor x = at::arange(24, at::TensorOptions().dtype(at::kFloat)).view({8, 3}).to(kFirst).mul(2);
+    const at::Tensor sum = model(x).sum();
+    {
+      // Backward under other streams than forward's.
+      const c10::MultiStreamGuard others(own_streams());
+      sum.backward();
+      net->factor.grad().mul(2);
+    }
+    device::drain();
+    net->zero_grad();
+  }
+}
+
+void on_one_rank(const std::function<void(const GroupHandle&)>& body) {
+  spawn(1,
+        [&](const GroupHandle& group) {
+          const c10::StreamGuard own(device::new_stream(0));
+          body(group);
+        },
+        {.backend = "cuda:nccl", .devices = {kFirst}});
+}
+
+void use_hook(const std::function<CommHook(const GroupHandle&)>& make, int steps) {
+  on_one_rank([&](const GroupHandle& group) {
+    const CommHook hook = make(group);
+    const std::vector<at::Tensor> parameters{at::ones({8, 6}, at::TensorOptions(kFirst)),
+                                             at::ones({5}, at::TensorOptions(kFirst))};
+    for (int step = 0; step < steps; ++step) {
+      const at::Tensor buffer = at::ones({53}, at::TensorOptions(kFirst)).mul(step + 1);
+      test::run_hook(hook, buffer, parameters);
+      buffer.sum();
+    }
+  });
+}
+
+void power_sgd() {
+  use_hook(
+      [](const GroupHandle& group) {
+        return hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2, .min_compression_rate = 1}));
+      },
+      5);
+}
+
+void compress() {
+  use_hook([](const GroupHandle& group) { return hooks::fp16_compress(group); }, 3);
+}
+
+void collectives() {
+  on_one_rank([](const GroupHandle& group) {
+    const at::Tensor a = at::ones({3}, at::TensorOptions(kFirst));
+    const at::Tensor b = at::ones({2}, at::TensorOptions(kFirst));
+    auto sum = all_reduce_async(a, group);
+    sum.wait();
+    a.add(1);
+    auto sums = all_reduce_coalesced_async({a, b}, group);
+    sums.wait();
+    b.add(1);
+    auto rows = all_gather_async(a, group);
+    rows.wait().add(1);
+    auto sent = broadcast_async(b, 0, group);
+    sent.wait();
+    b.add(1);
+  });
+}
+
+void wait_elsewhere() {
+  on_one_rank([](const GroupHandle& group) {
+    const at::Tensor a = at::ones({3}, at::TensorOptions(kFirst));
+    const at::Tensor b = at::ones({2}, at::TensorOptions(kFirst));
+    const at::Tensor c = at::ones({4}, at::TensorOptions(kFirst));
+    auto sums = all_reduce_coalesced_async({a, b}, group);
+    auto rows = all_gather_async(c, group);
+    const c10::Stream other = device::new_stream(0);
+    device::order(c10::impl::VirtualGuardImpl(kFirst.type()).getStream(kFirst), other);
+    const c10::StreamGuard guard(other);
+    sums.wait();
+    rows.wait().add(1);
+  });
+}
+
+// What is wrong: faults of memory or streams, a wrong number, an exception.
+std::vector<std::string> noticed(const std::function<void()>& work) {
+  device::faults();
+  std::string thrown;
+  try {
+    const c10::MultiStreamGuard streams(own_streams());
+    work();
+  } catch (const std::exception& error) {
+    thrown = error.what();
+  }
+  device::drain();
+  std::vector<std::string> all = device::faults();
+  if (!thrown.empty()) all.push_back(thrown);
+  return all;
+}
+
+TEST_CASE("Mutation: with any one of its waits for events left out the library is caught") {
+  struct Case {
+    const char* name;
+    std::function<void()> work;
+    size_t least;  // places
+  };
+  const std::vector<Case> cases{
+      {"loader", load_batches, 1},           {"snapshot", snapshot, 3},
+      {"DataParallel", data_parallel, 2},    {"PowerSGD", power_sgd, 1},
+      {"compression hook", compress, 0},     {"collectives", collectives, 1},
+      {"wait elsewhere", wait_elsewhere, 1},
+  };
+  std::set<std::string> all;
+  for (const Case& one : cases) {
+    INFO(one.name);
+    device::set_schedule(5);
+    device::mutation::watch();
+    UNSCOPED_INFO("nothing is left out");
+    CHECK_THAT(noticed(one.work), IsEmpty());
+    const std::vector<std::string> places = device::mutation::places();
+    CHECK(places.size() >= one.least);
+    for (const std::string& place : places) {
+      device::mutation::leave_out(place);
+      INFO("without the wait at " << place);
+      CHECK_THAT(noticed(one.work), !IsEmpty());
+      all.insert(place);
+    }
+    device::mutation::stop();
+  }
+  WARN(all.size() << " waits were left out, one at a time");
+  CHECK(all.size() >= 8);
+}
+
+}  // namespace
+}  // namespace ddp

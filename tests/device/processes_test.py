@@ -1,0 +1,82 @@
+"""Two processes with a simulated device each: when one goes wrong, the other ends in time and says why, as on gloo."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+TIMEOUT_S = 4
+LATEST_S = TIMEOUT_S + 10  # the other's end, on a busy machine
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class TwoProcesses(unittest.TestCase):
+    def run_ranks(self, model, fault, place, victim=1, step=3):
+        """The ranks' exit statuses and messages, and how long after the victim's fault the last one ended."""
+        port = str(free_port())
+        ranks = []
+        files = [tempfile.TemporaryFile("w+") for _ in range(2)]
+        try:
+            for rank in range(2):
+                place_of_rank = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "FAULT_BACKEND": "cpu:gloo,cuda:nccl",
+                                 "DDPRUN_TEST_DEVICES": "2"}
+                arguments = [PROGRAM, model, fault, place, str(victim), str(step), "0", str(TIMEOUT_S * 1000)]
+                ranks.append(subprocess.Popen(arguments, env={**os.environ, **place_of_rank}, stdin=subprocess.DEVNULL,
+                                              stdout=subprocess.DEVNULL, stderr=files[rank]))
+            start = time.monotonic()
+            statuses = [rank.wait(120) for rank in ranks]
+            duration = time.monotonic() - start
+            messages = []
+            for file in files:
+                file.seek(0)
+                messages.append(file.read())
+            return statuses, messages, duration
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+                rank.wait()
+            for file in files:
+                file.close()
+
+    def test_nothing_goes_wrong(self):
+        statuses, messages, _ = self.run_ranks("syncbn", "never", "nowhere")
+        self.assertEqual(statuses, [0, 0], messages)
+
+    def test_a_killed_rank(self):
+        for place in ("start", "backward", "after"):
+            with self.subTest(place):
+                statuses, messages, duration = self.run_ranks("ddp", "kill", place)
+                self.assertEqual(statuses[1], -9)
+                self.assertNotEqual(statuses[0], 0)
+                self.assertIn("rank 1", messages[0])
+                self.assertLess(duration, LATEST_S)
+
+    def test_a_rank_that_throws(self):
+        statuses, messages, duration = self.run_ranks("ddp", "throw", "backward")
+        self.assertNotIn(0, statuses)
+        self.assertIn("the data of this rank is bad", messages[1])
+        self.assertIn("rank 1", messages[0])
+        self.assertLess(duration, LATEST_S)
+
+    def test_a_rank_that_leaves_the_others_order(self):
+        for fault in ("skip", "other"):
+            with self.subTest(fault):
+                place = "start" if fault == "skip" else "after"
+                statuses, messages, duration = self.run_ranks("ddp", fault, place)
+                self.assertNotEqual(statuses, [0, 0], messages)
+                self.assertLess(duration, LATEST_S)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,117 @@
+// Training steps whose numbers depend on the seed, the rank and the step alone, on whatever device a group has.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformercoder.h>
+#include <torch/nn/modules/transformerlayer.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ddprun/amp/amp.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/optim/sgd.h>
+#include <ddprun/syncbn/conversion.h>
+
+#include "examples/models/lenet.h"
+#include "examples/models/resnet.h"
+
+namespace ddp::test {
+
+constexpr int kClasses = 10;
+
+inline at::Tensor numbers(at::IntArrayRef shape, int64_t salt) {
+  return at::randn(shape, at::detail::createCPUGenerator(static_cast<uint64_t>(salt)));
+}
+
+/// Two residual blocks with batch norm, as ResNet-18 has eight.
+struct SmallResNetImpl : torch::nn::Module {
+  static constexpr std::array<int64_t, 3> kInput{3, 8, 8};
+  torch::Tensor forward(const torch::Tensor& x) {
+    return head(wide->forward(plain->forward(torch::relu(norm(stem(x))))).mean({2, 3}));
+  }
+  torch::nn::Conv2d stem = register_module("stem", models::detail::conv(3, 4, 3, 1));
+  torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(4));
+  models::BasicBlock plain = register_module("plain", models::BasicBlock(4, 4, 1));
+  models::BasicBlock wide = register_module("wide", models::BasicBlock(4, 8, 2));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(8, kClasses));
+};
+TORCH_MODULE(SmallResNet);
+
+struct TransformerImpl : torch::nn::Module {
+  static constexpr int64_t kWidth = 16;
+  torch::Tensor forward(const torch::Tensor& x) { return head(encoder(x).mean(0)); }
+  torch::nn::TransformerEncoder encoder = register_module(
+      "encoder", torch::nn::TransformerEncoder(torch::nn::TransformerEncoderOptions(
+                     torch::nn::TransformerEncoderLayer(
+                         torch::nn::TransformerEncoderLayerOptions(kWidth, 2).dim_feedforward(32).dropout(0)),
+                     2)));
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(kWidth, kClasses));
+};
+TORCH_MODULE(Transformer);
+
+/// What is trained, on how much.
+struct Work {
+  std::string level = "O0";
+  std::vector<int64_t> input{};
+  int64_t batch_dimension = 0;
+  int steps = 2;
+};
+
+template <typename Net>
+Net make_net(const std::function<Net()>& construct) {
+  static std::mutex mutex;  // constructors draw from the process's generator
+  const std::lock_guard lock(mutex);
+  Net net = construct();
+  const at::NoGradGuard no_grad;
+  int64_t salt = 100;
+  for (const auto& item : net->named_parameters()) item.value().copy_(numbers(item.value().sizes(), ++salt) * 0.1);
+  return net;
+}
+
+/// All parameters and buffers after some steps of DistributedDataParallel with SyncBatchNorm, on the CPU.
+template <typename Net>
+std::vector<at::Tensor> train(const GroupHandle& group, const std::function<Net()>& construct, const Work& work) {
+  const c10::Device device = group.device();
+  Net net = make_net(construct);
+  net->to(device);
+  convert_sync_batchnorm(net, group);
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.05).momentum(0.9));
+  const auto amp = amp::initialize(net, optimizer, {.opt_level = work.level, .dtype = at::kHalf});
+  auto mixed = amp.model(net);
+  DistributedDataParallel model(mixed, group, {.bucket_cap_bytes = 4096});
+  for (int step = 0; step < work.steps; ++step) {
+    const int64_t salt = 1000 + step * 100 + group.rank();
+    at::Tensor data = numbers(work.input, salt);
+    at::Tensor target = at::randint(kClasses, {work.input[static_cast<size_t>(work.batch_dimension)]},
+                                    at::detail::createCPUGenerator(static_cast<uint64_t>(salt)), at::kLong);
+    if (device.is_cuda()) {
+      data = data.pin_memory();
+      target = target.pin_memory();
+    }
+    data = data.to(device, /*non_blocking=*/true);
+    target = target.to(device, /*non_blocking=*/true);
+    optimizer.zero_grad();
+    at::Tensor loss;
+    {
+      const auto autocast = amp.autocast();
+      loss = torch::nn::functional::cross_entropy(model(data), target);
+    }
+    amp.scale_loss(loss, optimizer).backward();
+    amp.step(optimizer);
+  }
+  std::vector<at::Tensor> state;
+  for (const auto& item : net->named_parameters()) state.push_back(item.value().detach().cpu().clone());
+  for (const auto& item : net->named_buffers()) state.push_back(item.value().detach().cpu().clone());
+  return state;
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,114 @@
+// Copies between the host and devices, with the waits of CUDA's.
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "tests/support/device/devices.h"
+#include "tests/support/device/host_memory.h"
+#include "tests/support/device/launch.h"
+#include "tests/support/device/operators.h"
+
+namespace ddp::test::device {
+namespace {
+
+constexpr int kUnknownByte = 0xFF;
+constexpr const char* kName = "copy_";
+
+bool is_locked(const at::Tensor& tensor) {
+  return tensor.numel() == 0 || is_page_locked(tensor.const_data_ptr());
+}
+
+// Whether the host's memory is copied as it is; else a GPU goes through a temporary tensor, which is not page-locked.
+bool is_plain(const at::Tensor& self, const at::Tensor& source) {
+  return self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && self.is_contiguous() &&
+         source.is_contiguous();
+}
+
+uint64_t sum_of(const at::Tensor& tensor) {
+  const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
+  uint64_t sum = 14695981039346656037U;
+  for (size_t i = 0; i < tensor.nbytes(); ++i) sum = (sum ^ bytes[i]) * 1099511628211U;
+  return sum;
+}
+
+void to_device(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  const c10::Stream stream = current_stream(self.device().index());
+  const bool is_direct = is_locked(source) && is_plain(self, source);
+  devices().ledger.count([&](Counts& counts) { ++counts.to_device, counts.pageable += is_direct ? 0 : 1; });
+  const std::vector<Use> uses{{.tensor = self, .is_written = true}};
+  if (!is_direct) {
+    // What may not change any more is copied out before the call returns, as CUDA's driver does.
+    launch(stream, uses, kName, [to = for_kernel(self), from = source.detach().clone()] { to.copy_(from); });
+  } else {
+    // The memory may be looked at until the copy has ended.
+    launch(stream, uses, kName, [to = for_kernel(self), from = at::Tensor(source.detach()), sum = sum_of(source)] {
+      if (sum_of(from) != sum) devices().ledger.fault("page-locked memory was changed before its copy to the device");
+      to.copy_(from);
+    });
+    host_memory().record_event(source.mutable_data_ptr(), nullptr, stream);
+  }
+  if (!non_blocking) wait_for(stream, "copy_ to the device");
+}
+
+void to_host(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  const c10::Stream stream = current_stream(source.device().index());
+  const bool is_direct = is_locked(self) && is_plain(self, source);
+  devices().ledger.count([&](Counts& counts) { ++counts.to_host, counts.pageable += is_direct ? 0 : 1; });
+  if (non_blocking && !is_direct) {
+    devices().ledger.fault("a copy to the host's pageable memory was asked not to wait");
+  }
+  if (non_blocking && self.is_contiguous() && self.numel() > 0) {
+    std::memset(self.mutable_data_ptr(), kUnknownByte, self.nbytes());  // nothing may read it yet
+  }
+  launch(stream, {{.tensor = source}}, kName,
+         [to = at::Tensor(self.detach()), from = for_kernel(source)] { to.copy_(from); });
+  if (is_direct && self.numel() > 0) host_memory().record_event(self.mutable_data_ptr(), nullptr, stream);
+  if (!non_blocking) wait_for(stream, "copy_ to the host");
+}
+
+// On the source's stream; both streams wait for each other, as with CUDA's copy between devices.
+void between(const at::Tensor& self, const at::Tensor& source) {
+  const c10::Stream on = current_stream(source.device().index());
+  const c10::Stream other = current_stream(self.device().index());
+  const bool is_within = on.device() == other.device();
+  devices().ledger.count([&](Counts& counts) { ++(is_within ? counts.within_device : counts.between_devices); });
+  follow(on, other);
+  launch(on, {{.tensor = source}, {.tensor = self, .is_written = true}}, kName,
+         [to = for_kernel(self), from = for_kernel(source)] { to.copy_(from); });
+  follow(other, on);
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.numel() == 0) return self;
+  if (is_ours(self.device()) && is_ours(source.device())) {
+    between(self, source);
+  } else if (is_ours(self.device())) {
+    to_device(self, source, non_blocking);
+  } else {
+    to_host(self, source, non_blocking);
+  }
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& to, bool non_blocking) {
+  at::Tensor target = to;
+  return copy_(target, source, non_blocking);
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& to) {
+  resize_memory(to, source.sizes());
+  return copy_from(source, to, /*non_blocking=*/false);
+}
+
+}  // namespace
+
+void register_copies(torch::Library& aten) {
+  aten.impl("copy_", TORCH_FN(copy_));
+  aten.impl("_copy_from", TORCH_FN(copy_from));
+  aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+}  // namespace ddp::test::device

@@ -1,0 +1,13 @@
+// The device guard that LibTorch asks: current devices and streams, events.
+#pragma once
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+namespace ddp::test::device {
+
+constexpr int kMostDevices = 8;
+
+/// Lives as long as the process.
+const c10::impl::DeviceGuardImplInterface& guard();
+
+}  // namespace ddp::test::device

@@ -1,0 +1,85 @@
+#include "tests/support/device/mutation.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <sstream>
+#include <string_view>
+
+#include "tests/support/device/device.h"
+
+namespace ddp::test::device::mutation {
+namespace {
+
+constexpr int kFrames = 16;
+constexpr size_t kTold = 2;  // a helper that waits is as many places as it has callers
+
+std::atomic<bool> is_watching{false};
+std::mutex mutex;
+std::vector<std::string> met;
+std::string left_out;
+
+// Whether an object file is neither LibTorch nor the device itself.
+bool is_under_test(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return !name.starts_with("libtorch") && !name.starts_with("libc10") && !name.starts_with("libddprun_test_device") &&
+         !name.starts_with("libc.") && !name.starts_with("libstdc++");
+}
+
+// Of the innermost frames of the code under test, if the wait was asked for by it and not by LibTorch in between.
+std::string place() {
+  std::array<void*, kFrames> frames{};
+  const int count = backtrace(frames.data(), kFrames);
+  std::ostringstream text;
+  size_t told = 0;
+  for (int i = 0; i < count && told < kTold; ++i) {
+    void* const frame = frames.at(static_cast<size_t>(i));
+    Dl_info info{};
+    if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) break;
+    const std::string_view path = info.dli_fname;
+    if (path.substr(path.rfind('/') + 1).starts_with("libddprun_test_device")) continue;
+    if (!is_under_test(path)) break;
+    text << (told++ == 0 ? "" : " <- ") << "+0x" << std::hex
+         << (static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase));
+  }
+  return text.str();
+}
+
+}  // namespace
+
+bool is_left_out() {
+  if (!is_watching) return false;
+  const std::string here = place();
+  if (here.empty()) return false;
+  const std::lock_guard lock(mutex);
+  if (std::ranges::find(met, here) == met.end()) met.push_back(here);
+  return here == left_out;
+}
+
+void watch() {
+  const std::lock_guard lock(mutex);
+  met.clear();
+  left_out.clear();
+  is_watching = true;
+}
+
+std::vector<std::string> places() {
+  const std::lock_guard lock(mutex);
+  return met;
+}
+
+void leave_out(const std::string& place) {
+  const std::lock_guard lock(mutex);
+  left_out = place;
+}
+
+void stop() {
+  is_watching = false;
+  leave_out("");
+}
+
+}  // namespace ddp::test::device::mutation

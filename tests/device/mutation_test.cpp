@@ -180,7 +180,7 @@ bool is_noticed(const std::function<void()>& work) {
   return false;
 }
 
-TEST_CASE("Mutation: with any one of its waits for events left out the library is caught") {
+TEST_CASE("Mutation: with one of its waits for events left out the library is caught, but for the exceptions named here") {
   struct Case {
     const char* name;
     std::function<void()> work;

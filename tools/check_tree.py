@@ -13,6 +13,7 @@ Prints one line per violation; the exit status is 1 if there is any.
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -42,9 +43,9 @@ def files(folder: pathlib.Path):
 
 
 def tracked_files(root: pathlib.Path) -> list[pathlib.PurePath]:
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
-        if listed.returncode == 0:  # else this is another user's checkout, or there is no git
+        if listed.returncode == 0:  # else this is another user's checkout
             return [pathlib.PurePath(name) for name in listed.stdout.split("\0") if (root / name).is_file()]
     return [path.relative_to(root) for path in files(root)]
 

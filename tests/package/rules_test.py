@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
 
@@ -159,6 +160,15 @@ class ChecksFindViolations(unittest.TestCase):
         self.write("ddp/script.py", "def f(x):\n" + "    if x and f(x):\n        x += 1\n" * 10)
         self.assert_reports("check_sizes.py", "comm: 41 files", "ddp/long.h: 301 lines", "ddp/functions.h:4: B() has 61 lines",
                             "ddp/functions.h:69: f() has 61 lines", "ddp/functions.h:130: f() has 62 lines", "ddp/branches.cpp:1: f() has a complexity of 21", "ddp/script.py:1: f()")
+
+    def test_a_checkout_is_checked_where_there_is_no_git(self):
+        self.write(".git/config", "")
+        self.write("comm/group.h", "")
+        for tool in ("check_tree.py", "check_sizes.py"):
+            with self.subTest(tool):
+                command = [sys.executable, support.SOURCE / "tools" / tool, self.root]
+                result = support.run(*command, check=False, env={"PATH": str(self.root)})
+                self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_a_type_that_two_headers_define_is_found(self):
         self.write("comm/place.h", "namespace ddp {\nstruct Place {\n  int node;\n};\nstruct Other;\n}  // namespace ddp\n")

@@ -30,10 +30,11 @@ class AddSubdirectory(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.build = support.WORK / "build"
+        same = ("CMAKE_BUILD_TYPE", "CMAKE_DISABLE_PRECOMPILE_HEADERS", "DDPRUN_CUDA", "DDPRUN_PACKAGE", "DDPRUN_UNITY_BUILD")
         support.configure(
             support.HERE / "consumer", cls.build,
             "-D", f"DDPRUN_SOURCE={support.SOURCE}", "-D", f"CMAKE_PREFIX_PATH={support.LIBTORCH}", "-D", "CMAKE_EXPORT_COMPILE_COMMANDS=ON",
-            *(f"-D{name}={cached(name)}" for name in ("CMAKE_BUILD_TYPE", "CMAKE_DISABLE_PRECOMPILE_HEADERS", "DDPRUN_CUDA", "DDPRUN_PACKAGE")),
+            *(f"-D{name}={cached(name)}" for name in same),
         )  # fmt: skip
 
     def test_every_source_is_compiled_as_in_ddpruns_own_build(self):

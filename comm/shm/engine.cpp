@@ -70,7 +70,8 @@ bool Engine::wait(const Operation& operation, std::optional<std::chrono::millise
   if (limit) time = Clock::now() + *limit;
   Lock lock(mutex_);
   while (!operation.has_ended() && !(time && Clock::now() >= *time)) {
-    if (!is_driven_) {
+    // Who stops the engine waits for the role of the driver, and then ends the operation.
+    if (!is_driven_ && !is_stopping_) {
       work(lock, {.until = &operation, .time = time}, caller_patience_);
       continue;
     }

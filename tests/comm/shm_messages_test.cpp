@@ -141,6 +141,28 @@ TEST_CASE("ShmEngine: who waits for a rank that closes its group is told at once
   test::report_rank_checks();
 }
 
+TEST_CASE("ShmEngine: an operation that is waited for without a limit ends when another thread stops its engine") {
+  std::atomic<bool> is_over{false};
+  run_shm_ranks(2, [&](const ShmRank& self) {
+    if (self.place.rank == 1) {
+      while (!is_over) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const auto operation = barrier();
+    operation->set_timeout(600s);
+    self.engine->start(operation, /*is_awaited=*/true);
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(50ms);  // some of it is spent in the wait, whichever way that takes
+      self.engine->stop("nobody wants it any more", /*has_failed=*/true);
+    });
+    const std::string error = error_of([&] { self.finish(*operation); });
+    stopper.join();
+    RANK_CHECK(error == "nobody wants it any more");
+    is_over = true;
+  });
+  test::report_rank_checks();
+}
+
 TEST_CASE("ShmEngine: what has been sent before its rank left is still taken") {
   run_shm_ranks(2, [](const ShmRank& self) {
     Bytes data = self.place.rank == 0 ? text(0, 1, 0, 100'000) : Bytes(100'000);

@@ -280,20 +280,4 @@ void CheckpointManager::wait() {
   agree(writer_ ? writer_->finish() : "", "cannot save in");
 }
 
-std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns) {
-  std::vector<std::string> frozen;
-  for (const auto& pattern : patterns) {
-    bool found = false;
-    for (const auto& item : model.get().named_parameters()) {
-      if (!matches(item.key(), pattern)) continue;
-      found = true;
-      if (!item.value().requires_grad()) continue;
-      item.value().set_requires_grad(false);
-      frozen.push_back(item.key());
-    }
-    if (!found) throw std::invalid_argument("no parameter of the model matches '" + pattern + "'");
-  }
-  return frozen;
-}
-
 }  // namespace ddp

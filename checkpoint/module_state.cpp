@@ -152,6 +152,10 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     }
     const auto& value = found->second;
     used.insert(found->first);
+    if (options.skip_other_shapes && tensor.sizes() != value.sizes()) {
+      result.missing.push_back(name);
+      continue;
+    }
     if (!fits(tensor, value, options.cast)) {
       misfits.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
                                   describe(value) + " in the file");

@@ -79,8 +79,9 @@ void check_names(const fs::path& path, const MetricRow& row) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options)
-    : path_(std::move(path)), format_(format_of(path_)) {
+MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  format_ = format_of(path_);
   const int rank =
       require_rank("MetricsFile", options.rank, "write to " + path_.string() + " and erase each other's rows",
                    "MetricsFile(path, group)");

@@ -79,16 +79,25 @@ void ProgressBar::advance(int64_t steps) {
   if (now - last_draw_ >= (is_terminal_ ? options_.redraw_interval : options_.line_interval)) draw(now);
 }
 
+std::string PostfixValue::text() const {
+  if (const auto* text = std::get_if<std::string>(&value_)) return *text;
+  if (const auto* read = std::get_if<std::function<double()>>(&value_)) return format_short((*read)());
+  return format_short(std::get<double>(value_));
+}
+
 void ProgressBar::set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values) {
-  if (!is_shown_) return;
+  if (is_shown_) postfix_.assign(values.begin(), values.end());
+}
+
+// Only now, so that tensors are read as seldom as the bar is drawn.
+void ProgressBar::read_postfix() {
+  if (postfix_.empty()) return;
   state_.postfix.clear();
-  for (const auto& [name, value] : values) {
+  for (const auto& [name, value] : postfix_) {
     if (!state_.postfix.empty()) state_.postfix += ", ";
-    state_.postfix += name;
-    state_.postfix += "=";
-    const auto* number = std::get_if<double>(&value);
-    state_.postfix += number != nullptr ? format_short(*number) : std::get<std::string>(value);
+    state_.postfix += name + "=" + value.text();
   }
+  postfix_.clear();
 }
 
 void ProgressBar::set_description(std::string description) {
@@ -109,6 +118,7 @@ void ProgressBar::print(std::string_view line) {
 void ProgressBar::close() {
   if (!is_shown_) return;
   is_closing_ = true;
+  read_postfix();
   if (!is_terminal_) {
     // A short inner loop whose beginning was never worth a line is not worth one at its end.
     const bool is_worth_it = outer_ == nullptr || last_line_;
@@ -127,6 +137,7 @@ void ProgressBar::draw(Clock::time_point now) {
 }
 
 std::string ProgressBar::drawn(Clock::time_point now) {
+  read_postfix();
   update_rate(now);
   state_.elapsed = now - start_;
   last_draw_ = now;

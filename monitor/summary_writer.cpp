@@ -79,7 +79,7 @@ SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryW
 SummaryWriter::SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options, int rank)
     : folder_(folder_of(folder, options.every_rank, rank)) {
   static_cast<void>(purge_step_of(options));  // refuses on every rank, not only where a file is made
-  if (rank == 0 || options.every_rank) files_ = std::make_unique<Files>(folder_, options);
+  if ((rank == 0 || options.every_rank) && !folder.empty()) files_ = std::make_unique<Files>(folder_, options);
 }
 
 SummaryWriter::~SummaryWriter() = default;

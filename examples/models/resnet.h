@@ -15,7 +15,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
 #include <string>
+
+#include "examples/models/image_classifier.h"
 
 namespace models {
 
@@ -108,7 +112,7 @@ struct ResNetOptions {
 
 /// Input float (N, 3, H, W), output logits (N, num_classes). `Block` is the holder of one of the blocks above.
 template <typename Block>
-class ResNetImpl : public torch::nn::Module {
+class ResNetImpl : public ImageClassifier {
  public:
   ResNetImpl(const std::array<int64_t, 4>& blocks, const ResNetOptions& options)
       : conv1(register_module("conv1",
@@ -123,7 +127,7 @@ class ResNetImpl : public torch::nn::Module {
     initialize(options.zero_init_residual);
   }
 
-  torch::Tensor forward(torch::Tensor x) {
+  torch::Tensor forward(torch::Tensor x) override {
     x = maxpool(torch::relu(bn1(conv1(x))));
     x = layer1->forward(x);
     x = layer2->forward(x);
@@ -181,5 +185,13 @@ class ResNet50Impl : public ResNetImpl<Bottleneck> {
   explicit ResNet50Impl(const ResNetOptions& options = {}) : ResNetImpl({3, 4, 6, 3}, options) {}
 };
 TORCH_MODULE(ResNet50);
+
+/// "resnet18", "resnet34" or "resnet50". Throws std::invalid_argument for another name.
+inline std::shared_ptr<ImageClassifier> make_resnet(const std::string& name, const ResNetOptions& options = {}) {
+  if (name == "resnet18") return std::make_shared<ResNet18Impl>(options);
+  if (name == "resnet34") return std::make_shared<ResNet34Impl>(options);
+  if (name == "resnet50") return std::make_shared<ResNet50Impl>(options);
+  throw std::invalid_argument("unknown net '" + name + "': expected resnet18, resnet34 or resnet50");
+}
 
 }  // namespace models

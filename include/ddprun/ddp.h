@@ -14,8 +14,10 @@
 #include <ddprun/comm/process_group.h>
 #include <ddprun/comm/report.h>
 #include <ddprun/comm/spawn.h>
+#include <ddprun/data/any_dataset.h>
 #include <ddprun/data/augmented_images.h>
 #include <ddprun/data/batches.h>
+#include <ddprun/data/byte_text.h>
 #include <ddprun/data/cifar10.h>
 #include <ddprun/data/cifar100.h>
 #include <ddprun/data/device_loader.h>
@@ -37,6 +39,7 @@
 #include <ddprun/metrics/confusion_matrix.h>
 #include <ddprun/metrics/throughput.h>
 #include <ddprun/monitor/metrics_file.h>
+#include <ddprun/monitor/progress.h>
 #include <ddprun/monitor/progress_bar.h>
 #include <ddprun/monitor/summary_writer.h>
 #include <ddprun/optim/adagrad.h>

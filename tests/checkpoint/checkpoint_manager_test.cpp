@@ -644,6 +644,17 @@ TEST_CASE("CheckpointManager: frozen layers take no gradient") {
   CHECK_THROWS_WITH(freeze_layers(net, {"fc9"}), ContainsSubstring("no parameter of the model matches 'fc9'"));
 }
 
+TEST_CASE("CheckpointManager: all layers but the named ones can be frozen, and the rest is the optimizer's") {
+  Net net;
+  CHECK_THROWS_WITH(freeze_all_but(net, {"fc9"}), ContainsSubstring("no parameter of the model matches 'fc9'"));
+  CHECK(trainable_parameters(net).size() == net->parameters().size());
+  freeze_all_but(net, {"fc2"});
+  const auto trained = trainable_parameters(net);
+  REQUIRE(trained.size() == 2);
+  CHECK(trained[0].is_same(net->fc2->weight));
+  CHECK(trained[1].is_same(net->fc2->bias));
+}
+
 TEST_CASE("CheckpointManager: several optimizers keep their own files") {
   const TemporaryFolder folder;
   CheckpointManager manager(folder / "run", single_process());

@@ -4,7 +4,9 @@
 #include <numeric>
 #include <stdexcept>
 
+#include <ddprun/data/any_dataset.h>
 #include <ddprun/data/augmented_images.h>
+#include <ddprun/data/byte_text.h>
 #include <ddprun/data/cifar100.h>
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/error.h>
@@ -233,6 +235,30 @@ TEST_CASE("DeviceLoader: what a dataset throws comes in the batch's place") {
         }(),
         LoaderError, Message("sample 6: unreadable"));
     CHECK(seen == 1);
+  }
+}
+
+TEST_CASE("ByteText: sequences of bytes follow each other, and each byte's target is the one behind it") {
+  const ByteText text("abcdefgh\xff", 4);
+  REQUIRE(text.size() == 2);
+  const Batch batch = text.get_batch(Indices{1, 0});
+  CHECK(batch.data.equal(at::tensor({101, 102, 103, 104, 97, 98, 99, 100}, at::kLong).view({2, 4})));
+  CHECK(batch.target.equal(at::tensor({102, 103, 104, 255, 98, 99, 100, 101}, at::kLong).view({2, 4})));
+  CHECK(ByteText("abcdefgh", 4).size() == 1);  // the last byte of the second would have no target
+  CHECK_THROWS_AS(text.get_batch(Indices{2}), std::out_of_range);
+  CHECK_THROWS_WITH(ByteText("abcd", 4), ContainsSubstring("a text of 4 bytes has no sequence of 4"));
+  CHECK_THROWS_AS(ByteText("abcd", 0), std::invalid_argument);
+}
+
+TEST_CASE("AnyDataset: gives what the dataset in it gives, which is chosen while the program runs") {
+  const SyntheticImages images({.size = 5, .channels = 1, .height = 2, .width = 2, .classes = 2});
+  const TensorDataset tensors(at::ones({3, 2}), at::arange(3));
+  for (const bool is_made_up : {true, false}) {
+    const AnyDataset any = is_made_up ? AnyDataset(images) : tensors;
+    CHECK(any.size() == (is_made_up ? 5 : 3));
+    const Batch expected = is_made_up ? images.get_batch(Indices{2, 1}) : tensors.get_batch(Indices{2, 1});
+    CHECK(any.get_batch(Indices{2, 1}, 0).data.equal(expected.data));
+    CHECK(any.get_batch(Indices{2, 1}, 7).target.equal(expected.target));
   }
 }
 

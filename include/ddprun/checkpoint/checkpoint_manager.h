@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/checkpoint/freeze_layers.h>
 #include <ddprun/checkpoint/load_options.h>
 #include <ddprun/checkpoint/storage/file_system.h>
 #include <ddprun/checkpoint/storage/retention.h>
@@ -148,10 +149,5 @@ class CheckpointManager {
   CheckpointOptions options_;
   std::unique_ptr<Writer> writer_;  // rank 0's
 };
-
-/// Stops training the parameters of `model` whose names match any of `patterns` (as LoadOptions::only): fine-tuning.
-/// Call it before the model is wrapped and before its optimizer is made. Returns the names; throws
-/// std::invalid_argument when a pattern matches none.
-std::vector<std::string> freeze_layers(AnyModuleRef model, const std::vector<std::string>& patterns);
 
 }  // namespace ddp

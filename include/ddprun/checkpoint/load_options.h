@@ -41,6 +41,9 @@ struct LoadOptions {
   /// below it); empty for all. The optimizer is loaded whole.
   std::vector<std::string> only{};
   std::vector<std::string> skip{};  ///< patterns of the model's names to leave as they are
+  /// Tensors of another shape than the model's are left as they are and listed among `missing`: of weights that were
+  /// trained for other classes all but the classifier.
+  bool skip_other_shapes = false;
   /// Floating-point tensors are converted to the model's dtype (half weights into a float model, and back) instead of
   /// refused, the optimizer's too; and so are counters of another dtype that keep their value.
   bool cast = false;

@@ -30,7 +30,7 @@ struct MetricsFileOptions {
 /// A file of rows: `.csv` (RFC 4180, the first row's names as header) or `.jsonl` (one JSON object a line). A row is in
 /// the file when write() returns, and survives the end of the process, also by SIGKILL. Numbers are written so that
 /// reading gives the same bits; NaN and infinity are nan and inf in CSV, null in JSON, which has neither. Not safe for
-/// concurrent calls.
+/// concurrent calls. Without a path, as where the user has asked for no file, write() does nothing.
 ///
 ///     ddp::MetricsFile metrics("runs/metrics.csv", group);
 ///     metrics.write({{"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy}});

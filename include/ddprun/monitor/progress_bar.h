@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <ddprun/base/rank_option.h>
 #include <ddprun/base/ranked_group.h>
 #include <ddprun/monitor/progress_format.h>
+#include <ddprun/monitor/tensor_values.h>
 
 namespace ddp {
 
@@ -28,8 +31,23 @@ struct ProgressOptions {
   std::FILE* stream = stderr;                      ///< owned by the caller
 };
 
-/// A value shown behind the bar: numbers in three digits, text as it is.
-using PostfixValue = std::variant<double, std::string>;
+/// A value shown behind the bar: numbers in three digits, whole ones in all, text as it is; a tensor of one element is
+/// read where it is shown, so the host waits for its device.
+class PostfixValue {
+ public:
+  template <typename Number>
+  requires std::is_arithmetic_v<Number> PostfixValue(Number number) : value_(static_cast<double>(number)) {}
+  template <typename Text>
+  requires std::is_convertible_v<const Text&, std::string_view> PostfixValue(const Text& text)
+      : value_(std::string(std::string_view(text))) {}
+  template <TensorLike Tensor>
+  PostfixValue(const Tensor& tensor) : value_([value = tensor.detach()] { return value.template item<double>(); }) {}
+
+  std::string text() const;
+
+ private:
+  std::variant<double, std::string, std::function<double()>> value_;
+};
 
 /// Shows how far a loop is, on the terminal in place, and in a pipe or file as a plain line now and then;
 /// under ddprun as ddprun's own output is. Not safe for concurrent calls; nothing but bars should write to the terminal
@@ -81,11 +99,13 @@ class ProgressBar {
   std::string drawn(Clock::time_point now);
   bool is_complete() const { return state_.total && state_.done == *state_.total; }
   std::string line_content() const;
+  void read_postfix();
   void update_rate(Clock::time_point now);
   int64_t width() const;
 
   ProgressOptions options_;
   ProgressState state_;
+  std::vector<std::pair<std::string, PostfixValue>> postfix_{};  // not drawn yet
   ProgressBar* outer_ = nullptr;
   int depth_ = 0;
   int rank_ = 0;

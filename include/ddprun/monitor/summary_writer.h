@@ -16,6 +16,7 @@
 #include <ddprun/base/ranked_group.h>
 #include <ddprun/monitor/event.h>
 #include <ddprun/monitor/images.h>
+#include <ddprun/monitor/tensor_values.h>
 
 namespace ddp {
 
@@ -32,7 +33,8 @@ struct SummaryWriterOptions {
 };
 
 /// A run's event files. Calls encode in the calling thread and leave the disk to a thread of the writer's. Safe for
-/// concurrent calls. No call communicates, and on a rank that does not write all of them do nothing.
+/// concurrent calls. No call communicates, and on a rank that does not write all of them do nothing; nor without a
+/// folder, as where the user has asked for none.
 ///
 ///     ddp::SummaryWriter writer("runs/cifar10", group);
 ///     writer.add_scalar("loss/train", loss, step);
@@ -55,6 +57,11 @@ class SummaryWriter {
   SummaryWriter& operator=(SummaryWriter&& other) noexcept;
 
   void add_scalar(std::string_view tag, double value, int64_t step = 0);
+  /// A tensor of one element. Here and below: on ranks that write the host waits for the tensor's device.
+  template <TensorLike Tensor>
+  void add_scalar(std::string_view tag, const Tensor& value, int64_t step = 0) {
+    if (is_active()) add_scalar(tag, value.template item<double>(), step);
+  }
 
   /// Several curves in one chart: each goes into a run of its own, `<folder>/<tag>_<name>`, under the same tag.
   void add_scalars(std::string_view tag, const std::map<std::string, double>& values, int64_t step = 0);
@@ -64,9 +71,28 @@ class SummaryWriter {
   void add_histogram(std::string_view tag, std::span<const double> values, int64_t step = 0);
   void add_histogram(std::string_view tag, std::span<const int64_t> values, int64_t step = 0);
 
+  template <TensorLike Tensor>
+  void add_histogram(std::string_view tag, const Tensor& values, int64_t step = 0) {
+    if (!is_active()) return;
+    const Tensor host = detail::host_floats(values);
+    add_histogram(tag, detail::floats_of(host), step);
+  }
+
   /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is none.
   void add_images(std::string_view tag, const ImagesView<float>& images, int64_t step = 0);
   void add_images(std::string_view tag, const ImagesView<uint8_t>& images, int64_t step = 0);
+
+  /// A tensor (N, C, H, W) of 1 to 4 channels: uint8, or of another type with values from 0 to 1, as in Python.
+  template <TensorLike Tensor>
+  void add_images(std::string_view tag, const Tensor& images, int64_t step = 0) {
+    if (is_active()) detail::with_images(images, [&](const auto& view) { add_images(tag, view, step); });
+  }
+  /// One image, (C, H, W) or (H, W).
+  template <TensorLike Tensor>
+  void add_image(std::string_view tag, const Tensor& image, int64_t step = 0) {
+    if (image.dim() > 3) throw std::invalid_argument("add_image: expected one image, (C, H, W) or (H, W)");
+    add_images(tag, image, step);
+  }
 
   /// Markdown.
   void add_text(std::string_view tag, std::string_view text, int64_t step = 0);

@@ -1,0 +1,39 @@
+#include "ddprun/data/byte_text.h"
+
+#include <ATen/ops/empty.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace ddp {
+
+ByteText::ByteText(std::string text, int64_t length) : text_(std::move(text)), length_(length) {
+  if (length < 1) {
+    throw std::invalid_argument("ByteText: expected sequences of at least 1 byte, got " + std::to_string(length));
+  }
+  if (size() < 1) {
+    throw std::invalid_argument("ByteText: a text of " + std::to_string(text_.size()) + " bytes has no sequence of " +
+                                std::to_string(length) + " and the byte behind it");
+  }
+}
+
+Batch ByteText::get_batch(std::span<const int64_t> indices) const {
+  const auto count = static_cast<int64_t>(indices.size());
+  Batch batch{.data = at::empty({count, length_}, at::kLong), .target = at::empty({count, length_}, at::kLong)};
+  auto* data = batch.data.mutable_data_ptr<int64_t>();
+  auto* target = batch.target.mutable_data_ptr<int64_t>();
+  for (const int64_t index : indices) {
+    if (index < 0 || index >= size()) {
+      throw std::out_of_range("ByteText: index " + std::to_string(index) + " is out of range for " +
+                              std::to_string(size()) + " sequences");
+    }
+    const char* from = text_.data() + index * length_;
+    for (int64_t i = 0; i < length_; ++i) {
+      *data++ = static_cast<unsigned char>(from[i]);
+      *target++ = static_cast<unsigned char>(from[i + 1]);
+    }
+  }
+  return batch;
+}
+
+}  // namespace ddp

@@ -1,0 +1,190 @@
+// Trains a small transformer on the bytes of a text and then writes some: gradient accumulation, warm-up and cosine,
+// clipping, bfloat16, checkpoints in mid-epoch.
+//
+//   ddprun -n 2 build/release/bin/text --text tale.txt --accumulate 2
+//   ddprun -n 2 build/release/bin/text --text tale.txt --bf16 --resume
+//   build/release/bin/text --text tale.txt                                       one process, no launcher
+//   torchrun --no-python --nproc_per_node=2 build/release/bin/text --text tale.txt
+//   srun -n 2 build/release/bin/text --text tale.txt                             or mpirun -n 2
+#include <CLI/CLI.hpp>
+#include <torch/nn/functional/loss.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddprun/comm/main_process.h>
+#include <ddprun/comm/reduce_value.h>
+#include <ddprun/data/byte_source.h>
+#include <ddprun/data/byte_text.h>
+#include <ddprun/ddp.h>
+#include <ddprun/training/command_line.h>
+
+#include "examples/models/transformer.h"
+
+namespace {
+
+struct Arguments {
+  ddp::TrainingOptions training{
+      .epochs = 10, .lr = 0.001, .loader = {.batch_size = 16}, .checkpoint_dir = "checkpoints/text"};
+  models::TransformerOptions net;
+  std::string text, weights, step_losses, prompt = "The ";
+  int64_t accumulate = 1, warmup_steps = 20, save_every = 50, sample = 400;
+  double validation_ratio = 0.1, weight_decay = 0.1, clip = 1.0, temperature = 0.8;
+  bool bf16 = false;
+};
+
+void declare(CLI::App& app, Arguments& args) {
+  ddp::add_options(app, args.training);
+  const auto option = [&app](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str();
+  };
+  option("--text", args.text, "The file to learn from")->required();
+  option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
+  option("--context", args.net.context, "Bytes in a sequence")->check(CLI::PositiveNumber);
+  option("--width", args.net.width, "Numbers that stand for a byte");
+  option("--heads", args.net.heads, "Heads of attention");
+  option("--layers", args.net.layers, "Blocks");
+  option("--dropout", args.net.dropout, "Part of the numbers that a training step leaves out");
+  option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(CLI::PositiveNumber);
+  option("--warmup-steps", args.warmup_steps, "Optimizer steps until the full learning rate")
+      ->check(CLI::PositiveNumber);
+  option("--weight-decay", args.weight_decay, "Of matrices; biases and norms have none");
+  option("--clip", args.clip, "Largest norm of the gradients");
+  option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(CLI::PositiveNumber);
+  option("--val-ratio", args.validation_ratio, "Part of the text, its end, for validation");
+  option("--prompt", args.prompt, "What the text that is written at the end begins with");
+  option("--sample", args.sample, "Bytes that are written at the end");
+  option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber);
+  option("--step-losses", args.step_losses, "Write each step's loss into this file, .csv or .jsonl");
+  app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
+}
+
+torch::Tensor loss_of(auto& model, const ddp::Batch& batch) {
+  return torch::nn::functional::cross_entropy(model(batch.data).flatten(0, 1), batch.target.flatten());
+}
+
+// Matrices are decayed, vectors are not.
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const models::Transformer& net, double weight_decay) {
+  std::vector<torch::Tensor> matrices, vectors;
+  for (const auto& parameter : net->parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(matrices, std::make_unique<ddp::optim::AdamWOptions>(
+                                    ddp::optim::AdamWOptions().betas({0.9, 0.95}).weight_decay(weight_decay)));
+  groups.emplace_back(vectors, std::make_unique<ddp::optim::AdamWOptions>(
+                                   ddp::optim::AdamWOptions().betas({0.9, 0.95}).weight_decay(0)));
+  return groups;
+}
+
+// Of the bytes that `known` has.
+std::string write_text(models::Transformer& net, const Arguments& args, const std::string& known,
+                       torch::Device device) {
+  const torch::NoGradGuard no_grad;
+  net->eval();
+  torch::manual_seed(args.training.seed);
+  auto is_known = torch::zeros({256}, torch::kBool);
+  for (const unsigned char byte : known) is_known.mutable_data_ptr<bool>()[byte] = true;
+  std::string text = args.prompt;
+  for (int64_t i = 0; i < args.sample; ++i) {
+    const auto length = std::min(text.size(), static_cast<size_t>(args.net.context));
+    std::vector<int64_t> bytes;
+    for (const unsigned char byte : text.substr(text.size() - length)) bytes.push_back(byte);
+    const auto logits = net(torch::tensor(bytes).unsqueeze(0).to(device))[0][-1].to(torch::kCPU, torch::kFloat);
+    const auto scores = (logits / args.temperature).where(is_known, torch::full({}, -INFINITY));
+    text += static_cast<char>(torch::multinomial(scores.softmax(0), 1).item<int64_t>());
+  }
+  return text;
+}
+
+int run(Arguments args) {
+  auto& options = args.training;
+  auto group = ddp::init_process_group(options.process_group);
+  ddp::install_stop_handlers();
+  ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size, args.accumulate));
+  ddp::manual_seed(options.seed, group);
+
+  const std::string text = ddp::read_small_file(args.text, uint64_t{1} << 30);
+  const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1 - args.validation_ratio));
+  const ddp::ByteText train(text.substr(0, cut), args.net.context), validation(text.substr(cut), args.net.context);
+  ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
+  ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
+
+  models::Transformer net(args.net);
+  if (!args.weights.empty()) ddp::load_weights(args.weights, net, group);
+  net->to(group.device());
+  ddp::DistributedDataParallel model(net, group);
+  ddp::optim::AdamW optimizer(groups_of(net, args.weight_decay), ddp::optim::AdamWOptions(options.lr));
+  for (auto& parameters : optimizer.param_groups()) parameters.options().set_lr(options.lr);
+  const auto updates_of = [&](int64_t passes) { return (passes + args.accumulate - 1) / args.accumulate; };
+  const int64_t steps = options.epochs * updates_of(loader.size());
+  using namespace ddp::schedules;
+  std::vector<Schedule> parts;
+  parts.push_back(linear({.start_factor = 0.01, .total_iters = args.warmup_steps}));
+  parts.push_back(cosine({.t_max = std::max<int64_t>(1, steps - args.warmup_steps), .eta_min = options.lr / 10}));
+  ddp::optim::LrScheduler scheduler(optimizer, sequential(std::move(parts), {args.warmup_steps}));
+
+  ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
+  const ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .sampler = loader};
+  const auto start = ddp::start_run(checkpoints, state, group, options.resume, "step");
+  options.recorder.steps_done = start.step;
+  ddp::RunRecorder recorder(group, optimizer, options.recorder);
+  ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
+
+  for (auto epoch = sampler.epoch(); epoch < options.epochs; ++epoch) {
+    sampler.set_epoch(epoch);
+    const int64_t passes = loader.size();  // what is left of the epoch
+    recorder.begin_epoch(epoch, updates_of(passes));
+    int64_t pass = 0;
+    torch::Tensor loss_of_step;
+    for (const auto& batch : loader) {
+      const auto update = ddp::update_part(pass++, passes, args.accumulate);
+      if (update.is_first) optimizer.zero_grad();
+      std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
+      if (!update.is_last) local_only.emplace(model->no_sync());
+      torch::Tensor loss;
+      {
+        const ddp::Autocast autocast(group.device(), {.dtype = torch::kBFloat16, .enabled = args.bf16});
+        loss = loss_of(model, batch) / update.passes;
+      }
+      loss.backward();
+      loss_of_step = update.is_first ? loss.detach() : loss_of_step + loss.detach();
+      if (!update.is_last) continue;
+      ddp::optim::clip_grad_norm_(net->parameters(), args.clip);
+      optimizer.step();
+      scheduler.step();
+      recorder.step(loss_of_step, update.passes * options.loader.batch_size);
+      if (!args.step_losses.empty()) {
+        const auto of_all = ddp::reduce_tensor(loss_of_step, group).item<double>();
+        losses.write({{"epoch", epoch}, {"step", recorder.steps_done()}, {"loss", of_all}});
+      }
+      if (recorder.steps_done() % args.save_every != 0) continue;
+      checkpoints.save(recorder.steps_done(), state);
+      if (ddp::stop_requested(group)) return ddp::kSavedAndStopped;
+    }
+    ddp::Average loss;
+    for (const auto& batch : ddp::evaluate(net, validation, group, {.batch_size = options.loader.batch_size})) {
+      loss.update(loss_of(net, batch), batch.data.size(0));
+    }
+    const double mean = loss.compute(group);
+    checkpoints.save(recorder.steps_done(), state);
+    recorder.end_epoch({{"loss", mean}, {"bits_per_byte", mean / std::numbers::ln2}});
+  }
+  if (group.rank() == 0) ddp::print_on_main(group, write_text(net, args, text, group.device()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  CLI::App app("Trains a small transformer on the bytes of a text with data parallel training.");
+  Arguments args;
+  declare(app, args);
+  CLI11_PARSE(app, argc, argv);
+  return run(args);
+} catch (const std::exception& error) {
+  return ddp::report(error);
+}

@@ -1,0 +1,99 @@
+// A loop with a progress bar: `for (auto& batch : ddp::progress(loader, group))`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <ddprun/base/ranked_group.h>
+#include <ddprun/monitor/progress_bar.h>
+
+namespace ddp {
+
+/// See progress(). It is a range itself, and the bar of the loop that runs.
+template <typename Range>
+class Progress {
+ public:
+  Progress(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
+      : range_(std::forward<Range>(range)), make_bar_(std::move(make_bar)) {}
+
+  class Iterator {
+   public:
+    explicit Iterator(Progress* loop) : loop_(loop), at_(std::begin(loop->range_)) {}
+    decltype(auto) operator*() { return *at_; }
+    Iterator& operator++() {
+      ++at_;
+      loop_->bar_->advance();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return at_ == std::end(loop_->range_); }
+
+   private:
+    Progress* loop_;
+    decltype(std::begin(std::declval<std::remove_reference_t<Range>&>())) at_;
+  };
+
+  /// Begins the loop, with a new bar.
+  Iterator begin() {
+    bar_ = make_bar_();
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+
+  /// While the loop runs: for set_postfix(), set_description() and print().
+  ProgressBar& bar() { return *bar_; }
+
+ private:
+  Range range_;  // a reference where the range is the caller's
+  std::function<std::unique_ptr<ProgressBar>()> make_bar_;
+  std::unique_ptr<ProgressBar> bar_;
+};
+
+namespace detail {
+
+// How many steps the loop will have, as far as the range knows.
+template <typename Range>
+std::optional<int64_t> steps_of(const Range& range) {
+  if constexpr (requires { range.size(); }) {
+    if constexpr (requires { *range.size(); }) {  // LibTorch's datasets: an optional
+      return range.size() ? std::optional<int64_t>(static_cast<int64_t>(*range.size())) : std::nullopt;
+    } else {
+      return static_cast<int64_t>(range.size());
+    }
+  } else {
+    return std::nullopt;
+  }
+}
+
+}  // namespace detail
+
+/// `range`, a loader or any other, which is looped over once or more, with a bar that advances at the end of each step.
+/// As Python's tqdm(range). On rank 0 of the group; the others show nothing. A range that is an lvalue must outlive the
+/// loop.
+///
+///     for (auto& batch : ddp::progress(loader, group, {.description = "train"})) { … }
+///
+///     auto loop = ddp::progress(loader, group);
+///     for (auto& batch : loop) { …; loop.bar().set_postfix({{"loss", loss}}); }
+template <typename Range, RankedGroup Group>
+auto progress(Range&& range, const Group& group, ProgressOptions options = {}) {
+  const auto total = detail::steps_of(range);
+  return Progress<Range>(std::forward<Range>(range), [total, group = &group, options = std::move(options)] {
+    return std::make_unique<ProgressBar>(total, *group, options);
+  });
+}
+
+/// The same for one process, or with `.rank`.
+template <typename Range>
+auto progress(Range&& range, ProgressOptions options = {}) {
+  const auto total = detail::steps_of(range);
+  return Progress<Range>(std::forward<Range>(range), [total, options = std::move(options)] {
+    return std::make_unique<ProgressBar>(total, options);
+  });
+}
+
+}  // namespace ddp

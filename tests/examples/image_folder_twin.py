@@ -1,0 +1,167 @@
+"""The image-folder program as Python users write it, for comparison: alone or under ddprun, on the CPU."""
+
+import argparse
+import csv
+import math
+import os
+
+import torch
+import torch.distributed as dist
+from PIL import Image
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = None
+        if stride != 1 or inputs != width:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        y = torch.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    """torchvision's resnet18 and resnet34."""
+
+    def __init__(self, blocks, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        inputs = 64
+        for i, count in enumerate(blocks):
+            layer = []
+            for block in range(count):
+                layer.append(BasicBlock(inputs, 64 << i, 2 if block == 0 and i > 0 else 1))
+                inputs = 64 << i
+            setattr(self, f"layer{i + 1}", nn.Sequential(*layer))
+        self.fc = nn.Linear(512, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x):
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+def make_net(name, classes):
+    return ResNet({"resnet18": [2, 2, 2, 2], "resnet34": [3, 4, 6, 3]}[name], classes)
+
+
+def split(root, ratio, seed):
+    """The files and labels for training and for validation: a part of each class, chosen by the seed."""
+    train, validation = [], []
+    for label, name in enumerate(sorted(os.listdir(root))):
+        files = sorted(os.path.join(root, name, file) for file in os.listdir(os.path.join(root, name)))
+        order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed + label)).tolist()
+        taken = set(order[: int(len(files) * ratio)])
+        for i, file in enumerate(files):
+            (validation if i in taken else train).append((file, label))
+    return train, validation
+
+
+class Pictures(Dataset):
+    def __init__(self, files, size):
+        self.files, self.size, self.side = files, size, size * 256 // 224
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, i):
+        file, label = self.files[i]
+        picture = Image.open(file).convert("RGB")
+        width, height = picture.size
+        least = min(width, height)
+        scaled = [self.side if side == least else self.side * side // least for side in (width, height)]
+        picture = picture.resize(scaled, Image.BILINEAR)
+        left, top = (round((side - self.size) / 2.0) for side in scaled)
+        picture = picture.crop((left, top, left + self.size, top + self.size))
+        pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(self.size, self.size, 3)
+        values = pixels.permute(2, 0, 1).contiguous().float().div(255)
+        mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        return (values - mean[:, None, None]) / deviation[:, None, None], label
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data-path")
+    parser.add_argument("--net", default="resnet34")
+    parser.add_argument("--weights")
+    parser.add_argument("--make-weights", type=int, help="only write initial weights for so many classes there")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--lr", type=float, default=0.001)
+    parser.add_argument("--lrf", type=float, default=0.1)
+    parser.add_argument("--val-ratio", type=float, default=0.2)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--step-losses")
+    parser.add_argument("--freeze-layers", action="store_true")
+    parser.add_argument("--syncBN", action="store_true")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    if args.make_weights:
+        torch.save(make_net(args.net, args.make_weights).state_dict(), args.weights)
+        return
+    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    if ranks > 1:
+        dist.init_process_group("gloo")
+    train, validation = split(args.data_path, args.val_ratio, 0)
+    classes = len({label for _, label in train})
+    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=0)
+    batches = BatchSampler(sampler, args.batch_size, drop_last=True)
+    loader = DataLoader(Pictures(train, args.image_size), batch_sampler=batches)
+
+    net = make_net(args.net, classes)
+    known = torch.load(args.weights)
+    own = net.state_dict()
+    net.load_state_dict({k: v for k, v in known.items() if own[k].shape == v.shape}, strict=False)
+    if args.freeze_layers:
+        for name, parameter in net.named_parameters():
+            parameter.requires_grad_(name.startswith("fc."))
+    model = net
+    if ranks > 1:
+        model = nn.parallel.DistributedDataParallel(net)
+    lr = args.lr * ranks
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr, momentum=0.9, weight_decay=0.005)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda x: ((1 + math.cos(x * math.pi / args.epochs)) / 2) * (1 - args.lrf) + args.lrf
+    )
+    rows = []
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        net.train()
+        for step, (images, labels) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            of_all = loss.detach().clone()
+            if ranks > 1:
+                dist.all_reduce(of_all)
+                of_all /= ranks
+            rows.append((epoch, step, of_all.item()))
+            optimizer.step()
+        scheduler.step()
+        net.eval()
+        with torch.no_grad():
+            right = sum(int(net(x[None]).argmax() == y) for x, y in Pictures(validation, args.image_size)) if rank == 0 else 0
+        if rank == 0:
+            print(f"[epoch {epoch}] accuracy: {round(right / max(len(validation), 1), 3)}")
+    if rank == 0 and args.step_losses:
+        with open(args.step_losses, "w", newline="") as file:
+            csv.writer(file).writerows([("epoch", "step", "loss"), *rows])
+    if ranks > 1:
+        dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,82 @@
+"""What the tests of the larger programs share: their twins in Python, losses step by step, a job that is killed."""
+
+import csv
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+from support import DDPRUN, PATIENCE, PROGRAM, ExampleTest, read_safetensors
+
+PYTHON = os.environ.get("TORCH_PYTHON") or None
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parent.parent / "examples"
+
+
+def losses(path):
+    with open(path, newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+class ProgramTest(ExampleTest):
+    """Of a program that has a `<name>_twin.py` here."""
+
+    def twin(self, ranks, name, *arguments):
+        """The lines that the twin prints. Skips the test where there is no Python with torch."""
+        if PYTHON is None:
+            self.skipTest("LibTorch is not part of a Python installation")
+        launcher = [DDPRUN, "--nproc_per_node", ranks] if ranks else []
+        result = self.run_command(launcher + [PYTHON, HERE / f"{name}_twin.py", *arguments])
+        if "ModuleNotFoundError" in result.stderr:
+            self.skipTest(result.stderr.splitlines()[-1])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.splitlines()
+
+    def check_close(self, ours, expected, tolerance, least=20):
+        """Losses, step by step; relative to those that are above 1."""
+        self.assertGreaterEqual(len(ours), least)
+        self.assertEqual(len(ours), len(expected))
+        for step, (a, b) in enumerate(zip(ours, expected)):
+            self.assertLess(abs(a - b) / max(1.0, abs(b)), tolerance, f"step {step}: {a} and {b}")
+
+    def check_same_weights(self, ours, expected):
+        ours, expected = read_safetensors(ours), read_safetensors(expected)
+        self.assertEqual(sorted(ours), sorted(expected))
+        for name, values in expected.items():
+            self.assertEqual(ours[name], values, name)
+
+    def kill_at_random(self, ranks, folder, *arguments):
+        """Starts the program, and kills all of it when a checkpoint is there and a random time after it. True if it was
+        still running then."""
+        os.makedirs(self.path(folder), exist_ok=True)
+        settings = self.settings()
+        settings.update(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [DDPRUN, "--nproc_per_node", str(ranks), PROGRAM, *(str(argument) for argument in arguments)]
+        begin = time.monotonic()
+        with subprocess.Popen(command, **settings) as job:
+            while job.poll() is None and not any(name.startswith("step-") for name in os.listdir(self.path(folder))):
+                self.assertLess(time.monotonic() - begin, PATIENCE, "no checkpoint ever came")
+                time.sleep(0.01)
+            first = time.monotonic() - begin
+            # A random moment is what is tested: some part of an epoch, of a save, of an evaluation.
+            time.sleep(random.uniform(0, first))
+            was_running = job.poll() is None
+            job.send_signal(signal.SIGKILL)  # its other processes end the ranks
+            job.wait()
+        return was_running
+
+    def wait_for_free(self, folder):
+        """Until nobody holds the checkpoints' lock."""
+        import fcntl
+
+        begin = time.monotonic()
+        with open(self.path(folder, "writer.lock"), "r+") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    self.assertLess(time.monotonic() - begin, PATIENCE, "the killed job's ranks never ended")
+                    time.sleep(0.01)

@@ -1,0 +1,81 @@
+"""text from outside: Python's losses, accumulation, one process or two, kill and resume, what it writes at the end."""
+
+import re
+import unittest
+
+from programs import ProgramTest, losses
+
+SENTENCE = "The quick brown fox jumps over the lazy dog; {} dogs and {} foxes watch. "
+
+
+class Text(ProgramTest):
+    SIZE = ("--context", "32", "--width", "32", "--heads", "2", "--layers", "2", "--warmup-steps", "5")
+
+    def setUp(self):
+        super().setUp()
+        self.text = self.path("tale.txt")
+        with open(self.text, "w") as file:
+            # 320 sequences for training: no batch of any test is left over.
+            file.write("".join(SENTENCE.format(i, 7 * i % 11) for i in range(200))[:11380])
+
+    def arguments(self, *more, folder="run"):
+        return ("--text", self.text, "--checkpoint-dir", self.path(folder), *self.SIZE, *more)
+
+    def initial_weights(self):
+        file = self.path("initial.pt")
+        self.twin(0, "text", "--make-weights", "--weights", file, *self.SIZE)
+        return file
+
+    def run_both(self, ranks, *options):
+        ours, theirs = self.path(f"ours{ranks}.csv"), self.path(f"theirs{ranks}.csv")
+        weights = self.initial_weights()
+        self.succeed(ranks, *self.arguments(*options, "--weights", weights, "--step-losses", ours, folder=f"run{ranks}"))
+        self.twin(ranks, "text", "--text", self.text, *self.SIZE, *options, "--weights", weights, "--step-losses", theirs)
+        return losses(ours), losses(theirs)
+
+    def test_its_losses_are_pythons_step_by_step(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                ours, theirs = self.run_both(ranks, "--epochs", "3", "--accumulate", "2", "--batch-size", "8", "--lr", "0.01")
+                self.check_close(ours, theirs, 1e-5)
+
+    def test_in_bfloat16_they_are_pythons_too(self):
+        ours, theirs = self.run_both(0, "--epochs", "2", "--batch-size", "16", "--lr", "0.01", "--bf16")
+        self.check_close(ours, theirs, 2e-2)
+
+    def test_two_ranks_are_one_process_with_twice_the_batch_however_it_is_accumulated(self):
+        weights = self.initial_weights()
+        results = []
+        for name, ranks, batch, accumulate in (("one", 0, 16, 1), ("two", 2, 8, 1), ("parts", 2, 2, 4)):
+            file = self.path(f"{name}.csv")
+            shape = ("--batch-size", str(batch), "--accumulate", str(accumulate), "--epochs", "3")
+            self.succeed(ranks, *self.arguments(*shape, "--weights", weights, "--step-losses", file, folder=name))
+            results.append(losses(file))
+        self.check_close(results[1], results[0], 1e-5)
+        self.check_close(results[2], results[0], 1e-5)
+
+    def test_it_learns_the_text_and_writes_some(self):
+        size = ("--epochs", "25", "--batch-size", "8", "--lr", "0.01", "--sample", "200", "--temperature", "0.3")
+        lines = self.succeed(2, *self.arguments(*size))
+        bits = float(re.search(r"epoch 24: .*bits_per_byte (\S+)", "\n".join(lines))[1])
+        self.assertLess(bits, 1.0)
+        self.assertRegex("\n".join(lines), r"(?s)The .*(quick brown fox|lazy dog)")
+
+    def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
+        options = ("--epochs", "6", "--batch-size", "4", "--accumulate", "2", "--save-every", "3", "--dropout", "0.1")
+        self.succeed(2, *self.arguments(*options, folder="whole"))
+        self.kill_at_random(2, "parts", *self.arguments(*options, folder="parts"))
+        self.wait_for_free("parts")
+        self.succeed(2, *self.arguments(*options, "--resume", folder="parts"))
+        with open(self.path("whole", "latest")) as latest:
+            newest = latest.read().strip()
+        self.check_same_weights(self.path("parts", newest, "model.safetensors"), self.path("whole", newest, "model.safetensors"))
+
+    def test_a_text_that_is_too_short_is_refused(self):
+        with open(self.text, "w") as file:
+            file.write("short")
+        self.fail_with(2, "has no sequence of 32", *self.arguments())
+
+
+if __name__ == "__main__":
+    unittest.main()

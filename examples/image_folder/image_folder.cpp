@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <ddprun/comm/main_process.h>
 #include <ddprun/comm/reduce_value.h>
@@ -46,21 +45,21 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
-  app.add_option("--dist-url", args.training.process_group.init_method, "Where the ranks meet (default: env://)");
-  app.add_option("--data-path", args.data_path, "Folder with a folder of pictures per class")->required();
-  app.add_option("--val-ratio", args.validation_ratio, "Part of each class for validation")->capture_default_str();
-  app.add_option("--net", args.net, "resnet18, resnet34 or resnet50")->capture_default_str();
-  app.add_option("--weights", args.weights, "Start from these weights, .pth or .safetensors")->type_name("FILE");
-  app.add_option("--weights-dir", args.weights_dir, "Where each epoch's weights go")->capture_default_str();
-  app.add_option("--lrf", args.lrf, "The last learning rate, as a part of the first")->capture_default_str();
-  app.add_option("--image-size", args.image_size, "Height and width that the net gets")
-      ->check(CLI::Range(16, 4096))
-      ->capture_default_str();
+  const auto option = [&app](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str();
+  };
+  option("--dist-url", args.training.process_group.init_method, "Where the ranks meet (default: env://)");
+  option("--data-path", args.data_path, "Folder with a folder of pictures per class")->required();
+  option("--val-ratio", args.validation_ratio, "Part of each class for validation");
+  option("--net", args.net, "resnet18, resnet34 or resnet50");
+  option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
+  option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
+  option("--lrf", args.lrf, "The last learning rate, as a part of the first");
+  option("--image-size", args.image_size, "Height and width that the net gets")->check(CLI::Range(16, 4096));
+  option("--step-losses", args.step_losses, "Write each step's loss into this file, .csv or .jsonl");
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
-  app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
-      ->type_name("FILE");
 }
 
 // Whether, where and as whom this process joins a job, in the words of the Python program.
@@ -75,18 +74,26 @@ void tell_place(const ddp::ProcessGroupOptions& options) {
   std::fflush(stdout);
 }
 
-// The file's weights, without its classifier where that knows other classes; or else rank 0's initial weights, which
-// the other ranks read from a file.
-void load_initial_weights(const Net& net, const Arguments& args, const ddp::GroupHandle& group) {
+// A net with the file's weights, without its classifier where that knows other classes; or else with rank 0's initial
+// weights, which the other ranks read from a file.
+Net make_net(const Arguments& args, int64_t classes, const ddp::GroupHandle& group) {
+  const Net net = models::make_resnet(args.net, {.num_classes = classes});
+  net->to(group.device());
   if (!args.weights.empty()) {
     const auto found = ddp::load_weights(args.weights, net, group, {.strict = false, .skip_other_shapes = true});
     ddp::print_on_main(group, "weights of ", args.weights, ", without ", found.missing.size(), " that do not fit");
-    return;
+  } else {
+    const auto initial = std::filesystem::path(args.training.checkpoint_dir) / "initial_weights.safetensors";
+    ddp::save_checkpoint(initial, {.model = net}, group);  // rank 0 writes, the others wait for it
+    ddp::load_checkpoint(initial, {.model = net}, group);  // each to its own device
+    if (group.rank() == 0) std::filesystem::remove(initial);
   }
-  const auto initial = std::filesystem::path(args.training.checkpoint_dir) / "initial_weights.safetensors";
-  ddp::save_checkpoint(initial, {.model = net}, group);  // rank 0 writes, the others wait for it
-  ddp::load_checkpoint(initial, {.model = net}, group);  // each to its own device
-  if (group.rank() == 0) std::filesystem::remove(initial);
+  if (args.freeze_layers) {
+    ddp::freeze_all_but(net, {"fc"});
+  } else if (args.sync_bn) {
+    ddp::convert_sync_batchnorm(net, group);
+  }
+  return net;
 }
 
 // The mean loss over all ranks; nothing where a loss was not finite.
@@ -136,14 +143,7 @@ int run(Arguments args) {
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
 
-  const Net net = models::make_resnet(args.net, {.num_classes = std::ssize(classes)});
-  net->to(group.device());
-  load_initial_weights(net, args, group);
-  if (args.freeze_layers) {
-    ddp::freeze_all_but(net, {"fc"});
-  } else if (args.sync_bn) {
-    ddp::convert_sync_batchnorm(net, group);
-  }
+  const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);
 
   torch::optim::SGD optimizer(ddp::trainable_parameters(net),

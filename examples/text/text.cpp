@@ -4,8 +4,7 @@
 //   ddprun -n 2 build/release/bin/text --text tale.txt --accumulate 2
 //   ddprun -n 2 build/release/bin/text --text tale.txt --bf16 --resume
 //   build/release/bin/text --text tale.txt                                       one process, no launcher
-//   torchrun --no-python --nproc_per_node=2 build/release/bin/text --text tale.txt
-//   srun -n 2 build/release/bin/text --text tale.txt                             or mpirun -n 2
+//   torchrun --no-python --nproc_per_node=2 build/release/bin/text --text tale.txt    or srun -n 2, mpirun -n 2
 #include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 
@@ -69,15 +68,42 @@ torch::Tensor loss_of(auto& model, const ddp::Batch& batch) {
 }
 
 // Matrices are decayed, vectors are not.
-std::vector<torch::optim::OptimizerParamGroup> groups_of(const models::Transformer& net, double weight_decay) {
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const models::Transformer& net, const Arguments& args) {
   std::vector<torch::Tensor> matrices, vectors;
   for (const auto& parameter : net->parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
+  auto options = ddp::optim::AdamWOptions(args.training.lr).betas({0.9, 0.95}).weight_decay(args.weight_decay);
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(matrices, std::make_unique<ddp::optim::AdamWOptions>(
-                                    ddp::optim::AdamWOptions().betas({0.9, 0.95}).weight_decay(weight_decay)));
-  groups.emplace_back(vectors, std::make_unique<ddp::optim::AdamWOptions>(
-                                   ddp::optim::AdamWOptions().betas({0.9, 0.95}).weight_decay(0)));
+  groups.emplace_back(matrices, options.clone());
+  groups.emplace_back(vectors, options.weight_decay(0).clone());
   return groups;
+}
+
+// Warm-up, then half a cosine down to a tenth.
+ddp::schedules::Schedule schedule(const Arguments& args, int64_t steps) {
+  using namespace ddp::schedules;
+  std::vector<Schedule> parts;
+  parts.push_back(linear({.start_factor = 0.01, .total_iters = args.warmup_steps}));
+  parts.push_back(cosine({.t_max = std::max<int64_t>(1, steps - args.warmup_steps), .eta_min = args.training.lr / 10}));
+  return sequential(std::move(parts), {args.warmup_steps});
+}
+
+// One backward pass: this batch's part of the optimizer step's loss.
+torch::Tensor backward(const ddp::Batch& batch, auto& model, const ddp::UpdatePart& update, bool bf16) {
+  std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
+  if (!update.is_last) local_only.emplace(model->no_sync());
+  torch::Tensor loss;
+  {
+    const ddp::Autocast autocast(batch.data.device(), {.dtype = torch::kBFloat16, .enabled = bf16});
+    loss = loss_of(model, batch) / update.passes;
+  }
+  loss.backward();
+  return loss.detach();
+}
+
+void tell_loss(ddp::MetricsFile& file, int64_t step, const torch::Tensor& loss, const Arguments& args,
+               const ddp::GroupHandle& group) {
+  if (args.step_losses.empty()) return;  // it is a collective
+  file.write({{"step", step}, {"loss", ddp::reduce_tensor(loss, group).item<double>()}});
 }
 
 // Of the bytes that `known` has.
@@ -117,15 +143,9 @@ int run(Arguments args) {
   if (!args.weights.empty()) ddp::load_weights(args.weights, net, group);
   net->to(group.device());
   ddp::DistributedDataParallel model(net, group);
-  ddp::optim::AdamW optimizer(groups_of(net, args.weight_decay), ddp::optim::AdamWOptions(options.lr));
-  for (auto& parameters : optimizer.param_groups()) parameters.options().set_lr(options.lr);
+  ddp::optim::AdamW optimizer(groups_of(net, args));
   const auto updates_of = [&](int64_t passes) { return (passes + args.accumulate - 1) / args.accumulate; };
-  const int64_t steps = options.epochs * updates_of(loader.size());
-  using namespace ddp::schedules;
-  std::vector<Schedule> parts;
-  parts.push_back(linear({.start_factor = 0.01, .total_iters = args.warmup_steps}));
-  parts.push_back(cosine({.t_max = std::max<int64_t>(1, steps - args.warmup_steps), .eta_min = options.lr / 10}));
-  ddp::optim::LrScheduler scheduler(optimizer, sequential(std::move(parts), {args.warmup_steps}));
+  ddp::optim::LrScheduler scheduler(optimizer, schedule(args, options.epochs * updates_of(loader.size())));
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   const ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .sampler = loader};
@@ -143,24 +163,14 @@ int run(Arguments args) {
     for (const auto& batch : loader) {
       const auto update = ddp::update_part(pass++, passes, args.accumulate);
       if (update.is_first) optimizer.zero_grad();
-      std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
-      if (!update.is_last) local_only.emplace(model->no_sync());
-      torch::Tensor loss;
-      {
-        const ddp::Autocast autocast(group.device(), {.dtype = torch::kBFloat16, .enabled = args.bf16});
-        loss = loss_of(model, batch) / update.passes;
-      }
-      loss.backward();
-      loss_of_step = update.is_first ? loss.detach() : loss_of_step + loss.detach();
+      const auto loss = backward(batch, model, update, args.bf16);
+      loss_of_step = update.is_first ? loss : loss_of_step + loss;
       if (!update.is_last) continue;
       ddp::optim::clip_grad_norm_(net->parameters(), args.clip);
       optimizer.step();
       scheduler.step();
       recorder.step(loss_of_step, update.passes * options.loader.batch_size);
-      if (!args.step_losses.empty()) {
-        const auto of_all = ddp::reduce_tensor(loss_of_step, group).item<double>();
-        losses.write({{"epoch", epoch}, {"step", recorder.steps_done()}, {"loss", of_all}});
-      }
+      tell_loss(losses, recorder.steps_done(), loss_of_step, args, group);
       if (recorder.steps_done() % args.save_every != 0) continue;
       checkpoints.save(recorder.steps_done(), state);
       if (ddp::stop_requested(group)) return ddp::kSavedAndStopped;

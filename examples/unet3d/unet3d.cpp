@@ -100,6 +100,18 @@ std::vector<ddp::EpochMetric> validate(models::UNet3d& net, auto& model, const d
           {.name = "iou", .value = counts.iou()[1]}};
 }
 
+torch::Tensor train_on(const ddp::Batch& batch, auto& model, const ddp::amp::Amp& amp, ddp::optim::Adam& optimizer) {
+  optimizer.zero_grad();
+  torch::Tensor loss;
+  {
+    const auto autocast = amp.autocast();
+    loss = models::bce_dice_loss(model(batch.data), batch.target);
+  }
+  amp.scale_loss(loss, optimizer).backward();
+  amp.step(optimizer);
+  return loss.detach();
+}
+
 int run(Arguments args) {
   auto& options = args.training;
   auto group = ddp::init_process_group(options.process_group);
@@ -140,18 +152,11 @@ int run(Arguments args) {
     sampler.set_epoch(epoch);
     recorder.begin_epoch(epoch, steps_per_epoch);
     for (const auto& batch : loader) {
-      optimizer.zero_grad();
-      torch::Tensor loss;
-      {
-        const auto autocast = amp.autocast();
-        loss = models::bce_dice_loss(model(batch.data), batch.target);
-      }
-      amp.scale_loss(loss, optimizer).backward();
-      amp.step(optimizer);
+      const auto loss = train_on(batch, model, amp, optimizer);
       scheduler.step();
       recorder.step(loss, batch.data.size(0));
       if (!args.step_losses.empty()) {
-        const auto of_all = ddp::reduce_tensor(loss.detach(), group).item<double>();
+        const auto of_all = ddp::reduce_tensor(loss, group).item<double>();
         losses.write({{"epoch", epoch}, {"step", recorder.steps_done()}, {"loss", of_all}});
       }
     }

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/monitor/progress.h>
+#include <ddprun/monitor/with_progress.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
@@ -59,7 +59,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
   Written written;
   std::vector<int> seen;
   for (const int value :
-       progress(std::vector<int>{4, 5, 6}, Group{}, {.description = "train", .stream = written.stream()})) {
+       with_progress(std::vector<int>{4, 5, 6}, Group{}, {.description = "train", .stream = written.stream()})) {
     seen.push_back(value);
   }
   CHECK(seen == std::vector<int>{4, 5, 6});
@@ -69,7 +69,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
 TEST_CASE("Progress: elements of the caller's range can be changed, and each loop has a bar of its own") {
   Written written;
   std::vector<int> values{1, 2};
-  auto loop = progress(values, Group{}, {.stream = written.stream()});
+  auto loop = with_progress(values, Group{}, {.stream = written.stream()});
   for (int round = 0; round < 2; ++round) {
     for (int& value : loop) {
       value *= 10;
@@ -84,7 +84,7 @@ TEST_CASE("Progress: a loader's size is the bar's, and whole numbers are shown i
   Written written;
   Loader loader;
   {
-    auto loop = progress(loader, Group{}, {.stream = written.stream()});
+    auto loop = with_progress(loader, Group{}, {.stream = written.stream()});
     for (const int step : loop) loop.bar().set_postfix({{"seen", int64_t{123456} + step}});
   }
   CHECK_THAT(written.text(), ContainsSubstring("100% 3/3 [") && ContainsSubstring("seen=123458"));
@@ -94,7 +94,7 @@ TEST_CASE("Progress: other ranks than 0 loop in silence") {
   Written written;
   int count = 0;
   for ([[maybe_unused]] const int value :
-       progress(std::vector<int>(5), Group{.this_rank = 1}, {.stream = written.stream()})) {
+       with_progress(std::vector<int>(5), Group{.this_rank = 1}, {.stream = written.stream()})) {
     ++count;
   }
   CHECK(count == 5);

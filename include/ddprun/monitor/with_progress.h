@@ -1,4 +1,4 @@
-// A loop with a progress bar: `for (auto& batch : ddp::progress(loader, group))`.
+// A loop with a progress bar: `for (auto& batch : ddp::with_progress(loader, group))`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ddp {
 
-/// See progress(). It is a range itself, and the bar of the loop that runs.
+/// See with_progress(). It is a range itself, and the bar of the loop that runs.
 template <typename Range>
 class Progress {
  public:
@@ -75,12 +75,12 @@ std::optional<int64_t> steps_of(const Range& range) {
 /// As Python's tqdm(range). On rank 0 of the group; the others show nothing. A range that is an lvalue must outlive the
 /// loop.
 ///
-///     for (auto& batch : ddp::progress(loader, group, {.description = "train"})) { … }
+///     for (auto& batch : ddp::with_progress(loader, group, {.description = "train"})) { … }
 ///
-///     auto loop = ddp::progress(loader, group);
+///     auto loop = ddp::with_progress(loader, group);
 ///     for (auto& batch : loop) { …; loop.bar().set_postfix({{"loss", loss}}); }
 template <typename Range, RankedGroup Group>
-auto progress(Range&& range, const Group& group, ProgressOptions options = {}) {
+auto with_progress(Range&& range, const Group& group, ProgressOptions options = {}) {
   const auto total = detail::steps_of(range);
   return Progress<Range>(std::forward<Range>(range), [total, group = &group, options = std::move(options)] {
     return std::make_unique<ProgressBar>(total, *group, options);
@@ -89,7 +89,7 @@ auto progress(Range&& range, const Group& group, ProgressOptions options = {}) {
 
 /// The same for one process, or with `.rank`.
 template <typename Range>
-auto progress(Range&& range, ProgressOptions options = {}) {
+auto with_progress(Range&& range, ProgressOptions options = {}) {
   const auto total = detail::steps_of(range);
   return Progress<Range>(std::forward<Range>(range), [total, options = std::move(options)] {
     return std::make_unique<ProgressBar>(total, options);

@@ -38,11 +38,11 @@ FailureNotice notice_of_loss(const std::string& host) {
           .may_come_again = true};
 }
 
-FailureNotice notice_of_lateness(const std::string& host, const std::string& reason) {
+FailureNotice notice_of_lateness(const std::string& host, const std::string& reason, bool restarts) {
   return {.exit_status = to_int(ExitStatus::kTimeout),
           .text = reason + " (host " + host + ")",
           .time = system_clock::now(),
-          .is_final = true};
+          .is_final = !restarts};
 }
 
 }  // namespace launcher

@@ -13,7 +13,7 @@ FailureNotice notice_of_failure(const JobEnd& job, std::size_t first);
 FailureNotice notice_of_stop(const std::string& host, int signal);
 // Because one of ddprun's own processes was killed.
 FailureNotice notice_of_loss(const std::string& host);
-// Because the job has taken too long, for `reason`.
-FailureNotice notice_of_lateness(const std::string& host, const std::string& reason);
+// Because the job has taken too long, for `reason`; with `restarts` it may be started again.
+FailureNotice notice_of_lateness(const std::string& host, const std::string& reason, bool restarts);
 
 }  // namespace launcher

@@ -243,7 +243,7 @@ void Supervisor::stop_because(FailureNotice failure) {
 
 void Supervisor::stop_late(std::string reason, bool restarts) {
   if (phase_ != Phase::kRunning) return;
-  options_.on_stop(notice_of_lateness(end_.host, reason));
+  options_.on_stop(notice_of_lateness(end_.host, reason, restarts));
   end_.late_reason = std::move(reason);
   end_.late_restarts = restarts;
   stop_ranks(SIGTERM);

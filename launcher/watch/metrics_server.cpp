@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/network/tcp_socket.h"
 #include "launcher/system/launch_error.h"
 
 namespace launcher {
@@ -38,14 +39,18 @@ std::string reply(const std::string& status, const std::string& type, const std:
 
 }  // namespace
 
-MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics)
+MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics) try
     : server_(
           loop,
           {.is_whole = [](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; },
            .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); }}),
       listener_(loop, place_of(at.host), at.port, [this](int fd) {
         if (!server_.accept_from(fd)) listener_.pause(kPause);
-      }) {}
+      }) {
+} catch (const PortInUse&) {
+  throw LaunchError("port " + std::to_string(at.port) +
+                    " is in use by another program; choose another one with --metrics_port");
+}
 
 std::string http_reply(const std::string& request, const std::function<std::string()>& metrics) {
   const std::string line = request.substr(0, request.find('\r'));

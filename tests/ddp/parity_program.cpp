@@ -339,10 +339,11 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   save_after(steps);
 }
 
-// On the CPU the default, which is gloo beside ranks that run Python. Cases on CUDA: NCCL for a rank alone, gloo for
-// ranks that share the first GPU.
+// On the CPU the default, also on a machine with GPUs; it is gloo beside ranks that run Python. Cases on CUDA: NCCL for
+// a rank alone, gloo for ranks that share the first GPU.
 ddp::ProcessGroup connect(const std::vector<Case>& cases, std::chrono::seconds timeout) {
-  ddp::ProcessGroupOptions options{.backend = "shm", .timeout = timeout};
+  const char* on_cpu = std::getenv("DDPRUN_CPU_BACKEND");
+  ddp::ProcessGroupOptions options{.backend = on_cpu != nullptr ? on_cpu : "shm", .timeout = timeout};
   if (cases.front().text("device") == "cuda") {
     options.backend = "gloo";
     options.device = c10::Device(c10::kCUDA, 0);

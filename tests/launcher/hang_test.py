@@ -8,6 +8,7 @@ import signal
 import time
 import unittest
 
+from elastic_nodes import free_port
 from harness import LauncherTest, process_state, wait_until
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
@@ -113,6 +114,23 @@ rm -f {self.folder}/meeting; sleep 0.5; echo again
                                         "--no_prefix", script)
         self.assertEqual(status, 0, err)
         self.assertEqual(out.count("again"), 2)
+
+    def test_a_restart_is_one_of_all_nodes(self):
+        script = self.write("job.sh", """#!/bin/sh
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 300
+echo "rank $RANK again"
+""", executable=True)
+        options = ("--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--on_hang", "restart",
+                   "--max_restarts", "1", "--no_prefix")
+        for watching in (0, 1):  # the node whose ddprun finds that nothing goes on
+            with self.subTest(watching=watching):
+                jobs = [self.start(*options, "--node_rank", str(node), "--hang_timeout", "1" if node == watching else "0", script)
+                        for node in (0, 1)]
+                for node, job in enumerate(jobs):
+                    status, out, err = job.finish()
+                    self.assertEqual(status, 0, f"node {node}: {err}")
+                    self.assertEqual(out.splitlines(), [f"rank {node} again"])
+                    self.assertIn("restart 1 of 1", err)
 
     def test_a_restart_needs_max_restarts(self):
         status, _, err = self.run_job("--on_hang", "restart", "true")

@@ -151,7 +151,7 @@ class Status(LauncherTest):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             status, _, err = self.run_job("--metrics_port", str(taken.getsockname()[1]), "true")
         self.assertEqual(status, 125)
-        self.assertIn("port", err)
+        self.assertRegex(err, r"port \d+ is in use by another program; choose another one with --metrics_port")
         status, _, err = self.run_job("--metrics_port", "nowhere:1", "true")
         self.assertEqual(status, 125)
         self.assertIn("'nowhere' is no address", err)

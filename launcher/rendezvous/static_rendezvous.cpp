@@ -55,7 +55,9 @@ StaticRendezvous::~StaticRendezvous() {
 
 std::string StaticRendezvous::meeting() const {
   const std::string host = settings_.has_master_addr ? settings_.master_addr : "host " + host_name();
-  return host + " port " + std::to_string(master_port_);
+  const bool must_be_named = settings_.node_rank == 0 && settings_.nnodes > 1 && !settings_.has_master_addr;
+  return host + " port " + std::to_string(master_port_) +
+         (must_be_named ? " (which the other nodes name by --master_addr)" : "");
 }
 
 void StaticRendezvous::begin_round(int restart_count) {

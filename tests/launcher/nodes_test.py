@@ -146,6 +146,11 @@ class Nodes(LauncherTest):
         self.assertRegex(err, "because of node 0: (the connection to node 0 broke|one of ddprun's processes on host .* was killed)")
         self.assert_nothing_left(nodes[1])
 
+    def test_node_0_without_an_address_says_that_the_others_need_one(self):
+        status, _, err = self.run_job("--nnodes", "2", "--node_rank", "0", "--master_port", "0", "--join_timeout", "1", "true")
+        self.assertEqual(status, 124)
+        self.assertIn("(which the other nodes name by --master_addr)", err)
+
     def test_node_0_waits_for_nodes_that_take_longer(self):
         script = "[ $RANK = 0 ] && exit 0\n: > ready\nwhile [ ! -e finish ]; do sleep 0.01; done"
         nodes = [self.node(rank, 2, 1, *shell(script)) for rank in range(2)]

@@ -41,7 +41,7 @@ class Mpirun(unittest.TestCase):
         out, err = job.communicate(timeout=PATIENCE)
         self.assertEqual(job.returncode, 0, out + err)
         total = ranks * (ranks + 1) // 2
-        self.assertEqual(sorted(out.splitlines()), [f"rank {rank} of {ranks} sum {total} backend gloo" for rank in range(ranks)])
+        self.assertEqual(sorted(out.splitlines()), [f"rank {rank} of {ranks} sum {total} backend shm" for rank in range(ranks)])
 
     def test_ranks_sum_over_all_of_them(self):
         for kind in self.each():

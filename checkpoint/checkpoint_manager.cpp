@@ -154,7 +154,11 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
                                        .world_size = group_.size(),
                                        .metrics = options.metrics,
                                        .retention = retention_of(options_)};
-      options_.async ? writer_->write_later(destination, std::move(content)) : writer_->write_now(destination, content);
+      if (options_.async) {
+        writer_->write_later(destination, std::move(content));
+      } else {
+        writer_->write_now(destination, content);
+      }
     });
   }
   if (!failure.empty()) failure = "step " + std::to_string(step) + " was not saved: " + failure;

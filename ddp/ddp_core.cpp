@@ -13,6 +13,7 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/progress/own_page.h"
+#include "base/timeline/own_timeline.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
@@ -169,7 +170,10 @@ void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const
 
 void DdpCore::before_forward() {
   if (!group_.is_open()) throw std::runtime_error(rank_ + ": DistributedDataParallel: the process group is closed");
-  detail::own_page().enter_phase(at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation);
+  const auto phase = at::GradMode::is_enabled() ? progress::Phase::kForward : progress::Phase::kEvaluation;
+  detail::own_page().enter_phase(phase);
+  detail::end_event(std::exchange(forward_event_, 0));  // of one that threw
+  forward_event_ = detail::begin_event(detail::event_kind(phase), progress::name_of(phase));
   parameters_.check_unchanged(rank_);
   if (!reducer_) return mark_->keep();
   reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
@@ -182,6 +186,7 @@ void DdpCore::before_forward() {
 
 std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, const std::type_info& type) {
   leave_evaluation();
+  detail::end_event(std::exchange(forward_event_, 0));
   if (delayed_) delayed_->after_forward();
   if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.

@@ -18,7 +18,6 @@
 #include "launcher/system/line.h"
 
 namespace launcher {
-
 JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
     : request_(request),
       options_(request.options),
@@ -31,14 +30,17 @@ JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
                guarded_.terminal_input.get(), guarded_.guardian_group),
       environment_(plan_environment(options_, 0, random_id_, cpus_)),
       rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())),
-      watch_(loop_, messages(), options_, streams_.layout(), environment_.run_id, guarded_.guardian) {}
+      watch_(loop_, messages(), events_, options_, streams_.layout(), environment_.run_id, guarded_.guardian,
+             side_channel_) {}
 
 RendezvousSettings JobRun::rendezvous_settings() {
   RendezvousSettings settings = launcher::rendezvous_settings(options_, environment_);
   settings.store.on_connection = [this](std::uint16_t peer_port) { return watches(peer_port); };
   settings.store.owners = owners_of_connections;
   settings.is_any_ending = [this] { return supervisor_->is_any_ending(); };
+  settings.on_word = [this](int from, const std::string& text) { watch_.on_word(from, text); };
   settings.on_failure = [this](const FailureNotice& notice) { supervisor_->stop_because(notice); };
+  settings.side_channel = side_channel_;
   return settings;
 }
 
@@ -59,7 +61,7 @@ void JobRun::start_supervisor() {
                             .options = &options_,
                             .may_restart = has_restarts_left()};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
-  options.on_rank_end = [this](const RankEnd& end) { events_.rank_ended(end, attempt_); };
+  options.on_rank_end = [this](const RankEnd& end) { on_rank_end(end); };
   options.on_stop = [this](FailureNotice notice) { rendezvous_->announce(std::move(notice)); };
   options.on_failure = [this](const JobEnd& end, std::size_t first) { announce_failure(end, first); };
   supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
@@ -209,10 +211,17 @@ std::optional<JobEnd> JobRun::run_attempt() {
   }
   rendezvous_->ranks_started();
   watch_start();
-  watch_.begin_attempt(*supervisor_, ranks_store_->ports(), attempt_, rendezvous_->info()->place.ranks.world_size);
+  const NodePlace place = rendezvous_->info()->place;
+  watch_.begin_attempt(*supervisor_, ranks_store_->ports(), attempt_,
+                       {.node = place.group_rank,
+                        .nodes = place.group_world_size,
+                        .world_size = place.ranks.world_size,
+                        .tell = [this](int to, std::string text) { rendezvous_->tell(to, std::move(text)); },
+                        .gpu = [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); }});
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
   end.attempt = attempt_;
+  watch_.ranks_ended();
   leave(end);
   finish_output(&end);  // the ranks' last lines before the report
   streams_.describe(end);

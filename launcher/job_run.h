@@ -43,6 +43,10 @@ class JobRun {
   bool watches(std::uint16_t peer_port) { return start_watch_ && start_watch_->connected(peer_port); }
   void start_ranks();
   void watch_start();
+  void on_rank_end(const RankEnd& end) {
+    events_.rank_ended(end, attempt_);
+    watch_.rank_ended();
+  }
   void announce_failure(const JobEnd& end, std::size_t first);
   void give_up_on(const LaunchError& error);
   void leave(JobEnd& end);
@@ -72,6 +76,7 @@ class JobRun {
   RankStreams streams_;
   JobEnvironment environment_;
   int attempt_ = 0;
+  std::shared_ptr<control::SideChannel> side_channel_ = std::make_shared<control::SideChannel>();
   std::unique_ptr<Rendezvous> rendezvous_;
   std::optional<RanksStore> ranks_store_;  // of this attempt
   std::optional<Supervisor> supervisor_;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/timeline/trace_file.h"
 #include "launcher/answers/cmake_prefix_path.h"
 #include "launcher/answers/machine_check.h"
 #include "launcher/answers/preview.h"
@@ -41,6 +42,7 @@
 #include "launcher/system/line.h"
 #include "launcher/system/signals.h"
 #include "launcher/system/temporary_folder.h"
+#include "launcher/timeline/timeline_command.h"
 #include "launcher/watch/status_command.h"
 
 namespace launcher {
@@ -187,6 +189,8 @@ int run_job(Options options, Program program, ProcessTitle& title) {
     return end;
   });
   if (::getpid() != guardian) return status;
+  // The supervising process may have been killed in the middle of an event.
+  if (!request.options.timeline_file.empty()) ddp::detail::mend_trace_file(request.options.timeline_file);
   events.job_ended(status);  // by the guardian, as the supervising process may have been killed
   return status == 0 ? with_events(status, events) : status;
 }
@@ -232,6 +236,7 @@ int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept
     const Answer answer(open_missing_standard_descriptors());
     if (arguments.size() == 1 && arguments.front() == remote::kAgentWord) return remote::run_agent();
     if (is_status_command(arguments)) return run_status_command(arguments);
+    if (is_timeline_command(arguments)) return run_timeline_command(arguments);
     auto parsed = parse_command_line(arguments);
     if (const auto* exit = std::get_if<ExitRequest>(&parsed)) {
       if (exit->status == 0) {

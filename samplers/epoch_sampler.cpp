@@ -4,6 +4,7 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -41,6 +42,24 @@ struct EpochSampler::State {
   int64_t order_epoch = 0;
   int64_t order_consumed = 0;  // before its first entry
 
+  /// This rank's part of an epoch of which that many samples are used up. Throws std::logic_error where a derived
+  /// sampler's order is not one.
+  std::vector<int64_t> share(int64_t of_epoch, int64_t already_consumed) const {
+    // Unsigned, so a seed near the end of the range wraps around as Python's generator seeds do.
+    const uint64_t seed = kind.seed + static_cast<uint64_t>(of_epoch);
+    const auto whole = kind.order(kind.length, seed);
+    if (std::ssize(whole) != kind.length) {
+      throw std::logic_error(std::string(kind.name) + ": the order of an epoch has " + std::to_string(whole.size()) +
+                             " samples, but the sampler was made for " + std::to_string(kind.length));
+    }
+    const auto negative = std::ranges::find_if(whole, [](int64_t sample) { return sample < 0; });
+    if (negative != whole.end()) {
+      throw std::logic_error(std::string(kind.name) + ": the order of an epoch has sample " +
+                             std::to_string(*negative) + ", but the first one is 0");
+    }
+    return shard(whole, sharding(already_consumed));
+  }
+
   Sharding sharding(int64_t already_consumed) const {
     return {.num_replicas = kind.num_replicas, .rank = kind.rank, .tail = kind.tail, .consumed = already_consumed};
   }
@@ -69,14 +88,11 @@ int64_t EpochSampler::size() const {
 }
 
 std::vector<int64_t> EpochSampler::indices() const {
-  // Unsigned, so a seed near the end of the range wraps around as Python's generator seeds do.
-  const uint64_t seed = state_->kind.seed + static_cast<uint64_t>(state_->epoch);
-  return shard(state_->kind.order(state_->kind.length, seed), state_->sharding(state_->consumed));
+  return state_->share(state_->epoch, state_->consumed);
 }
 
 std::vector<int64_t> EpochSampler::share_of_epoch(int64_t epoch) const {
-  const uint64_t seed = state_->kind.seed + static_cast<uint64_t>(epoch);
-  return shard(state_->kind.order(state_->kind.length, seed), state_->sharding(0));
+  return state_->share(epoch, 0);
 }
 
 void EpochSampler::reset(std::optional<size_t> new_size) {

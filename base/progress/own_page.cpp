@@ -1,66 +1,27 @@
 #include "base/progress/own_page.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <optional>
 
+#include "base/launcher_memory.h"
 #include "base/progress/stack_signal.h"
+#include "base/timeline/own_timeline.h"
 
 namespace ddp::detail {
 namespace {
 
-std::optional<int> number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  return error == std::errc() && stop == end && value > 0 ? std::optional(value) : std::nullopt;
-}
-
-// All but the greeting.
-void clear(Page& page) noexcept {
+// What the program before this one has told, in a rank that is a script.
+void clear(Page& page, bool was_anothers) noexcept {
+  if (!was_anothers) return;
   page.version.store(0);
   page.process.store(0);
   const std::size_t begin = offsetof(Page, step);
   std::memset(reinterpret_cast<char*>(&page) + begin, 0, sizeof(Page) - begin);
-}
-
-// The launcher's, when the descriptor is still what it was: memory that nobody can shorten, with the greeting in it,
-// and that no other process writes.
-Page* shared_page() noexcept {
-  const auto fd = number_in(kPageVariable);
-  if (!fd) return nullptr;
-  struct stat status {};
-  const int seals = ::fcntl(*fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(*fd, &status) != 0 ||
-      static_cast<std::size_t>(status.st_size) < sizeof(Page)) {
-    return nullptr;
-  }
-  void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  auto* page = static_cast<Page*>(memory);
-  if (page->greeting.load(std::memory_order_acquire) == kPageGreeting) {
-    std::uint64_t owner = page->process.load(std::memory_order_relaxed);
-    const bool is_free = owner == 0 || ::kill(static_cast<pid_t>(owner), 0) != 0;
-    const auto own = static_cast<std::uint64_t>(::getpid());
-    if (is_free && page->process.compare_exchange_strong(owner, own)) {
-      if (owner != 0) clear(*page);  // of the program before this one, in a rank that is a script
-      ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
-      return page;
-    }
-  }
-  ::munmap(memory, sizeof(Page));
-  return nullptr;
 }
 
 // Untouched memory of anonymous mappings costs nothing.
@@ -73,7 +34,7 @@ Page* private_page() noexcept {
 
 struct OwnPage {
   OwnPage() noexcept {
-    Page* shared = shared_page();
+    Page* shared = claim_launcher_memory<Page>(kPageVariable, kPageGreeting, clear);
     writer.store(new (std::nothrow) PageWriter(shared != nullptr ? *shared : *private_page()));
     if (shared == nullptr) return;
     // What the rank forks must not write where the rank is taken to be.
@@ -97,6 +58,12 @@ struct OwnPage {
 
 }  // namespace
 
+EventKind event_kind(progress::Phase phase) noexcept {
+  if (phase == progress::Phase::kUser) return EventKind::kUser;
+  // The others have the same numbers, and what comes before them is nothing in particular.
+  return static_cast<EventKind>(std::max(phase, progress::Phase::kOther));
+}
+
 PageWriter& own_page() noexcept {
   return *OwnPage::instance().writer.load(std::memory_order_relaxed);
 }
@@ -109,7 +76,9 @@ void finish_expected_step() noexcept {
   OwnPage& own = OwnPage::instance();
   if (!own.expects_step.load(std::memory_order_relaxed)) return;
   own.expects_step.store(false, std::memory_order_relaxed);
-  if (!own.counts_itself.load(std::memory_order_relaxed)) own_page().finish_step();
+  if (own.counts_itself.load(std::memory_order_relaxed)) return;
+  own_page().finish_step();
+  end_step(/*is_told=*/false);
 }
 
 }  // namespace ddp::detail
@@ -142,19 +111,25 @@ std::string_view name_of(Phase phase) noexcept {
   return "?";
 }
 
-PhaseScope::PhaseScope(Phase phase) noexcept : outer_(detail::own_page().enter_phase(phase)) {}
-PhaseScope::PhaseScope(std::string_view name) noexcept : outer_(detail::own_page().enter_phase(name)) {}
+PhaseScope::PhaseScope(Phase phase) noexcept
+    : outer_(detail::own_page().enter_phase(phase)),
+      event_(detail::begin_event(detail::event_kind(phase), name_of(phase))) {}
+PhaseScope::PhaseScope(std::string_view name) noexcept
+    : outer_(detail::own_page().enter_phase(name)), event_(detail::begin_event(detail::EventKind::kUser, name)) {}
 PhaseScope::~PhaseScope() {
+  detail::end_event(event_);
   detail::own_page().restore_phase(outer_);
 }
 
 void step() noexcept {
   detail::OwnPage::instance().counts_itself.store(true, std::memory_order_relaxed);
   detail::own_page().finish_step();
+  detail::end_step(/*is_told=*/true);
 }
 
 void value(std::string_view name, double number) noexcept {
   detail::own_page().set_value(name, number);
+  if (detail::Recorder* recorder = detail::recording()) recorder->value(name, number);
 }
 
 }  // namespace ddp::progress

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/progress/page_writer.h"
+#include "base/timeline/records.h"
 
 namespace ddp::detail {
 
@@ -13,6 +14,9 @@ inline constexpr const char* kStackSignalVariable = "DDPRUN_STACK_SIGNAL";
 
 // Made at the first call, which also takes the stack signal where the launcher has named one and nobody else takes it.
 PageWriter& own_page() noexcept;
+
+// What a phase is in a timeline.
+EventKind event_kind(progress::Phase phase) noexcept;
 
 // A backward that reduces gradients is to come: its end is the end of a step.
 void expect_step() noexcept;

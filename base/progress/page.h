@@ -38,7 +38,7 @@ struct RingEntry {
   Word number;                           // the group's count
   Word begin;                            // microseconds of CLOCK_MONOTONIC
   Word end;                              // the same; while it runs, open_mark(index)
-  Word group;                            // index into the page's groups
+  Word group;                            // index into the page's groups, with kMessageMark
   Word hash;                             // of the whole signature
   Word length;                           // of the whole signature, in bytes
   TextWords<kSignatureWords> signature;  // what fits of it
@@ -50,6 +50,9 @@ constexpr std::uint64_t open_mark(std::uint64_t index) {
 constexpr bool is_open(std::uint64_t end) {
   return (end >> 63) != 0;
 }
+
+// In a ring entry's group: between two ranks, and numbered among those, not a collective.
+inline constexpr std::uint64_t kMessageMark = std::uint64_t{1} << 32;
 
 // A process group that this rank is in. `used` is set last.
 struct GroupEntry {
@@ -79,6 +82,15 @@ struct StackEntry {
   std::array<Word, kStackFrames> frames;
 };
 
+// What the rank had done when a step ended, for who compares ranks. `sequence` is odd while it is written.
+struct AccountEntry {
+  Word sequence;
+  Word steps;
+  Word time;                             // microseconds
+  std::array<Word, kPhaseKinds> spent;   // as in Page, with the phase that goes on
+  std::array<Word, kPhaseKinds> waited;  // as in Page
+};
+
 struct Page {
   Word greeting;
   Word version;                         // set last by who writes the page; 0: nobody does
@@ -94,6 +106,8 @@ struct Page {
   std::array<NameEntry, kNameEntries> names;  // of the user's own phases
   std::array<ValueEntry, kValueEntries> values;
   StackEntry stack;
+  std::array<Word, kPhaseKinds> waited;  // of `spent`: microseconds in which the rank waited for collectives
+  AccountEntry account;                  // of the last step, or of one within the last tick of the clock
 };
 
 // Kind, name and begin of a phase change together: 8 bits, 8 bits (0: none, else an index + 1), 48 bits of

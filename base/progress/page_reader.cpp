@@ -26,7 +26,8 @@ std::optional<CollectiveRecord> read_entry(const RingEntry& entry, std::uint64_t
                             .group = static_cast<std::uint32_t>(entry.group.load(kAcquire) % kGroupEntries),
                             .signature = load_text(entry.signature),
                             .hash = entry.hash.load(kAcquire),
-                            .begin = entry.begin.load(kAcquire)};
+                            .begin = entry.begin.load(kAcquire),
+                            .is_message = (entry.group.load(kAcquire) & kMessageMark) != 0};
     const std::uint64_t end = entry.end.load(kAcquire);
     if (entry.sequence.load(kRelaxed) != wanted) return std::nullopt;  // a later one is there now
     if (!is_open(end)) record.end = end;
@@ -85,6 +86,29 @@ std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_col
     if (record && record->group < snapshot.groups.size()) snapshot.collectives.push_back(std::move(*record));
   }
   return snapshot;
+}
+
+std::optional<StepAccount> read_account(const Page& page) {
+  if (!is_readable(page)) return std::nullopt;
+  const AccountEntry& entry = page.account;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    const std::uint64_t sequence = entry.sequence.load(kAcquire);
+    if (sequence == 0) return std::nullopt;
+    if (sequence % 2 != 0) continue;
+    StepAccount account{
+        .process = small_number(page.process), .steps = entry.steps.load(kAcquire), .time = entry.time.load(kAcquire)};
+    for (std::size_t kind = 0; kind < kPhaseKinds; ++kind) {
+      account.spent[kind] = entry.spent[kind].load(kAcquire);
+      account.waited[kind] = entry.waited[kind].load(kAcquire);
+    }
+    if (entry.sequence.load(kRelaxed) == sequence) return account;
+  }
+  return std::nullopt;
+}
+
+std::string only_user_phase(const Page& page) {
+  const bool is_only = page.names[0].used.load(kAcquire) != 0 && page.names[1].used.load(kAcquire) == 0;
+  return is_only ? load_text(page.names[0].text) : std::string();
 }
 
 std::uint64_t stack_answers(const Page& page) {

@@ -2,6 +2,7 @@
 // process's memory, so nothing in it is believed that could lead out of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct CollectiveRecord {
   std::uint64_t hash = 0;   // of the whole signature where it was cut off
   std::uint64_t begin = 0;  // microseconds of page_clock()
   std::optional<std::uint64_t> end{};
+  bool is_message = false;  // between two ranks: `number` counts this rank's messages in the group
 
   bool is_open() const { return !end.has_value(); }
   bool calls_the_same(const CollectiveRecord& other) const {
@@ -52,6 +54,20 @@ struct ProgressSnapshot {
   std::uint64_t collectives_begun = 0;
   std::vector<CollectiveRecord> collectives{};  // at most kRingEntries, oldest first
 };
+
+// What a rank had done when a step ended, since it began; microseconds.
+struct StepAccount {
+  int process = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t time = 0;                           // of page_clock()
+  std::array<std::uint64_t, kPhaseKinds> spent{};   // by the number of the phase
+  std::array<std::uint64_t, kPhaseKinds> waited{};  // of that, for other ranks
+};
+// Nothing before the first step, and while it is being written again and again.
+std::optional<StepAccount> read_account(const Page& page);
+
+// The only phase of the program's own that there is; "" where there are none or several.
+std::string only_user_phase(const Page& page);
 
 // What a look costs depends on `most_collectives`, the last so many. Nothing where no program writes the page, or one
 // with another layout.

@@ -78,9 +78,40 @@ unsigned PageWriter::enter_phase(std::string_view name) noexcept {
   return change_phase(kUser, static_cast<unsigned>(entry - page_.names.data()) + 1);
 }
 
+// Short steps are accounted for once a tick: it costs less, and the time is then that of a step's end to within a step.
 void PageWriter::finish_step() noexcept {
-  page_.step.store(page_.step.load(kRelaxed) + 1, kRelaxed);
-  page_.activity.store(page_tick(), kRelaxed);
+  const std::uint64_t now = page_tick();
+  const std::uint64_t steps = page_.step.load(kRelaxed) + 1;
+  page_.step.store(steps, kRelaxed);
+  page_.activity.store(now, kRelaxed);
+  if (accounted_.exchange(now, kRelaxed) != now) write_account(steps, now);
+}
+
+void PageWriter::write_account(std::uint64_t steps, std::uint64_t now) noexcept {
+  AccountEntry& account = page_.account;
+  const std::uint64_t sequence = account.sequence.load(kRelaxed) | 1;
+  account.sequence.store(sequence, kRelaxed);  // the releasing stores below come after it
+  account.steps.store(steps, kRelease);
+  account.time.store(now, kRelease);
+  const std::uint64_t phase = page_.phase.load(kRelaxed);
+  for (std::size_t kind = 0; kind <= static_cast<std::size_t>(progress::Phase::kUser); ++kind) {
+    const std::uint64_t going_on = kind_of(phase) == kind ? now - std::min(since_of(phase), now) : 0;
+    account.spent[kind].store(page_.spent[kind].load(kRelaxed) + going_on, kRelease);
+    account.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
+  }
+  account.sequence.store(sequence + 1, kRelease);
+}
+
+void PageWriter::add_wait(std::uint64_t microseconds) noexcept {
+  Word& waited = page_.waited[kind_of(page_.phase.load(kRelaxed)) % kPhaseKinds];
+  waited.store(waited.load(kRelaxed) + microseconds, kRelaxed);
+}
+
+void PageWriter::settle_background() noexcept {
+  const std::uint64_t begin = background_begin_.load(kRelaxed);
+  const std::uint64_t end = background_end_.load(kRelaxed);
+  if (end > begin && begin != 0) add_wait(end - begin);
+  background_begin_.store(0, kRelaxed);
 }
 
 void PageWriter::set_value(std::string_view name, double number) noexcept {
@@ -104,14 +135,14 @@ PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int l
 }
 
 std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                           std::uint64_t now) noexcept {
+                                           std::uint64_t now, bool is_message) noexcept {
   const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
   entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
   entry.number.store(number, kRelease);
   entry.begin.store(now, kRelease);
   entry.end.store(open_mark(index), kRelease);
-  entry.group.store(group, kRelease);
+  entry.group.store(is_message ? group | kMessageMark : group, kRelease);
   entry.length.store(signature.size(), kRelease);
   entry.hash.store(signature.size() > capacity_of(entry.signature) ? hash_of(signature) : 0, kRelease);
   store_text(entry.signature, signature);

@@ -24,13 +24,20 @@ class PageWriter {
   unsigned enter_phase(std::string_view name) noexcept;
   void restore_phase(unsigned phase) noexcept { change_phase(phase >> 8, phase & 0xff); }
   void finish_step() noexcept;
+  // The rank has waited for others in the phase that it is in.
+  void add_wait(std::uint64_t microseconds) noexcept;
+  // Collectives beside which the rank computes on. Once it has waited for all of them, the time from the begin of the
+  // last one to the end of the last one is what it has waited.
+  void begin_background(std::uint64_t now) noexcept { background_begin_.store(now, std::memory_order_relaxed); }
+  void end_background(std::uint64_t now) noexcept { background_end_.store(now, std::memory_order_relaxed); }
+  void settle_background() noexcept;
   void set_value(std::string_view name, double number) noexcept;
 
   // Groups beyond the 32nd are counted as the last one.
   PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
   // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                 std::uint64_t now = page_clock()) noexcept;
+                                 std::uint64_t now = page_clock(), bool is_message = false) noexcept;
   // Without effect when a thousand others have begun since.
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;
 
@@ -38,11 +45,15 @@ class PageWriter {
 
  private:
   unsigned change_phase(unsigned kind, unsigned name) noexcept;
+  void write_account(std::uint64_t steps, std::uint64_t now) noexcept;
 
   Page& page_;
   std::atomic<std::uint32_t> groups_{0};
   std::atomic<std::uint32_t> names_{0};
   std::atomic<std::uint32_t> values_{0};
+  std::atomic<std::uint64_t> accounted_{0};  // the time of the account
+  std::atomic<std::uint64_t> background_begin_{0};
+  std::atomic<std::uint64_t> background_end_{0};
 };
 
 }  // namespace ddp::detail

@@ -1,8 +1,8 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" for batched_grad_copy. The first argument is "cpu", whose backend the second one
-// names, or "cuda": on the first GPU, one rank over NCCL.
+// "+batched" and "+unbatched" for batched_grad_copy, true and false. The first argument is "cpu", whose backend the
+// second one names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -72,8 +72,8 @@ void finish(const ddp::GroupHandle& group) {
 }
 
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
-  const ddp::DdpOptions options{.gradient_as_bucket_view = !name.ends_with("+copies"),
-                                .batched_grad_copy = name.ends_with("+batched")};
+  ddp::DdpOptions options{.gradient_as_bucket_view = !name.ends_with("+copies")};
+  if (name.ends_with("batched")) options.batched_grad_copy = name.ends_with("+batched");
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());
   const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };

@@ -128,18 +128,15 @@ void inspect(const std::filesystem::path& path) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  CLI::App app(
-      "Shows, verifies and converts checkpoints: folders that CheckpointManager wrote, safetensors, .pt files.");
+  CLI::App app("Shows, verifies and converts checkpoints: folders, .safetensors and .pt files.");
   app.require_subcommand(1);
   std::string path, target;
   bool weights_only = false;
-  auto* inspect_command = app.add_subcommand("inspect", "List checkpoints of a directory, or the tensors of one");
-  auto* verify_command = app.add_subcommand(
-      "verify", "Compare every byte with its checksum; exit status 1 on damage, and where there is no checkpoint");
+  auto* inspect_command = app.add_subcommand("inspect", "List checkpoints, or the tensors of one");
+  auto* verify_command = app.add_subcommand("verify", "Compare every byte with its checksum (1: damage)");
   auto* convert_command = app.add_subcommand("convert", "Write TARGET (.pt, .pth or .safetensors)");
   for (auto* command : {inspect_command, verify_command, convert_command}) {
-    command->add_option("PATH", path, "A directory of checkpoints, a step-… folder, a .safetensors or a .pt file")
-        ->required();
+    command->add_option("PATH", path, "A folder of checkpoints or of one, or a file")->required();
   }
   convert_command->add_option("TARGET", target, "The file to write")->required();
   convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");

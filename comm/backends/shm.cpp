@@ -45,7 +45,7 @@ Backend make_inside(const GroupPlan& plan, const ShmMeeting& meeting, shm::Order
   const std::vector<int> members = members_of(meeting.hosts, host);
   const auto place = static_cast<int>(std::ranges::find(members, plan.info.rank) - members.begin());
   const auto ranks = static_cast<int>(members.size());
-  auto engine = shm::Engine::make(*meeting.segment, place, ranks > shm::usable_processors(), members);
+  auto engine = shm::Engine::make(*meeting.segment, place, shm::has_to_share(ranks), members);
   return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
 }
 

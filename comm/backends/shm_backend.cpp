@@ -46,8 +46,7 @@ ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation)
     engine_->start(operation);
     return work;
   }
-  engine_->start(operation, /*is_awaited=*/true);
-  engine_->wait(*operation);
+  engine_->run(operation);
   if (!operation->error()) stand.copy_back();
   work->complete();
   return work;
@@ -57,36 +56,33 @@ shm::Reduction ShmBackend::reduction(const at::Tensor& tensor, const c10d::Reduc
   return {.number = number_of(tensor), .op = operator_of(op, tensor), .order = order_};
 }
 
-ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
-  const at::Tensor tensor = only(tensors, "allreduce");
+ShmBackend::WorkPtr ShmBackend::start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
+                                                 const c10d::AllreduceOptions& options) {
   Stand stand;
   const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
-  return start(
-      {.type = c10d::OpType::ALLREDUCE,
-       .title = "shm:all_reduce",
-       .inputs = tensors,
-       .outputs = tensors,
-       .timeout = options.timeout,
-       .async = options.asyncOp,
-       .stand = stand},
-      shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_));
+  const auto operation =
+      shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_);
+  return start(call_of(type, "shm:all_reduce", {tensor}, outputs, options, std::move(stand)), operation);
+}
+
+ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
+  return start_all_reduce(c10d::OpType::ALLREDUCE, only(tensors, "allreduce"), tensors, options);
+}
+
+void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
+  const auto operation = shm::all_reduce(bytes_of(tensor), static_cast<size_t>(tensor.numel()),
+                                         reduction(tensor, options.reduceOp), place_);
+  operation->set_timeout(options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout);
+  ++number_;
+  engine_->run(operation);
+  if (const auto error = operation->error()) std::rethrow_exception(error);
 }
 
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   return for_each(tensors.size(), [&](size_t i) {
-    Tensors one{tensors[i]};
-    Stand stand;
-    const at::Tensor data = real_numbers(stand.out(only(one, "allreduce_coalesced")), options.reduceOp);
-    return start(
-        {.type = c10d::OpType::ALLREDUCE_COALESCED,
-         .title = "shm:all_reduce",
-         .inputs = one,
-         .outputs = tensors,
-         .timeout = options.timeout,
-         .async = options.asyncOp,
-         .stand = stand},
-        shm::all_reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp), place_));
+    check_dense(tensors[i], "allreduce_coalesced");
+    return start_all_reduce(c10d::OpType::ALLREDUCE_COALESCED, tensors[i], tensors, options);
   });
 }
 
@@ -95,13 +91,7 @@ ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected the list's only tensor as the root's");
   Stand stand;
   const at::Tensor data = real_numbers(stand.out(tensor), options.reduceOp);
-  return start({.type = c10d::OpType::REDUCE,
-                .title = "shm:reduce",
-                .inputs = tensors,
-                .outputs = tensors,
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::REDUCE, "shm:reduce", tensors, tensors, options, std::move(stand)),
                shm::reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp),
                            static_cast<int>(options.rootRank), place_));
 }
@@ -119,13 +109,7 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     kept.push_back(stand.in(input));
     places.push_back(bytes_of(kept.back()));
   }
-  return start({.type = c10d::OpType::REDUCE_SCATTER,
-                .title = "shm:reduce_scatter",
-                .inputs = kept,
-                .outputs = outputs,
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::REDUCE_SCATTER, "shm:reduce_scatter", kept, outputs, options, std::move(stand)),
                shm::reduce_scatter(bytes_of(result), places, static_cast<size_t>(result.numel()),
                                    reduction(result, options.reduceOp), place_));
 }

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/backends/immediate_backend.h"
 #include "comm/backends/shm_tensors.h"
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
 
 namespace ddp::detail {
 
-class ShmBackend final : public c10d::Backend {
+class ShmBackend final : public c10d::Backend, public ImmediateBackend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -24,6 +25,7 @@ class ShmBackend final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  void all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
@@ -68,7 +70,20 @@ class ShmBackend final : public c10d::Backend {
     // Where there are stand-ins the call is synchronous: they are copied back when it has ended well.
     Stand stand{};
   };
+  template <typename Options>
+  static Call call_of(c10d::OpType type, const char* title, Tensors inputs, Tensors outputs, const Options& options,
+                      Stand stand) {
+    return {.type = type,
+            .title = title,
+            .inputs = std::move(inputs),
+            .outputs = std::move(outputs),
+            .timeout = options.timeout,
+            .async = options.asyncOp,
+            .stand = std::move(stand)};
+  }
   WorkPtr start(Call call, const shm::JointPtr& operation);
+  WorkPtr start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
+                           const c10d::AllreduceOptions& options);
   WorkPtr start_message(c10d::OpType type, const char* title, Tensors& tensors, shm::Message::Direction direction,
                         int peer, int tag);
   shm::Reduction reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const;

@@ -45,13 +45,7 @@ ShmBackend::WorkPtr ShmBackend::broadcast(Tensors& tensors, const c10d::Broadcas
   const at::Tensor tensor = only(tensors, "broadcast");
   Stand stand;
   const at::Tensor data = stand.out(tensor);
-  return start({.type = c10d::OpType::BROADCAST,
-                .title = "shm:broadcast",
-                .inputs = tensors,
-                .outputs = tensors,
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::BROADCAST, "shm:broadcast", tensors, tensors, options, std::move(stand)),
                shm::broadcast(bytes_of(data), data.nbytes(), static_cast<int>(options.rootRank), place_));
 }
 
@@ -63,13 +57,7 @@ ShmBackend::WorkPtr ShmBackend::allgather(std::vector<Tensors>& outputs, Tensors
   check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "allgather");
   std::vector<std::byte*> places;
   for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(stand.out(output)));
-  return start({.type = c10d::OpType::ALLGATHER,
-                .title = "shm:all_gather",
-                .inputs = kept,
-                .outputs = outputs[0],
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::ALLGATHER, "shm:all_gather", kept, outputs[0], options, std::move(stand)),
                shm::all_gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), place_));
 }
 
@@ -115,13 +103,8 @@ ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& i
   } else {
     TORCH_CHECK(outputs.empty(), "shm: gather: expected outputs on the root only");
   }
-  return start({.type = c10d::OpType::GATHER,
-                .title = "shm:gather",
-                .inputs = kept,
-                .outputs = root == rank_ ? outputs[0] : Tensors{},
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::GATHER, "shm:gather", kept, root == rank_ ? outputs[0] : Tensors{}, options,
+                       std::move(stand)),
                shm::gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), root, place_));
 }
 
@@ -143,13 +126,7 @@ ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
   } else {
     TORCH_CHECK(inputs.empty(), "shm: scatter: expected inputs on the root only");
   }
-  return start({.type = c10d::OpType::SCATTER,
-                .title = "shm:scatter",
-                .inputs = kept,
-                .outputs = outputs,
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::SCATTER, "shm:scatter", kept, outputs, options, std::move(stand)),
                shm::scatter(bytes_of(result), std::move(places), result.nbytes(), root, place_));
 }
 
@@ -162,13 +139,7 @@ ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& in
   const at::Tensor sent = stand.in(input);
   const at::Tensor received = stand.out(output);
   const bool are_equal = output_splits.empty() && input_splits.empty();
-  return start({.type = c10d::OpType::ALLTOALL_BASE,
-                .title = "shm:all_to_all",
-                .inputs = {sent},
-                .outputs = {output},
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::ALLTOALL_BASE, "shm:all_to_all", {sent}, {output}, options, std::move(stand)),
                shm::all_to_all(pieces_of(received, output_splits, size_), pieces_of(sent, input_splits, size_),
                                are_equal, place_));
 }
@@ -189,13 +160,7 @@ ShmBackend::WorkPtr ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
     check_dense(output, "alltoall");
     received.push_back({bytes_of(stand.out(output)), output.nbytes()});
   }
-  return start({.type = c10d::OpType::ALLTOALL,
-                .title = "shm:all_to_all",
-                .inputs = kept,
-                .outputs = outputs,
-                .timeout = options.timeout,
-                .async = options.asyncOp,
-                .stand = stand},
+  return start(call_of(c10d::OpType::ALLTOALL, "shm:all_to_all", kept, outputs, options, std::move(stand)),
                shm::all_to_all(std::move(received), std::move(sent), /*are_equal=*/false, place_));
 }
 

@@ -44,13 +44,22 @@ bool ShmWork::finish_once(c10::ivalue::Future& future) {
   return true;
 }
 
+bool ShmWork::isCompleted() {
+  if (!operation_->has_ended()) engine_->poll();
+  return operation_->has_ended();
+}
+
 // Who has waited for the operation finds the future completed, also before the thread that ended it has come to that.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
   std::unique_lock lock(future_mutex_);
   if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   const auto future = future_;
   lock.unlock();
-  if (operation_->has_ended() && !finish_once(*future)) future->wait();
+  if (!operation_->has_ended()) {
+    engine_->hurry();
+  } else if (!finish_once(*future)) {
+    future->wait();
+  }
   return future;
 }
 
@@ -69,6 +78,10 @@ bool ShmWork::wait(std::chrono::milliseconds timeout) {
   }
   if (const auto error = operation_->error()) std::rethrow_exception(error);
   return true;
+}
+
+bool ends_in_wait(const c10d::Work& work) {
+  return dynamic_cast<const ShmWork*>(&work) != nullptr;
 }
 
 }  // namespace ddp::detail

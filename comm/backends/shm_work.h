@@ -29,7 +29,7 @@ class ShmWork final : public c10d::Work {
   /// Once, when the operation has ended: completes the future and the profiler's record.
   void complete() noexcept;
 
-  bool isCompleted() override { return operation_->has_ended(); }
+  bool isCompleted() override;
   bool isSuccess() const override { return operation_->has_ended() && !operation_->error(); }
   std::exception_ptr exception() const override { return operation_->error(); }
   int sourceRank() const override;
@@ -52,5 +52,8 @@ class ShmWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
   std::atomic<bool> is_finished_{false};            // the future has its value, or is about to
 };
+
+/// Whether it gets on in wait(), so that to wait for its future instead would be to wait for another thread.
+bool ends_in_wait(const c10d::Work& work);
 
 }  // namespace ddp::detail

@@ -24,7 +24,11 @@ using Counts = std::vector<int64_t>;
 Started exchange(at::Tensor output, at::Tensor input, Counts output_counts, Counts input_counts, bool equal,
                  const GroupHandle& group, const CollectiveOptions& options, bool async) {
   const auto settings = detail::call_options<c10d::AllToAllOptions>(options, async, group, "all_to_all");
-  return detail::start({.operation = "all_to_all", .tensors = {input}, .results = {output}, .equal_tensors = equal},
+  return detail::start({.operation = "all_to_all",
+                        .tensors = {input},
+                        .results = {output},
+                        .equal_tensors = equal,
+                        .is_waited_for = !async},
                        group, [&](c10d::ProcessGroup& c10d) {
                          at::Tensor received = detail::real_view(output);
                          at::Tensor sent = detail::real_view(input);

@@ -13,7 +13,7 @@ void barrier(const GroupHandle& group, const CollectiveOptions& options) {
   if (options.timeout) settings.timeout = *options.timeout;
   const bool on_cpu = detail::backends_of(group).cpu != nullptr;
   if (!on_cpu) settings.device = group.device();
-  detail::start({.operation = "barrier"}, group, [&](c10d::ProcessGroup& c10d) {
+  detail::start({.operation = "barrier", .is_waited_for = true}, group, [&](c10d::ProcessGroup& c10d) {
     return c10d.getBackend(on_cpu ? c10::kCPU : c10::kCUDA)->barrier(settings);
   })->wait();
 }

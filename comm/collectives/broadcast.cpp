@@ -15,8 +15,9 @@ std::shared_ptr<detail::PendingCall> begin_broadcast(const at::Tensor& tensor, i
   auto settings = detail::call_options<c10d::BroadcastOptions>(options, async, group, "broadcast");
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
-  return detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
-                       [&](c10d::ProcessGroup& c10d) { return c10d.broadcast(tensors, settings); });
+  return detail::start(
+      {.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors, .is_waited_for = !async},
+      group, [&](c10d::ProcessGroup& c10d) { return c10d.broadcast(tensors, settings); });
 }
 
 }  // namespace
@@ -40,12 +41,14 @@ void broadcast_coalesced(const std::vector<at::Tensor>& tensors, int root, const
   static_cast<void>(state.group("broadcast_coalesced"));  // open, even if nothing is to be sent
   if (tensors.empty()) return;
   for (const at::Tensor& tensor : tensors) detail::check_unpackable(tensor, group, "broadcast_coalesced");
-  detail::start({.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors}, group,
-                [&](c10d::ProcessGroup&) {
-                  const auto bytes = static_cast<size_t>(buffer_bytes);
-                  c10d::broadcast_coalesced(state.group("broadcast"), tensors, bytes, root);
-                  return detail::WorkPtr();
-                })
+  detail::start(
+      {.operation = "broadcast", .how = "root " + std::to_string(root), .tensors = tensors, .is_waited_for = true},
+      group,
+      [&](c10d::ProcessGroup&) {
+        const auto bytes = static_cast<size_t>(buffer_bytes);
+        c10d::broadcast_coalesced(state.group("broadcast"), tensors, bytes, root);
+        return detail::WorkPtr();
+      })
       ->wait();
 }
 

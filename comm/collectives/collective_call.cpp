@@ -3,11 +3,15 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <stdexcept>
 #include <utility>
 
 #include <ddprun/comm/pending.h>
 
+#include "comm/collectives/call_wait.h"
+#include "comm/core/call_log.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/group_backends.h"
@@ -23,31 +27,15 @@ std::string subject(const Call& call, const GroupHandle& group) {
   return "list of " + std::to_string(call.tensors.size()) + " tensors";
 }
 
-// What has to be equal on all ranks; devices may differ.
+// What has to be equal on all ranks; devices may differ. Of a message: "send (to rank 1, tag 0) of Float [2, 3]".
 std::string signature(const Call& call) {
+  if (call.equal_tensors && call.tensors.size() == 1) {
+    return signature_of(call.operation, call.how.c_str(), call.tensors[0]);
+  }
   std::string text = call.operation;
   if (!call.how.empty()) text += " (" + call.how + ")";
-  if (call.equal_tensors && call.tensors.size() == 1) {
-    text += std::string(" of ") + c10::toString(call.tensors[0].scalar_type()) + " [";
-    const auto sizes = call.tensors[0].sizes();
-    for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
-    text += "]";
-  } else if (call.equal_tensors && !call.tensors.empty()) {
-    text += " of " + std::to_string(call.tensors.size()) + " tensors";
-  }
+  if (call.equal_tensors && !call.tensors.empty()) text += " of " + std::to_string(call.tensors.size()) + " tensors";
   return text;
-}
-
-[[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {
-  std::string text = who(group.info()) + ": " + call.operation;
-  if (call.is_collective) {
-    text += " (number " + std::to_string(number) + ")";
-  } else {
-    text += " " + call.how;
-  }
-  text += " of a " + subject(call, group) + " failed: " + brief(error);
-  if (call.is_collective) text += failure_cause(group.state(), number);
-  throw std::runtime_error(text);
 }
 
 // CUDA tensors on a backend whose wait() holds the host.
@@ -61,25 +49,29 @@ void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
 
 class OneCall final : public PendingCall {
  public:
+  // `number` is that of the collective, or what begin_message() has returned.
   OneCall(Call call, GroupHandle group, uint64_t number, WorkPtr work, std::function<void()> after,
-          std::optional<std::chrono::milliseconds> wait_limit)
+          std::optional<std::chrono::milliseconds> wait_limit, std::optional<CallWait> wait)
       : call_(std::move(call)),
         group_(std::move(group)),
         number_(number),
         origin_(call_.tensors),
         work_(std::move(work)),
         after_(std::move(after)),
-        wait_limit_(wait_limit) {}
+        wait_limit_(wait_limit),
+        wait_(std::move(wait)) {}
 
  private:
   void finish() override {
     const at::NoGradGuard no_grad;
+    const CallWait wait = wait_ ? *std::exchange(wait_, std::nullopt) : CallWait(call_.operation);
     try {
       if (work_) wait_limit_ ? work_->wait(*wait_limit_) : work_->wait();
     } catch (const std::exception& error) {
       fail(call_, group_, number_, error);
     }
-    if (call_.is_collective) group_.state().log().end(number_);
+    CallLog& log = group_.state().log();
+    call_.is_collective ? log.end(number_, wait.since()) : log.end_message(number_, wait.since());
     if (after_) after_();
     // They may be used, and let go, on another stream than the one they were allocated on.
     used_here(call_.tensors);
@@ -95,6 +87,7 @@ class OneCall final : public PendingCall {
   const WorkPtr work_;  // null when the backend ran the call at once, as NCCL does with synchronous ones
   const std::function<void()> after_;
   const std::optional<std::chrono::milliseconds> wait_limit_;
+  std::optional<CallWait> wait_;
 };
 
 class SeveralCalls final : public PendingCall {
@@ -136,6 +129,34 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 
 }  // namespace
 
+// One allocation: it is made for each call.
+std::string signature_of(const char* operation, const char* how, const at::Tensor& tensor) {
+  std::string text;
+  text.reserve(128);
+  text += operation;
+  if (*how != '\0') text.append(" (").append(how).append(")");
+  text.append(" of ").append(c10::toString(tensor.scalar_type())).append(" [");
+  std::array<char, 24> digits{};
+  const auto sizes = tensor.sizes();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (i > 0) text += ", ";
+    text.append(digits.data(), std::to_chars(digits.begin(), digits.end(), sizes[i]).ptr);
+  }
+  return text += "]";
+}
+
+void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {
+  std::string text = who(group.info()) + ": " + call.operation;
+  if (call.is_collective) {
+    text += " (number " + std::to_string(number) + ")";
+  } else {
+    text += " " + call.how;
+  }
+  text += " of a " + subject(call, group) + " failed: " + brief(error);
+  if (call.is_collective) text += failure_cause(group.state(), number);
+  throw std::runtime_error(text);
+}
+
 // What has failed has failed: steps that ran in part are not run again, and the ranks are not asked twice for a cause.
 void PendingCall::wait() {
   if (error_) std::rethrow_exception(error_);
@@ -162,15 +183,19 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   GroupState& state = group.state();
   const auto c10d_group = state.group(call.operation);
   refuse_capture_over_host(call, group);
-  const uint64_t number = call.is_collective ? state.next_operation(signature(call)) : 0;
+  const uint64_t number =
+      call.is_collective ? state.next_operation(signature(call)) : state.log().begin_message(signature(call));
   const at::NoGradGuard no_grad;
+  std::optional<CallWait> wait;
+  if (call.is_waited_for) wait.emplace(call.operation);
   WorkPtr work;
   try {
     work = begin(*c10d_group);
   } catch (const std::exception& error) {
     fail(call, group, number, error);
   }
-  return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit);
+  return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit,
+                                   std::move(wait));
 }
 
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {

@@ -32,7 +32,15 @@ struct Call {
   bool is_collective = true;
   /// All ranks need equal shapes and dtypes.
   bool equal_tensors = true;
+  /// The caller waits for it at once, or a backend already waits while it is started.
+  bool is_waited_for = false;
 };
+
+/// What has to be equal on all ranks; devices may differ.
+std::string signature_of(const char* operation, const char* how, const at::Tensor& tensor);
+
+/// What a call that has failed throws: a std::runtime_error in our words.
+[[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error);
 
 /// An operation under way, or several.
 class PendingCall {

@@ -42,7 +42,7 @@ std::pair<Started, at::Tensor> begin_all_gather(const at::Tensor& tensor, const 
   at::Tensor flat_output = detail::real_view(output).view({-1});
   const auto settings = call_options<c10d::AllgatherOptions>(options, async, group, "all_gather");
   auto started = start(
-      {.operation = "all_gather", .tensors = {tensor}, .results = {output}}, group,
+      {.operation = "all_gather", .tensors = {tensor}, .results = {output}, .is_waited_for = !async}, group,
       [&](c10d::ProcessGroup& c10d) { return versions::all_gather_single(c10d, flat_output, flat_input, settings); });
   return {std::move(started), std::move(output)};
 }
@@ -83,9 +83,12 @@ std::pair<Started, at::Tensor> begin_gather(const at::Tensor& tensor, int root, 
   std::vector<at::Tensor> inputs{detail::real_view(tensor)};
   auto settings = call_options<c10d::GatherOptions>(options, async, group, "gather");
   settings.rootRank = root;
-  auto started =
-      start({.operation = "gather", .how = "root " + std::to_string(root), .tensors = {tensor}, .results = {output}},
-            group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
+  auto started = start({.operation = "gather",
+                        .how = "root " + std::to_string(root),
+                        .tensors = {tensor},
+                        .results = {output},
+                        .is_waited_for = !async},
+                       group, [&](c10d::ProcessGroup& c10d) { return c10d.gather(outputs, inputs, settings); });
   return {std::move(started), std::move(output)};
 }
 
@@ -117,8 +120,8 @@ Started begin_scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& p
   auto settings = call_options<c10d::ScatterOptions>(options, async, group, "scatter");
   settings.rootRank = root;
   return start(
-      {.operation = "scatter", .how = "root " + std::to_string(root), .tensors = {tensor}}, group,
-      [&](c10d::ProcessGroup& c10d) { return c10d.scatter(outputs, inputs, settings); }, [inputs] {});
+      {.operation = "scatter", .how = "root " + std::to_string(root), .tensors = {tensor}, .is_waited_for = !async},
+      group, [&](c10d::ProcessGroup& c10d) { return c10d.scatter(outputs, inputs, settings); }, [inputs] {});
 }
 
 }  // namespace

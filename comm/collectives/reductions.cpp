@@ -1,11 +1,14 @@
 #include "ddprun/comm/reductions.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <functional>
 #include <stdexcept>
 #include <utility>
 
+#include "comm/backends/immediate_backend.h"
+#include "comm/collectives/call_wait.h"
 #include "comm/collectives/collective_call.h"
 #include "comm/collectives/tensor_packing.h"
 #include "comm/group/argument_checks.h"
@@ -73,6 +76,30 @@ at::Tensor as_numbers(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
 }
 
+// Without Work, lists and steps behind it, which take longer than a small sum. False where something is not as usual.
+bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
+  detail::GroupState& state = group.state();
+  detail::ImmediateBackend* const backend = state.immediate_backend();
+  if (backend == nullptr || options.timeout || !tensor.defined() || !tensor.is_cpu()) return false;
+  const at::ScalarType dtype = tensor.scalar_type();
+  const bool is_usual = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16 ||
+                        ((dtype == at::kInt || dtype == at::kLong) && op != ReduceOp::kAvg);
+  if (!is_usual || tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
+  if (at::hasGlobalCallbacks() || at::hasThreadLocalCallbacks()) return false;  // a profiler wants to see it
+  const auto open = state.group("all_reduce");
+  const uint64_t number = state.next_operation(detail::signature_of("all_reduce", name(op), tensor));
+  c10d::AllreduceOptions settings;
+  settings.reduceOp = c10d_op(op, /*is_bool=*/false);
+  const detail::CallWait wait("all_reduce");
+  try {
+    backend->all_reduce_now(tensor, settings);
+  } catch (const std::exception& error) {
+    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, number, error);
+  }
+  state.log().end(number, wait.since());
+  return true;
+}
+
 Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
                          const CollectiveOptions& options, bool async, std::function<void()> after = {}) {
   check_tensor(tensor, group, "all_reduce");
@@ -81,7 +108,7 @@ Started begin_all_reduce(const at::Tensor& tensor, const GroupHandle& group, Red
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
   return start(
-      {.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group,
+      {.operation = "all_reduce", .how = name(op), .tensors = {tensor}, .is_waited_for = !async}, group,
       [&](c10d::ProcessGroup& c10d) { return detail::direct_all_reduce(c10d, tensors, settings); }, std::move(after));
 }
 
@@ -109,9 +136,11 @@ Started begin_reduce(const at::Tensor& tensor, int root, const GroupHandle& grou
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
   settings.rootRank = root;
   std::vector<at::Tensor> tensors{as_numbers(tensor)};
-  return start(
-      {.operation = "reduce", .how = std::string(name(op)) + ", root " + std::to_string(root), .tensors = {tensor}},
-      group, [&](c10d::ProcessGroup& c10d) { return c10d.reduce(tensors, settings); });
+  return start({.operation = "reduce",
+                .how = std::string(name(op)) + ", root " + std::to_string(root),
+                .tensors = {tensor},
+                .is_waited_for = !async},
+               group, [&](c10d::ProcessGroup& c10d) { return c10d.reduce(tensors, settings); });
 }
 
 std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op,
@@ -130,16 +159,22 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
   at::Tensor input = as_numbers(tensor);
   auto settings = call_options<c10d::ReduceScatterOptions>(options, async, group, "reduce_scatter");
   settings.reduceOp = c10d_op(op, tensor.scalar_type() == at::kBool);
-  auto started = start(
-      {.operation = "reduce_scatter", .how = name(op), .tensors = {tensor}, .results = {output}}, group,
-      [&](c10d::ProcessGroup& c10d) { return versions::reduce_scatter_single(c10d, raw_output, input, settings); });
+  auto started = start({.operation = "reduce_scatter",
+                        .how = name(op),
+                        .tensors = {tensor},
+                        .results = {output},
+                        .is_waited_for = !async},
+                       group, [&](c10d::ProcessGroup& c10d) {
+                         return versions::reduce_scatter_single(c10d, raw_output, input, settings);
+                       });
   return {std::move(started), std::move(output)};
 }
 
 }  // namespace
 
 void all_reduce(at::Tensor tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
-  begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
+  if (!is_reduced_now(tensor, group, op, options))
+    begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
 }
 
 Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/progress/own_page.h"
+#include "base/timeline/own_timeline.h"
 
 namespace ddp::detail {
 namespace {
@@ -17,24 +18,47 @@ uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
 
 }  // namespace
 
-void CallLog::begin(uint64_t number, std::string signature) {
+void CallLog::begin(uint64_t number, std::string signature, bool in_background) {
   const std::lock_guard lock(mutex_);
   last_ = Clock::now();
-  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature, microseconds_of(last_)) : 0;
-  calls_.push_back({.call = {.number = number, .ended = false, .signature = std::move(signature)}, .in_page = in_page});
+  const uint64_t now = microseconds_of(last_);
+  if (group_ && in_background) own_page().begin_background(now);
+  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature, now) : 0;
+  const uint64_t event = group_ ? begin_event(EventKind::kCollective, signature, number) : 0;
+  calls_.push_back({.call = {.number = number, .ended = false, .signature = std::move(signature)},
+                    .in_page = in_page,
+                    .in_background = in_background,
+                    .event = event});
   if (calls_.size() > kKept) calls_.pop_front();
 }
 
-void CallLog::end(uint64_t number) {
+void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   const std::lock_guard lock(mutex_);
   last_ = Clock::now();
+  const uint64_t now = microseconds_of(last_);
+  if (group_ && waits_since) own_page().add_wait(now - std::min(*waits_since, now));
   // Mostly the last one.
   const auto found =
       std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& each) { return each.call.number == number; });
   if (found != calls_.rend()) {
     found->call.ended = true;
-    if (group_) own_page().finish_collective(found->in_page, microseconds_of(last_));
+    if (group_ && found->in_background) own_page().end_background(now);
+    if (group_) own_page().finish_collective(found->in_page, now);
+    end_event(std::exchange(found->event, 0));
   }
+}
+
+uint64_t CallLog::begin_message(std::string_view signature) {
+  if (!group_) return 0;
+  const std::lock_guard lock(mutex_);
+  return own_page().begin_collective(*group_, messages_++, signature, page_clock(), /*is_message=*/true);
+}
+
+void CallLog::end_message(uint64_t index, uint64_t waits_since) {
+  if (!group_) return;
+  const uint64_t now = page_clock();
+  own_page().finish_collective(index, now);
+  own_page().add_wait(now - std::min(waits_since, now));
 }
 
 void CallLog::set_compares(bool compares) {

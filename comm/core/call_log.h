@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddp::detail {
@@ -40,8 +41,14 @@ class CallLog {
   /// With `group`, what PageWriter::add_group() returned, the calls stand in this process's progress page as well.
   explicit CallLog(std::optional<uint32_t> group = std::nullopt) : group_(group) {}
 
-  void begin(uint64_t number, std::string signature);
-  void end(uint64_t number);
+  /// `in_background`: the rank computes on meanwhile, until PageWriter::settle_background().
+  void begin(uint64_t number, std::string signature, bool in_background = false);
+  /// `waits_since`: the caller has waited for it since then, by page_clock().
+  void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
+  /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
+  /// Returns what end_message() wants.
+  uint64_t begin_message(std::string_view signature);
+  void end_message(uint64_t index, uint64_t waits_since);
   void set_compares(bool compares);
   RankReport report() const;
 
@@ -54,6 +61,8 @@ class CallLog {
   struct Entry {
     CallRecord call;
     uint64_t in_page = 0;
+    bool in_background = false;
+    uint64_t event = 0;  // in the timeline
   };
 
   const std::optional<uint32_t> group_;
@@ -61,6 +70,7 @@ class CallLog {
   std::deque<Entry> calls_;
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
+  uint64_t messages_ = 0;
 };
 
 }  // namespace ddp::detail

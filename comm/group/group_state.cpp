@@ -9,6 +9,7 @@
 #include <ddprun/comm/report.h>
 
 #include "base/progress/own_page.h"
+#include "comm/backends/immediate_backend.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/failure_cause.h"
 #include "comm/group/pair_exchange.h"
@@ -29,6 +30,13 @@ std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::strin
   return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
 }
 
+ImmediateBackend* immediate_backend_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!group || !group->hasBackends()) return nullptr;
+  const auto devices = group->getDeviceTypes();
+  if (std::ranges::find(devices, c10::kCPU) == devices.end()) return nullptr;
+  return dynamic_cast<ImmediateBackend*>(group->getBackend(c10::kCPU).get());
+}
+
 }  // namespace
 
 GroupState::GroupState(Parts parts)
@@ -42,6 +50,7 @@ GroupState::GroupState(Parts parts)
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
       hosts_store_(parts.hosts_store),
       log_(log_of(parts, path_, members_.front())),
+      immediate_backend_(immediate_backend_of(parts.group)),
       parts_(std::move(parts)) {
   if (!parts_.store) return;
   job_.desync_debugger->add(path_, log_);
@@ -93,9 +102,9 @@ GroupState::Parts GroupState::release() {
   return released;
 }
 
-uint64_t GroupState::next_operation(std::string signature) {
+uint64_t GroupState::next_operation(std::string signature, bool in_background) {
   const std::lock_guard lock(order_);
-  log_->begin(operations_, std::move(signature));
+  log_->begin(operations_, std::move(signature), in_background);
   return operations_++;
 }
 

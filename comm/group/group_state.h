@@ -19,6 +19,7 @@
 
 namespace ddp::detail {
 
+class ImmediateBackend;
 class PairExchange;
 
 class GroupState {
@@ -53,6 +54,8 @@ class GroupState {
   bool is_open() const;
   /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
   c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
+  /// Its backend for CPU tensors, where that is one of this kind, else null. Alive as long as what group() returned is.
+  ImmediateBackend* immediate_backend() const { return immediate_backend_; }
   /// The store for our own keys; null for a single process or a closed group.
   c10::intrusive_ptr<c10d::Store> store() const;
 
@@ -74,7 +77,8 @@ class GroupState {
 
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
   /// is what they must have called. With log().end() when it has ended.
-  uint64_t next_operation(std::string signature);
+  /// `in_background`: the rank computes on meanwhile.
+  uint64_t next_operation(std::string signature, bool in_background = false);
 
   /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
   uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
@@ -102,6 +106,7 @@ class GroupState {
   const std::vector<int> members_;
   const bool hosts_store_;
   const std::shared_ptr<CallLog> log_;
+  ImmediateBackend* const immediate_backend_;
   mutable std::mutex mutex_;
   Parts parts_;
   std::mutex order_;  // numbers are logged in their order

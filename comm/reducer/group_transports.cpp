@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/backends/shm_work.h"
 #include "comm/group/direct_all_reduce.h"
 #include "comm/group/group_state.h"
 #include "comm/group/pair_exchange.h"
@@ -40,12 +41,28 @@ class AllReduceTransport final : public GroupTransport {
     std::vector<at::Tensor> tensors{bucket()};
     const WorkPtr work = begin_collective().start(
         [&] { return direct_all_reduce(*group().state().group("DistributedDataParallel"), tensors); });
+    if (ends_in_wait(*work)) {
+      awaited_ = work;
+      return nullptr;
+    }
     auto future = work->getFuture();
     if (!future->devices().empty()) collective().end();  // it is seen on the device only
     return future;
   }
 
-  c10::IValue finish(c10::ivalue::Future* arrived) override { return collective().finish(*arrived); }
+  c10::IValue finish(c10::ivalue::Future* arrived) override {
+    if (arrived != nullptr) return collective().finish(*arrived);
+    try {
+      awaited_->wait();
+    } catch (const std::exception& error) {
+      collective().fail(error);
+    }
+    collective().end();
+    return c10::IValue(awaited_->result());
+  }
+
+ private:
+  WorkPtr awaited_;  // null where a future tells
 };
 
 class PairTransport final : public GroupTransport {

@@ -34,7 +34,7 @@ LoggedCollective::LoggedCollective(GroupHandle group, std::string what, std::sha
     : group_(std::move(group)),
       what_(std::move(what)),
       note_(std::move(note)),
-      number_(group_.state().next_operation(what_)) {}
+      number_(group_.state().next_operation(what_, /*in_background=*/true)) {}
 
 WorkPtr LoggedCollective::start(const std::function<WorkPtr()>& begin) const {
   try {

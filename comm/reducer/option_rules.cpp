@@ -1,6 +1,7 @@
 #include "comm/reducer/option_rules.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "comm/versions/reducer_options.h"
@@ -40,12 +41,22 @@ void check_options(const DdpOptions& options, const std::string& rank) {
     refuse("delayed.names and delayed.trigger need to be set at the same time");
   if (options.skip_all_reduce_unused_params && !options.find_unused_parameters)
     refuse("skip_all_reduce_unused_params needs find_unused_parameters");
-  if (const std::string why = versions::unsupported({options.batched_grad_copy, options.lazy_bucket_allocation});
+  if (const std::string why =
+          versions::unsupported({options.batched_grad_copy.value_or(false), options.lazy_bucket_allocation});
       !why.empty()) {
     refuse(why);
   }
   if (options.bucket_cap_bytes.is_automatic() && !options.bucket_ends.empty())
     refuse("an automatic bucket_cap_bytes and bucket_ends exclude each other");
+}
+
+bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int ranks) {
+  constexpr int64_t kSmall = int64_t{16} << 10;  // bytes: what is larger has left the first-level cache by then
+  if (options.batched_grad_copy) return *options.batched_grad_copy;
+  if (!std::has_single_bit(static_cast<unsigned>(ranks))) return false;
+  if (!versions::unsupported({.batched_grad_copy = true}).empty() || !options.delayed.names.empty()) return false;
+  const bool is_on_cpu = std::ranges::all_of(model.parameters, &at::Tensor::is_cpu);
+  return is_on_cpu && model.bytes() <= kSmall * static_cast<int64_t>(model.parameters.size());
 }
 
 const char* option_not_in_python(const DdpOptions& options) {

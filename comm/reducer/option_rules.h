@@ -19,6 +19,10 @@ int64_t first_bucket_bytes(const DdpOptions& options);
 /// Throws std::invalid_argument, beginning with `rank`, for options that cannot be had, or not together.
 void check_options(const DdpOptions& options, const std::string& rank);
 
+/// Whether the gradients of `ranks` ranks are copied into buckets together: what the option says, else what is faster,
+/// where that changes no bits: c10d then divides instead of multiplying by the reciprocal.
+bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int ranks);
+
 /// The option that is set and that Python's DDP does not have; null if there is none.
 const char* option_not_in_python(const DdpOptions& options);
 

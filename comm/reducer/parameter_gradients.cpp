@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/progress/own_page.h"
+#include "base/timeline/own_timeline.h"
 
 namespace ddp::detail {
 namespace {
@@ -25,9 +26,10 @@ at::Tensor alias_of(const at::Tensor& view, at::Tensor& kept) {
 }  // namespace
 
 ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets,
-                                       std::shared_ptr<BucketTuning> tuning)
+                                       std::shared_ptr<BucketTuning> tuning, bool in_batches)
     : parameters_(std::move(parameters)),
       in_buckets_(in_buckets),
+      in_batches_(in_batches),
       tuning_(std::move(tuning)),
       aliases_(parameters_.size()) {}
 
@@ -45,7 +47,8 @@ void ParameterGradients::before_forward() {
 // Views are replaced one by one, since the end of a backward that throws is never reached, and once more at the end:
 // the Reducer's final callback gives views to parameters that only other ranks have used.
 void ParameterGradients::after_accumulate(size_t parameter) {
-  if (in_buckets_) replace_view(parameter);
+  // Of a batch the last one is there with all others.
+  if (in_buckets_ && replace_view(parameter) && in_batches_) replace_views();
   queue_end_of_backward();
 }
 
@@ -53,6 +56,7 @@ void ParameterGradients::after_accumulate(size_t parameter) {
 void ParameterGradients::queue_end_of_backward() {
   if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
   own_page().enter_phase(progress::Phase::kBackward);
+  end_event(event_.exchange(begin_event(EventKind::kBackward, "backward")));  // of one that threw
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     torch::autograd::Engine::get_default_engine().queue_callback([weak] {
       if (const auto self = weak.lock()) self->end_of_backward();
@@ -64,6 +68,8 @@ void ParameterGradients::end_of_backward() {
   end_queued_.store(false, std::memory_order_relaxed);
   replace_views();
   if (tuning_) tuning_->after_backward();
+  end_event(event_.exchange(0));
+  own_page().settle_background();
   finish_expected_step();
   own_page().enter_phase(progress::Phase::kOther);
 }
@@ -73,11 +79,11 @@ void ParameterGradients::replace_views() {
   for (size_t i = 0; i < parameters_.size(); ++i) replace_view(i);
 }
 
-void ParameterGradients::replace_view(size_t parameter) {
+bool ParameterGradients::replace_view(size_t parameter) {
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
-  if (gradient.defined() && gradient.layout() == at::kStrided && gradient.is_view()) {
-    gradient = alias_of(gradient, aliases_[parameter]);
-  }
+  if (!gradient.defined() || gradient.layout() != at::kStrided || !gradient.is_view()) return false;
+  gradient = alias_of(gradient, aliases_[parameter]);
+  return true;
 }
 
 void ParameterGradients::forget() {

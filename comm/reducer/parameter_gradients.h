@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,8 +19,10 @@ namespace ddp::detail {
 /// c10d::Reducer leaves gradients as views of its buckets, which optimizer.zero_grad() refuses to detach.
 class ParameterGradients : public std::enable_shared_from_this<ParameterGradients> {
  public:
-  /// `in_buckets`: the Reducer leaves them there. `tuning`, if any, is told the end of each backward.
-  ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets, std::shared_ptr<BucketTuning> tuning);
+  /// `in_buckets`: the Reducer leaves them there, all of a bucket at once if `in_batches`. `tuning`, if any, is told
+  /// the end of each backward.
+  ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets, std::shared_ptr<BucketTuning> tuning,
+                     bool in_batches = false);
 
   /// Has autograd call this behind the Reducer's hooks, and marks the parameters as wrapped. Once.
   void follow_backward();
@@ -36,13 +39,16 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   void after_accumulate(size_t parameter);
   void queue_end_of_backward();
   void end_of_backward();
-  void replace_view(size_t parameter);
+  /// Whether it was one.
+  bool replace_view(size_t parameter);
 
   std::vector<at::Tensor> parameters_;
   const bool in_buckets_;
+  const bool in_batches_;
   const std::shared_ptr<BucketTuning> tuning_;
   std::vector<at::Tensor> aliases_;
   std::atomic<bool> end_queued_{false};
+  std::atomic<uint64_t> event_{0};  // of this backward in the timeline
   std::optional<WrappedParameters> hooks_;
 };
 

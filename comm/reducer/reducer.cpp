@@ -23,8 +23,9 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     : context_(std::make_shared<ReductionContext>(std::move(model), group, options)),
       bucket_ends_(indices_of_bucket_ends()),
       tuning_(options.bucket_cap_bytes.is_automatic() ? std::make_shared<BucketTuning>(context_) : nullptr),
-      gradients_(
-          std::make_shared<ParameterGradients>(context_->model().parameters, options.gradient_as_bucket_view, tuning_)),
+      gradients_(std::make_shared<ParameterGradients>(context_->model().parameters, options.gradient_as_bucket_view,
+                                                      tuning_,
+                                                      copies_in_batches(options, context_->model(), group.size()))),
       engine_(make_engine(context_)) {
   gradients_->replace_views();  // those of before, if there are any, are in its buckets now
   logger_ = std::make_shared<c10d::Logger>(engine_);

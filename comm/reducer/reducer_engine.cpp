@@ -190,7 +190,8 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   std::unordered_map<size_t, std::string> names;
   for (size_t i = 0; i < model.names.size(); ++i) names.emplace(i, model.names[i]);
   auto engine = versions::make_reducer<ReducerEngine>(
-      {.batched_grad_copy = options.batched_grad_copy, .lazy_bucket_allocation = options.lazy_bucket_allocation},
+      {.batched_grad_copy = copies_in_batches(options, model, context->group().size()),
+       .lazy_bucket_allocation = options.lazy_bucket_allocation},
       model.parameters, std::move(buckets), c10::make_intrusive<ReducerProcessGroup>(context), expect_sparse, cap,
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_cap,
       options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,

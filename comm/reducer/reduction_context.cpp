@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/timeline/own_timeline.h"
+
 namespace ddp::detail {
 
 ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
@@ -16,19 +18,30 @@ ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOpt
 
 TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
                                       const std::shared_ptr<BucketTransport>& transport) const {
+  const uint64_t event =
+      events_.begin(bucket, [this](std::function<void()> step) { at_end_of_backward(std::move(step)); });
   check(bucket);
   compare_hooks();
+  BucketEvents::mark_start(event);
   TensorFuture arrived = transport->start();
-  if (!arrived) return finish_before_reducer(transport);
-  if (!arrived->devices().empty()) return arrived;
-  return arrived->then([transport](c10::ivalue::Future& done) { return transport->finish(&done); },
-                       arrived->elementType());
+  if (!arrived) return finish_before_reducer(transport, event);
+  if (!arrived->devices().empty()) {
+    if (event != 0) arrived->addCallback([event](c10::ivalue::Future& /*done*/) { end_event(event); });
+    return arrived;
+  }
+  return arrived->then(
+      [transport, event](c10::ivalue::Future& done) {
+        end_event(event);
+        return transport->finish(&done);
+      },
+      arrived->elementType());
 }
 
 // The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first.
-TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<BucketTransport>& transport) const {
+TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<BucketTransport>& transport,
+                                                     uint64_t event) const {
   auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  auto finish = [transport, sum] {
+  auto finish = [transport, sum, event] {
     c10::IValue value;
     try {
       value = transport->finish(nullptr);
@@ -36,6 +49,7 @@ TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<Bucke
       sum->setError(std::current_exception());
       return;
     }
+    end_event(event);
     sum->markCompleted(std::move(value));
   };
   at_end_of_backward(std::move(finish));

@@ -9,6 +9,7 @@
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/process_group.h>
 
+#include "comm/reducer/bucket_events.h"
 #include "comm/reducer/bucket_transport.h"
 #include "comm/reducer/failure_note.h"
 #include "comm/reducer/hook_agreement.h"
@@ -43,7 +44,7 @@ class ReductionContext {
   void check(const at::Tensor& bucket) const;
   void compare_hooks() const;
   void at_end_of_backward(std::function<void()> step) const;
-  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport) const;
+  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport, uint64_t event) const;
 
   const ReducedModel model_;
   const GroupHandle group_;
@@ -51,6 +52,7 @@ class ReductionContext {
   const std::string rank_;
   const std::shared_ptr<FailureNote> failure_ = std::make_shared<FailureNote>();
   const std::shared_ptr<HookAgreement> hook_ = std::make_shared<HookAgreement>();
+  mutable BucketEvents events_;
   bool finishes_at_once_ = false;
 };
 

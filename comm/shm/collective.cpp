@@ -45,7 +45,7 @@ bool Collective::takes_from(const Room& room, int rank) const {
   return plan_.takes_from == Whom::kAll || rank == plan_.root;
 }
 
-bool Collective::may_take(const Room& room) const {
+bool Collective::may_take(Room& room) const {
   const uint64_t round = *base_ + taken_;
   for (int rank = 0; rank < room.size(); ++rank) {
     if (!takes_from(room, rank)) continue;
@@ -55,7 +55,7 @@ bool Collective::may_take(const Room& room) const {
   return true;
 }
 
-bool Collective::may_combine(const Room& room) const {
+bool Collective::may_combine(Room& room) const {
   const uint64_t round = *base_ + combined_;
   for (int rank = 0; rank < room.size(); ++rank) {
     if (rank == room.rank()) continue;
@@ -65,8 +65,8 @@ bool Collective::may_combine(const Room& room) const {
   return true;
 }
 
-void Collective::check_signature(const Room& room, int rank, uint64_t round) const {
-  const Signature& theirs = room.segment().slot_header(rank, round).signature;
+void Collective::check_signature(Room& room, int rank, uint64_t round) const {
+  const Signature& theirs = room.signature_of(rank, round);
   if (theirs == plan_.signature) return;
   throw std::runtime_error("rank " + std::to_string(rank) + " called " + text_of(theirs) + ", this rank " +
                            text_of(plan_.signature) + ": all ranks must call the same");
@@ -93,6 +93,11 @@ Awaited Collective::awaited(const Room& room) const {
     awaited.cause = Cause::room_of(reader);
   }
   return awaited;
+}
+
+// Who fills a later round waits for slots that this rank still reads.
+bool Collective::concerns_others() const {
+  return filled_ < plan_.rounds || (plan_.combines && combined_ < plan_.rounds) || taken_ + kSlots < plan_.rounds;
 }
 
 std::byte* Collective::slot(const Room& room, int rank, uint64_t round) const {

@@ -13,6 +13,7 @@ class Collective : public JointOperation {
  public:
   bool advance(Room& room, bool& moved) final;
   Awaited awaited(const Room& room) const final;
+  bool concerns_others() const final;
 
  protected:
   enum class Whom { kNobody, kAll, kRoot };
@@ -41,9 +42,9 @@ class Collective : public JointOperation {
  private:
   bool step(Room& room);
   bool takes_from(const Room& room, int rank) const;
-  bool may_take(const Room& room) const;
-  bool may_combine(const Room& room) const;
-  void check_signature(const Room& room, int rank, uint64_t round) const;
+  bool may_take(Room& room) const;
+  bool may_combine(Room& room) const;
+  void check_signature(Room& room, int rank, uint64_t round) const;
   uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
   bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
 

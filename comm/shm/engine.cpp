@@ -23,8 +23,8 @@ std::shared_ptr<Engine> Engine::make(Segment segment, int rank, bool shares_proc
 Engine::Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers)
     : room_(segment, rank),
       peers_(segment, rank, std::move(numbers)),
-      caller_patience_(shares_processors),
-      thread_patience_(shares_processors),
+      caller_patience_(shares_processors, Patience::kIdle),
+      thread_patience_(shares_processors, Patience::kBusy),
       mailbox_(segment.ranks()) {
   peers_.arrive();
 }
@@ -37,31 +37,63 @@ void Engine::check_usable() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Engine::start(JointPtr operation, bool is_awaited) {
+void Engine::start(JointPtr operation) {
   Lock lock(mutex_);
   check_usable();
   new_joints_.push_back(std::move(operation));
-  begin(lock, is_awaited);
+  begin(lock);
 }
 
 void Engine::start(MessagePtr message) {
   Lock lock(mutex_);
   check_usable();
   new_messages_.push_back(std::move(message));
-  begin(lock, /*is_awaited=*/false);
+  begin(lock);
+}
+
+void Engine::run(const JointPtr& operation) {
+  {
+    Lock lock(mutex_);
+    check_usable();
+    new_joints_.push_back(operation);
+    ++pending_;
+    ++started_;
+    has_new_.store(true, std::memory_order_relaxed);
+    if (is_driven_) {
+      wake_for_anything(room_.segment().block(room_.rank()));
+    } else if (!is_stopping_) {
+      work(lock, {.until = operation.get()}, caller_patience_);
+      if (operation->has_ended()) return hand_over();
+    }
+  }
+  wait(*operation);
 }
 
 // What can be done at once is done here, so that other ranks need not wait for a thread of this one to wake up.
-void Engine::begin(Lock& lock, bool is_awaited) {
+void Engine::begin(Lock& lock) {
   ++pending_;
+  ++started_;
   has_new_.store(true);
   if (is_driven_) {
     wake_for_anything(room_.segment().block(room_.rank()));
     return;
   }
-  if (is_awaited) return;
   work(lock, {.one_pass = true}, caller_patience_);
   hand_over();
+}
+
+void Engine::poll() {
+  Lock lock(mutex_, std::try_to_lock);
+  if (!lock || is_driven_ || is_stopping_ || pending_ == 0) return;
+  work(lock, {.one_pass = true}, caller_patience_);
+  hand_over();
+}
+
+void Engine::hurry() {
+  const Lock lock(mutex_);
+  if (pending_ == 0) return;
+  is_urgent_ = true;
+  for_thread_.notify_one();
 }
 
 bool Engine::wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit) {
@@ -92,19 +124,27 @@ void Engine::limit(Message& message, std::chrono::milliseconds timeout) {
   wake_for_anything(room_.segment().block(room_.rank()));
 }
 
-// Takes the role of the driver, and gives it back. Callbacks run without it: they may start operations.
+// Takes the role of the driver, and gives it back.
 void Engine::work(Lock& lock, const Limit& limit, Patience& patience) {
   is_driven_ = true;
+  take_new();
   lock.unlock();
   drive(limit, patience);
-  std::vector<OperationPtr> ended = std::exchange(ended_, {});
   lock.lock();
   is_driven_ = false;
-  pending_ -= ended.size();
+  pending_ -= ended_.size();
+  if (pending_ == 0) is_urgent_ = false;
   if (waiting_ > 0) changed_.notify_all();
-  const bool has_callbacks =
-      std::ranges::any_of(ended, [](const OperationPtr& operation) { return operation->on_end_ != nullptr; });
-  if (!has_callbacks) return;
+  const auto has_callback = [](const OperationPtr& operation) { return operation->on_end_ != nullptr; };
+  if (std::ranges::any_of(ended_, has_callback)) {
+    tell(lock, std::exchange(ended_, {}));
+  } else {
+    ended_.clear();
+  }
+}
+
+// Callbacks run without the role of the driver and without the lock: they may start operations.
+void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
   lock.unlock();
   for (const OperationPtr& operation : ended) {
     if (operation->on_end_) std::exchange(operation->on_end_, nullptr)();
@@ -112,20 +152,40 @@ void Engine::work(Lock& lock, const Limit& limit, Patience& patience) {
   lock.lock();
 }
 
+// With the lock, when nobody drives.
+bool Engine::concerns_others() const {
+  if (pending_ != 1 || joints_.size() != 1) return true;
+  return joints_.front()->concerns_others();
+}
+
 // With the lock. What is left is the thread's, unless somebody who waits takes it first.
 void Engine::hand_over() {
   if (pending_ == 0 || is_driven_ || is_stopping_) return;
   if (!thread_.joinable()) thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
-  for_thread_.notify_one();
+  if (concerns_others()) is_urgent_ = true;
+  if (is_urgent_ || !looks_later_) for_thread_.notify_one();
 }
 
 void Engine::run_thread() {
   Lock lock(mutex_);
   for (;;) {
     for_thread_.wait(lock, [&] { return is_stopping_ || (pending_ > 0 && !is_driven_); });
+    if (!is_urgent_) look_later(lock);
     if (is_stopping_) return;
-    work(lock, {}, thread_patience_);
+    is_urgent_ = false;
+    if (pending_ > 0 && !is_driven_) work(lock, {}, thread_patience_);
   }
+}
+
+// Returns when others wait, when the same operation has been left for a while, or when there is nothing any more.
+void Engine::look_later(Lock& lock) {
+  constexpr auto kWhile = std::chrono::milliseconds(5);
+  looks_later_ = true;
+  for (uint64_t seen = 0; seen != started_;) {
+    seen = started_;
+    if (for_thread_.wait_for(lock, kWhile, [&] { return is_stopping_ || is_urgent_; })) break;
+  }
+  looks_later_ = false;
 }
 
 void Engine::stop(const std::string& why, bool has_failed) {

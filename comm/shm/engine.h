@@ -1,6 +1,7 @@
 // Internal: drives the operations of one rank in one group. Whoever waits for one does the work itself, so a call that
 // is waited for at once needs no second thread; what nobody waits for is done by a thread of the engine, which is
-// started when there is such an operation for the first time. No LibTorch.
+// started when there is such an operation for the first time. It works at once on what other ranks wait for, and after
+// a moment on what is this rank's own affair: whoever started that mostly comes to wait for it. No LibTorch.
 #pragma once
 
 #include <condition_variable>
@@ -27,18 +28,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using JointPtr = std::shared_ptr<JointOperation>;
   using MessagePtr = std::shared_ptr<Message>;
 
-  /// All ranks have attached to `segment`. `shares_processors`: see Patience; `numbers`: see Peers.
+  /// All ranks have attached to `segment`. `shares_processors`: see has_to_share(); `numbers`: see Peers.
   static std::shared_ptr<Engine> make(Segment segment, int rank, bool shares_processors, std::vector<int> numbers = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Begins an operation without waiting for anybody. Throws what the group has failed with. `is_awaited`: the caller
-  /// is going to wait(), so that no thread is woken for it.
-  void start(JointPtr operation, bool is_awaited = false);
+  /// Begins an operation without waiting for anybody. Throws what the group has failed with.
+  void start(JointPtr operation);
   void start(MessagePtr message);
+  /// start() and wait().
+  void run(const JointPtr& operation);
   /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
+  /// Does what can be done now.
+  void poll();
+  /// Somebody is told when operations end, and does not wait for them here.
+  void hurry();
   /// From now on it has so long, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
   /// Ends all operations; those that have not ended fail with `why`. `has_failed`: so do those of other ranks that need
@@ -58,9 +64,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void run_thread();
   void check_usable() const;
-  void begin(Lock& lock, bool is_awaited);
+  void begin(Lock& lock);
   void work(Lock& lock, const Limit& limit, Patience& patience);
   void hand_over();
+  void tell(Lock& lock, const std::vector<OperationPtr>& ended);
+  bool concerns_others() const;
+  void look_later(Lock& lock);
 
   // By whoever has the role of the driver, without the lock.
   void drive(const Limit& limit, Patience& patience);
@@ -68,6 +77,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool advance();
   bool is_over(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
+  bool awaits_neighbour() const;
   bool sleep(const Limit& limit);
   void look_for_trouble(bool thoroughly);
   std::optional<std::string> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
@@ -88,6 +98,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool has_left_ = false;
   int waiting_ = 0;
   size_t pending_ = 0;
+  uint64_t started_ = 0;      // operations
+  bool is_urgent_ = false;    // the thread shall not look later
+  bool looks_later_ = false;  // it does so by itself
   std::vector<JointPtr> new_joints_;
   std::vector<MessagePtr> new_messages_;
   std::atomic<bool> has_new_{false};

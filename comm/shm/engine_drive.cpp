@@ -19,6 +19,7 @@ std::exception_ptr error_of(const std::string& why) {
 
 void Engine::drive(const Limit& limit, Patience& patience) {
   bool is_blocked = false;
+  room_.note_processor();
   for (;;) {
     if (has_new_.load()) {
       const std::lock_guard lock(mutex_);
@@ -27,13 +28,14 @@ void Engine::drive(const Limit& limit, Patience& patience) {
     const bool moved = advance();
     if (is_over(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
-      if (std::exchange(is_blocked, false)) patience.succeeded();
+      is_blocked = false;
       continue;
     }
     if (!std::exchange(is_blocked, true)) patience.begin();
-    if (patience.look_again()) continue;
-    patience.failed();
+    if (patience.look_again([&] { return awaits_neighbour(); })) continue;
     const bool is_time_up = sleep(limit);
+    patience.slept();
+    room_.note_processor();
     is_blocked = false;
     if (is_time_up || is_over(limit)) return;
   }
@@ -75,6 +77,15 @@ bool Engine::advance() {
   for (Mailbox::Ended& message : ended_messages_) end(message.message, std::move(message.error));
   ended_messages_.clear();
   return moved;
+}
+
+bool Engine::awaits_neighbour() const {
+  const auto is_one = [&](const Awaited& awaited) {
+    return std::ranges::any_of(awaited.ranks, [&](int rank) { return room_.shares_processor_with(rank); });
+  };
+  if (!joints_.empty() && is_one(joints_.front()->awaited(room_))) return true;
+  return std::ranges::any_of(mailbox_.all(),
+                             [&](const auto& message) { return is_one(Mailbox::awaited(*message, room_)); });
 }
 
 // Whether the limit's time is over.

@@ -36,6 +36,7 @@ struct RankBlock {
   alignas(kLine) std::atomic<uint32_t> bell;      ///< counts when it is woken: the futex
   std::atomic<uint32_t> sleeping;                 ///< what for, see doorbell.h
   alignas(kLine) std::atomic<Presence> presence;
+  std::atomic<int32_t> processor;  ///< on which it was seen last; counted from 1
   int32_t pid;
   uint64_t start_time;  ///< the process's, which tells it from a later one of the same pid
   std::array<char, 240> why;
@@ -57,7 +58,8 @@ struct Signature {
 struct SlotHeader {
   alignas(kLine) std::atomic<uint64_t> stamp;  ///< the round, counted from 1, when the slot is filled
   Signature signature;
-  std::array<std::byte, 40> tiny;
+  uint64_t taken;  ///< the rank's RankBlock::taken when it filled this, which saves others a look at that
+  std::array<std::byte, 32> tiny;
 };
 static_assert(sizeof(SlotHeader) == kLine);
 

@@ -154,6 +154,7 @@ class UnevenExchange final : public JointOperation {
     return second_->advance(room, moved);
   }
   Awaited awaited(const Room& room) const override { return second_ ? second_->awaited(room) : first_->awaited(room); }
+  bool concerns_others() const override { return !second_ || second_->concerns_others(); }
 
  private:
   const std::vector<Piece> received_;

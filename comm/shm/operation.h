@@ -57,6 +57,8 @@ class JointOperation : public Operation {
   virtual bool advance(Room& room, bool& moved) = 0;
   /// What a step could not be done without; after advance() has moved nothing.
   virtual Awaited awaited(const Room& room) const = 0;
+  /// Whether other ranks wait for a step of this one; else what is left is its own affair.
+  virtual bool concerns_others() const = 0;
 };
 
 }  // namespace ddp::shm

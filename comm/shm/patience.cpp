@@ -17,18 +17,19 @@ void relax() {
 
 }  // namespace
 
-int usable_processors() {
+bool has_to_share(int ranks) {
   cpu_set_t usable;
   CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
-  return std::max(1, CPU_COUNT(&usable));
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return false;
+  const int processors = CPU_COUNT(&usable);
+  return processors > 1 && ranks > processors;
 }
 
-bool Patience::look_again() {
-  constexpr uint32_t kBetweenClocks = 16;
+bool Patience::pass_moment() {
   if (shares_processors_) return let_others_go();
-  relax();
-  if (++looks_ % kBetweenClocks != 0) return true;
+  ++looks_;
+  if (looks_ > kBetweenClocks) relax();  // what comes at once is seen at once
+  if (looks_ % kBetweenClocks != 0) return true;
   const auto now = Clock::now();
   if (looks_ == kBetweenClocks) since_ = now;
   return now - since_ < limit_;
@@ -51,12 +52,10 @@ bool Patience::let_others_go() {
   return true;
 }
 
-void Patience::succeeded() {
-  if (looks_ > 0) limit_ = std::min(kMost, limit_ * 2);
-}
-
-void Patience::failed() {
-  limit_ = std::max(kLeast, limit_ / 2);
+void Patience::slept() {
+  if (shares_processors_) return;
+  const bool was_short = Clock::now() - since_ < range_.most;
+  limit_ = was_short ? std::min(range_.most, limit_ * 2) : std::max(range_.least, limit_ / 2);
 }
 
 }  // namespace ddp::shm

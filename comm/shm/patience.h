@@ -6,40 +6,57 @@
 
 namespace ddp::shm {
 
-/// Processors that this process may run on.
-int usable_processors();
+/// Whether `ranks` ranks of this host are more than the processors that they may run on. Ranks that are bound to one
+/// each do not tell; then it is seen while they run (Room::shares_processor_with()).
+bool has_to_share(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks
 /// share them, the others are let go first, as long as that brings this one back soon.
 class Patience {
  public:
-  /// `shares_processors`: there are more ranks than usable_processors().
-  explicit Patience(bool shares_processors) : shares_processors_(shares_processors) {}
+  /// How long a wait looks at least and at most.
+  struct Range {
+    std::chrono::nanoseconds least;
+    std::chrono::nanoseconds most;
+  };
+  /// Of who has nothing else to do: longer than a sleeper takes to come back on a machine that is busy. Two ranks of
+  /// which each gives up before the other one is back would do so at every step.
+  static constexpr Range kIdle{std::chrono::microseconds(10), std::chrono::microseconds(200)};
+  /// Of a thread beside one that computes.
+  static constexpr Range kBusy{std::chrono::microseconds(2), std::chrono::microseconds(20)};
+
+  /// `shares_processors`: more ranks than processors, see has_to_share().
+  Patience(bool shares_processors, const Range& range)
+      : shares_processors_(shares_processors), range_(range), limit_(range.most) {}
 
   /// A wait begins.
   void begin() {
     looks_ = 0;
     since_ = {};
   }
-  /// Passes a moment; false when it is time to sleep.
-  bool look_again();
-  /// What was waited for came while looking.
-  void succeeded();
-  /// It did not.
-  void failed();
+  /// Passes a moment; false when it is time to sleep, at once where `is_in_vain`: called now and then.
+  template <typename Check>
+  bool look_again(const Check& is_in_vain) {
+    if (!pass_moment()) return false;
+    return shares_processors_ || looks_ % kBetweenClocks != 0 || !is_in_vain();
+  }
+  /// What was waited for did not come while looking, and this rank has slept: the next wait looks longer where that
+  /// would have been enough, else shorter.
+  void slept();
 
  private:
   using Clock = std::chrono::steady_clock;
+  bool pass_moment();
   bool let_others_go();
 
+  static constexpr uint32_t kBetweenClocks = 32;
+
   const bool shares_processors_;
-  std::chrono::nanoseconds limit_{kMost};
+  const Range range_;
+  std::chrono::nanoseconds limit_;
   uint32_t looks_ = 0;
   uint32_t refrains_ = 0;  // waits in which others are not let go, since that has taken long
   Clock::time_point since_{};
-
-  static constexpr std::chrono::nanoseconds kMost = std::chrono::microseconds(50);
-  static constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(2);
 };
 
 }  // namespace ddp::shm

@@ -11,8 +11,11 @@ namespace ddp::shm {
 namespace {
 
 constexpr size_t kTiny = sizeof(SlotHeader::tiny);
-// Up to here every rank combines all by itself, which takes one wait instead of two.
+// Up to here every rank combines all by itself, which takes one wait instead of two. Two ranks read as much of each
+// other in either way, as long as their own stays in the cache.
 constexpr size_t kDirectBytes = size_t{16} << 10;
+constexpr size_t kDirectBytesOfTwo = size_t{4} << 20;
+constexpr size_t kDirectChunk = size_t{64} << 10;
 constexpr int kNoRoot = -1;
 
 struct Range {
@@ -34,26 +37,31 @@ class DirectAllReduce final : public Collective {
   DirectAllReduce(std::byte* data, size_t count, const Reducing& reducing, Place place)
       : Collective({.signature = reducing.signature(
                         {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * reducing.element_size()}),
-                    .rounds = 1,
+                    .rounds = rounds_of(count * reducing.element_size(), kDirectChunk),
                     .is_tiny = count * reducing.element_size() <= kTiny}),
         data_(data),
-        count_(count),
+        bytes_(count * reducing.element_size()),
         reducing_(reducing),
         sources_(static_cast<size_t>(place.ranks)) {}
 
  private:
-  void fill(const Room& /*room*/, uint64_t /*round*/, std::byte* slot) override {
-    copy_bytes(slot, data_, count_ * reducing_.element_size());
+  Range chunk(uint64_t round) const { return {round * kDirectChunk, std::min(bytes_, (round + 1) * kDirectChunk)}; }
+
+  void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {
+    const Range all = chunk(round);
+    copy_bytes(slot, data_ + all.begin, all.end - all.begin);
   }
   void take(const Room& room, uint64_t round) override {
+    const Range all = chunk(round);
+    const size_t element = reducing_.element_size();
     for (int rank = 0; rank < room.size(); ++rank) {
-      sources_[static_cast<size_t>(rank)] = rank == room.rank() ? data_ : slot(room, rank, round);
+      sources_[static_cast<size_t>(rank)] = rank == room.rank() ? data_ + all.begin : slot(room, rank, round);
     }
-    reducing_.combine(data_, sources_.data(), 0, count_);
+    reducing_.combine(data_ + all.begin, sources_.data(), all.begin / element, all.end / element);
   }
 
   std::byte* const data_;
-  const size_t count_;
+  const size_t bytes_;
   const Reducing reducing_;
   std::vector<const std::byte*> sources_;
 };
@@ -190,7 +198,7 @@ class ReduceScatter final : public Collective {
 
 JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, Place place) {
   const Reducing reducing(reduction, count, place.ranks);
-  if (count * reducing.element_size() <= kDirectBytes) {
+  if (count * reducing.element_size() <= (place.ranks <= 2 ? kDirectBytesOfTwo : kDirectBytes)) {
     return std::make_shared<DirectAllReduce>(data, count, reducing, place);
   }
   return std::make_shared<SharedReduce>(data, count, reducing, kNoRoot, place);

@@ -1,17 +1,26 @@
 #include "comm/shm/room.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 namespace ddp::shm {
 
 bool Room::has_slot(uint64_t round) {
-  if (round < taken_by_all_ + kSlots) return true;
-  uint64_t least = round;  // enough
   for (int other = 0; other < size(); ++other) {
-    if (other != rank_) least = std::min(least, segment_.block(other).taken.load());
+    uint64_t& known = known_taken_[static_cast<size_t>(other)];
+    if (other == rank_ || round < known + kSlots) continue;
+    known = std::max(known, segment_.block(other).taken.load());
+    if (round >= known + kSlots) return false;
   }
-  taken_by_all_ = least;
-  return round < taken_by_all_ + kSlots;
+  return true;
+}
+
+const Signature& Room::signature_of(int rank, uint64_t round) {
+  const SlotHeader& header = segment_.slot_header(rank, round);
+  uint64_t& known = known_taken_[static_cast<size_t>(rank)];
+  known = std::max(known, header.taken);
+  return header.signature;
 }
 
 int Room::reader_of_slot(uint64_t round) const {
@@ -21,9 +30,20 @@ int Room::reader_of_slot(uint64_t round) const {
   return rank_;
 }
 
+bool Room::shares_processor_with(int rank) const {
+  return segment_.block(rank).processor.load(std::memory_order_relaxed) == 1 + sched_getcpu();
+}
+
+void Room::note_processor() {
+  const int processor = 1 + sched_getcpu();
+  if (processor == std::exchange(processor_, processor)) return;
+  segment_.block(rank_).processor.store(processor, std::memory_order_relaxed);
+}
+
 void Room::filled(uint64_t round, const Signature& signature) {
   SlotHeader& header = segment_.slot_header(rank_, round);
   header.signature = signature;
+  header.taken = taken_;
   header.stamp.store(round + 1);
   wake_others(Cause::data_of(rank_));
 }
@@ -34,6 +54,7 @@ void Room::combined(uint64_t round) {
 }
 
 void Room::taken(uint64_t round) {
+  taken_ = round + 1;
   segment_.block(rank_).taken.store(round + 1);
   wake_others(Cause::room_of(rank_));
 }

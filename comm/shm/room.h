@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "comm/shm/doorbell.h"
 #include "comm/shm/segment.h"
@@ -12,7 +13,8 @@ namespace ddp::shm {
 
 class Room {
  public:
-  Room(Segment segment, int rank) : segment_(std::move(segment)), rank_(rank) {}
+  Room(Segment segment, int rank)
+      : segment_(std::move(segment)), rank_(rank), known_taken_(static_cast<size_t>(segment_.ranks())) {}
 
   const Segment& segment() const { return segment_; }
   int rank() const { return rank_; }
@@ -29,7 +31,14 @@ class Room {
   bool has_filled(int rank, uint64_t round) const {
     return segment_.slot_header(rank, round).stamp.load() == round + 1;
   }
+  /// What `rank` has called, which has filled; and what that tells of the rounds that it has taken is kept.
+  const Signature& signature_of(int rank, uint64_t round);
   bool has_combined(int rank, uint64_t round) const { return segment_.block(rank).combined.load() > round; }
+
+  /// Tells the others on which processor this rank runs.
+  void note_processor();
+  /// Whether `rank` has last been seen on the processor of this one: then it cannot go on before this one sleeps.
+  bool shares_processor_with(int rank) const;
 
   void filled(uint64_t round, const Signature& signature);
   void combined(uint64_t round);
@@ -42,7 +51,9 @@ class Room {
   const Segment segment_;
   const int rank_;
   uint64_t next_round_ = 0;
-  uint64_t taken_by_all_ = 0;  // rounds, as far as known
+  uint64_t taken_ = 0;                 // rounds
+  int processor_ = 0;                  // as in the rank's block
+  std::vector<uint64_t> known_taken_;  // by each rank, as far as known
 };
 
 }  // namespace ddp::shm

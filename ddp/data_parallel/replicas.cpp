@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -54,14 +55,11 @@ std::vector<c10::Stream> current_streams(const std::vector<c10::Device>& devices
   return streams;
 }
 
-// Each of `streams` waits for what is queued on the one of `earlier` in the same place.
-void wait_for(const std::vector<c10::Stream>& earlier, const std::vector<c10::Stream>& streams) {
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (streams[i] == earlier[i]) continue;
-    c10::Event reached(streams[i].device_type());
-    reached.record(earlier[i]);
-    reached.block(streams[i]);
-  }
+void wait_for(c10::Stream earlier, c10::Stream stream) {
+  if (stream == earlier) return;
+  c10::Event reached(stream.device_type());
+  reached.record(earlier);
+  reached.block(stream);
 }
 
 // Backward of "the copies' parameters are the model's": takes the gradients of all copies' parameters, copy by copy,
@@ -76,18 +74,19 @@ class AddGradients final : public torch::autograd::Node {
 
   std::string name() const override { return "ddp::DataParallel"; }
 
-  // Autograd makes the forward's stream current on one device only, and knows of no others that a node uses.
+  // Autograd makes the forward's stream current on one device only. That one has waited for all gradients, whichever
+  // streams they come from, and is what takers of the sums wait for.
   variable_list apply(variable_list&& gradients) override {
-    std::vector<c10::Device> devices;
-    for (const c10::Stream stream : streams_) devices.push_back(stream.device());
-    const std::vector<c10::Stream> outer = current_streams(devices);
-    wait_for(outer, streams_);
+    if (streams_.empty()) return add(std::move(gradients));
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    const c10::Stream own = guard.getStream(guard.getDevice());
+    for (const c10::Stream stream : streams_) wait_for(own, stream);
     variable_list sums;
     {
       const c10::MultiStreamGuard on_forwards_streams(streams_);
       sums = add(std::move(gradients));
     }
-    wait_for(streams_, outer);
+    wait_for(streams_.front(), own);
     return sums;
   }
 
@@ -229,10 +228,14 @@ void Replicas::refresh(size_t count) {
       for (size_t k = 0; k < parameters.size(); ++k) {
         if (!copy.parameters[k].is_alias_of(parameters[k])) copy.parameters[k].set_data(parameters[k].variable_data());
       }
-    } else if (copy.seen != now) {
-      // detach(): the version counter notices a change between a forward and its backward, as it would in the model.
+    } else {
+      // Each time: LibTorch's optimizers change Tensor::data(), which nothing notices. What the model's version
+      // counters notice, those of the copies do, so that a change between a forward and its backward is found in both.
+      const bool is_changed = copy.seen != now;
       std::vector<at::Tensor> targets;
-      for (const at::Tensor& parameter : copy.parameters) targets.push_back(parameter.detach());
+      for (const at::Tensor& parameter : copy.parameters) {
+        targets.push_back(is_changed ? parameter.detach() : parameter.variable_data());
+      }
       copy_values(parameters, targets, devices_[i]);
       copy.seen = now;
     }

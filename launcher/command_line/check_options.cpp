@@ -88,6 +88,9 @@ void check_options(Options& options) {
   if (options.on_hang == Options::OnHang::kRestart && options.max_restarts == 0 && !options.elastic.is_on()) {
     throw UsageError("--on_hang restart needs --max_restarts: how often the job may be started again");
   }
+  if (options.timeline_steps && options.timeline_file.empty()) {
+    throw UsageError("--timeline_steps needs --timeline: the file to write");
+  }
   check_program(options);
   check_hosts(options);
   check_rendezvous(options);

@@ -80,8 +80,8 @@ std::string related() {
 std::string manual_page(const CLI::App& app) {
   const std::string version = "ddprun " + roff_escaped(kVersion);
   return ".\\\" Printed by \"ddprun --generate man\": made of the table of its options.\n"
-         ".TH DDPRUN 1 \"\" \"" +
-         version +
+         ".TH DDPRUN 1 \"" +
+         std::string(kReleaseDate) + "\" \"" + version +
          "\" \"User Commands\"\n"
          ".SH NAME\nddprun \\- start the processes of a distributed program and end them together\n"
          ".SH SYNOPSIS\n" +

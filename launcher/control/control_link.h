@@ -46,6 +46,9 @@ class ControlLink {
   void flush();
   // Whether more should be carried; on_room follows a "no".
   bool has_room() const { return carried_bytes_ < kMaxCarried; }
+  // What is carried and not under way yet, in bytes; and whether all that was sent and carried is under way.
+  std::size_t carried() const { return carried_bytes_; }
+  bool is_idle() const { return written_ == writing_.size() && outgoing_.empty() && carried_.empty(); }
   // "10.0.0.7 port 4711", where the other end is.
   std::string peer() const;
   // Ends it; on_closed is not called.

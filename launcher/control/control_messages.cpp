@@ -223,6 +223,23 @@ struct Format<AllEnded> : RoundFormat<AllEnded> {
   static constexpr std::string_view kName = "all_ended";
 };
 template <>
+struct Format<Word> {
+  static constexpr std::string_view kName = "word";
+  static json write(const Word& m) {
+    return json::object({{"round", m.round},
+                         {"from", m.from},
+                         {"to", m.to},
+                         {"text", shortened(printable(beginning(m.text, kMaxWord)), kMaxWord)}});
+  }
+  static Word read(JsonReader& r) {
+    Word m{.round = r.integer("round", 0, kMaxRound),
+           .from = r.integer("from", 0, kMaxRanks),
+           .to = r.integer("to", kEveryNode, kMaxRanks)};
+    m.text = r.text("text", kMaxWord);
+    return m;
+  }
+};
+template <>
 struct Format<Ping> {
   static constexpr std::string_view kName = "ping";
   static json write(const Ping& m) { return json::object({{"sent", m.sent}, {"patience", m.patience.count()}}); }
@@ -234,11 +251,12 @@ template <>
 struct Format<Pong> {
   static constexpr std::string_view kName = "pong";
   static json write(const Pong& m) {
-    return json::object({{"sent", m.sent}, {"clock", m.clock}, {"patience", m.patience.count()}});
+    return json::object({{"sent", m.sent}, {"clock", m.clock}, {"patience", m.patience.count()}, {"steady", m.steady}});
   }
   static Pong read(JsonReader& r) {
     return {r.number("sent", 0, kMaxTime), r.number("clock", 0, kMaxClock),
-            milliseconds(r.integer("patience", 1, kMaxPatience))};
+            milliseconds(r.integer("patience", 1, kMaxPatience)),
+            r.has("steady") ? r.number("steady", 0, kMaxTime) : 0};
   }
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,7 +17,7 @@
 namespace launcher::control {
 
 // Launchers with another number do not understand each other.
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
 // A node that the coordinator is to give a number.
 inline constexpr int kAnyNode = -1;
 
@@ -120,6 +121,15 @@ struct Ended {
 struct AllEnded {
   int round = 0;
 };
+// What a node tells another one through the coordinator, or all others: theirs to understand. ASCII.
+inline constexpr int kEveryNode = -1;
+inline constexpr std::size_t kMaxWord = std::size_t{24} << 10;
+struct Word {
+  int round = 0;
+  int from = 0;  // as the coordinator knows it
+  int to = kEveryNode;
+  std::string text{};
+};
 // Are you there? `sent` comes back, 0 when nobody asked; who sends nothing for `patience` is lost.
 struct Ping {
   std::int64_t sent = 0;  // microseconds of the sender's steady clock
@@ -129,10 +139,11 @@ struct Pong {
   std::int64_t sent = 0;
   std::int64_t clock = 0;  // microseconds since 1970 of who answers
   std::chrono::milliseconds patience{};
+  std::int64_t steady = 0;  // microseconds of its steady clock; 0: it does not say
 };
 
 using Message = std::variant<Hello, Challenge, Answer, Proof, Refusal, Ready, Waiting, Start, Leaving, Failed, GivenUp,
-                             Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Ping, Pong>;
+                             Inquiry, Report, Verdict, Heard, Stopped, AllStopped, Ended, AllEnded, Word, Ping, Pong>;
 
 // At most kMaxMessageBytes long.
 std::string to_text(const Message& message);

@@ -202,6 +202,7 @@ void ElasticRendezvous::meet(UniqueFd fd) {
   options.coordinator = place_->name();
   options.patience = [this] { return patience(); };
   options.is_any_ending = settings_.is_any_ending;
+  options.on_word = settings_.on_word;
   options.on_start = [this](const control::Start& start) { set_info(start); };
   options.on_failure = [this](const FailureNotice& notice) { settings_.on_failure(notice); };
   if (place_->is_lasting()) {

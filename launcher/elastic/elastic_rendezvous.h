@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/elastic/elastic_coordinator.h"
 #include "launcher/elastic/meeting_place.h"
@@ -33,6 +34,9 @@ class ElasticRendezvous : public Rendezvous {
   void ranks_started() override { answer_at_once(true); }
   bool counts_restarts() const override { return true; }
   bool can_restart() const override;
+  void tell(int to, std::string text) override {
+    if (member_) member_->tell(to, std::move(text));
+  }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
   void leave(bool ended_well) override;

@@ -1,6 +1,5 @@
 #include "launcher/machine/gpu_driver.h"
 
-#include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launcher/machine/nvml.h"
 #include "launcher/system/captured_output.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/pipe.h"
@@ -25,42 +25,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The few functions of nvml.h that are needed; all return 0 on success.
-using Init = int (*)();
 using GetCount = int (*)(unsigned*);
 using GetHandle = int (*)(unsigned, void**);
 using GetUuid = int (*)(void*, char*, unsigned);
 using GetVersion = int (*)(char*, unsigned);
-using Shutdown = int (*)();
 
 // What the helper writes: the driver's version, a line per GPU and this one; nothing at all without a driver.
 constexpr std::string_view kEnd = "end\n";
-
-// The driver's library, initialised.
-class Nvml {
- public:
-  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (library_ == nullptr) return;
-    const auto init = find<Init>("nvmlInit_v2");
-    is_ready_ = init != nullptr && init() == 0;
-  }
-  ~Nvml() {
-    if (const auto shutdown = is_ready_ ? find<Shutdown>("nvmlShutdown") : nullptr) shutdown();
-    if (library_ != nullptr) ::dlclose(library_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  bool is_ready() const { return is_ready_; }
-  // Null when this version of the library has no such function.
-  template <typename Function>
-  Function find(const char* name) const {
-    return reinterpret_cast<Function>(::dlsym(library_, name));
-  }
-
- private:
-  void* library_;
-  bool is_ready_ = false;
-};
 
 // Runs in the helper.
 std::string answer_of_library() {

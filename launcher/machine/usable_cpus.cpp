@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
@@ -82,6 +83,17 @@ std::vector<int> affinity_cpus() {
   std::vector<int> numbers(std::max(1U, std::thread::hardware_concurrency()));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
+}
+
+int usable_cpus_of(pid_t pid) {
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= (1U << 16); cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    const std::size_t bytes = mask.size() * sizeof(unsigned long);
+    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
+    if (::sched_getaffinity(pid, bytes, set) == 0) return CPU_COUNT_S(bytes, set);
+    if (errno != EINVAL) return 0;
+  }
+  return 0;
 }
 
 int usable_cpus() {

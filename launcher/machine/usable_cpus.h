@@ -1,6 +1,8 @@
 // How many CPUs this process may use: its affinity mask, reduced by cgroup quotas.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +10,9 @@
 namespace launcher {
 
 int usable_cpus();
+
+// The CPUs that a process may run on; 0 when that is not known.
+int usable_cpus_of(pid_t pid);
 
 // The numbers of the CPUs in this process's affinity mask, ascending.
 std::vector<int> affinity_cpus();

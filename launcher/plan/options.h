@@ -85,8 +85,15 @@ struct Options {
   std::optional<std::chrono::milliseconds> hang_timeout = std::nullopt;  // without progress of any rank; unset: 120 s
   enum class OnHang { kReport, kStop, kRestart };
   OnHang on_hang = OnHang::kReport;
-  std::string metrics_host = "127.0.0.1";                                 // --metrics_port: where metrics are served
-  std::optional<std::uint16_t> metrics_port = std::nullopt;               // unset: they are not
+  double straggler_threshold = 0.1;        // a rank's own time above the median of all; 0: nobody is reported
+  std::string metrics_host = "127.0.0.1";  // --metrics_port: where metrics are served
+  std::optional<std::uint16_t> metrics_port = std::nullopt;  // unset: they are not
+  std::string timeline_file{};                               // --timeline; unset: none
+  struct StepRange {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;  // without this one
+  };
+  std::optional<StepRange> timeline_steps = std::nullopt;                 // unset: all that happens
   std::optional<std::chrono::milliseconds> start_timeout = std::nullopt;  // for all ranks to reach the store
   bool torchrun_exit_code = false;               // --exit_code torchrun: 1 for any failure of a rank
   std::vector<int> stop_signals{};               // --signals_to_handle: that end the job; unset: TERM, INT, HUP, QUIT

@@ -99,7 +99,7 @@ std::string shown_gpu(std::span<const std::string> inherited, const JobEnvironme
 }
 
 std::vector<std::string> inherited_entries(std::span<const std::string> inherited, const JobEnvironment& job) {
-  std::set<std::string> replaced = {"DDPRUN_STORE", "DDPRUN_STORE_PROXY", "DDPRUN_PROGRESS_FD",
+  std::set<std::string> replaced = {"DDPRUN_STORE", "DDPRUN_STORE_PROXY", "DDPRUN_PROGRESS_FD", "DDPRUN_TIMELINE_FD",
                                     "DDPRUN_STACK_SIGNAL"};  // of a ddprun around this one
   for (const std::string& text : worker_variables(inherited, job, RankPlace{}, "")) replaced.insert(name_of(text));
   std::vector<std::string> kept;

@@ -123,7 +123,7 @@ void Spawner::run_child(const SpawnRequest& request, const KernelBinding& bindin
   const bool is_in_place = folder.empty() || ::chdir(folder.c_str()) == 0;
   if (is_in_place && binding.apply() && move_to(request.stdin_fd, STDIN_FILENO) &&
       move_to(request.stdout_fd, STDOUT_FILENO) && move_to(request.stderr_fd, STDERR_FILENO) &&
-      move_to(request.page_fd, request.page_fd)) {
+      move_to(request.page_fd, request.page_fd) && move_to(request.timeline_fd, request.timeline_fd)) {
     ::setrlimit(RLIMIT_NOFILE, &start_.open_files);
     ::sigprocmask(SIG_SETMASK, &start_.mask, nullptr);
     ::execve(request.file, request.arguments, request.environment);

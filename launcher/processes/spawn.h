@@ -26,7 +26,8 @@ struct SpawnRequest {
   int stdin_fd = -1;                       // -1: inherited
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int page_fd = -1;  // keeps its number; -1: none
+  int page_fd = -1;      // keeps its number; -1: none
+  int timeline_fd = -1;  // the same
 };
 
 // One process that was started: what is known about it, no behaviour.

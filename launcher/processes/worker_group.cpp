@@ -26,12 +26,15 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Where the rank finds its page, and on which signal it is to leave its stack there.
-std::vector<std::string> page_variables(const RankPage& page) {
+// Where the rank finds its page and its timeline's memory, and on which signal it is to leave its stack in the page.
+std::vector<std::string> page_variables(const RankPage& page, const RankRing& timeline) {
   std::vector<std::string> variables{std::string(ddp::detail::kStackSignalVariable) + "=" +
                                      std::to_string(stack_signal())};
   if (page.descriptor() >= 0) {
     variables.push_back(std::string(ddp::detail::kPageVariable) + "=" + std::to_string(page.descriptor()));
+  }
+  if (timeline.descriptor() >= 0) {
+    variables.push_back(std::string(ddp::detail::kTimelineVariable) + "=" + std::to_string(timeline.descriptor()));
   }
   return variables;
 }
@@ -64,11 +67,12 @@ void WorkerGroup::fork_worker(RankPlan plan) {
   const std::vector<char*> arguments = pointers_to(program.arguments);
   const std::vector<char*> shell_arguments = pointers_to(program.shell_arguments);
   std::vector<char*> environment;
-  environment.reserve(options_.environment.size() + plan.variables.size() + 3);
+  environment.reserve(options_.environment.size() + plan.variables.size() + 4);
   for (const std::string& entry : options_.environment) environment.push_back(const_cast<char*>(entry.c_str()));
   for (const std::string& entry : plan.variables) environment.push_back(const_cast<char*>(entry.c_str()));
   RankPage page;
-  const std::vector<std::string> own = page_variables(page);
+  RankRing timeline(recording_plan(*options_.start.options));
+  const std::vector<std::string> own = page_variables(page, timeline);
   for (const std::string& entry : own) environment.push_back(const_cast<char*>(entry.c_str()));
   environment.push_back(nullptr);
   const RankDescriptors descriptors = plan.in_terminal ? RankDescriptors{} : streams_.add_rank(plan.place);
@@ -80,12 +84,17 @@ void WorkerGroup::fork_worker(RankPlan plan) {
                              .stdin_fd = descriptors.input,
                              .stdout_fd = descriptors.output,
                              .stderr_fd = descriptors.error,
-                             .page_fd = page.descriptor()};
+                             .page_fd = page.descriptor(),
+                             .timeline_fd = timeline.descriptor()};
 
   SpawnedProcess process = spawner_.spawn(request);
   page.close_descriptor();
-  workers_.push_back(
-      {.plan = std::move(plan), .process = std::move(process), .page = std::move(page), .running = true});
+  timeline.close_descriptor();
+  workers_.push_back({.plan = std::move(plan),
+                      .process = std::move(process),
+                      .page = std::move(page),
+                      .timeline = std::move(timeline),
+                      .running = true});
   ++running_;
 }
 

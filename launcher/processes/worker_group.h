@@ -19,6 +19,7 @@
 #include "launcher/processes/orphans.h"
 #include "launcher/processes/spawn.h"
 #include "launcher/system/event_loop.h"
+#include "launcher/timeline/rank_ring.h"
 #include "launcher/watch/rank_page.h"
 
 namespace launcher {
@@ -27,6 +28,7 @@ struct Worker {
   RankPlan plan{};
   SpawnedProcess process{};
   RankPage page{};
+  RankRing timeline;
   bool running = false;
   bool told_to_stop = false;
 };

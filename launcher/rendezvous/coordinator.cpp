@@ -38,11 +38,15 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
                     on_gone(id, reason, last);
                   },
               .on_stranger = [&messages](const std::string& text) { messages.say(text); },
-              .patience = options_.patience}) {}
+              .patience = options_.patience}) {
+  if (!options_.side_channel) return;
+  options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
+}
 
 Coordinator::~Coordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   for (const auto& [id, carrier] : carriers_) *carrier = {};
+  if (options_.side_channel) options_.side_channel->to_members = nullptr;
 }
 
 void Coordinator::call_in(Clock::duration time, std::function<void()> action) {
@@ -120,6 +124,7 @@ void Coordinator::on_message(Id id, const control::Message& message) {
 
 // What is late belongs to the store of an earlier round.
 void Coordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+  if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!carriers_.contains(id)) store_->proxies().add(id, "a client on " + name(id), carrier_to(id));
   if (!store_->proxies().deliver(id, bytes)) links_.close(id, "what it sends to the store is nothing of a launcher");

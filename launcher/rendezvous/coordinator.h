@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "launcher/control/control_messages.h"
+#include "launcher/control/side_channel.h"
 #include "launcher/network/listener.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/rendezvous/arbiter.h"
@@ -34,6 +35,7 @@ struct CoordinatorOptions {
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout{700};            // silence of a node that means that it is lost
   std::function<std::chrono::milliseconds()> patience{};  // how long this launcher may be silent
+  std::shared_ptr<control::SideChannel> side_channel{};   // null: none
 };
 
 class Coordinator {
@@ -80,6 +82,7 @@ class Coordinator {
   void on_message(Id id, const control::Message& message);
   // Of the ranks of a node, for their store.
   void on_carried(Id id, std::uint32_t round, std::string_view bytes);
+  void on_side_channel(Id id, std::string_view bytes) const;
   std::shared_ptr<store::Carrier> carrier_to(Id id);
   void close_carrier(Id id);
   void on(Id id, const control::Hello& hello) {
@@ -94,6 +97,7 @@ class Coordinator {
   void on(Id id, const control::Heard& heard);
   void on(Id id, const control::Stopped& stopped);
   void on(Id id, const control::Ended& ended);
+  void on(Id id, const control::Word& word);
   template <typename Other>
   void on(Id /*id*/, const Other& /*message*/) {}  // what only the coordinator says
 

@@ -174,6 +174,7 @@ void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
   peer.silence.allow(pong.patience);
   const auto now = Clock::now();
   if (pong.sent == 0) return;  // nobody asked
+  if (pong.steady != 0) peer.steady.add(pong.sent, pong.steady, to_microseconds(now));
   const microseconds round_trip(to_microseconds(now) - pong.sent);
   if (round_trip.count() < 0 || (peer.round_trip && *peer.round_trip <= round_trip)) return;
   peer.round_trip = round_trip;
@@ -184,6 +185,19 @@ void CoordinatorLinks::on_pong(Peer& peer, const control::Pong& pong) const {
 microseconds CoordinatorLinks::clock_offset(Id id) const {
   const auto found = peers_.find(id);
   return found == peers_.end() ? microseconds(0) : found->second.clock_offset;
+}
+
+std::optional<std::int64_t> CoordinatorLinks::steady_ahead(Id id) const {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? std::nullopt : found->second.steady.ahead();
+}
+
+void CoordinatorLinks::carry_to_all(std::uint32_t round, std::string_view bytes) {
+  for (const auto& [id, peer] : peers_) {
+    if (strangers_.contains(id)) continue;
+    peer.link->carry(round, bytes);
+    peer.link->flush();
+  }
 }
 
 void CoordinatorLinks::send(Id to, const control::Message& message) {

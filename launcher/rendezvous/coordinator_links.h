@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/control/clock_offset.h"
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
 #include "launcher/control/secret.h"
@@ -67,8 +68,11 @@ class CoordinatorLinks {
   void ping_all();
   // This launcher did nothing for `time` or longer, a moment ago.
   bool was_held_up(std::chrono::milliseconds time) const;
-  // By how much its clock is ahead of ours, as well as that is known.
+  // By how much its clock is ahead of ours, as well as that is known; and its steady clock, in microseconds.
   std::chrono::microseconds clock_offset(Id id) const;
+  std::optional<std::int64_t> steady_ahead(Id id) const;
+  // What is carried to each that has introduced itself.
+  void carry_to_all(std::uint32_t round, std::string_view bytes);
 
  private:
   using Clock = EventLoop::Clock;
@@ -78,6 +82,7 @@ class CoordinatorLinks {
     Clock::time_point accepted = Clock::now();
     std::chrono::microseconds clock_offset{0};
     std::optional<std::chrono::microseconds> round_trip = std::nullopt;  // of the answer that told it
+    control::ClockOffset steady{};
     std::string challenge{};   // it was sent, until it has proved that it knows the secret
     bool is_given_up = false;  // if it is only frozen, it is still to read why
   };

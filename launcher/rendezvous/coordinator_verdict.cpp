@@ -22,6 +22,13 @@ constexpr auto kHearing = 1s;
 
 }  // namespace
 
+void Coordinator::on_side_channel(Id id, std::string_view bytes) const {
+  const auto number = numbers_.find(id);
+  const auto& channel = options_.side_channel;
+  if (number != numbers_.end() && channel && channel->on_member)
+    channel->on_member(number->second, links_.steady_ahead(id), bytes);
+}
+
 void Coordinator::on(Id id, const control::Failed& failed) {
   const auto number = numbers_.find(id);
   if (failed.round != round_ || number == numbers_.end()) return;
@@ -140,6 +147,19 @@ void Coordinator::end_stop() {
 
 void Coordinator::on(Id id, const control::Heard& heard) {
   if (heard.round == round_) unaware_.erase(id);
+}
+
+// Passed on as it is, but for who says it.
+void Coordinator::on(Id id, const control::Word& word) {
+  const auto from = numbers_.find(id);
+  if (word.round != round_ || phase_ != Phase::kRunning || from == numbers_.end()) return;
+  control::Word passed = word;
+  passed.from = from->second;
+  const auto numbers = numbers_;  // sending may find that one is gone
+  for (const auto& [to, number] : numbers) {
+    const bool is_meant = word.to == number || (word.to == control::kEveryNode && to != id);
+    if (is_meant) links_.send(to, passed);
+  }
 }
 
 void Coordinator::on(Id id, const control::Ended& ended) {

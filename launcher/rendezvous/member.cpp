@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/control/clock_offset.h"
 #include "launcher/system/exit_status.h"
 
 namespace launcher {
@@ -37,6 +38,7 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
               .on_closed = [this](const std::string& reason) { on_lost(reason); }})) {
   link_->set_patience(std::chrono::duration_cast<std::chrono::milliseconds>(silence_.patience()));
   if (!options_.secret) introduce();
+  if (options_.side_channel) options_.side_channel->attach(*link_);
   next_watch_ = Clock::now();
   watch();
 }
@@ -44,6 +46,7 @@ Member::Member(EventLoop& loop, Messages& messages, MemberOptions options, Uniqu
 Member::~Member() {
   if (timer_) loop_.cancel(*timer_);
   close_carrier();
+  if (options_.side_channel) options_.side_channel->detach();
   const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
   if (link_->is_open() && (is_missed || (has_ended_ && !have_all_ended_)))
     link_->send(control::Leaving{{"it ended", 1}, false});
@@ -201,6 +204,7 @@ void Member::close_carrier() {
 // What is late belongs to the store of an earlier round.
 void Member::on_carried(std::uint32_t round, std::string_view bytes) {
   has_received_much_ = true;
+  if (round == control::kSideRound) return control::deliver_to_member(options_.side_channel.get(), bytes);
   if (static_cast<int>(round) == round_ && carrier_ && carrier_->on_bytes) carrier_->on_bytes(bytes);
 }
 
@@ -235,7 +239,7 @@ void Member::on(const control::AllEnded& all_ended) {
 void Member::on(const control::Ping& ping) {
   if (silence_.patience() != ping.patience) link_->set_patience(ping.patience);
   silence_.allow(ping.patience);
-  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience()});
+  link_->send(control::Pong{ping.sent, microseconds_since_1970(), options_.patience(), control::steady_microseconds()});
 }
 
 std::string Member::text_of_loss(const std::string& reason) const {

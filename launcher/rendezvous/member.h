@@ -8,10 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/control/control_link.h"
 #include "launcher/control/control_messages.h"
 #include "launcher/control/secret.h"
+#include "launcher/control/side_channel.h"
 #include "launcher/control/silence.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/store/carrier.h"
@@ -35,7 +37,10 @@ struct MemberOptions {
   // Another launcher may take the coordinator's place. Called when it is lost before the round has begun, and no
   // join_failure() comes of it; later it is a failure that is not final.
   std::function<void()> on_lost{};
-  std::string loss_note{};  // what else there is to say when it is lost
+  // Another node, or this one itself, tells this one something in the round that runs. May be null.
+  std::function<void(int from, const std::string& text)> on_word{};
+  std::string loss_note{};                               // what else there is to say when it is lost
+  std::shared_ptr<control::SideChannel> side_channel{};  // null: none
 };
 
 class Member {
@@ -56,6 +61,10 @@ class Member {
   // The way to the ranks' store of the round that has begun; null before.
   const std::shared_ptr<store::Carrier>& carrier() const { return carrier_; }
 
+  // Tells node `to`, which may be this one, or control::kEveryNode. Lost when the connection is, or no round runs.
+  void tell(int to, std::string text) {
+    if (has_started_ && link_->is_open()) link_->send(control::Word{round_, node_, to, std::move(text)});
+  }
   // This node's ranks are being stopped. Before the round has begun: this node goes, and the others may wait for it to
   // come again if the notice says so.
   void announce(FailureNotice notice);
@@ -91,6 +100,9 @@ class Member {
   void on(const control::Verdict& verdict);
   void on(const control::AllStopped& all_stopped);
   void on(const control::AllEnded& all_ended);
+  void on(const control::Word& word) {
+    if (word.round == round_ && has_started_ && options_.on_word) options_.on_word(word.from, word.text);
+  }
   void on(const control::Ping& ping);
   template <typename Other>
   void on(const Other& /*message*/) {}  // what only a node says

@@ -51,6 +51,9 @@ class Rendezvous {
   // can_restart() has counted the restarts already: the nodes do not have to.
   virtual bool counts_restarts() const { return false; }
 
+  // Tells node `to`, which may be this one, or all others with control::kEveryNode, what reaches their
+  // RendezvousSettings::on_word while the round runs. It may get lost.
+  virtual void tell(int /*to*/, std::string /*text*/) {}
   // Tells the other nodes that this one is being stopped, and why; its number is filled in. Whose failure was the job's
   // first is then known in first_failure(). Before all have met the job ends, unless this node may come again.
   virtual void announce(FailureNotice notice) = 0;

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "launcher/control/secret.h"
+#include "launcher/control/side_channel.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/options.h"
 #include "launcher/plan/worker_environment.h"
@@ -38,9 +40,13 @@ struct RendezvousSettings {
   std::optional<JoinFailure> trouble = std::nullopt;
   // A rank of this node shows that it is about to fail.
   std::function<bool()> is_any_ending{};
+  // Called with what nodes tell this one by tell().
+  std::function<void(int from, const std::string& text)> on_word{};
   // Called when another node reports the first failure of the job, or cannot be reached any more; once more when it
   // becomes known that yet another one was the first.
   std::function<void(const FailureNotice&)> on_failure{};
+  // For what else the launchers have to tell each other; null: nothing.
+  std::shared_ptr<control::SideChannel> side_channel{};
 };
 
 // Those that the command line decides. Throws LaunchError when the secret cannot be read.

@@ -90,6 +90,7 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   options.join_timeout = settings_.join_timeout;
   options.node_timeout = settings_.node_timeout;
   options.patience = [this] { return patience(); };
+  options.side_channel = settings_.side_channel;
   coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
   open_store();
   coordinator_->begin_round(round_, *store_);

@@ -139,11 +139,13 @@ void StaticRendezvous::meet(UniqueFd fd) {
   options.coordinator = meeting();
   options.patience = [this] { return patience(); };
   options.is_any_ending = settings_.is_any_ending;
+  options.on_word = settings_.on_word;
   options.on_start = [this](const control::Start& start) {
     has_foreign_nodes_ = start.has_foreign_nodes;
     set_info(start.place);
   };
   options.on_failure = [this](const FailureNotice& notice) { on_failure(notice, false); };
+  options.side_channel = settings_.side_channel;
   member_ = std::make_unique<Member>(loop_, messages_, std::move(options), std::move(fd));
   member_->begin_round(round_);
   search_.reset();

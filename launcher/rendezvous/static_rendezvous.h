@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/network/address.h"
@@ -41,6 +42,9 @@ class StaticRendezvous : public Rendezvous {
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
   void ranks_started() override { answer_at_once(true); }
   bool can_restart() const override;
+  void tell(int to, std::string text) override {
+    if (member_) member_->tell(to, std::move(text));
+  }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
   void report_stop(int status) override;

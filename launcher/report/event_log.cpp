@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "launcher/outcome/first_failure.h"
+#include "launcher/straggler/straggler_tracker.h"
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/signals.h"
@@ -74,6 +75,28 @@ void EventLog::attempt_failed(const JobEnd& end, int attempt) {
 
 void EventLog::restarting(int attempt) {
   if (fd_) write("restart", {{"attempt", attempt}});
+}
+
+void EventLog::hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text) {
+  if (fd_) write("hang", {{"attempt", attempt}, {"idle", idle_seconds}, {"ranks", ranks}, {"message", text}});
+}
+
+void EventLog::hang_over(int attempt) {
+  if (fd_) write("hang_over", {{"attempt", attempt}});
+}
+
+void EventLog::straggler(int attempt, const StragglerNews& news) {
+  if (!fd_) return;
+  const Straggler& straggler = news.straggler;
+  if (news.is_over) return write("straggler_over", {{"attempt", attempt}, {"rank", straggler.rank}});
+  write("straggler", {{"attempt", attempt},
+                      {"rank", straggler.rank},
+                      {"phase", straggler.phase},
+                      {"excess", straggler.excess},
+                      {"own_seconds_per_step", straggler.own_us / 1e6},
+                      {"median_seconds_per_step", straggler.median_us / 1e6},
+                      {"reason", straggler.reason.empty() ? ordered_json(nullptr) : ordered_json(straggler.reason)},
+                      {"message", to_text(straggler)}});
 }
 
 void EventLog::job_ended(int exit_status) {

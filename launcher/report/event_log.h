@@ -6,12 +6,15 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "launcher/outcome/job_end.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/system/unique_fd.h"
 
 namespace launcher {
+
+struct StragglerNews;
 
 class EventLog {
  public:
@@ -24,6 +27,11 @@ class EventLog {
   // The first failure of an attempt; nothing when there was none.
   void attempt_failed(const JobEnd& end, int attempt);
   void restarting(int attempt);
+  // No rank makes progress, and they do so again. `ranks` are to blame, `text` is the report's sentence.
+  void hang(int attempt, double idle_seconds, const std::vector<int>& ranks, const std::string& text);
+  void hang_over(int attempt);
+  // A rank holds up the others, or does so no more.
+  void straggler(int attempt, const StragglerNews& news);
   void job_ended(int exit_status);
 
   // Why an event could not be written; empty while all were.

@@ -78,6 +78,20 @@ CollectiveParts parse_signature(std::string_view signature) {
   return parts;
 }
 
+std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call) {
+  if (!call.is_message) return std::nullopt;
+  const CollectiveParts parts = parse_signature(call.signature);
+  const auto number_behind = [&](std::string_view words) {
+    const std::size_t at = parts.how.find(words);
+    return at == std::string::npos ? std::nullopt
+                                   : leading_number<int>(std::string_view(parts.how).substr(at + words.size()));
+  };
+  MessageParts message{.sends = parts.name == "send", .tag = number_behind("tag ").value_or(0)};
+  const bool is_one = parts.name == "send" || parts.name == "recv";
+  if (is_one) message.peer = number_behind("rank ").value_or(-1);
+  return message;
+}
+
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " bytes";
   const auto value = static_cast<double>(bytes);
@@ -88,7 +102,12 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group) {
   const CollectiveParts parts = parse_signature(call.signature);
-  std::string text = parts.name + " #" + std::to_string(call.number);
+  std::string text = parts.name;
+  if (call.is_message) {
+    text.append(" ").append(parts.how, 0, parts.how.find(", tag"));
+  } else {
+    text.append(" #").append(std::to_string(call.number));
+  }
   if (parts.bytes) text += " of " + bytes_text(*parts.bytes);
   if (!group.path.empty()) text += " in " + group.path.substr(0, group.path.size() - 1);
   return text;

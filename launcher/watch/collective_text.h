@@ -21,6 +21,16 @@ struct CollectiveParts {
 };
 CollectiveParts parse_signature(std::string_view signature);
 
+// A message between two ranks of a group: "send (to rank 1, tag 0) of Float [2, 3]". Nothing when the call is none.
+struct MessageParts {
+  bool sends = false;
+  int peer = -1;  // in the group; -1: any, or several
+  int tag = 0;
+
+  bool fits(const MessageParts& other) const { return sends != other.sends && tag == other.tag; }
+};
+std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call);
+
 // "332 bytes", "25.0 MB" (of 10^6 bytes).
 std::string bytes_text(std::uint64_t bytes);
 // "all_reduce #4711 of 25.0 MB"; "all_reduce #3 of 25.0 MB in subgroup1".

@@ -91,18 +91,29 @@ Shapes shapes_of(const CollectiveRecord& call, const GroupRecord& group) {
   return shapes;
 }
 
+// "send 0->1", as PyTorch's recorder names messages; the peer's number is in the group.
+std::string message_name(const CollectiveRecord& call, const GroupRecord& group) {
+  const auto message = message_of(call);
+  if (!message || message->peer < 0) return parse_signature(call.signature).name;
+  const std::string own = std::to_string(group.rank);
+  const std::string peer = std::to_string(message->peer);
+  return message->sends ? "send " + own + "->" + peer : "recv " + own + "<-" + peer;
+}
+
 ordered_json entry_of(const CollectiveRecord& call, const GroupRecord& group, const std::string& name,
                       std::int64_t clock_offset) {
-  const Shapes shapes = shapes_of(call, group);
+  Shapes shapes = shapes_of(call, group);
+  if (call.is_message) shapes.operation = message_name(call, group);
+  const std::uint64_t number = call.number + 1;
   const auto time = [&](std::uint64_t microseconds) {
     return (static_cast<std::int64_t>(microseconds) + clock_offset) * 1000;
   };
   return {{"record_id", call.index},
           {"pg_id", call.group},
           {"process_group", {name, description_of(group)}},
-          {"collective_seq_id", call.number + 1},
-          {"p2p_seq_id", 0},
-          {"op_id", call.number + 1},
+          {"collective_seq_id", call.is_message ? 0 : number},
+          {"p2p_seq_id", call.is_message ? number : 0},
+          {"op_id", number},
           {"profiling_name", std::string(kLibrary) + shapes.operation},
           {"signature", call.signature},
           {"time_created_ns", time(call.begin)},
@@ -114,7 +125,7 @@ ordered_json entry_of(const CollectiveRecord& call, const GroupRecord& group, co
           {"output_dtypes", ordered_json::array({shapes.dtype})},
           {"state", call.is_open() ? "started" : "completed"},
           {"retired", !call.is_open()},
-          {"is_p2p", false},
+          {"is_p2p", call.is_message},
           {"timeout_ms", 0},
           {"frames", ordered_json::array()}};
 }

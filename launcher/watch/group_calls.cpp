@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "launcher/watch/collective_text.h"
+
 namespace launcher {
 namespace {
 
@@ -22,8 +24,10 @@ std::optional<std::uint32_t> index_of(const RankView& rank, const GroupRecord& g
 RankCalls calls_of(const RankView& rank, std::optional<std::uint32_t> group) {
   RankCalls calls{.rank = &rank};
   if (!group) return calls;
+  calls.rank_in_group = rank.progress->groups[*group].rank;
   for (const CollectiveRecord& call : rank.progress->collectives) {
-    if (call.group == *group) calls.calls.push_back(&call);
+    if (call.group != *group) continue;
+    (call.is_message ? calls.messages : calls.calls).push_back(&call);
   }
   std::sort(calls.calls.begin(), calls.calls.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
   if (!calls.calls.empty()) calls.last_begun = static_cast<std::int64_t>(calls.calls.back()->number);
@@ -52,6 +56,26 @@ bool differ_at(const GroupCalls& group, std::uint64_t number) {
   return false;
 }
 
+bool answers(const RankCalls& other, const MessageParts& message, int rank_in_group) {
+  return std::any_of(other.messages.begin(), other.messages.end(), [&](const CollectiveRecord* call) {
+    const auto answer = call->is_open() ? message_of(*call) : std::nullopt;
+    return answer && answer->fits(message) && (answer->peer == rank_in_group || answer->peer < 0);
+  });
+}
+
+// Who receives from anybody waits for all others.
+void add_message_waits(const GroupCalls& group, const RankCalls& member, std::vector<Wait>& waits) {
+  const CollectiveRecord* call = member.open_message();
+  if (call == nullptr) return;
+  const MessageParts message = *message_of(*call);
+  for (const RankCalls& other : group.members) {
+    const bool is_meant = message.peer < 0 ? &other != &member : other.rank_in_group == message.peer;
+    if (is_meant && !answers(other, message, member.rank_in_group)) {
+      waits.push_back({member.rank, other.rank, &group, call});
+    }
+  }
+}
+
 }  // namespace
 
 const CollectiveRecord* RankCalls::call(std::uint64_t number) const {
@@ -63,6 +87,12 @@ const CollectiveRecord* RankCalls::call(std::uint64_t number) const {
 const CollectiveRecord* RankCalls::first_open() const {
   const auto found = std::find_if(calls.begin(), calls.end(), [](const auto* call) { return call->is_open(); });
   return found != calls.end() ? *found : nullptr;
+}
+
+// An earlier one may have been given up by its caller.
+const CollectiveRecord* RankCalls::open_message() const {
+  const auto found = std::find_if(messages.rbegin(), messages.rend(), [](const auto* call) { return call->is_open(); });
+  return found != messages.rend() ? *found : nullptr;
 }
 
 std::vector<GroupCalls> group_calls(const std::vector<RankView>& ranks) {
@@ -89,6 +119,26 @@ std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups) {
     }
   }
   return std::nullopt;
+}
+
+std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups) {
+  std::vector<Wait> waits;
+  for (const GroupCalls& group : groups) {
+    for (const RankCalls& member : group.members) {
+      if (!member.rank->runs()) continue;
+      const CollectiveRecord* call = member.first_open();
+      if (call == nullptr) {
+        add_message_waits(group, member, waits);
+        continue;
+      }
+      for (const RankCalls& other : group.members) {
+        if (other.last_begun < static_cast<std::int64_t>(call->number)) {
+          waits.push_back({member.rank, other.rank, &group, call});
+        }
+      }
+    }
+  }
+  return waits;
 }
 
 }  // namespace launcher

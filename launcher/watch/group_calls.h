@@ -16,9 +16,13 @@ struct RankCalls {
   const RankView* rank = nullptr;
   std::vector<const ddp::detail::CollectiveRecord*> calls{};  // by number
   std::int64_t last_begun = -1;                               // number; -1: none
+  int rank_in_group = -1;                                     // -1: it has not told
+  // Those with single ranks, oldest first.
+  std::vector<const ddp::detail::CollectiveRecord*> messages{};
 
   const ddp::detail::CollectiveRecord* call(std::uint64_t number) const;
   const ddp::detail::CollectiveRecord* first_open() const;
+  const ddp::detail::CollectiveRecord* open_message() const;
 };
 
 struct GroupCalls {
@@ -35,5 +39,15 @@ struct Mismatch {
   std::uint64_t number = 0;
 };
 std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups);
+
+// `waiter` is in a collective that `missing` has not entered, or in a message that it does not answer.
+struct Wait {
+  const RankView* waiter = nullptr;
+  const RankView* missing = nullptr;
+  const GroupCalls* group = nullptr;
+  const ddp::detail::CollectiveRecord* call = nullptr;
+};
+// Of running ranks, in every group.
+std::vector<Wait> waits_in(const std::vector<GroupCalls>& groups);
 
 }  // namespace launcher

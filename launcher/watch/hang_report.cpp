@@ -64,10 +64,11 @@ std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now) {
   return text;
 }
 
-std::string hang_report(const std::vector<RankView>& ranks, const Verdict& verdict,
-                        const std::vector<RankStack>& stacks, std::uint64_t idle_us, std::uint64_t now) {
-  std::string text = "ddprun: no rank has made progress for " + duration_text(idle_us) + ":\n" + rank_table(ranks, now);
-  text += "ddprun: " + printable(verdict.sentence) + "\n";
+std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now) {
+  std::string text =
+      "ddprun: no rank has made progress for " + duration_text(static_cast<std::uint64_t>(report.idle.count()));
+  text += report.is_shown_elsewhere ? "; node 0 shows where each of them is\n" : ":\n" + rank_table(report.views, now);
+  text += "ddprun: " + printable(report.verdict.sentence) + "\n";
   for (const RankStack& stack : stacks) {
     text += "  stack of rank " + std::to_string(stack.rank) + ":";
     text += stack.text.find('\n') == std::string::npos ? " " + stack.text + "\n" : "\n" + stack.text;

@@ -1,6 +1,7 @@
 // The report on ranks that get nowhere. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,8 +20,15 @@ struct RankStack {
   std::string text{};
 };
 
+// What is known when ranks get nowhere.
+struct HangReport {
+  Verdict verdict{};
+  std::chrono::microseconds idle{};  // for so long no rank has made progress
+  bool is_shown_elsewhere = false;   // node 0 prints the table
+  std::vector<RankView> views{};     // of the table
+};
+
 // Lines with "ddprun: " in front of the first and the last but the stacks.
-std::string hang_report(const std::vector<RankView>& ranks, const Verdict& verdict,
-                        const std::vector<RankStack>& stacks, std::uint64_t idle_us, std::uint64_t now);
+std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now);
 
 }  // namespace launcher

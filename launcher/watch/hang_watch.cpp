@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "launcher/watch/elf_symbols.h"
-#include "launcher/watch/hang_report.h"
 
 namespace launcher {
 namespace {
@@ -19,11 +18,15 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestInterval = 1s;
 constexpr milliseconds kShortestInterval = 20ms;
+// Of all nodes, after others were found to make progress.
+constexpr milliseconds kAskAgain = 1s;
 // For a rank to answer with its stack.
 constexpr auto kStackPatience = 2s;
 constexpr milliseconds kStackInterval = 20ms;
 // For a program that prints its stack itself, before it is perhaps stopped.
 constexpr auto kPrintPatience = 1s;
+// For the other nodes to say theirs before the job is perhaps stopped.
+constexpr milliseconds kOthersPatience = 2500ms;
 // The handler and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
@@ -66,14 +69,44 @@ void HangWatch::look() {
   const bool hangs = options_.timeout > 0s && observer_.idle_time() >= options_.timeout;
   if (is_reported_ && !hangs && !ranks.empty()) {
     is_reported_ = false;
-    messages_.say("the ranks make progress again");
-  }
-  if (hangs && !is_reported_ && is_reported_at_all()) {
-    is_reported_ = true;
-    ask_for_stacks();
-    return wait_for_stacks();
+    if (std::exchange(is_said_, false)) {
+      messages_.say("the ranks make progress again");
+      if (options_.on_progress) options_.on_progress();
+    }
   }
   call_in(interval_, &HangWatch::look);
+  if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && is_reported_at_all()) find_out();
+}
+
+void HangWatch::find_out() {
+  is_reported_ = true;
+  if (options_.ask_others) {
+    options_.ask_others(options_.timeout);
+  } else {
+    judge_alone();
+  }
+}
+
+void HangWatch::go_on() {
+  is_reported_ = false;
+  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskAgain);
+}
+
+void HangWatch::judge_alone() {
+  HangReport alone{.idle = observer_.idle_time(), .views = observer_.views(options_.ranks())};
+  if (alone.views.empty()) return;
+  alone.verdict = judge(alone.views, ddp::detail::page_clock());
+  report(alone);
+}
+
+void HangWatch::report(const HangReport& report) {
+  if (is_said_) return;
+  is_reported_ = is_said_ = true;
+  report_ = report;
+  ask_for_stacks();
+  if (report_.views.empty() && !report_.is_shown_elsewhere) report_.views = views_;
+  if (timer_) loop_.cancel(*timer_);
+  wait_for_stacks();
 }
 
 // What does not train, or tells nobody so, may sleep as long as it likes.
@@ -89,13 +122,13 @@ void HangWatch::ask_for_stacks() {
   const auto ranks = options_.ranks();
   views_ = observer_.views(ranks);
   seen_at_ = ddp::detail::page_clock();
-  verdict_ = judge(views_, seen_at_);
   asked_.clear();
   in_order_.clear();
   asked_at_ = EventLoop::Clock::now();
   std::vector<int> wanted;
-  if (!verdict_.culprits.empty()) wanted.push_back(verdict_.culprits.front());
-  if (verdict_.waiter) wanted.push_back(*verdict_.waiter);
+  const Verdict& verdict = report_.verdict;
+  if (!verdict.culprits.empty()) wanted.push_back(verdict.culprits.front());
+  if (verdict.waiter) wanted.push_back(*verdict.waiter);
   for (const int number : wanted) {
     const WatchedRank* rank = find(ranks, number);
     if (rank == nullptr || !rank->runs() || asked_.contains(number)) continue;
@@ -106,12 +139,8 @@ void HangWatch::ask_for_stacks() {
 
 void HangWatch::ask(const WatchedRank& rank) {
   Asked& asked = asked_[rank.rank];
-  asked.pid = rank.pid;
-  // The program may run below what ddprun has started, a shell say.
+  asked.pid = writer_of(rank);
   if (rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0) {
-    const auto writer = static_cast<pid_t>(rank.page->process.load());
-    // The rank writes there what it likes.
-    if (writer > 0 && ::getpgid(writer) == rank.pid) asked.pid = writer;
     asked.answer = ddp::detail::stack_answers(*rank.page) + 1;
   }
   const auto process = process_state(asked.pid, /*in_detail=*/false);
@@ -134,7 +163,7 @@ bool HangWatch::all_have_answered() const {
 }
 
 void HangWatch::wait_for_stacks() {
-  if (all_have_answered() || EventLoop::Clock::now() - asked_at_ > kStackPatience) return report();
+  if (all_have_answered() || EventLoop::Clock::now() - asked_at_ > kStackPatience) return say_report();
   call_in(kStackInterval, &HangWatch::wait_for_stacks);
 }
 
@@ -151,19 +180,26 @@ std::string HangWatch::stack_of(const WatchedRank& rank) const {
   return stack_text(asked.pid, *frames);
 }
 
-void HangWatch::report() {
+void HangWatch::say_report() {
   const auto ranks = options_.ranks();
-  call_in(interval_, &HangWatch::look);
-  if (ranks.empty()) return;
+  if (ranks.empty()) return call_in(interval_, &HangWatch::look);
   std::vector<RankStack> stacks;
   for (const int number : in_order_) {
     if (const WatchedRank* rank = find(ranks, number); rank != nullptr && rank->runs()) {
       stacks.push_back({number, stack_of(*rank)});
     }
   }
-  const auto idle = static_cast<std::uint64_t>(observer_.idle_time().count());
-  messages_.say_block(hang_report(views_, verdict_, stacks, idle, seen_at_));
-  if (options_.on_hang) options_.on_hang(verdict_, views_);
+  messages_.say_block(to_text(report_, stacks, seen_at_));
+  if (options_.ask_others) {
+    call_in(kOthersPatience, &HangWatch::act);
+  } else {
+    act();
+  }
+}
+
+void HangWatch::act() {
+  call_in(interval_, &HangWatch::look);
+  if (options_.on_hang) options_.on_hang(report_, views_);
 }
 
 }  // namespace launcher

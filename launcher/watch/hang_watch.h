@@ -10,8 +10,8 @@
 
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
+#include "launcher/watch/hang_report.h"
 #include "launcher/watch/observer.h"
-#include "launcher/watch/verdict.h"
 #include "launcher/watch/watched_rank.h"
 
 namespace launcher {
@@ -25,8 +25,11 @@ struct HangWatchOptions {
   WatchedRanks ranks{};
   // This process takes part in a job: it is connected to the store.
   std::function<bool(pid_t pid)> uses_store{};
-  // Behind the report. `views` is what it was made of.
-  std::function<void(const Verdict& verdict, const std::vector<RankView>& views)> on_hang{};
+  // On several nodes: asks them all; report(), go_on() or judge_alone() follows. Null on a single node.
+  std::function<void(std::chrono::milliseconds timeout)> ask_others{};
+  // Behind the report. `views` are this node's ranks.
+  std::function<void(const HangReport& report, const std::vector<RankView>& views)> on_hang{};
+  std::function<void()> on_progress{};  // after such a report: they make progress again
 };
 
 class HangWatch {
@@ -39,6 +42,13 @@ class HangWatch {
 
   const Observer& observer() const { return observer_; }
 
+  // The ranks of all nodes get nowhere, whether this node has asked or not.
+  void report(const HangReport& report);
+  // Elsewhere ranks make progress.
+  void go_on();
+  // Nobody else can be asked.
+  void judge_alone();
+
  private:
   struct Asked {
     pid_t pid = 0;
@@ -50,11 +60,13 @@ class HangWatch {
   void call_in(std::chrono::milliseconds time, void (HangWatch::*action)());
   void look();
   bool is_reported_at_all() const;
+  void find_out();
   void ask_for_stacks();
   void ask(const WatchedRank& rank);
   bool all_have_answered() const;
   void wait_for_stacks();
-  void report();
+  void say_report();
+  void act();
   std::string stack_of(const WatchedRank& rank) const;
 
   EventLoop& loop_;
@@ -63,11 +75,13 @@ class HangWatch {
   std::chrono::milliseconds interval_;
   Observer observer_;
   std::optional<EventLoop::TimerId> timer_;
-  bool is_reported_ = false;
+  bool is_reported_ = false;  // or asked for
+  bool is_said_ = false;
+  EventLoop::Clock::time_point ask_after_{};
   EventLoop::Clock::time_point asked_at_{};
   std::vector<RankView> views_;  // when it was seen that nobody gets on
   std::uint64_t seen_at_ = 0;    // by the clock of the pages
-  Verdict verdict_;
+  HangReport report_;
   std::map<int, Asked> asked_;  // by rank
   std::vector<int> in_order_;   // the ranks whose stacks are shown
 };

@@ -42,15 +42,27 @@ void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration el
   if (const auto process = process_state(rank.pid, /*in_detail=*/false)) {
     const std::uint64_t ticks = process->cpu_ticks - std::min(process->cpu_ticks, track.cpu_ticks);
     if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks) / in_seconds(elapsed);
-    const bool works = track.cpu_share > kComputes || process->io_bytes >= track.io_bytes + kReadsOrWrites;
-    progresses = progresses || (!begun && works);
     track.cpu_ticks = process->cpu_ticks;
-    track.io_bytes = process->io_bytes;
+  }
+  if (!begun) {
+    // A wrapper of the program waits for it, and a program for workers of its own. On a busy machine nobody may get
+    // much time.
+    const FamilyWork work = family_work(rank.pid);
+    const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.family.cpu_ticks);
+    const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
+    progresses = progresses || computes || work.is_ready || work.io_bytes >= track.family.io_bytes + kReadsOrWrites;
+    track.family = work;
   }
   track.activity = activity;
   track.idle =
       progresses ? 0us : track.idle + duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
   const std::uint64_t step = rank.page != nullptr ? rank.page->step.load() : 0;
+  // From the first step on, not from the start of the process.
+  if (step == 0 || track.step == 0) {
+    track.step = step;
+    track.step_time = now;
+    return;
+  }
   if (now - track.step_time < kRateTime) return;
   track.step_rate = static_cast<double>(step - std::min(step, track.step)) / in_seconds(now - track.step_time);
   track.step = step;
@@ -76,9 +88,9 @@ microseconds Observer::idle_time() const {
   return shortest.value_or(0us);
 }
 
-double Observer::steps_per_second(int rank) const {
+std::optional<double> Observer::steps_per_second(int rank) const {
   const auto found = tracks_.find(rank);
-  return found != tracks_.end() ? found->second.step_rate : 0;
+  return found != tracks_.end() ? found->second.step_rate : std::nullopt;
 }
 
 std::vector<RankView> Observer::views(const std::vector<WatchedRank>& ranks) const {

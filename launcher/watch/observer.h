@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/watch/process_state.h"
 #include "launcher/watch/rank_view.h"
 #include "launcher/watch/watched_rank.h"
 
@@ -30,19 +32,19 @@ class Observer {
 
   // What look() saw, with all that the pages tell and what processes wait in.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
-  // The steps of a rank in a second, over the last looks.
-  double steps_per_second(int rank) const;
+  // The steps of a rank in a second, over the last looks; nothing until it is known.
+  std::optional<double> steps_per_second(int rank) const;
 
  private:
   struct Track {
     pid_t pid = 0;
     std::uint64_t activity = 0;
     std::uint64_t cpu_ticks = 0;
-    std::uint64_t io_bytes = 0;
+    FamilyWork family{};
     std::chrono::microseconds idle{0};
     double cpu_share = 0;
     std::uint64_t step = 0;
-    double step_rate = 0;
+    std::optional<double> step_rate = std::nullopt;
     Clock::time_point step_time{};
     bool runs = false;
   };

@@ -1,9 +1,14 @@
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "base/utf8.h"
 #include "launcher/watch/status_document.h"
 
 namespace launcher {
@@ -11,18 +16,37 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string escaped(const std::string& text) {
+// A label's value; what is no UTF-8 in it is replaced, as the whole page would be refused.
+std::string escaped(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') result += '\\';
-    if (c == '\n') {
-      result += "\\n";
-    } else {
-      result += c;
-    }
+  while (!text.empty()) {
+    const std::size_t length = ddp::detail::utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    text.remove_prefix(character.size());
+    if (character == "\\" || character == "\"") result += '\\';
+    result += length == 0 ? "\uFFFD" : character == "\n" ? "\\n" : character;
   }
   return result;
 }
+
+// JSON has no word for what is not finite.
+std::string number_text(const ordered_json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value.is_string()) return "1";
+  if (!value.is_number()) return "NaN";
+  if (value.is_number_float() && std::isinf(value.get<double>())) return value.get<double>() > 0 ? "+Inf" : "-Inf";
+  return value.is_number_float() && std::isnan(value.get<double>()) ? "NaN" : value.dump();
+}
+
+struct GpuGauge {
+  const char* name;
+  const char* field;
+  const char* help;
+};
+constexpr std::array kGpuGauges = {GpuGauge{"gpu_use_percent", "use_percent", "Time in which the rank's GPU worked."},
+                                   GpuGauge{"gpu_memory_bytes", "memory_bytes", "Memory in use on the rank's GPU."},
+                                   GpuGauge{"gpu_clock_mhz", "clock_mhz", "Clock of the rank's GPU."},
+                                   GpuGauge{"gpu_celsius", "celsius", "Temperature of the rank's GPU."}};
 
 std::string labels(const ordered_json& document, const ordered_json& rank) {
   return "job=\"" + escaped(document.at("job").get<std::string>()) + "\",rank=\"" +
@@ -37,14 +61,11 @@ class Family {
     out_ += "# TYPE ddprun_" + name + " " + type + "\n# HELP ddprun_" + name + " " + help + "\n";
   }
   void sample(const ordered_json& rank, const ordered_json& value, const std::string& more = "") {
-    const std::string number = value.is_number()    ? value.dump()
-                               : value.is_boolean() ? (value.get<bool>() ? "1" : "0")
-                                                    : "NaN";
-    out_ += "ddprun_" + name_ + suffix_ + "{" + labels(document_, rank) + more + "} " + number + "\n";
+    out_ += "ddprun_" + name_ + suffix_ + "{" + labels(document_, rank) + more + "} " + number_text(value) + "\n";
   }
   void samples(const char* field) {
     for (const auto& rank : document_.at("ranks")) {
-      if (rank.contains(field)) sample(rank, rank.at(field));
+      if (rank.contains(field) && !rank.at(field).is_null()) sample(rank, rank.at(field));
     }
   }
 
@@ -62,10 +83,21 @@ std::string open_metrics(const ordered_json& document) {
   Family(out, document, "up", "gauge", "The rank runs.").samples("runs");
   Family(out, document, "steps", "counter", "Training steps that have ended.").samples("step");
   Family(out, document, "steps_per_second", "gauge", "Training steps in a second.").samples("steps_per_second");
+  Family(out, document, "own_step_seconds", "gauge", "A step's time lately, without waiting for other ranks.")
+      .samples("own_step_seconds");
+  Family(out, document, "waited_step_seconds", "gauge", "A step's time lately in which the rank waited for others.")
+      .samples("waited_step_seconds");
+  Family(out, document, "straggler", "gauge", "The rank holds up the others.").samples("holds_up");
   Family(out, document, "collectives", "counter", "Collectives that were begun.").samples("collectives");
   Family(out, document, "idle_seconds", "gauge", "Time without progress.").samples("idle_seconds");
   Family(out, document, "memory_bytes", "gauge", "Resident memory.").samples("memory_bytes");
   Family(out, document, "cpu_share", "gauge", "Processors in use.").samples("cpu_share");
+  for (const auto& [name, field, help] : kGpuGauges) {
+    Family gauge(out, document, name, "gauge", help);
+    for (const auto& rank : document.at("ranks")) {
+      if (rank.contains("gpu")) gauge.sample(rank, rank.at("gpu").at(field));
+    }
+  }
   Family phases(out, document, "phase_seconds", "counter", "Time in each phase.");
   for (const auto& rank : document.at("ranks")) {
     if (!rank.contains("seconds_in_phases")) continue;

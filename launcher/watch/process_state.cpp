@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <vector>
 
 namespace launcher {
@@ -56,15 +58,19 @@ std::string proc_file(pid_t pid, const char* name) {
 std::optional<ProcessState> parse_process_state(std::string_view stat, std::uint64_t page_bytes) {
   // The command's successor is field number 3, the state.
   constexpr std::size_t kState = 0;
+  constexpr std::size_t kMajorFaults = 9;
   constexpr std::size_t kUserTicks = 11;
   constexpr std::size_t kSystemTicks = 12;
   constexpr std::size_t kResidentPages = 21;
+  constexpr std::size_t kDiskWaitTicks = 39;
   const auto fields = fields_behind_command(stat);
   if (fields.size() <= kResidentPages || fields[kState].empty()) return std::nullopt;
   return ProcessState{
       .state = fields[kState].front(),
       .cpu_ticks = number_in<std::uint64_t>(fields[kUserTicks]) + number_in<std::uint64_t>(fields[kSystemTicks]),
-      .resident_bytes = number_in<std::uint64_t>(fields[kResidentPages]) * page_bytes};
+      .resident_bytes = number_in<std::uint64_t>(fields[kResidentPages]) * page_bytes,
+      .major_faults = number_in<std::uint64_t>(fields[kMajorFaults]),
+      .disk_wait_ticks = fields.size() > kDiskWaitTicks ? number_in<std::uint64_t>(fields[kDiskWaitTicks]) : 0};
 }
 
 std::uint64_t io_bytes_in(std::string_view io) {
@@ -85,6 +91,27 @@ std::optional<ProcessState> process_state(pid_t pid, bool in_detail) {
     if (state->waits_in == "0") state->waits_in.clear();
   }
   return state;
+}
+
+FamilyWork family_work(pid_t pid) {
+  constexpr std::size_t kMost = 1000;  // who starts processes faster than they can be counted is not waited for
+  FamilyWork work;
+  std::vector<pid_t> family{pid};
+  for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
+    const auto state = process_state(family[i], /*in_detail=*/false);
+    if (!state) continue;
+    work.cpu_ticks += state->cpu_ticks;
+    work.io_bytes += state->io_bytes;
+    work.is_ready = work.is_ready || state->state == 'R';
+    std::error_code none;
+    const std::filesystem::directory_iterator threads("/proc/" + std::to_string(family[i]) + "/task", none);
+    if (none) continue;
+    for (auto thread = begin(threads); thread != end(threads); thread.increment(none)) {
+      std::ifstream children(thread->path() / "children");
+      for (pid_t child = 0; children >> child;) family.push_back(child);
+    }
+  }
+  return work;
 }
 
 double seconds_of_ticks(std::uint64_t ticks) {

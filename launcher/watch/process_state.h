@@ -15,7 +15,9 @@ struct ProcessState {
   std::uint64_t cpu_ticks = 0;  // of all threads, user and system
   std::uint64_t io_bytes = 0;   // read and written, of any kind; 0 where nobody may know
   std::uint64_t resident_bytes = 0;
-  std::string waits_in{};  // the kernel's function; empty where it runs, or nobody may know
+  std::uint64_t major_faults = 0;     // pages that had to be read
+  std::uint64_t disk_wait_ticks = 0;  // 0 where the kernel does not count them
+  std::string waits_in{};             // the kernel's function; empty where it runs, or nobody may know
 
   bool is_stopped() const { return state == 'T' || state == 't'; }
 };
@@ -31,6 +33,14 @@ bool takes_signal(std::string_view status, int signal_number);
 
 // The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
+
+// What a process and all below it have done so far.
+struct FamilyWork {
+  std::uint64_t cpu_ticks = 0;
+  std::uint64_t io_bytes = 0;
+  bool is_ready = false;  // one of them runs, or would if it had a processor
+};
+FamilyWork family_work(pid_t pid);
 
 // Seconds of processor time.
 double seconds_of_ticks(std::uint64_t ticks);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -36,7 +37,9 @@ ReplyServer::~ReplyServer() {
 bool ReplyServer::accept_from(int listener) {
   UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
-  if (sessions_.size() >= kMostSessions || (questions_.for_this_user && !is_this_users(fd.get()))) return true;
+  if (questions_.for_this_user && !is_this_users(fd.get())) return true;
+  // Who comes and says nothing must keep nobody out.
+  if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();
   const auto deadline = loop_.call_at(EventLoop::Clock::now() + kPatience, [this, number] {
     loop_.remove(number);
@@ -74,6 +77,13 @@ void ReplyServer::write_answer(Session& session) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count > 0) session.answer.erase(0, static_cast<std::size_t>(count));
   if (count < 0 || session.answer.empty()) end(session.fd.get());
+}
+
+void ReplyServer::end_oldest() {
+  const auto oldest = std::min_element(sessions_.begin(), sessions_.end(), [](const auto& a, const auto& b) {
+    return a.second.deadline < b.second.deadline;
+  });
+  end(oldest->first);
 }
 
 void ReplyServer::end(int fd) {

@@ -41,6 +41,7 @@ class ReplyServer {
   void on_event(int fd);
   void read_question(Session& session);
   void write_answer(Session& session);
+  void end_oldest();
   void end(int fd);
 
   EventLoop& loop_;

@@ -20,6 +20,10 @@ std::uint64_t since(std::uint64_t now, std::uint64_t begin) {
   return now > begin ? now - begin : 0;
 }
 
+ordered_json number_or_null(const std::optional<double>& number) {
+  return number ? ordered_json(*number) : ordered_json(nullptr);
+}
+
 // The one that the rank is in, else the one behind it.
 ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
   const auto& calls = progress.collectives;
@@ -52,13 +56,16 @@ void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progr
   rank["seconds_in_phases"] = std::move(spent);
 }
 
-ordered_json document_of(const RankRate& rate, std::uint64_t now) {
-  const RankView& view = rate.view;
+ordered_json document_of(const RankFigures& figures, std::uint64_t now) {
+  const RankView& view = figures.view;
   ordered_json rank{{"rank", view.rank}, {"host", view.host}, {"pid", view.pid}, {"runs", view.runs()}};
   rank["ended"] = view.runs() ? ordered_json(nullptr) : ordered_json(view.ended);
   if (view.progress) {
     add_progress(rank, *view.progress, now);
-    rank["steps_per_second"] = rate.steps_per_second;
+    rank["steps_per_second"] = number_or_null(figures.steps_per_second);
+    rank["own_step_seconds"] = number_or_null(figures.own_step_seconds);
+    rank["waited_step_seconds"] = number_or_null(figures.waited_step_seconds);
+    rank["holds_up"] = figures.holds_up.empty() ? ordered_json(nullptr) : ordered_json(figures.holds_up);
   }
   rank["idle_seconds"] = seconds(view.idle_us);
   if (view.process) {
@@ -66,12 +73,20 @@ ordered_json document_of(const RankRate& rate, std::uint64_t now) {
     rank["cpu_share"] = view.cpu_share;
     rank["memory_bytes"] = view.process->resident_bytes;
   }
+  if (figures.gpu) {
+    rank["gpu"] = {{"uuid", figures.gpu->uuid},
+                   {"use_percent", figures.gpu->use_percent},
+                   {"memory_bytes", figures.gpu->memory_bytes},
+                   {"memory_total_bytes", figures.gpu->memory_total},
+                   {"clock_mhz", figures.gpu->clock_mhz},
+                   {"celsius", figures.gpu->celsius}};
+  }
   return rank;
 }
 
 }  // namespace
 
-ordered_json status_document(const JobView& job, const std::vector<RankRate>& ranks, std::uint64_t now,
+ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                              std::chrono::system_clock::time_point time) {
   ordered_json document{{"job", job.job},
                         {"pid", job.pid},
@@ -81,7 +96,7 @@ ordered_json status_document(const JobView& job, const std::vector<RankRate>& ra
                         {"world_size", job.world_size},
                         {"seconds", std::chrono::duration<double>(time - job.start).count()}};
   document["ranks"] = ordered_json::array();
-  for (const RankRate& rank : ranks) document["ranks"].push_back(document_of(rank, now));
+  for (const RankFigures& rank : ranks) document["ranks"].push_back(document_of(rank, now));
   return document;
 }
 

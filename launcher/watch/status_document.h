@@ -4,9 +4,12 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/machine/gpu_state.h"
 #include "launcher/watch/rank_view.h"
 
 namespace launcher {
@@ -21,16 +24,21 @@ struct JobView {
   std::chrono::system_clock::time_point start{};
 };
 
-struct RankRate {
+struct RankFigures {
   RankView view{};
-  double steps_per_second = 0;
+  std::optional<double> steps_per_second = std::nullopt;
+  std::optional<double> own_step_seconds = std::nullopt;     // of a step lately, without waiting for other ranks
+  std::optional<double> waited_step_seconds = std::nullopt;  // and that
+  std::string holds_up{};                                    // how it holds up the others; empty: it does not
+  std::optional<GpuState> gpu = std::nullopt;
 };
 
-nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankRate>& ranks, std::uint64_t now,
+nlohmann::ordered_json status_document(const JobView& job, const std::vector<RankFigures>& ranks, std::uint64_t now,
                                        std::chrono::system_clock::time_point time);
 
-// A line on the job and a table of its ranks, from such a document; "" when it is none.
-std::string status_text(const std::string& document);
+// A line on the job, a table of its ranks, and a line for each that holds up the others, from such a document; "" when
+// it is none. Lines are cut off at `columns`; 0: they are not.
+std::string status_text(const std::string& document, std::size_t columns = 0);
 
 // The document as OpenMetrics.
 std::string open_metrics(const nlohmann::ordered_json& document);

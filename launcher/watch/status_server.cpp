@@ -20,10 +20,10 @@ constexpr std::chrono::seconds kPause{1};
 
 }  // namespace
 
-StatusServer::StatusServer(EventLoop& loop, pid_t pid, std::function<std::string()> document)
+StatusServer::StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer)
     : loop_(loop),
       server_(loop, {.is_whole = [](const std::string& question) { return question.ends_with('\n'); },
-                     .answer = [document = std::move(document)](const std::string&) { return document(); },
+                     .answer = std::move(answer),
                      .for_this_user = true}) {
   listen(pid);
 }

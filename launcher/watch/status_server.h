@@ -14,8 +14,9 @@ namespace launcher {
 
 class StatusServer {
  public:
-  // `pid` names the socket. Where there can be none, nobody is told anything, and no job fails for it.
-  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string()> document);
+  // `pid` names the socket; a question is one line. Where there can be no socket, nobody is told anything, and no job
+  // fails for it.
+  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;

@@ -41,16 +41,43 @@ std::string value_text(const ordered_json& rank, const std::string& name) {
   return value.is_number() ? format("%.4g", value.get<double>()) : "nan";
 }
 
-std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values) {
+// "12.4 ms", "1.2 s"; "" where it is not known.
+std::string step_part(const ordered_json& rank, const char* field) {
+  if (!rank.contains(field) || !rank.at(field).is_number()) return "";
+  const auto seconds = rank.at(field).get<double>();
+  return seconds < 1 ? format("%.1f ms", seconds * 1e3) : duration(seconds);
+}
+
+std::string gpu_text(const ordered_json& rank) {
+  if (!rank.contains("gpu")) return "";
+  const ordered_json& gpu = rank.at("gpu");
+  return format("%.0f %%, ", gpu.at("use_percent").get<double>()) +
+         bytes_text(gpu.at("memory_bytes").get<std::uint64_t>());
+}
+
+bool has_gpus(const ordered_json& document) {
+  const auto& ranks = document.at("ranks");
+  return std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.contains("gpu"); });
+}
+
+// Empty until it is known.
+std::string rate_text(const ordered_json& rate) {
+  return rate.is_number() ? format("%.2f", rate.get<double>()) : "";
+}
+
+std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values, bool gpus) {
   const bool tells = rank.contains("phase");
   std::vector<std::string> row{std::to_string(rank.at("rank").get<int>()),
                                rank.at("host").get<std::string>(),
                                tells ? rank.at("phase").get<std::string>() : "?",
                                duration(rank.value(tells ? "phase_seconds" : "idle_seconds", 0.0)),
                                tells ? std::to_string(rank.at("step").get<std::uint64_t>()) : "?",
-                               tells ? format("%.2f", rank.value("steps_per_second", 0.0)) : "?"};
+                               tells ? rate_text(rank.at("steps_per_second")) : "?",
+                               step_part(rank, "own_step_seconds"),
+                               step_part(rank, "waited_step_seconds")};
   for (const std::string& name : values) row.push_back(value_text(rank, name));
   row.push_back(tells && rank.at("collective").is_object() ? rank.at("collective").at("text").get<std::string>() : "");
+  if (gpus) row.push_back(gpu_text(rank));
   row.push_back(rank.contains("memory_bytes") ? bytes_text(rank.at("memory_bytes").get<std::uint64_t>()) : "");
   std::string process = rank.value("process", std::string());
   if (rank.contains("cpu_share")) process += format(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
@@ -87,21 +114,45 @@ std::string to_text(const ordered_json& document) {
   for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
   text = printable(text).append("\n");
   const auto values = value_names(document);
-  Rows rows{{"rank", "host", "phase", "since", "step", "steps/s"}};
+  const bool gpus = has_gpus(document);
+  Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
   for (const std::string& name : values) rows[0].push_back(printable(name));
-  for (const char* title : {"collective", "memory", "process"}) rows[0].emplace_back(title);
+  rows[0].emplace_back("collective");
+  if (gpus) rows[0].emplace_back("GPU");
+  for (const char* title : {"memory", "process"}) rows[0].emplace_back(title);
+  std::string stragglers;
   for (const auto& rank : document.at("ranks")) {
-    rows.push_back(row_of(rank, values));
+    rows.push_back(row_of(rank, values, gpus));
     for (std::string& cell : rows.back()) cell = printable(cell);
+    if (rank.contains("holds_up") && rank.at("holds_up").is_string()) {
+      stragglers += printable(rank.at("holds_up").get<std::string>()) + "\n";
+    }
   }
-  return text + table(rows);
+  return text + table(rows) + stragglers;
+}
+
+// Each line's first so many characters.
+std::string cut_off(const std::string& text, std::size_t columns) {
+  std::string result;
+  std::size_t column = 0;
+  for (const char c : text) {
+    const bool continues = (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+    if (c == '\n') {
+      column = 0;
+      result += c;
+    } else if (continues ? column <= columns : ++column <= columns) {
+      result += c;
+    }
+  }
+  return result;
 }
 
 }  // namespace
 
-std::string status_text(const std::string& document) {
+std::string status_text(const std::string& document, std::size_t columns) {
   try {
-    return to_text(ordered_json::parse(document));
+    const std::string text = to_text(ordered_json::parse(document));
+    return columns == 0 ? text : cut_off(text, columns);
   } catch (const ordered_json::exception&) {
     return "";
   }

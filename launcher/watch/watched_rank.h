@@ -4,21 +4,27 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/progress/page.h"
+#include "base/timeline/layout.h"
 
 namespace launcher {
 
 struct WatchedRank {
   int rank = 0;
   pid_t pid = 0;
-  const ddp::detail::Page* page = nullptr;  // null: there is none
-  std::string ended{};                      // how; empty while it runs
+  const ddp::detail::Page* page = nullptr;                // null: there is none
+  std::string ended{};                                    // how; empty while it runs
+  std::shared_ptr<ddp::detail::TimelineRing> timeline{};  // what it records; null: it cannot
 
   bool runs() const { return ended.empty(); }
 };
+
+// The process that writes the rank's page, which may run below what ddprun has started, a shell say; else the rank's.
+pid_t writer_of(const WatchedRank& rank);
 
 // The signal on which programs of the library leave their stack, one that neither LibTorch nor users' handlers take.
 int stack_signal();

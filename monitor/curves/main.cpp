@@ -32,13 +32,13 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("PATH", options.paths, "Event files, or folders with event files in them or below")->required();
+  app.add_option("PATH", options.paths, "Event files, or folders that hold some")->required();
   app.add_option("-o,--out", options.out, "The picture to write: .png or .svg")->capture_default_str();
-  app.add_option("--tag", options.tags, "Only curves whose tag begins with this; may be repeated");
-  app.add_option("--x", options.x, "Horizontal axis: step, or time in seconds since the curve began")
+  app.add_option("--tag", options.tags, "Only curves whose tag begins so; repeatable");
+  app.add_option("--x", options.x, "Horizontal axis: step, or seconds")
       ->check(CLI::IsMember({"step", "time"}))
       ->capture_default_str();
-  app.add_option("--smooth", options.smooth, "Weight of the past, from 0 to below 1, as TensorBoard's slider")
+  app.add_option("--smooth", options.smooth, "Weight of the past, 0 to below 1")
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
   app.add_option("--columns", options.charts.columns, "Charts beside each other")
@@ -148,6 +148,7 @@ std::vector<Chart> read_charts(const Options& options) {
 
 int main(int argc, char** argv) try {
   CLI::App app("Draws the curves of TensorBoard event files as a picture.");
+  app.get_formatter()->column_width(28);
   Options options;
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);

@@ -22,6 +22,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
@@ -32,26 +33,29 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 using test::ElementsAre;
 using test::error_of;
+using test::here;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
 
+const c10::DeviceType kKind = test::is_on_devices() ? c10::kCUDA : c10::kCPU;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 at::Tensor weight_with_gradient(double gradient) {
-  at::Tensor weight = at::ones({2}).requires_grad_();
-  weight.mutable_grad() = at::full({2}, gradient);
+  at::Tensor weight = here(at::ones({2})).requires_grad_();
+  weight.mutable_grad() = here(at::full({2}, gradient));
   return weight;
 }
 
 template <typename Scale>
 void begin(Scale& scaler) {
-  scaler.scale(at::ones({}));
+  scaler.scale(here(at::ones({})));
 }
 
 TEST_CASE("GradScaler: containers are scaled whole") {
-  GradScaler scaler({.init_scale = 4, .device = c10::kCPU});
-  const auto [one, rest] = scaler.scale(std::tuple(at::ones({}), std::vector{at::full({}, 2.0), at::full({}, 3.0)}));
+  GradScaler scaler({.init_scale = 4, .device = kKind});
+  const auto [one, rest] =
+      scaler.scale(std::tuple(here(at::ones({})), std::vector{here(at::full({}, 2.0)), here(at::full({}, 3.0))}));
   CHECK(one.item<double>() == 4);
   CHECK(rest[0].item<double>() == 8);
   CHECK(rest[1].item<double>() == 12);
@@ -60,8 +64,8 @@ TEST_CASE("GradScaler: containers are scaled whole") {
 }
 
 TEST_CASE("GradScaler: disabled it passes everything through") {
-  GradScaler scaler({.enabled = false, .device = c10::kCPU});
-  const at::Tensor loss = at::ones({});
+  GradScaler scaler({.enabled = false, .device = kKind});
+  const at::Tensor loss = here(at::ones({}));
   CHECK(scaler.scale(loss).is_same(loss));
   const at::Tensor weight = weight_with_gradient(1);
   torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.5));
@@ -83,7 +87,7 @@ TEST_CASE("GradScaler: a step with a fused optimizer reads nothing and with anot
   for (const bool overflow : {false, true}) {
     for (const bool unscale_first : {false, true}) {
       const auto reads_of = [&](torch::optim::Optimizer& optimizer) {
-        GradScaler scaler({.device = c10::kCPU});
+        GradScaler scaler({.device = kKind});
         const HostReads reads;
         begin(scaler);
         if (unscale_first) scaler.unscale_(optimizer);
@@ -117,9 +121,13 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 Net make_net() {
-  static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
-  const std::lock_guard lock(mutex);
-  return Net();
+  Net net(nullptr);
+  {
+    static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
+    const std::lock_guard lock(mutex);
+    net = Net();
+  }
+  return test::placed(net);
 }
 
 // Steps 0 to 5; in step 3 one rank's loss is infinite.
@@ -128,13 +136,13 @@ void train_with_one_overflow(const GroupHandle& group) {
   Net net = make_net();
   DistributedDataParallel<Net> model(net, group);
   Optimizer optimizer(net->parameters(), Options(0.25).momentum(0.5));
-  GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .device = c10::kCPU, .group = group});
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .device = kKind, .group = group});
   std::vector<double> scales;
   at::Tensor before;
   for (int step = 0; step < 6; ++step) {
     optimizer.zero_grad();
     const bool overflows = step == 3 && group.rank() == 1;
-    const at::Tensor x = at::full({2, 4}, overflows ? kInfinity : 0.5 + group.rank());
+    const at::Tensor x = here(at::full({2, 4}, overflows ? kInfinity : 0.5 + group.rank()));
     scaler.scale(model(x).mean()).backward();
     before = net->first->weight.detach().clone();
     scaler.step(optimizer);
@@ -156,17 +164,17 @@ void train_with_one_overflow(const GroupHandle& group) {
 }
 
 TEST_CASE("GradScaler: an overflow on one rank under DDP makes all skip the same step") {
-  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
+  for (const Wire wire : test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})) {
     run_ranks(3, train_with_one_overflow<torch::optim::SGD, torch::optim::SGDOptions>, {.wire = wire});
     run_ranks(3, train_with_one_overflow<optim::SGD, optim::SGDOptions>, {.wire = wire});
   }
 }
 
 TEST_CASE("GradScaler: ranks with gradients of their own agree when told to") {
-  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
+  for (const Wire wire : test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})) {
     run_ranks(3,
               [](const GroupHandle& group) {
-                GradScaler scaler({.init_scale = 8, .device = c10::kCPU, .group = group, .agree_on_found_inf = true});
+                GradScaler scaler({.init_scale = 8, .device = kKind, .group = group, .agree_on_found_inf = true});
                 // Rank 2 owns no parameter with a gradient.
                 at::Tensor weight = weight_with_gradient(8.0 * (group.rank() + 1));
                 if (group.rank() == 2) weight.mutable_grad().reset();
@@ -178,7 +186,7 @@ TEST_CASE("GradScaler: ranks with gradients of their own agree when told to") {
                 const double stepped = group.rank() == 2 ? 1 : 1 - 0.5 * (group.rank() + 1);
                 RANK_CHECK(weight[0].item<double>() == stepped);
 
-                if (group.rank() == 1) weight.mutable_grad() = at::full({2}, kInfinity);
+                if (group.rank() == 1) weight.mutable_grad() = here(at::full({2}, kInfinity));
                 scaler.unscale_(plain);
                 scaler.step(plain);
                 scaler.update();
@@ -197,7 +205,7 @@ TEST_CASE("GradScaler: ranks with gradients of their own agree when told to") {
 
 TEST_CASE("GradScaler: errors begin with the rank") {
   const GroupHandle group = test::unconnected_rank(1, 3);
-  GradScaler scaler({.device = c10::kCPU, .group = group});
+  GradScaler scaler({.device = kKind, .group = group});
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
   CHECK_THROWS_WITH(scaler.unscale_(optimizer),
                     StartsWith("rank 1 of 3: Attempted unscale_ but _scale is None.  This may indicate"));
@@ -209,7 +217,7 @@ TEST_CASE("GradScaler: errors begin with the rank") {
   CHECK(error_of([&] { scaler.step(optimizer); }) ==
         "rank 1 of 3: step() has already been called since the last update().");
   CHECK(error_of([&] { scaler.unscale_(optimizer); }) == "rank 1 of 3: unscale_() is being called after step().");
-  CHECK_THROWS_WITH(GradScaler({.device = c10::kCPU, .agree_on_found_inf = true}), ContainsSubstring("needs a group"));
+  CHECK_THROWS_WITH(GradScaler({.device = kKind, .agree_on_found_inf = true}), ContainsSubstring("needs a group"));
 }
 
 std::string archived(const GradScaler& scaler) {
@@ -228,7 +236,7 @@ void load(GradScaler& scaler, const std::string& bytes) {
 }
 
 TEST_CASE("GradScaler: archives bring back the whole state before and after the first loss") {
-  GradScaler scaler({.init_scale = 8, .growth_factor = 3, .growth_interval = 2, .device = c10::kCPU});
+  GradScaler scaler({.init_scale = 8, .growth_factor = 3, .growth_interval = 2, .device = kKind});
   torch::optim::SGD optimizer({weight_with_gradient(1)}, torch::optim::SGDOptions(0.5));
   const auto step = [&](GradScaler& one) {
     begin(one);
@@ -238,8 +246,8 @@ TEST_CASE("GradScaler: archives bring back the whole state before and after the 
   };
   CHECK(step(scaler) == 8);
   const std::string bytes = archived(scaler);
-  GradScaler fresh({.device = c10::kCPU});
-  GradScaler used({.device = c10::kCPU});
+  GradScaler fresh({.device = kKind});
+  GradScaler used({.device = kKind});
   step(used);
   for (GradScaler* other : {&fresh, &used}) {
     load(*other, bytes);
@@ -249,13 +257,13 @@ TEST_CASE("GradScaler: archives bring back the whole state before and after the 
 }
 
 TEST_CASE("GradScaler: archives that do not fit change nothing") {
-  GradScaler scaler({.init_scale = 8, .device = c10::kCPU});
+  GradScaler scaler({.init_scale = 8, .device = kKind});
   torch::serialize::OutputArchive empty;
   empty.write("other", c10::IValue(1));
   std::ostringstream stream;
   empty.save_to(stream);
   CHECK_THROWS_WITH(load(scaler, stream.str()), ContainsSubstring("holds no GradScaler"));
-  GradScaler disabled({.enabled = false, .device = c10::kCPU});
+  GradScaler disabled({.enabled = false, .device = kKind});
   CHECK_THROWS_WITH(load(scaler, archived(disabled)), ContainsSubstring("saved from a disabled instance"));
   load(disabled, archived(scaler));
   CHECK(scaler.get_scale() == 8);

@@ -24,6 +24,7 @@
 #include "examples/models/lenet.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
@@ -37,6 +38,9 @@ using at::ScalarType;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 using test::error_of;
+using test::here;
+
+const std::string kKind = test::is_on_devices() ? "CUDA" : "CPU";  // as types name it
 
 // --- What options come to
 
@@ -159,11 +163,12 @@ void expect_row(const Row& row, ScalarType dtype) {
   INFO(std::string(row.level) + " " + c10::toString(dtype));
   const auto meant = [&](ScalarType type) { return type == kHalf ? dtype : type; };
   const auto watched = std::make_shared<WatchedImpl<Net>>();
+  watched->to(test::test_device());
   Optimizer optimizer(watched->parameters(), 0.05);
   Amp amp = initialize(watched, optimizer, {.opt_level = row.level, .dtype = dtype});
   auto model = amp.model(watched);
-  const at::Tensor x = at::randn({4, 3, 32, 32}, at::detail::createCPUGenerator(7));
-  const at::Tensor labels = at::full({4}, 3, at::kLong);
+  const at::Tensor x = here(at::randn({4, 3, 32, 32}, at::detail::createCPUGenerator(7)));
+  const at::Tensor labels = here(at::full({4}, 3, at::kLong));
   double first = 0, last = 0;
   for (int step = 0; step < 4; ++step) {
     optimizer.zero_grad();
@@ -241,12 +246,12 @@ TEST_CASE("Levels: batch norms are told from other modules") {
 }
 
 TEST_CASE("Levels: output type and kept batch norms can be overridden") {
-  const auto watched = std::make_shared<WatchedImpl<Normed>>();
+  const auto watched = test::placed(std::make_shared<WatchedImpl<Normed>>());
   torch::optim::SGD optimizer(watched->parameters(), 0.05);
   Amp amp = initialize(watched, optimizer,
                        {.opt_level = "O2", .keep_batchnorm_fp32 = false, .cast_model_outputs = at::kDouble});
   CHECK(watched->net->norm->weight.scalar_type() == kHalf);
-  CHECK(amp.model(watched)(at::ones({2, 3, 32, 32})).scalar_type() == at::kDouble);
+  CHECK(amp.model(watched)(here(at::ones({2, 3, 32, 32}))).scalar_type() == at::kDouble);
 }
 
 struct Batch {
@@ -281,9 +286,10 @@ TEST_CASE("Levels: inputs and outputs are cast wherever they are and the caller'
   TakesAnything net;
   Amp amp = initialize(net, {}, {.opt_level = "O3"});
   auto model = amp.model(net);
-  const Batch batch{{at::ones({2}), at::ones({2}, at::kDouble)}, at::ones({2}, at::kLong)};
-  const at::Tensor behind = at::ones({});
-  const auto [first, rest] = model(batch, std::map<std::string, at::Tensor>{{"a", at::ones({})}}, 3, &behind, "text");
+  const Batch batch{{here(at::ones({2})), here(at::ones({2}, at::kDouble))}, here(at::ones({2}, at::kLong))};
+  const at::Tensor behind = here(at::ones({}));
+  const auto [first, rest] =
+      model(batch, std::map<std::string, at::Tensor>{{"a", here(at::ones({}))}}, 3, &behind, "text");
   CHECK(first.scalar_type() == kFloat);
   CHECK(rest.images[1].scalar_type() == kFloat);
   CHECK(rest.labels.scalar_type() == at::kLong);
@@ -292,12 +298,12 @@ TEST_CASE("Levels: inputs and outputs are cast wherever they are and the caller'
 }
 
 TEST_CASE("Levels: disabled everything passes through") {
-  torch::nn::Linear net(2, 1);
+  auto net = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD optimizer(net->parameters(), 0.5);
   Amp amp = initialize(net, optimizer, {.enabled = false, .opt_level = "O2"});
   CHECK(net->weight.scalar_type() == kFloat);
   torch::nn::init::zeros_(net->bias);  // what random bias - 0.5 is may be rounded
-  const at::Tensor loss = amp.model(net)(at::ones({1, 2})).sum();
+  const at::Tensor loss = amp.model(net)(here(at::ones({1, 2}))).sum();
   {
     const ScaledLoss scaled = amp.scale_loss(loss, optimizer);
     CHECK(scaled.loss().is_same(loss));
@@ -314,17 +320,19 @@ TEST_CASE("Levels: disabled everything passes through") {
 // --- What is refused
 
 TEST_CASE("Initialize: a model in 16 bits is refused with the parameter's name") {
-  torch::nn::Linear net(2, 1);
+  auto net = test::placed(torch::nn::Linear(2, 1));
   net->to(kHalf);
   const GroupHandle group = test::unconnected_rank(1, 2);
-  CHECK_THROWS_WITH(initialize(net, {}, {.opt_level = "O2", .group = group}),
-                    StartsWith("rank 1 of 2: Found param weight with type CPUHalfType, expected CPUFloatType.") &&
-                        ContainsSubstring("you do not need to call .half() on your model"));
+  CHECK_THROWS_WITH(
+      initialize(net, {}, {.opt_level = "O2", .group = group}),
+      StartsWith("rank 1 of 2: Found param weight with type " + kKind + "HalfType, expected " + kKind + "FloatType.") &&
+          ContainsSubstring("you do not need to call .half() on your model"));
 }
 
 TEST_CASE("Initialize: an optimizer is taken once") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
-    torch::nn::Linear net(2, 1), other(2, 1);
+    auto net = test::placed(torch::nn::Linear(2, 1));
+    auto other = test::placed(torch::nn::Linear(2, 1));
     torch::optim::SGD optimizer(net->parameters(), 0.5);
     const auto again = [&] { initialize(other, optimizer, {.opt_level = level}); };
     {
@@ -333,38 +341,40 @@ TEST_CASE("Initialize: an optimizer is taken once") {
       CHECK(error_of(again) == "rank 0 of 1: A given optimizer should only be passed through amp.initialize once.");
     }
   }
-  torch::nn::Linear net(2, 1);
+  auto net = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD optimizer(net->parameters(), 0.5);
   CHECK_THROWS_WITH(initialize(net, {optimizer, optimizer}, {}), ContainsSubstring("once"));
   CHECK_THROWS_WITH(initialize({}, optimizer, {}), ContainsSubstring("no model was given"));
 }
 
 TEST_CASE("Initialize: what is refused is left as it was") {
-  torch::nn::Linear net(2, 1);
-  at::Tensor extra = at::ones({2}, at::kDouble).requires_grad_();
+  auto net = test::placed(torch::nn::Linear(2, 1));
+  at::Tensor extra = here(at::ones({2}, at::kDouble)).requires_grad_();
   torch::optim::SGD optimizer({extra}, 0.5);
   CHECK_THROWS_WITH(
       initialize(net, optimizer, {.opt_level = "O2"}),
       ContainsSubstring("Optimizer's parameters must be either torch.cuda.FloatTensor or torch.cuda.HalfTensor. "
-                        "Received CPUDoubleType"));
+                        "Received " +
+                        kKind + "DoubleType"));
   CHECK(net->weight.scalar_type() == kFloat);
 
   torch::optim::Adam used(net->parameters());
-  net(at::ones({1, 2})).sum().backward();
+  net(here(at::ones({1, 2}))).sum().backward();
   used.step();
   CHECK_THROWS_WITH(initialize(net, used, {.opt_level = "O3"}), ContainsSubstring("initialize before the first"));
   CHECK(net->weight.scalar_type() == kFloat);
 }
 
 TEST_CASE("Initialize: strangers are refused later") {
-  torch::nn::Linear net(2, 1), other(2, 1);
+  auto net = test::placed(torch::nn::Linear(2, 1));
+  auto other = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD optimizer(net->parameters(), 0.5), stranger(other->parameters(), 0.5);
   const Amp amp = initialize(net, optimizer, {.num_losses = 2});
   CHECK_THROWS_WITH(amp.model(other), ContainsSubstring("wants a model that was passed to amp.initialize"));
   CHECK_THROWS_WITH(amp.step(stranger), ContainsSubstring("this optimizer was not initialized"));
-  CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(at::ones({}), stranger); }(),
+  CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(here(at::ones({})), stranger); }(),
                     ContainsSubstring("not initialized"));
-  CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(at::ones({}), optimizer, {.loss_id = 2}); }(),
+  CHECK_THROWS_WITH([&] { auto scaled = amp.scale_loss(here(at::ones({})), optimizer, {.loss_id = 2}); }(),
                     ContainsSubstring("loss_id 2 is out of range: initialize() was told num_losses=2"));
 }
 

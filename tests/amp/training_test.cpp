@@ -28,6 +28,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temporary_folder.h"
@@ -43,6 +44,7 @@ using Catch::Matchers::StartsWith;
 using Catch::Matchers::WithinAbs;
 using test::ElementsAre;
 using test::error_of;
+using test::here;
 using test::HostReads;
 using test::run_ranks;
 using test::Wire;
@@ -58,7 +60,7 @@ struct ScaleImpl : torch::nn::Module {
 TORCH_MODULE(Scale);
 
 at::Tensor number(double value) {
-  return at::full({1}, value);
+  return here(at::full({1}, value));
 }
 // With the first scale of 65536, a gradient of 1 at the output is more than half precision holds.
 at::Tensor loss_of(const at::Tensor& y) {
@@ -69,7 +71,7 @@ double value_of(const at::Tensor& tensor) {
 }
 
 TEST_CASE("Masters: keep what 16 bits cannot hold") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4e-4);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
@@ -80,13 +82,13 @@ TEST_CASE("Masters: keep what 16 bits cannot hold") {
   }
   UNSCOPED_INFO("each step is lost in half precision");
   CHECK_THAT(value_of(master_params(optimizer)[0]), WithinAbs(1 - 8e-4, 1e-6));
-  CHECK(value_of(net->weight) == value_of(at::full({1}, 1 - 8e-4).to(kHalf)));
+  CHECK(value_of(net->weight) == value_of(here(at::full({1}, 1 - 8e-4)).to(kHalf)));
   CHECK(net->weight.scalar_type() == kHalf);
 }
 
 TEST_CASE("Masters: take over the state that the optimizer has") {
   const auto train = [](const char* level) {
-    Scale net;
+    Scale net = test::placed(Scale());
     torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(0.1));
     net(number(1)).sum().backward();
     optimizer.step();
@@ -105,7 +107,7 @@ TEST_CASE("Masters: take over the state that the optimizer has") {
 }
 
 TEST_CASE("Masters: gradients are clipped there") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2", .loss_scale = 8.0});
   auto model = amp.model(net);
@@ -119,7 +121,7 @@ TEST_CASE("Masters: gradients are clipped there") {
 }
 
 TEST_CASE("Masters: what is written to them reaches the model at its next forward") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
@@ -132,7 +134,7 @@ TEST_CASE("Masters: what is written to them reaches the model at its next forwar
 
 TEST_CASE("LossScale: overflows skip the step and halve the scale down to the floor") {
   for (const char* level : {"O1", "O2"}) {
-    Scale net;
+    Scale net = test::placed(Scale());
     torch::optim::SGD optimizer(net->parameters(), 4.0);
     Amp amp = initialize(net, optimizer, {.opt_level = level, .min_loss_scale = 20000.0});
     auto model = amp.model(net);
@@ -154,7 +156,7 @@ TEST_CASE("LossScale: overflows skip the step and halve the scale down to the fl
 
 TEST_CASE("LossScale: an overflow is not forgotten when the optimizer refuses the step") {
   for (const char* level : {"O1", "O2"}) {
-    Scale net;
+    Scale net = test::placed(Scale());
     optim::SGD optimizer(net->parameters(), 4.0);
     Amp amp = initialize(net, optimizer, {.opt_level = level});
     auto model = amp.model(net);
@@ -169,7 +171,7 @@ TEST_CASE("LossScale: an overflow is not forgotten when the optimizer refuses th
 }
 
 TEST_CASE("LossScale: doubles after 2000 good steps up to the ceiling") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 0.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O1", .max_loss_scale = 3e5});
   auto model = amp.model(net);
@@ -189,7 +191,7 @@ TEST_CASE("LossScale: doubles after 2000 good steps up to the ceiling") {
 }
 
 TEST_CASE("LossScale: a static one neither skips nor changes") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2", .loss_scale = "128.0"});
   auto model = amp.model(net);
@@ -207,7 +209,8 @@ TEST_CASE("LossScale: a static one neither skips nor changes") {
 }
 
 TEST_CASE("LossScale: several losses have their own and an overflow of one skips its optimizers only") {
-  Scale first, second;
+  Scale first = test::placed(Scale());
+  Scale second = test::placed(Scale());
   torch::optim::SGD one(first->parameters(), 4.0);
   optim::SGD two(second->parameters(), optim::SGDOptions(4.0));
   Amp amp = initialize({first, second}, {one, two}, {.opt_level = "O2", .num_losses = 3});
@@ -232,7 +235,7 @@ TEST_CASE("LossScale: several losses have their own and an overflow of one skips
 }
 
 TEST_CASE("LossScale: a delayed check counts at the next one") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
@@ -247,7 +250,7 @@ TEST_CASE("LossScale: a delayed check counts at the next one") {
 TEST_CASE("Accumulation: gradients add up in the masters or scaled in the model") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const bool delay : {false, true}) {
-      Scale net;
+      Scale net = test::placed(Scale());
       torch::optim::SGD optimizer(net->parameters(), 4.0);
       Amp amp = initialize(net, optimizer, {.opt_level = level, .loss_scale = 1024.0});
       auto model = amp.model(net);
@@ -269,7 +272,7 @@ TEST_CASE("Accumulation: gradients add up in the masters or scaled in the model"
 }
 
 TEST_CASE("Accumulation: zero_grad forgets scaled gradients and overflows too") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O2"});
   auto model = amp.model(net);
@@ -283,7 +286,7 @@ TEST_CASE("Accumulation: zero_grad forgets scaled gradients and overflows too") 
 }
 
 TEST_CASE("ScaledLoss: when backward throws the earlier gradients come back") {
-  Scale net;
+  Scale net = test::placed(Scale());
   torch::optim::SGD optimizer(net->parameters(), 4.0);
   Amp amp = initialize(net, optimizer, {.opt_level = "O1"});
   auto model = amp.model(net);
@@ -302,7 +305,7 @@ TEST_CASE("Training: with fused optimizers the host reads nothing") {
   for (const char* level : {"O0", "O1", "O2", "O3"}) {
     for (const bool overflow : {false, true}) {
       const auto reads_of = [&](auto make_optimizer) {
-        Scale net;
+        Scale net = test::placed(Scale());
         auto optimizer = make_optimizer(net->parameters());
         Amp amp = initialize(net, optimizer, {.opt_level = level, .loss_scale = "dynamic"});
         auto model = amp.model(net);
@@ -344,13 +347,17 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 Net make_net(uint64_t seed) {
-  static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
-  const std::lock_guard lock(mutex);
-  return Net(seed);
+  Net net(nullptr);
+  {
+    static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
+    const std::lock_guard lock(mutex);
+    net = Net(seed);
+  }
+  return test::placed(net);
 }
 
 at::Tensor inputs(uint64_t seed) {
-  return at::randn({8, 6}, at::detail::createCPUGenerator(seed));
+  return here(at::randn({8, 6}, at::detail::createCPUGenerator(seed)));
 }
 
 at::Tensor all_values(const std::vector<at::Tensor>& tensors) {
@@ -517,7 +524,7 @@ TEST_CASE("Checkpoints: fp32 state has the model's names and no 16 bits") {
 }
 
 TEST_CASE("Checkpoints: apex's state comes back and others are refused") {
-  torch::nn::Linear net(2, 1);
+  auto net = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD optimizer(net->parameters(), 0.5);
   const Amp amp = initialize(net, optimizer, {.num_losses = 2});
   amp.load_state_dict({{"loss_scaler0", {.loss_scale = 8, .unskipped = 3}}, {"loss_scaler1", {.loss_scale = 4}}});
@@ -526,7 +533,7 @@ TEST_CASE("Checkpoints: apex's state comes back and others are refused") {
   std::stringstream stream;
   out.save_to(stream);
 
-  torch::nn::Linear other(2, 1);
+  auto other = test::placed(torch::nn::Linear(2, 1));
   torch::optim::SGD other_optimizer(other->parameters(), 0.5);
   Amp loaded = initialize(other, other_optimizer, {.num_losses = 2});
   torch::serialize::InputArchive in;

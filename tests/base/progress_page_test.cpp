@@ -48,6 +48,114 @@ TEST_CASE_METHOD(PageTest, "Progress page: phases, steps and values are read as 
   CHECK(read().values == std::vector<std::pair<std::string, double>>{{"loss", 0.25}});
 }
 
+// Ends a step on another tick of the clock than the step before.
+void finish_step_later(PageWriter& writer) {
+  const std::uint64_t before = page_tick();
+  while (page_tick() == before) {
+  }
+  writer.finish_step();
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: there is no account before the first step") {
+  CHECK_FALSE(read_account(*page));
+  finish_step_later(*writer);
+  REQUIRE(read_account(*page));
+  CHECK(read_account(*page)->steps == 1);
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: a step's account has the time in each phase and what of it was waiting") {
+  writer->enter_phase(Phase::kForward);
+  finish_step_later(*writer);
+  const StepAccount first = *read_account(*page);
+  finish_step_later(*writer);  // in the same phase
+  writer->enter_phase(Phase::kBackward);
+  writer->add_wait(70);
+  writer->add_wait(30);
+  finish_step_later(*writer);
+  const StepAccount last = *read_account(*page);
+  constexpr auto kForward = static_cast<std::size_t>(Phase::kForward);
+  constexpr auto kBackward = static_cast<std::size_t>(Phase::kBackward);
+  CHECK(last.steps == 3);
+  CHECK(last.waited[kBackward] == 100);
+  CHECK(last.waited[kForward] == 0);
+  CHECK(last.spent[kForward] > first.spent[kForward]);
+  CHECK(last.spent[kForward] + last.spent[kBackward] - first.spent[kForward] == last.time - first.time);
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: short steps are accounted for within a tick of the clock") {
+  finish_step_later(*writer);
+  const std::uint64_t begin = page_tick();
+  std::uint64_t steps = 1;
+  while (page_tick() - begin < 50'000) {
+    writer->finish_step();
+    ++steps;
+  }
+  const StepAccount account = *read_account(*page);
+  CHECK(account.steps > steps / 2);
+  CHECK(account.steps <= steps);
+  CHECK(account.time >= begin);
+}
+
+TEST_CASE_METHOD(PageTest,
+                 "Progress page: beside what runs in the background a rank waits from the last begin to the last end") {
+  writer->enter_phase(Phase::kBackward);
+  writer->begin_background(1000);
+  writer->end_background(1500);  // the rank computes meanwhile
+  writer->begin_background(2000);
+  writer->end_background(2400);
+  writer->settle_background();
+  writer->settle_background();  // there is nothing new
+  finish_step_later(*writer);
+  CHECK(read_account(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
+  writer->begin_background(3000);  // it does not end in this step
+  writer->settle_background();
+  finish_step_later(*writer);
+  CHECK(read_account(*page)->waited[static_cast<std::size_t>(Phase::kBackward)] == 400);
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: a message between two ranks is told from a collective") {
+  const PageGroup job = writer->add_group("", 0, 2, 0);
+  writer->begin_collective(job, 0, "barrier");
+  const std::uint64_t message =
+      writer->begin_collective(job, 0, "recv (from rank 1, tag 3) of Float [2]", page_clock(), /*is_message=*/true);
+  ProgressSnapshot now = read();
+  CHECK_FALSE(now.collectives[0].is_message);
+  CHECK(now.collectives[1].is_message);
+  CHECK(now.collectives[1].group == job);
+  CHECK(now.collectives[1].is_open());
+  writer->finish_collective(message);
+  CHECK_FALSE(read().collectives[1].is_open());
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: the phase of the program's own is told where there is one only") {
+  CHECK(only_user_phase(*page).empty());
+  writer->enter_phase("warm-up");
+  CHECK(only_user_phase(*page) == "warm-up");
+  writer->enter_phase("logging");
+  CHECK(only_user_phase(*page).empty());
+}
+
+TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees an account that is torn") {
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) {
+      writer->add_wait(1);
+      finish_step_later(*writer);
+    }
+  });
+  int seen = 0;
+  bool is_whole = true;
+  for (int look = 0; look < 2'000'000 && seen < 20; ++look) {
+    const auto account = read_account(*page);
+    if (!account) continue;
+    is_whole = is_whole && account->waited[static_cast<std::size_t>(Phase::kStart)] == account->steps;
+    if (account->steps > static_cast<std::uint64_t>(seen)) seen = static_cast<int>(account->steps);
+  }
+  is_over = true;
+  other.join();
+  CHECK(is_whole);
+}
+
 TEST_CASE_METHOD(PageTest, "Progress page: collectives are kept with what tells them apart") {
   const PageGroup job = writer->add_group("", 1, 4, 0);
   const PageGroup pair = writer->add_group("subgroup1/", 0, 2, 1);
@@ -102,6 +210,8 @@ TEST_CASE_METHOD(PageTest, "Progress page: nothing that a program writes there l
     const std::uint64_t before = word->exchange(~std::uint64_t{0});
     static_cast<void>(read_page(*page));
     static_cast<void>(read_stack(*page, 1));
+    static_cast<void>(read_account(*page));
+    static_cast<void>(only_user_phase(*page));
     if (word != &page->next_collective) word->store(before);
   }
 }

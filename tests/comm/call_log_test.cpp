@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/progress/own_page.h"
+#include "base/progress/page_reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
@@ -25,6 +27,52 @@ CallRecord open_call(uint64_t number, std::string signature) {
 }
 CallRecord ended_call(uint64_t number, std::string signature) {
   return {.number = number, .ended = true, .signature = std::move(signature)};
+}
+
+// The page of this process.
+std::vector<CollectiveRecord> in_page() {
+  Page& page = own_page().page();
+  page.greeting = kPageGreeting;  // as a launcher would
+  return read_page(page)->collectives;
+}
+uint64_t waited_in(progress::Phase phase) {
+  return own_page().page().waited[static_cast<size_t>(phase)].load();
+}
+
+TEST_CASE("CallLog: a message between two ranks stands in the page and not in what all ranks call") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  log.begin(0, "barrier");
+  const uint64_t message = log.begin_message("recv (from rank 1, tag 0) of Float [3]");
+  CHECK(log.report().calls.size() == 1);
+  REQUIRE(in_page().size() >= 2);
+  CollectiveRecord last = in_page().back();
+  CHECK(last.is_message);
+  CHECK(last.is_open());
+  CHECK(last.signature == "recv (from rank 1, tag 0) of Float [3]");
+  log.end_message(message, page_clock());
+  CHECK_FALSE(in_page().back().is_open());
+}
+
+TEST_CASE("CallLog: what a caller has waited for is time waited in the phase, what runs beside it is not") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  const progress::PhaseScope phase(progress::Phase::kOptimizer);
+  const uint64_t before = waited_in(progress::Phase::kOptimizer);
+  log.begin(0, "all_reduce (sum) of Float [3]");
+  log.end(0, page_clock() - 5000);
+  const uint64_t waited = waited_in(progress::Phase::kOptimizer) - before;
+  CHECK(waited >= 5000);
+  log.begin(1, "all_reduce of a gradient bucket of 8 bytes", /*in_background=*/true);
+  log.end(1);
+  CHECK(waited_in(progress::Phase::kOptimizer) - before == waited);
+}
+
+TEST_CASE("CallLog: ranks that are threads tell nothing in the page of their process") {
+  const auto before = in_page().size();
+  CallLog log;
+  log.begin(0, "barrier", /*in_background=*/true);
+  log.end(0, 1);
+  log.end_message(log.begin_message("send (to rank 1, tag 0) of Float [3]"), 1);
+  CHECK(in_page().size() == before);
 }
 
 TEST_CASE("CallLog: is empty before the first call") {

@@ -25,6 +25,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -35,6 +36,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
 using test::error_of;
+using test::here;
 using test::RankOptions;
 using test::run_ranks;
 using test::Wire;
@@ -48,7 +50,7 @@ void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const st
 
 // Small whole numbers, different on every rank, whose sums and products every dtype holds.
 at::Tensor values(int rank, at::ScalarType dtype) {
-  return (at::arange(7, at::kLong) + rank).remainder(3).add(1).to(dtype);
+  return (here(at::arange(7, at::kLong)) + rank).remainder(3).add(1).to(dtype);
 }
 
 at::Tensor combine(ReduceOp op, int size, at::ScalarType dtype) {
@@ -136,26 +138,27 @@ TEST_CASE_METHOD(Collectives, "Collectives: broadcast overwrites with the root's
 TEST_CASE_METHOD(Collectives, "Collectives: all gather stacks in rank order whatever the shape") {
   run([](const GroupHandle& group) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {3}, {2, 3}, {2, 1, 4}, {0}, {3, 0, 2}}) {
-      const at::Tensor mine = at::full(shape, group.rank() + 1.5F);
+      const at::Tensor mine = here(at::full(shape, group.rank() + 1.5F));
       std::vector<at::Tensor> expected;
-      for (int rank = 0; rank < group.size(); ++rank) expected.push_back(at::full(shape, rank + 1.5F));
+      for (int rank = 0; rank < group.size(); ++rank) expected.push_back(here(at::full(shape, rank + 1.5F)));
       const at::Tensor all = all_gather(mine, group);
       expect_equal(all, at::stack(expected));
-      expect_equal(mine, at::full(shape, group.rank() + 1.5F), "the input is left alone");
+      expect_equal(mine, here(at::full(shape, group.rank() + 1.5F)), "the input is left alone");
     }
-    const at::Tensor flags = all_gather(at::full({2}, group.rank() % 2 == 0, at::kBool), group);
-    for (int rank = 0; rank < group.size(); ++rank) expect_equal(flags[rank], at::full({2}, rank % 2 == 0, at::kBool));
+    const at::Tensor flags = all_gather(here(at::full({2}, group.rank() % 2 == 0, at::kBool)), group);
+    for (int rank = 0; rank < group.size(); ++rank)
+      expect_equal(flags[rank], here(at::full({2}, rank % 2 == 0, at::kBool)));
   });
 }
 
 TEST_CASE_METHOD(Collectives, "Collectives: all gather takes leaves that require gradients") {
   run([](const GroupHandle& group) {
-    const at::Tensor parameter = at::ones({2}).requires_grad_(true);
+    const at::Tensor parameter = here(at::ones({2})).requires_grad_(true);
     const at::Tensor all = all_gather(parameter, group);
     RANK_CHECK_FALSE(all.requires_grad());
-    at::Tensor also = at::ones({2}).requires_grad_(true);
+    at::Tensor also = here(at::ones({2})).requires_grad_(true);
     all_reduce(also, group);
-    expect_equal(also, at::full({2}, static_cast<float>(group.size())));
+    expect_equal(also, here(at::full({2}, static_cast<float>(group.size()))));
   });
 }
 
@@ -196,15 +199,15 @@ TEST_CASE_METHOD(Collectives, "Collectives: broadcast coalesced takes mixed dtyp
     run([&](const GroupHandle& group) {
       const auto make = [](int rank) {
         std::vector<at::Tensor> tensors;
-        tensors.push_back(at::full({3, 2}, rank + 0.5F));
-        tensors.push_back(at::full({}, rank + 7, at::kLong));
-        tensors.push_back((at::arange(24, at::kFloat) + rank).view({2, 3, 4}).transpose(0, 2));
-        tensors.push_back((at::arange(40, at::kDouble) * (rank + 1)).view({10, 4}).slice(1, 1, 3));
+        tensors.push_back(here(at::full({3, 2}, rank + 0.5F)));
+        tensors.push_back(here(at::full({}, rank + 7, at::kLong)));
+        tensors.push_back((here(at::arange(24, at::kFloat)) + rank).view({2, 3, 4}).transpose(0, 2));
+        tensors.push_back((here(at::arange(40, at::kDouble)) * (rank + 1)).view({10, 4}).slice(1, 1, 3));
         tensors.push_back(
-            (at::arange(120, at::kFloat) - rank).view({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast));
-        tensors.push_back(at::full({5}, rank % 2 == 0, at::kBool));
-        tensors.push_back(at::zeros({0}));
-        tensors.push_back(at::full({2}, static_cast<double>(rank), at::kHalf));
+            (here(at::arange(120, at::kFloat)) - rank).view({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast));
+        tensors.push_back(here(at::full({5}, rank % 2 == 0, at::kBool)));
+        tensors.push_back(here(at::zeros({0})));
+        tensors.push_back(here(at::full({2}, static_cast<double>(rank), at::kHalf)));
         return tensors;
       };
       const int root = group.size() - 1;
@@ -230,16 +233,20 @@ TEST_CASE_METHOD(Collectives, "Collectives: wrong arguments are refused on the r
       RANK_CHECK_THAT(error_of<std::invalid_argument>(body),
                       ContainsSubstring(who + operation + ": ") && ContainsSubstring(why));
     };
-    const at::Tensor good = at::ones({2, 2});
+    const at::Tensor good = here(at::ones({2, 2}));
     refuses([&] { all_reduce(at::Tensor(), group); }, "all_reduce", "the tensor is undefined");
     refuses([&] { broadcast(at::Tensor(), 0, group); }, "broadcast", "the tensor is undefined");
     refuses([&] { reduce(at::Tensor(), 0, group); }, "reduce", "the tensor is undefined");
     refuses([&] { all_gather(at::Tensor(), group); }, "all_gather", "the tensor is undefined");
     refuses([&] { broadcast_coalesced({good, at::Tensor()}, 0, group); }, "broadcast_coalesced", "undefined");
-    refuses([&] { all_reduce(at::ones({2, 3}).t(), group); }, "all_reduce", "Float tensor of shape [3, 2] on cpu");
-    refuses([&] { all_gather(at::ones({4}).slice(0, 0, 4, 2), group); }, "all_gather", "pass .contiguous()");
+    refuses(
+        [&] {
+          all_reduce(here(at::ones({2, 3})).t(), group);
+        },
+        "all_reduce", "Float tensor of shape [3, 2] on cpu");
+    refuses([&] { all_gather(here(at::ones({4})).slice(0, 0, 4, 2), group); }, "all_gather", "pass .contiguous()");
     refuses([&] { all_reduce(good.to_sparse(), group); }, "all_reduce", "expected a dense tensor");
-    const at::Tensor conjugated = at::ones({2}, at::kComplexFloat).conj();
+    const at::Tensor conjugated = here(at::ones({2}, at::kComplexFloat)).conj();
     refuses([&] { all_reduce(conjugated, group); }, "all_reduce", "pass .resolve_conj()");
     refuses([&] { broadcast(conjugated, 0, group); }, "broadcast", "pass .resolve_conj()");
     refuses([&] { all_gather(conjugated, group); }, "all_gather", "pass .resolve_conj()");
@@ -252,7 +259,7 @@ TEST_CASE_METHOD(Collectives, "Collectives: wrong arguments are refused on the r
       refuses([&] { broadcast_coalesced({good}, root, group); }, "broadcast_coalesced", why);
       refuses([&] { broadcast_string("text", root, group); }, "broadcast_string", why);
     }
-    at::Tensor one = at::ones({1});
+    at::Tensor one = here(at::ones({1}));
     all_reduce(one, group);
     RANK_CHECK(one.item<float>() == static_cast<float>(group.size()));
   });
@@ -267,7 +274,7 @@ TEST_CASE_METHOD(LateRank, "LateRank: is named with operation and number within 
   std::atomic<bool> give_up{false};
   run_ranks(kSize,
             [&](const GroupHandle& group) {
-              at::Tensor tensor = at::ones({4});
+              at::Tensor tensor = here(at::ones({4}));
               all_reduce(tensor, group);
               if (group.rank() == kLate) {
                 while (failed < kSize - 1 && !give_up) std::this_thread::yield();
@@ -325,7 +332,7 @@ TEST_CASE("ClosedGroup: refuses every operation and says so") {
       RANK_INFO("what needs no connection still answers");
       RANK_CHECK(handle.size() == 2);
     }
-    const at::Tensor tensor = at::ones({2});
+    const at::Tensor tensor = here(at::ones({2}));
     const auto closed =
         test::ContainsAll({"rank " + std::to_string(group.rank()) + " of 2: ", "on a process group that was closed"});
     RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_reduce(tensor, handle); }), closed);
@@ -361,16 +368,16 @@ TEST_CASE("SingleProcess: needs no network") {
   CHECK(group.rank() == 0);
   CHECK(group.size() == 1);
   CHECK(group.backend() == "local");
-  at::Tensor tensor = at::arange(5, at::kFloat);
+  at::Tensor tensor = here(at::arange(5, at::kFloat));
   for (const ReduceOp op : kOps) {
     all_reduce(tensor, group, op);
     reduce(tensor, 0, group, op);
   }
   broadcast(tensor, 0, group);
   broadcast_coalesced({tensor}, 0, group);
-  expect_equal(tensor, at::arange(5, at::kFloat));
+  expect_equal(tensor, here(at::arange(5, at::kFloat)));
   expect_equal(all_gather(tensor, group), tensor.unsqueeze(0));
-  expect_equal(all_gather(tensor[0], group), at::zeros({1}));
+  expect_equal(all_gather(tensor[0], group), here(at::zeros({1})));
   barrier(group);
   CHECK(broadcast_string("text", 0, group) == "text");
   CHECK(all_gather_strings("text", group) == std::vector<std::string>{"text"});
@@ -380,9 +387,9 @@ TEST_CASE("SingleProcess: needs no network") {
 TEST_CASE("SingleProcess: may name gloo") {
   const ProcessGroup group = init_process_group({.backend = "gloo", .rank_info = RankInfo{}});
   CHECK(group.backend() == "gloo");
-  at::Tensor tensor = at::ones({2});
+  at::Tensor tensor = here(at::ones({2}));
   all_reduce(tensor, group);
-  expect_equal(tensor, at::ones({2}));
+  expect_equal(tensor, here(at::ones({2})));
 }
 
 TEST_CASE("SingleProcess: backend local is refused for more than one") {
@@ -444,7 +451,7 @@ std::vector<at::Tensor> draws(int size, const std::function<void(const GroupHand
   std::vector<at::Tensor> result;
   for (int rank = 0; rank < size; ++rank) {
     seed(test::unconnected_rank(rank, size));
-    result.push_back(at::rand({8}));
+    result.push_back(here(at::rand({8})));
   }
   return result;
 }
@@ -486,9 +493,9 @@ TEST_CASE("ManualSeed: is used up by the first taker") {
   const GroupHandle group = test::unconnected_rank(1, 2);
   manual_seed(3, group);
   take_rank_stream(group);
-  const at::Tensor first = at::rand({8});
+  const at::Tensor first = here(at::rand({8}));
   take_rank_stream(group);
-  CHECK_FALSE(at::equal(at::rand({8}), first));
+  CHECK_FALSE(at::equal(here(at::rand({8})), first));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/versions/reducer_options.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
@@ -83,6 +84,18 @@ TEST_CASE("OptionRules: each option that has to be alike makes a line of its own
   UNSCOPED_INFO("what a rank does with its own memory is its own matter");
   CHECK(differing({.gradient_as_bucket_view = false}).empty());
   CHECK(differing({.check_gradients = true}).empty());
+}
+
+TEST_CASE("OptionRules: gradients of small parameters are copied together unless the user says otherwise") {
+  const ReducedModel small{.name = "Net", .parameters = {at::zeros({8, 8}), at::zeros({8})}, .names = {"a", "b"}};
+  const ReducedModel large{.name = "Net", .parameters = {at::zeros({512, 512}), at::zeros({8})}, .names = {"a", "b"}};
+  const bool has_it = versions::unsupported({.batched_grad_copy = true}).empty();
+  CHECK(copies_in_batches({}, small, 4) == has_it);
+  CHECK_FALSE(copies_in_batches({}, small, 3));  // a third is no number of theirs
+  CHECK_FALSE(copies_in_batches({}, large, 2));
+  CHECK(copies_in_batches({.batched_grad_copy = true}, large, 3));
+  CHECK_FALSE(copies_in_batches({.batched_grad_copy = false}, small, 2));
+  CHECK_FALSE(copies_in_batches({.delayed = {.names = {"a"}, .trigger = "b"}}, small, 2));
 }
 
 TEST_CASE("OptionRules: what Python's DDP does not have is named") {

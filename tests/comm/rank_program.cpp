@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -33,6 +35,36 @@ void print_sum(const ProcessGroup& group) {
   ddp::all_reduce(sum, group);
   std::printf("rank %d of %d sum %g backend %s\n", group.rank(), group.size(), sum[2].item<double>(),
               group.backend().c_str());
+}
+
+// The file number of the memory that this process shares with other ranks; 0: none.
+unsigned long shared_memory() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("ddprun ranks") == std::string::npos) continue;
+    std::istringstream fields(line);
+    std::string skipped;
+    for (int i = 0; i < 4; ++i) fields >> skipped;  // addresses, rights, offset, device
+    unsigned long number = 0;
+    fields >> number;
+    return number;
+  }
+  return 0;
+}
+
+void tell_memory(const ProcessGroupOptions& options) {
+  const ProcessGroup group = ddp::init_process_group(options);
+  const at::Tensor own = at::full({100'003}, static_cast<float>(group.rank() + 1));
+  const auto last = [](const at::Tensor& tensor) { return tensor[-1].item<double>(); };
+  const at::Tensor sum = own.clone();
+  ddp::all_reduce(sum, group);
+  const at::Tensor average = own.clone();
+  ddp::all_reduce(average, group, ddp::ReduceOp::kAvg);
+  const at::Tensor from_last = own.clone();
+  ddp::broadcast(from_last, group.size() - 1, group);
+  ddp::barrier(group);
+  std::printf("rank %d of %d sum %g average %g broadcast %g backend %s memory %lu\n", group.rank(), group.size(),
+              last(sum), last(average), last(from_last), group.backend().c_str(), shared_memory());
 }
 
 // Over a backend that this program adds.
@@ -122,6 +154,8 @@ int main(int count, char** arguments) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (what == "join") {
     join(options);
+  } else if (what == "tell_memory") {
+    tell_memory(options);
   } else if (what == "count") {
     join_over_own_backend(options);
   } else if (what == "meet_python") {

@@ -18,7 +18,7 @@ using Floats = std::vector<float>;
 constexpr int kNoRoot = -1;
 
 // Beside each border: a tiny slot, a direct sum, a chunk, a slot, all slots of a rank.
-const std::vector<size_t> kCounts{0, 1, 10, 11, 4096, 4097, 20'000, 32'768, 32'769, 131'072, 500'001};
+const std::vector<size_t> kCounts{0, 1, 8, 9, 4096, 4097, 16'384, 16'385, 32'768, 32'769, 131'072, 500'001, 1'048'577};
 
 float value(int rank, size_t index) {
   return static_cast<float>((index * 7 + 13) % 101) + 1000.F * static_cast<float>(rank);

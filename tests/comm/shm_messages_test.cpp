@@ -150,7 +150,7 @@ TEST_CASE("ShmEngine: an operation that is waited for without a limit ends when 
     }
     const auto operation = barrier();
     operation->set_timeout(600s);
-    self.engine->start(operation, /*is_awaited=*/true);
+    self.engine->start(operation);
     std::thread stopper([&] {
       std::this_thread::sleep_for(50ms);  // some of it is spent in the wait, whichever way that takes
       self.engine->stop("nobody wants it any more", /*has_failed=*/true);

@@ -62,7 +62,7 @@ void work(Engine& engine, Place place) {
 
 [[noreturn]] void be_rank(const std::string& ticket, Place place, int reports) {
   Report report{.rank = place.rank, .error = {}};
-  const auto engine = Engine::make(Segment::attach(ticket), place.rank, place.ranks > usable_processors());
+  const auto engine = Engine::make(Segment::attach(ticket), place.rank, has_to_share(place.ranks));
   try {
     work(*engine, place);
   } catch (const std::exception& error) {

@@ -18,8 +18,8 @@ struct ShmRank {
 
   /// Starts an operation, waits for it and throws what it failed with.
   void run(const shm::JointPtr& operation) const {
-    engine->start(operation, /*is_awaited=*/true);
-    finish(*operation);
+    engine->run(operation);
+    if (operation->error()) std::rethrow_exception(operation->error());
   }
   void finish(const shm::Operation& operation) const {
     engine->wait(operation);
@@ -31,7 +31,7 @@ struct ShmRank {
 /// with `attach`, have one each.
 inline void run_shm_ranks(int ranks, const std::function<void(const ShmRank&)>& body, bool attach = false) {
   const shm::Segment segment = shm::Segment::create(ranks);
-  const bool shares_processors = ranks > shm::usable_processors();
+  const bool shares_processors = shm::has_to_share(ranks);
   std::vector<std::shared_ptr<shm::Engine>> engines;
   for (int rank = 0; rank < ranks; ++rank) {
     engines.push_back(

@@ -17,6 +17,7 @@
 #include "comm/group/verify_across_ranks.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -24,6 +25,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using test::expect_equal;
+using test::here;
 using test::make;
 using test::message_of;
 using test::numbers;
@@ -45,7 +47,7 @@ TORCH_MODULE(Other);
 struct Swappable : torch::nn::Module {
   Swappable() { register_parameter("scale", torch::ones({1})); }
   torch::Tensor forward(const torch::Tensor& x) { return x * parameters_["scale"]; }
-  void swap() { parameters_["scale"] = torch::ones({1}).requires_grad_(); }
+  void swap() { parameters_["scale"] = here(torch::ones({1})).requires_grad_(); }
 };
 
 TEST_CASE("Checks: every rank names the first parameter that differs and both values") {
@@ -120,7 +122,7 @@ TEST_CASE("Checks: what changes after wrapping is named at the next forward") {
                     ContainsSubstring("parameter 'first.weight' had requires_grad set to false"));
     RANK_CHECK_THAT(after([](TwoLayers& net) { net->second->bias.set_data(net->second->bias.to(torch::kDouble)); }),
                     ContainsSubstring("parameter 'second.bias' was cast from Float to Double"));
-    RANK_CHECK_THAT(after([](TwoLayers& net) { net->second->bias.set_data(torch::zeros({4})); }),
+    RANK_CHECK_THAT(after([](TwoLayers& net) { net->second->bias.set_data(here(torch::zeros({4}))); }),
                     ContainsSubstring("parameter 'second.bias' was resized from [3] to [4]"));
     RANK_CHECK_THAT(after([](TwoLayers& net) { net->first->register_parameter("scale", torch::ones({1})); }),
                     ContainsSubstring("parameter 'first.scale' was added"));
@@ -131,7 +133,7 @@ TEST_CASE("Checks: what changes after wrapping is named at the next forward") {
     const auto swappable = std::make_shared<Swappable>();
     DistributedDataParallel<std::shared_ptr<Swappable>> model(swappable, group);
     swappable->swap();
-    RANK_CHECK_THAT(message_of([&] { model(torch::ones({1})); }),
+    RANK_CHECK_THAT(message_of([&] { model(here(torch::ones({1}))); }),
                     ContainsSubstring("rank 0 of 1: parameter 'scale' was replaced after the model was wrapped"));
   });
 }

@@ -1,4 +1,5 @@
-// DataParallel on the CPU: copies of a model in threads against one process that works through the same pieces.
+// DataParallel: copies of a model in threads, on the CPU or on simulated devices, against one process that works
+// through the same pieces.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -24,13 +25,17 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/placement.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
+using test::EqualsTensor;
 using test::error_of;
+using test::here;
 using torch::nn::BatchNorm1d;
 using torch::nn::Linear;
 
@@ -57,9 +62,25 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
+// Copies on the CPU, or on as many devices.
+DataParallelOptions copies(int count) {
+  if (!test::is_on_devices()) return {.replicas = count};
+  DataParallelOptions options;
+  for (int index = 0; index < count; ++index) options.device_ids.push_back(index);
+  return options;
+}
+
+std::vector<c10::Device> devices_for(int count) {
+  std::vector<c10::Device> devices(static_cast<size_t>(count), test::test_device());
+  for (int index = 0; index < count; ++index) {
+    if (test::is_on_devices()) devices[static_cast<size_t>(index)].set_index(static_cast<c10::DeviceIndex>(index));
+  }
+  return devices;
+}
+
 Net make_net() {
   at::manual_seed(1);
-  return Net();
+  return test::placed(Net());
 }
 
 std::vector<at::Tensor> gradients_of(const torch::nn::Module& net) {
@@ -74,7 +95,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, const st
   if (!actual.defined()) return;
   REQUIRE(actual.sizes() == expected.sizes());
   INFO(what << "\n" << actual << "\nexpected\n" << expected);
-  CHECK(at::allclose(actual, expected, 1e-5, 1e-6));
+  CHECK_THAT(actual, test::IsCloseTo(expected, 1e-5, 1e-6));
 }
 
 // One process and the pieces one after the other; statistics are those of the first piece.
@@ -107,11 +128,11 @@ class Replicated {
 TEST_CASE_METHOD(Replicated, "Replicated: training equals one process over the pieces") {
   Net net = make_net();
   Net alone = make_net();
-  DataParallel<Net> model(net, {.replicas = replicas_});
+  DataParallel<Net> model(net, copies(replicas_));
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::optim::SGD reference(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < 5; ++step) {
-    const at::Tensor x = at::sin(at::arange(24, at::kFloat) * (1.7F + static_cast<float>(step))).view({8, 3});
+    const at::Tensor x = at::sin(here(at::arange(24, at::kFloat)) * (1.7F + static_cast<float>(step))).view({8, 3});
     optimizer.zero_grad();
     reference.zero_grad();
     const at::Tensor loss = model(x).square().mean();
@@ -131,16 +152,16 @@ TEST_CASE_METHOD(Replicated, "Replicated: training equals one process over the p
   }
   net->eval();
   alone->eval();
-  const at::Tensor x = at::ones({7, 3});
+  const at::Tensor x = here(at::ones({7, 3}));
   expect_close(model(x), alone(x), "eval");
 }
 
 TEST_CASE_METHOD(Replicated, "Replicated: gradients accumulate over backwards and survive two forwards before one") {
   Net net = make_net();
   Net alone = make_net();
-  DataParallel<Net> model(net, {.replicas = replicas_});
-  const at::Tensor a = at::sin(at::arange(24, at::kFloat)).view({8, 3});
-  const at::Tensor b = at::cos(at::arange(24, at::kFloat)).view({8, 3});
+  DataParallel<Net> model(net, copies(replicas_));
+  const at::Tensor a = at::sin(here(at::arange(24, at::kFloat))).view({8, 3});
+  const at::Tensor b = at::cos(here(at::arange(24, at::kFloat))).view({8, 3});
   const at::Tensor first = model(a).sum();
   const at::Tensor second = model(b).square().sum();
   (first + second).backward();
@@ -154,32 +175,32 @@ TEST_CASE_METHOD(Replicated, "Replicated: gradients accumulate over backwards an
   }
 }
 
-TEST_CASE("DataParallelOnCpu: each piece runs in a thread of its own and threads stay") {
+TEST_CASE("DataParallel: each piece runs in a thread of its own and threads stay") {
   std::set<std::thread::id> threads;
   Net net = make_net();
   net->threads = &threads;
-  DataParallel<Net> model(net, {.replicas = 3});
-  for (int step = 0; step < 4; ++step) model(at::ones({6, 3}));
+  DataParallel<Net> model(net, copies(3));
+  for (int step = 0; step < 4; ++step) model(here(at::ones({6, 3})));
   CHECK(threads.size() == 3U);
   CHECK(threads.contains(std::this_thread::get_id()));
 }
 
-TEST_CASE("DataParallelOnCpu: batches smaller than the number of copies use fewer") {
+TEST_CASE("DataParallel: batches smaller than the number of copies use fewer") {
   Net net = make_net();
   net->eval();
-  DataParallel<Net> model(net, {.replicas = 4});
+  DataParallel<Net> model(net, copies(4));
   for (const int64_t rows : {1, 2, 3, 5, 9}) {
-    const at::Tensor x = at::sin(at::arange(rows * 3, at::kFloat)).view({rows, 3});
+    const at::Tensor x = at::sin(here(at::arange(rows * 3, at::kFloat))).view({rows, 3});
     expect_close(model(x), net(x), std::to_string(rows) + " rows");
   }
-  CHECK(model(at::ones({0, 3})).sizes() == std::vector<int64_t>{0, 2});
+  CHECK(model(here(at::ones({0, 3}))).sizes() == std::vector<int64_t>{0, 2});
 }
 
-TEST_CASE("DataParallelOnCpu: gradients reach inputs and autograd grad") {
+TEST_CASE("DataParallel: gradients reach inputs and autograd grad") {
   Net net = make_net();
   net->eval();
-  DataParallel<Net> model(net, {.replicas = 2});
-  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3}).requires_grad_(true);
+  DataParallel<Net> model(net, copies(2));
+  const at::Tensor x = at::sin(here(at::arange(12, at::kFloat))).view({4, 3}).requires_grad_(true);
   std::vector<at::Tensor> inputs = net->parameters();
   inputs.push_back(x);
   const auto split = torch::autograd::grad({model(x).square().sum()}, inputs);
@@ -193,10 +214,10 @@ TEST_CASE("DataParallelOnCpu: gradients reach inputs and autograd grad") {
   expect_close(second[0], second_whole[0], "second derivative");
 }
 
-TEST_CASE("DataParallelOnCpu: follows changes of the model between forwards") {
+TEST_CASE("DataParallel: follows changes of the model between forwards") {
   Net net = make_net();
-  DataParallel<Net> model(net, {.replicas = 2});
-  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+  DataParallel<Net> model(net, copies(2));
+  const at::Tensor x = at::sin(here(at::arange(12, at::kFloat))).view({4, 3});
   model(x);
   net->eval();
   expect_close(model(x), net(x), "eval mode");
@@ -211,7 +232,7 @@ TEST_CASE("DataParallelOnCpu: follows changes of the model between forwards") {
     net->norm->running_mean.add_(0.5);
   }
   expect_close(model(x), net(x), "values changed in place");
-  net->last->weight.set_data(at::ones({2, 8}));
+  net->last->weight.set_data(here(at::ones({2, 8})));
   expect_close(model(x), net(x), "values replaced");
   net->to(at::kDouble);
   expect_close(model(x.to(at::kDouble)), net(x.to(at::kDouble)), "another dtype");
@@ -220,29 +241,30 @@ TEST_CASE("DataParallelOnCpu: follows changes of the model between forwards") {
   CHECK_FALSE(model(x.to(at::kDouble)).requires_grad());
 }
 
-TEST_CASE("DataParallelOnCpu: makes copies without drawing from the programs generator") {
+TEST_CASE("DataParallel: makes copies without drawing from the programs generator") {
   Net net = make_net();
-  DataParallel<Net> model(net, {.replicas = 3});
+  DataParallel<Net> model(net, copies(3));
   at::manual_seed(7);
-  const at::Tensor expected = at::rand({4});
+  const at::Tensor expected = here(at::rand({4}));
   at::manual_seed(7);
-  model(at::ones({6, 3}));
-  CHECK(at::equal(at::rand({4}), expected));
+  model(here(at::ones({6, 3})));
+  CHECK(at::equal(here(at::rand({4})), expected));
 }
 
-TEST_CASE("DataParallelOnCpu: a failing forward names its copy and keeps the cause") {
+TEST_CASE("DataParallel: a failing forward names its copy and keeps the cause") {
   Net net = make_net();
   net->fail_at_rows = 2;  // the copies have it too; 8 rows are cut into 3, 3, 2
-  DataParallel<Net> model(net, {.replicas = 3});
+  DataParallel<Net> model(net, copies(3));
   try {
-    model(at::ones({8, 3}));
+    model(here(at::ones({8, 3})));
     FAIL();
   } catch (const std::runtime_error& error) {
-    CHECK_THAT(error.what(), ContainsSubstring("DataParallel: replica 2 on cpu: this many rows"));
+    CHECK_THAT(error.what(),
+               ContainsSubstring("DataParallel: replica 2 on " + devices_for(3)[2].str() + ": this many rows"));
     CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
   }
   INFO("usable afterwards");
-  CHECK(model(at::ones({9, 3})).size(0) == 9);
+  CHECK(model(here(at::ones({9, 3}))).size(0) == 9);
 }
 
 struct PlainImpl : torch::nn::Module {
@@ -252,14 +274,16 @@ struct PlainImpl : torch::nn::Module {
 };
 TORCH_MODULE(Plain);
 
-TEST_CASE("DataParallelOnCpu: models that cannot be cloned say what to do") {
-  Plain net;
-  DataParallel<Plain> model(net, {.replicas = 2});
-  CHECK_THROWS_MATCHES(model(at::ones({4, 3})), std::runtime_error,
+TEST_CASE("DataParallel: models that cannot be cloned say what to do") {
+  Plain net = test::placed(Plain());
+  DataParallel<Plain> model(net, copies(2));
+  CHECK_THROWS_MATCHES(model(here(at::ones({4, 3}))), std::runtime_error,
                        MessageMatches(ContainsSubstring("DataParallel: the model cannot be copied") &&
                                       ContainsSubstring("torch::nn::Cloneable") && ContainsSubstring("make_replica")));
-  DataParallel<Plain> made(net, {.replicas = 2, .make_replica = [] { return std::make_shared<PlainImpl>(); }});
-  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+  DataParallelOptions options = copies(2);
+  options.make_replica = [] { return std::make_shared<PlainImpl>(); };
+  DataParallel<Plain> made(net, options);
+  const at::Tensor x = at::sin(here(at::arange(12, at::kFloat))).view({4, 3});
   expect_close(made(x), net(x), "copies from make_replica");
 }
 
@@ -268,19 +292,19 @@ struct StructuredImpl : torch::nn::Cloneable<StructuredImpl> {
   void reset() override { linear = register_module("linear", Linear(3, 2)); }
   std::tuple<at::Tensor, std::map<std::string, at::Tensor>, std::vector<at::Tensor>> forward(
       const std::vector<at::Tensor>& xs, const std::optional<at::Tensor>& offset, double factor) {
-    const at::Tensor y = linear(xs.at(0) + xs.at(1)) * factor + (offset ? *offset : at::zeros({}));
+    const at::Tensor y = linear(xs.at(0) + xs.at(1)) * factor + (offset ? *offset : here(at::zeros({})));
     return {y.sum(), {{"y", y}}, {y + 1, y + 2}};
   }
   Linear linear{nullptr};
 };
 TORCH_MODULE(Structured);
 
-TEST_CASE("DataParallelOnCpu: arguments and results may be structured") {
-  Structured net;
-  DataParallel<Structured> model(net, {.replicas = 2});
-  const at::Tensor x = at::sin(at::arange(12, at::kFloat)).view({4, 3});
+TEST_CASE("DataParallel: arguments and results may be structured") {
+  Structured net = test::placed(Structured());
+  DataParallel<Structured> model(net, copies(2));
+  const at::Tensor x = at::sin(here(at::arange(12, at::kFloat))).view({4, 3});
   const std::vector<at::Tensor> xs{x, x + 1};
-  for (const auto& offset : {std::optional<at::Tensor>(), std::optional<at::Tensor>(at::full({}, 3.0F))}) {
+  for (const auto& offset : {std::optional<at::Tensor>(), std::optional<at::Tensor>(here(at::full({}, 3.0F)))}) {
     const auto [sums, named, list] = model(xs, offset, 0.5);
     const auto [sum, named_whole, list_whole] = net(xs, offset, 0.5);
     INFO("a number per piece");
@@ -289,48 +313,48 @@ TEST_CASE("DataParallelOnCpu: arguments and results may be structured") {
     expect_close(named.at("y"), named_whole.at("y"), "map");
     expect_close(list.at(1), list_whole.at(1), "list");
   }
-  const std::vector<at::Tensor> uneven{x, at::ones({1, 3})};
+  const std::vector<at::Tensor> uneven{x, here(at::ones({1, 3}))};
   CHECK_THROWS_MATCHES(model(uneven, std::nullopt, 1.0), std::invalid_argument,
                        MessageMatches(ContainsSubstring("one has 4 rows and another 1")));
 }
 
 TEST_CASE("Scatter and gather: pieces are chunks of every tensor and make the value again") {
   using Value = std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, at::Tensor>>;
-  const std::vector<c10::Device> devices(3, c10::Device(c10::kCPU));
-  at::Tensor x = at::arange(20, at::kFloat).view({5, 4});
+  const std::vector<c10::Device> devices = devices_for(3);
+  at::Tensor x = here(at::arange(20, at::kFloat)).view({5, 4});
   x.set_requires_grad(true);
   const Value value{x, {x * 2}, {{"x", x + 1}}};
   const auto pieces = parallel::scatter(value, devices);
   REQUIRE(pieces.size() == 3);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto& [tensor, list, named] = pieces[i];
-    CHECK(tensor.equal(x.chunk(3)[i]));
-    CHECK(list.at(0).equal((x * 2).chunk(3)[i]));
-    CHECK(named.at("x").equal((x + 1).chunk(3)[i]));
+    CHECK_THAT(tensor, EqualsTensor(x.chunk(3)[i]));
+    CHECK_THAT(list.at(0), EqualsTensor((x * 2).chunk(3)[i]));
+    CHECK_THAT(named.at("x"), EqualsTensor((x + 1).chunk(3)[i]));
   }
   const auto [tensor, list, named] = parallel::gather(pieces, devices[0]);
   CHECK(tensor.equal(x));
   CHECK(list.at(0).equal(x * 2));
   CHECK(named.at("x").equal(x + 1));
   tensor.sum().backward();
-  CHECK(x.grad().equal(at::ones({5, 4})));
+  CHECK(x.grad().equal(here(at::ones({5, 4}))));
 }
 
 TEST_CASE("Scatter and gather: other dimensions, numbers and what cannot be cut") {
-  const std::vector<c10::Device> devices(2, c10::Device(c10::kCPU));
-  const at::Tensor x = at::arange(6, at::kFloat).view({2, 3});
-  CHECK(parallel::scatter(x, devices, 1).at(1).equal(x.narrow(1, 2, 1)));
+  const std::vector<c10::Device> devices = devices_for(2);
+  const at::Tensor x = here(at::arange(6, at::kFloat)).view({2, 3});
+  CHECK_THAT(parallel::scatter(x, devices, 1).at(1), EqualsTensor(x.narrow(1, 2, 1)));
   CHECK(parallel::gather(parallel::scatter(x, devices, 1), devices[0], 1).equal(x));
   CHECK(parallel::scatter(7, devices) == std::vector<int>{7});
-  CHECK(parallel::gather(std::vector{at::full({}, 1.0F), at::full({}, 2.0F)}, devices[0]).sizes() ==
-        std::vector<int64_t>{2});
+  CHECK(parallel::gather(std::vector{here(at::full({}, 1.0F)), here(at::full({}, 2.0F)).to(devices[1])}, devices[0])
+            .sizes() == std::vector<int64_t>{2});
   CHECK_THROWS_MATCHES(parallel::scatter(x, {}), std::invalid_argument,
                        MessageMatches(ContainsSubstring("at least one device")));
   CHECK_THROWS_MATCHES(parallel::gather(std::vector<at::Tensor>{}, devices[0]), std::invalid_argument,
                        MessageMatches(ContainsSubstring("at least one result")));
 }
 
-TEST_CASE("DataParallelOnCpu: contradicting options are refused") {
+TEST_CASE("DataParallel: contradicting options are refused") {
   Net net = make_net();
   const auto refusal = [&](const DataParallelOptions& options) {
     return error_of<std::invalid_argument>([&] { DataParallel<Net> model(net, options); });
@@ -346,7 +370,7 @@ TEST_CASE("DataParallelOnCpu: without a GPU the model is called as it is") {
   Net net = make_net();
   DataParallel<Net> model(net);  // this test runs with CUDA_VISIBLE_DEVICES empty
   CHECK(model->devices().empty());
-  const at::Tensor x = at::ones({4, 3});
+  const at::Tensor x = here(at::ones({4, 3}));
   model(x).sum().backward();
   CHECK(net->first->weight.grad().defined());
 }

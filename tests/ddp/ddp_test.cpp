@@ -12,6 +12,7 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -20,6 +21,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::here;
 using test::run_ranks;
 using test::Wire;
 
@@ -52,7 +54,7 @@ TORCH_MODULE(Plain);
 // Random numbers of a rank, without the generator that all threads of the process share.
 torch::Tensor numbers(torch::IntArrayRef shape, int64_t salt) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + salt));
-  return torch::randn(shape, generator);
+  return here(torch::randn(shape, generator));
 }
 
 template <typename Model>
@@ -64,9 +66,13 @@ void fill(const Model& model, int64_t salt) {
 // The network's own constructor draws from the shared generator: constructed one at a time, then filled.
 template <typename Model>
 Model make(int64_t salt) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  Model model;
+  Model model(nullptr);
+  {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    model = Model();
+  }
+  model = test::placed(model);
   fill(model, salt);
   return model;
 }
@@ -97,7 +103,7 @@ class Reduction {
     return {.bucket_cap_bytes = 200, .first_bucket_bytes = 100, .gradient_as_bucket_view = views_};
   }
 
-  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kShm, Wire::kLate);
+  const Wire wire_ = GENERATE(from_range(test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})));
   const bool views_ = GENERATE(false, true);
   FIXTURE_INFO("wire: " << wire_ << (views_ ? ", views of buckets" : ""));
 };
@@ -216,7 +222,7 @@ TEST_CASE("DistributedDataParallel: takes parameters and buffers from rank 0") {
     const DistributedDataParallel<Net> model(net, group);
     const auto expected = make<Net>(0);
     for (size_t i = 0; i < net->parameters().size(); ++i) expect_equal(net->parameters()[i], expected->parameters()[i]);
-    expect_equal(net->norm->running_mean, torch::ones({8}));
+    expect_equal(net->norm->running_mean, here(torch::ones({8})));
   });
 }
 
@@ -234,11 +240,11 @@ TEST_CASE("DistributedDataParallel: broadcasts buffers before the forward after 
     const torch::NoGradGuard no_grad;
     model(numbers({4, 6}, 1));
     expect_equal(net->norm->running_mean, all[0]);
-    expect_equal(net->norm->num_batches_tracked, torch::tensor(3, torch::kLong));
+    expect_equal(net->norm->num_batches_tracked, here(torch::tensor(3, torch::kLong)));
 
     net->norm->running_mean.fill_(group.rank());
     model(numbers({4, 6}, 1));  // no synchronised forward in between
-    expect_equal(net->norm->running_mean, torch::full({8}, static_cast<float>(group.rank())));
+    expect_equal(net->norm->running_mean, here(torch::full({8}, static_cast<float>(group.rank()))));
   });
 }
 
@@ -338,7 +344,7 @@ struct VoidNet : torch::nn::Module {
 
 TEST_CASE("DistributedDataParallel: wraps shared pointers and forwards of any type") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto pair = std::make_shared<PairNet>();
+    auto pair = test::placed(std::make_shared<PairNet>());
     DistributedDataParallel<std::shared_ptr<PairNet>> pair_model(pair, group);
     auto [output, tag] = pair_model->forward(numbers({2, 6}, group.rank()));
     RANK_CHECK(tag == 7);
@@ -347,7 +353,7 @@ TEST_CASE("DistributedDataParallel: wraps shared pointers and forwards of any ty
                std::vector<std::string>{"module.linear.weight", "module.linear.bias"});
     RANK_CHECK(pair_model->module() == pair);
 
-    DistributedDataParallel<std::shared_ptr<VoidNet>> void_model(std::make_shared<VoidNet>(), group);
+    DistributedDataParallel<std::shared_ptr<VoidNet>> void_model(test::placed(std::make_shared<VoidNet>()), group);
     auto loss = numbers({2, 6}, group.rank());
     void_model->forward(loss);
     loss.backward();

@@ -85,6 +85,7 @@ class Saboteur {
   static void strike(const Plan& plan) {
     announce("FAULT");
     if (plan.fault == "kill") std::raise(SIGKILL);
+    if (plan.fault == "abort") std::abort();
     if (plan.fault == "stop") std::raise(SIGSTOP);
     if (plan.fault == "wait") std::getchar();
   }

@@ -91,7 +91,7 @@ class Faults {
                               "did not take part in it: rank " + std::to_string(place_.victim)});
   }
 
-  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kShm, Wire::kLate);
+  const Wire wire_ = GENERATE(from_range(test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})));
   const Place place_ = GENERATE(from_range(places()));
   FIXTURE_INFO("wire: " << wire_ << ", rank " << place_.victim << " of " << place_.size);
 };

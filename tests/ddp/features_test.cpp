@@ -23,6 +23,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -32,10 +33,12 @@ using Catch::Matchers::ContainsSubstring;
 using test::ElementsAre;
 using test::expect_close;
 using test::expect_equal;
+using test::here;
 using test::make;
 using test::mean_gradients;
 using test::message_of;
 using test::numbers;
+using test::placed;
 using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
@@ -62,7 +65,7 @@ TEST_CASE("OutputTensors: finds them in every known container") {
     const bool known = for_each_tensor(value, [&](auto& tensor) { found += tensor.defined() ? 1 : 100; });
     return known ? found : -1;
   };
-  const auto t = torch::ones({1});
+  const auto t = here(torch::ones({1}));
   CHECK(count(t) == 1);
   CHECK(count(std::make_tuple(t, 3, std::string("x"), t)) == 2);
   CHECK(count(std::pair(t, 1.5)) == 1);
@@ -94,7 +97,7 @@ struct TwoInOne : torch::Tensor {
 };
 
 TEST_CASE("OutputTensors: says so where a type may hold others than those it shows") {
-  const auto t = torch::ones({1});
+  const auto t = here(torch::ones({1}));
   const auto is_known = [](auto value) { return for_each_tensor(value, [](auto& /*tensor*/) {}); };
   CHECK_FALSE(is_known(Detections()));
   CHECK_FALSE(is_known(Owner{.tensor = t, .other = t}));
@@ -125,7 +128,7 @@ struct ChoiceImpl : torch::nn::Module {
 TORCH_MODULE(Choice);
 
 torch::Tensor loss_of(const Answer& answer) {
-  torch::Tensor loss = torch::zeros({});
+  torch::Tensor loss = here(torch::zeros({}));
   for (const auto& part : answer.parts) loss = loss + part.square().sum();
   return answer.extra ? loss + answer.extra->sum() : loss;
 }
@@ -188,7 +191,7 @@ TEST_CASE_METHOD(Features, "Features: an output that takes no part in the loss i
       net->zero_grad();
       const Answer answer = model(numbers({3, 6}, group.rank()), 7);
       (answer.parts[0].sum() + 0 * answer.parts[1].sum() + answer.extra->sum()).backward();
-      expect_equal(net->second->weight.grad(), torch::zeros({2, 6}));
+      expect_equal(net->second->weight.grad(), here(torch::zeros({2, 6})));
     }
   });
 }
@@ -201,9 +204,9 @@ struct OpaqueNet : torch::nn::Module {
 TEST_CASE("Features: an output of unknown type is refused only where it must be looked into") {
   run_ranks(2, [](const GroupHandle& group) {
     const auto x = numbers({3, 6}, 0);
-    DistributedDataParallel<std::shared_ptr<OpaqueNet>> plain(std::make_shared<OpaqueNet>(), group);
+    DistributedDataParallel<std::shared_ptr<OpaqueNet>> plain(placed(std::make_shared<OpaqueNet>()), group);
     plain(x).hidden.sum().backward();
-    DistributedDataParallel<std::shared_ptr<OpaqueNet>> searching(std::make_shared<OpaqueNet>(), group,
+    DistributedDataParallel<std::shared_ptr<OpaqueNet>> searching(placed(std::make_shared<OpaqueNet>()), group,
                                                                   {.find_unused_parameters = true});
     RANK_CHECK_THAT(message_of([&] { searching(x); }),
                     ContainsSubstring("visit_tensors") && ContainsSubstring("Opaque") && !ContainsSubstring("6Opaque"));
@@ -243,8 +246,8 @@ std::vector<std::string> refusals(const std::function<Output(const torch::Tensor
   run_ranks(2, [&](const GroupHandle& group) {
     for (const DdpOptions& options :
          {DdpOptions{}, DdpOptions{.find_unused_parameters = true}, DdpOptions{.static_graph = true}}) {
-      DistributedDataParallel<std::shared_ptr<Returns<Output>>> model(std::make_shared<Returns<Output>>(make_output),
-                                                                      group, options);
+      DistributedDataParallel<std::shared_ptr<Returns<Output>>> model(
+          placed(std::make_shared<Returns<Output>>(make_output)), group, options);
       const std::string message = message_of([&] { model(numbers({3, 6}, 0)); });
       {
         const torch::NoGradGuard no_grad;
@@ -307,7 +310,7 @@ TEST_CASE("Features: const tensors without a graph and two pointers to one outpu
       const auto output = std::make_shared<torch::Tensor>(x);
       return Output(output, output, std::make_shared<const torch::Tensor>(x.detach()));
     };
-    const auto net = std::make_shared<Returns<Output>>(make_output);
+    const auto net = placed(std::make_shared<Returns<Output>>(make_output));
     DistributedDataParallel<std::shared_ptr<Returns<Output>>> model(net, group, {.find_unused_parameters = true});
     for (int step = 0; step < 2; ++step) {
       net->zero_grad();
@@ -402,7 +405,7 @@ TEST_CASE_METHOD(Features, "Features: ignored parameters and buffers are left al
     expect_equal(net->second->weight, own->second->weight);
     const auto x = numbers({2, 6}, group.rank());
     model(x).sum().backward();
-    expect_equal(net->second->bias.grad(), torch::full({3}, 2.F));
+    expect_equal(net->second->bias.grad(), here(torch::full({3}, 2.F)));
     const auto all = all_gather(net->first->bias.grad(), group);
     expect_equal(all[0], all[1]);
   });
@@ -461,7 +464,7 @@ TEST_CASE_METHOD(Features, "Features: sparse gradients are reduced as such") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Lookup>(9);
     DistributedDataParallel<Lookup> model(net, group);
-    const auto rows = [](int rank) { return torch::tensor({rank, 3, 5 + rank}, torch::kLong); };
+    const auto rows = [](int rank) { return here(torch::tensor({rank, 3, 5 + rank}, torch::kLong)); };
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
       model(rows(group.rank())).sum().backward();
@@ -480,7 +483,7 @@ TEST_CASE_METHOD(Features, "Features: an automatic bucket size settles on one th
     {
       static std::mutex mutex;
       const std::lock_guard lock(mutex);
-      layer = torch::nn::Linear(512, 512);
+      layer = placed(torch::nn::Linear(512, 512));
     }
     DistributedDataParallel<torch::nn::Linear> model(layer, group, {.bucket_cap_bytes = kAutoBucketCap});
     RANK_CHECK_FALSE(model->logging_data().bucket_cap_settled);
@@ -492,7 +495,7 @@ TEST_CASE_METHOD(Features, "Features: an automatic bucket size settles on one th
     }
     const auto data = model->logging_data();
     RANK_CHECK(data.bucket_cap_settled);
-    const auto caps = all_gather(torch::tensor({data.bucket_cap_bytes}, torch::kLong), group);
+    const auto caps = all_gather(here(torch::tensor({data.bucket_cap_bytes}, torch::kLong)), group);
     expect_equal(caps[0], caps[1]);
     expect_equal(caps[0], caps[2]);
   });

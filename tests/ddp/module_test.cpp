@@ -130,7 +130,7 @@ void expect_averaged_gradients(Model& model, const Plain& net, const GroupHandle
 
 TEST_CASE_METHOD(Module, "Module: plain modules and shared pointers are wrapped too") {
   run([](const GroupHandle& group) {
-    auto shared = std::make_shared<Plain>();
+    auto shared = test::placed(std::make_shared<Plain>());
     {
       DistributedDataParallel<Plain> model(shared, group);
       expect_averaged_gradients(model, *shared, group);
@@ -145,6 +145,7 @@ TEST_CASE_METHOD(Module, "Module: plain modules and shared pointers are wrapped 
       expect_averaged_gradients(model, *shared, group);
     }
     Plain net;
+    net.to(test::test_device());
     {
       DistributedDataParallel<Plain> model(net, group);
       expect_averaged_gradients(model, net, group);
@@ -165,7 +166,7 @@ TEST_CASE_METHOD(Module, "Module: the wrapped model can be given to whatever loa
     RANK_CHECK(&AnyModuleRef(model->module()).get() == net.get());
     RANK_CHECK(&AnyModuleRef(unchanged->module()).get() == net.get());
     RANK_CHECK(&AnyModuleRef(model->module().ptr()).get() == net.get());
-    const auto shared = std::make_shared<Plain>();
+    const auto shared = test::placed(std::make_shared<Plain>());
     RANK_CHECK(&AnyModuleRef(shared).get() == shared.get());
     RANK_CHECK(&AnyModuleRef(*shared).get() == shared.get());
   });

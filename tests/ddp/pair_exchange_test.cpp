@@ -14,6 +14,7 @@
 
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -22,6 +23,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::exchanges_directly;
 using test::expect_equal;
+using test::here;
 using test::message_of;
 using test::numbers;
 using test::run_ranks;
@@ -42,7 +44,7 @@ TORCH_MODULE(Scale);
 torch::Tensor patterns(torch::Dtype dtype, int round, int rank) {
   if (dtype == torch::kFloat || dtype == torch::kDouble) return numbers({kElements}, 2 * round + rank).to(dtype);
   const int64_t step = rank == 0 ? 1 : 40503;  // odd: all patterns are met in 16 rounds
-  const torch::Tensor bits = (torch::arange(kElements, torch::kLong) + kElements * round) * step;
+  const torch::Tensor bits = (here(torch::arange(kElements, torch::kLong)) + kElements * round) * step;
   const torch::Tensor values = bits.bitwise_and(0xFFFF).to(torch::kInt).to(torch::kShort).view(dtype).clone();
   return values.masked_fill(values.isnan(), 1);
 }
@@ -57,12 +59,12 @@ TEST_CASE("PairExchange: gives the bits of gloos ring for every dtype") {
   run_ranks(2, [](const GroupHandle& group) {
     RANK_REQUIRE(exchanges_directly(group));
     for (const torch::Dtype dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
-      Scale net(dtype);
+      Scale net = test::placed(Scale(dtype));
       DistributedDataParallel<Scale> model(net, group);
       for (int round = 0; round < 16; ++round) {
         model->zero_grad();
         const torch::Tensor x = patterns(dtype, round, group.rank());
-        model(x).backward(torch::ones({kElements}, torch::TensorOptions().dtype(dtype)));
+        model(x).backward(here(torch::ones({kElements}, torch::TensorOptions().dtype(dtype))));
         const torch::Tensor expected = x / 2;
         all_reduce(expected, group);
         const torch::Tensor gradient = net->weight.grad();
@@ -83,9 +85,9 @@ TEST_CASE("PairExchange: is for two ranks with plain gloo") {
 // The step of the other rank is whole, and both can go on to use the group.
 TEST_CASE("PairExchange: a backward that fails after its gradients were sent leaves the group in order") {
   run_ranks(2, [](const GroupHandle& group) {
-    Scale net(torch::kFloat);
+    Scale net = test::placed(Scale(torch::kFloat));
     DistributedDataParallel<Scale> model(net, group);
-    const torch::Tensor leaf = torch::ones({kElements}, torch::TensorOptions().requires_grad(true));
+    const torch::Tensor leaf = here(torch::ones({kElements})).requires_grad_();
     const torch::Tensor x = leaf * static_cast<float>(1 + group.rank());
     x.register_hook([&](const torch::Tensor&) {  // behind the parameter's own gradient
       if (group.rank() == 1) throw std::runtime_error("a hook of the program's");
@@ -95,9 +97,9 @@ TEST_CASE("PairExchange: a backward that fails after its gradients were sent lea
       RANK_CHECK_THAT(message, ContainsSubstring("a hook of the program's"));
     } else {
       RANK_CHECK(message == "");
-      expect_equal(net->weight.grad(), torch::full({kElements}, 1.5));
+      expect_equal(net->weight.grad(), here(torch::full({kElements}, 1.5)));
     }
-    const torch::Tensor sum = torch::ones({1});
+    const torch::Tensor sum = here(torch::ones({1}));
     all_reduce(sum, group);
     RANK_CHECK(sum.item<float>() == 2);
   });
@@ -112,18 +114,18 @@ TEST_CASE("PairExchange: models on groups of their own may finish in any order")
     Scale second_net(torch::kFloat);
     DistributedDataParallel<Scale> first(first_net, group);
     DistributedDataParallel<Scale> second(second_net, *other);
-    const torch::Tensor x = torch::full({kElements}, static_cast<float>(group.rank()));
+    const torch::Tensor x = here(torch::full({kElements}, static_cast<float>(group.rank())));
     const auto forward = [&] { return group.rank() == 0 ? second(first(x)) : first(second(x)); };
     forward().sum().backward();
-    expect_equal(first_net->weight.grad(), torch::full({kElements}, 0.5));
-    expect_equal(second_net->weight.grad(), torch::full({kElements}, 0.5));
+    expect_equal(first_net->weight.grad(), here(torch::full({kElements}, 0.5)));
+    expect_equal(second_net->weight.grad(), here(torch::full({kElements}, 0.5)));
   });
 }
 
 TEST_CASE("PairExchange: messages of users may not have its tag") {
   run_ranks(2, [](const GroupHandle& group) {
     const int tag = std::numeric_limits<int>::max();
-    RANK_CHECK_THAT(message_of([&] { recv(torch::ones({1}), 1 - group.rank(), group, tag); }),
+    RANK_CHECK_THAT(message_of([&] { recv(here(torch::ones({1})), 1 - group.rank(), group, tag); }),
                     ContainsSubstring("tag 2147483647 is the library's own"));
   });
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -21,15 +22,19 @@ namespace ddp::test {
 /// Random numbers of a rank, without the generator that all threads of the process share.
 inline torch::Tensor numbers(torch::IntArrayRef shape, int64_t salt) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + salt));
-  return torch::randn(shape, generator);
+  return here(torch::randn(shape, generator));
 }
 
 /// A new model with determined parameters. Its own constructor draws from the shared generator: one at a time.
 template <typename Model>
 Model make(int64_t salt) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  Model model;
+  Model model(nullptr);
+  {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    model = Model();
+  }
+  model = placed(model);
   const torch::NoGradGuard no_grad;
   for (const auto& item : model->named_parameters()) item.value().copy_(numbers(item.value().sizes(), salt++));
   return model;

@@ -11,6 +11,8 @@
 #include <string>
 #include <thread>
 
+#include <ddprun/base/progress.h>
+#include <ddprun/base/timeline.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/process_group.h>
@@ -39,6 +41,7 @@ struct Samples {
   int rank;
   int64_t size() const { return 1 << 20; }
   ddp::Batch get_batch(std::span<const int64_t> indices) const {
+    const ddp::timeline::Range range("augmentation");
     fault->at("data", rank);
     const auto count = static_cast<int64_t>(indices.size());
     return {.data = torch::ones({count, 4}), .target = torch::ones({count, 1})};
@@ -69,6 +72,11 @@ void train(const std::string& folder, Fault& fault, int64_t steps) {
     optimizer.zero_grad();
     torch::mse_loss(model(batch.data), batch.target).backward();
     optimizer.step();
+    if (fault.now % 10 == 8) {
+      const torch::NoGradGuard no_grad;
+      model(batch.data);
+      ddp::progress::value("loss", 0.5);
+    }
     if (fault.now % 10 == 9) {
       fault.at("checkpoint", group.rank() == 0 ? 0 : -1);
       checkpoints.save(fault.now, {.model = *net, .optimizer = optimizer, .sampler = loader});

@@ -2,12 +2,17 @@
 #include "tests/support/device/device.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/conv1d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
@@ -185,7 +190,7 @@ TEST_CASE_METHOD(OnDevices, "Device: page-locked memory that changes under its c
     if (changed) source.fill_(2);
     device::drain();
     if (changed) {
-      CHECK_THAT(device::faults(), Contains(ContainsSubstring("page-locked memory was changed")));
+      CHECK_THAT(device::faults(), Contains(ContainsSubstring("was changed before the host waited for the copy")));
     } else {
       CHECK_THAT(device::faults(), IsEmpty());
       CHECK(copy.sum().item<float>() == 256);
@@ -254,6 +259,28 @@ TEST_CASE_METHOD(OnDevices, "Device: what tensors still hold is told") {
   CHECK_THAT(device::live_memory(), SizeIs(before + 1) && Contains(ContainsSubstring("20 bytes")));
   value.reset();
   CHECK(device::live_memory().size() == before);
+}
+
+TEST_CASE_METHOD(OnDevices, "Device: autocast has CUDA's list") {
+  const at::Tensor full = at::ones({4, 4}, on(kFirst));
+  const at::Tensor half = full.to(at::kHalf);
+  const auto is_autocast = [&](bool enabled) { at::autocast::set_autocast_enabled(kFirst.type(), enabled); };
+  is_autocast(true);
+  CHECK(full.mm(full).scalar_type() == at::kHalf);
+  CHECK(at::linear(full, full).scalar_type() == at::kHalf);
+  CHECK(at::conv1d(full.unsqueeze(0), full.unsqueeze(2)).scalar_type() == at::kHalf);
+  CHECK(half.exp().scalar_type() == at::kFloat);
+  CHECK(half.softmax(1).scalar_type() == at::kFloat);
+  CHECK(half.sum().scalar_type() == at::kFloat);
+  CHECK(half.norm().scalar_type() == at::kFloat);
+  CHECK(at::mse_loss(half, half).scalar_type() == at::kFloat);
+  CHECK(at::addcmul(half, full, half).scalar_type() == at::kFloat);
+  CHECK(half.relu().scalar_type() == at::kHalf);
+  CHECK(full.add(full).scalar_type() == at::kFloat);
+  is_autocast(false);
+  CHECK(full.mm(full).scalar_type() == at::kFloat);
+  at::autocast::clear_cache();
+  device::drain();
 }
 
 TEST_CASE_METHOD(OnDevices, "Device: contexts are made on the devices that are used, and no others") {

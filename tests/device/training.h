@@ -6,17 +6,21 @@
 #include <ATen/ops/randn.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/transformercoder.h>
 #include <torch/nn/modules/transformerlayer.h>
 
+#include <array>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include <ddprun/amp/amp.h>
+#include <ddprun/amp/autocast.h>
+#include <ddprun/amp/grad_scaler.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/sgd.h>
 #include <ddprun/syncbn/conversion.h>
@@ -32,19 +36,27 @@ inline at::Tensor numbers(at::IntArrayRef shape, int64_t salt) {
   return at::randn(shape, at::detail::createCPUGenerator(static_cast<uint64_t>(salt)));
 }
 
-/// Two residual blocks with batch norm, as ResNet-18 has eight.
-struct SmallResNetImpl : torch::nn::Module {
-  static constexpr std::array<int64_t, 3> kInput{3, 8, 8};
-  torch::Tensor forward(const torch::Tensor& x) {
-    return head(wide->forward(plain->forward(torch::relu(norm(stem(x))))).mean({2, 3}));
+/// ResNet-18 with a sixteenth of its channels: all of its layers, in a fraction of its time.
+struct SlimResNet18Impl : torch::nn::Module {
+  SlimResNet18Impl() {
+    int64_t in = kWidth;
+    for (const int64_t out : {kWidth, 2 * kWidth, 4 * kWidth, 8 * kWidth}) {
+      blocks->push_back(models::BasicBlock(in, out, in == out ? 1 : 2));
+      blocks->push_back(models::BasicBlock(out, out, 1));
+      in = out;
+    }
+    register_module("blocks", blocks);
   }
-  torch::nn::Conv2d stem = register_module("stem", models::detail::conv(3, 4, 3, 1));
-  torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(4));
-  models::BasicBlock plain = register_module("plain", models::BasicBlock(4, 4, 1));
-  models::BasicBlock wide = register_module("wide", models::BasicBlock(4, 8, 2));
-  torch::nn::Linear head = register_module("head", torch::nn::Linear(8, kClasses));
+  torch::Tensor forward(const torch::Tensor& x) {
+    return head(blocks->forward(torch::relu(norm(stem(x)))).mean({2, 3}));
+  }
+  static constexpr int64_t kWidth = 4;
+  torch::nn::Conv2d stem = register_module("stem", models::detail::conv(3, kWidth, 3, 1));
+  torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(kWidth));
+  torch::nn::Sequential blocks;
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(8 * kWidth, kClasses));
 };
-TORCH_MODULE(SmallResNet);
+TORCH_MODULE(SlimResNet18);
 
 struct TransformerImpl : torch::nn::Module {
   static constexpr int64_t kWidth = 16;
@@ -57,6 +69,10 @@ struct TransformerImpl : torch::nn::Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(kWidth, kClasses));
 };
 TORCH_MODULE(Transformer);
+
+/// The mixed-precision levels of ddp::amp, and Autocast with a GradScaler.
+constexpr const char* kAutocast = "autocast";
+constexpr std::array kLevels{"O0", "O1", "O2", "O3", kAutocast};
 
 /// What is trained, on how much.
 struct Work {
@@ -85,7 +101,10 @@ std::vector<at::Tensor> train(const GroupHandle& group, const std::function<Net(
   net->to(device);
   convert_sync_batchnorm(net, group);
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.05).momentum(0.9));
-  const auto amp = amp::initialize(net, optimizer, {.opt_level = work.level, .dtype = at::kHalf});
+  const bool scales = work.level == kAutocast;
+  const auto amp =
+      amp::initialize(net, optimizer, {.opt_level = scales ? "O0" : work.level, .dtype = at::kHalf, .group = group});
+  GradScaler scaler({.init_scale = 1024, .enabled = scales, .device = device.type(), .group = group});
   auto mixed = amp.model(net);
   DistributedDataParallel model(mixed, group, {.bucket_cap_bytes = 4096});
   for (int step = 0; step < work.steps; ++step) {
@@ -102,11 +121,18 @@ std::vector<at::Tensor> train(const GroupHandle& group, const std::function<Net(
     optimizer.zero_grad();
     at::Tensor loss;
     {
-      const auto autocast = amp.autocast();
+      const auto of_level = amp.autocast();
+      const Autocast autocast(device, {.dtype = at::kHalf, .enabled = scales || work.level == "O1"});
       loss = torch::nn::functional::cross_entropy(model(data), target);
     }
-    amp.scale_loss(loss, optimizer).backward();
-    amp.step(optimizer);
+    if (scales) {
+      scaler.scale(loss).backward();
+      scaler.step(optimizer);
+      scaler.update();
+    } else {
+      amp.scale_loss(loss, optimizer).backward();
+      amp.step(optimizer);
+    }
   }
   std::vector<at::Tensor> state;
   for (const auto& item : net->named_parameters()) state.push_back(item.value().detach().cpu().clone());

@@ -1,62 +1,27 @@
 """The image-folder program as Python users write it, for comparison: alone or under ddprun, on the CPU."""
 
 import argparse
-import csv
 import math
 import os
+import pathlib
+import sys
 
 import torch
-import torch.distributed as dist
 from PIL import Image
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
-
-class BasicBlock(nn.Module):
-    def __init__(self, inputs, width, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = None
-        if stride != 1 or inputs != width:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-
-    def forward(self, x):
-        y = torch.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
-
-
-class ResNet(nn.Module):
-    """torchvision's resnet18 and resnet34."""
-
-    def __init__(self, blocks, classes):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        inputs = 64
-        for i, count in enumerate(blocks):
-            layer = []
-            for block in range(count):
-                layer.append(BasicBlock(inputs, 64 << i, 2 if block == 0 and i > 0 else 1))
-                inputs = 64 << i
-            setattr(self, f"layer{i + 1}", nn.Sequential(*layer))
-        self.fc = nn.Linear(512, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x):
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from resnet import ResNet  # noqa: E402
+from twin_job import TwinJob  # noqa: E402
 
 
 def make_net(name, classes):
-    return ResNet({"resnet18": [2, 2, 2, 2], "resnet34": [3, 4, 6, 3]}[name], classes)
+    net = ResNet({"resnet18": [2, 2, 2, 2], "resnet34": [3, 4, 6, 3]}[name], classes)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return net
 
 
 def split(root, ratio, seed):
@@ -113,12 +78,10 @@ def main():
     if args.make_weights:
         torch.save(make_net(args.net, args.make_weights).state_dict(), args.weights)
         return
-    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-    if ranks > 1:
-        dist.init_process_group("gloo")
+    job = TwinJob()
     train, validation = split(args.data_path, args.val_ratio, 0)
     classes = len({label for _, label in train})
-    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=0)
+    sampler = DistributedSampler(train, num_replicas=job.ranks, rank=job.rank, seed=0)
     batches = BatchSampler(sampler, args.batch_size, drop_last=True)
     loader = DataLoader(Pictures(train, args.image_size), batch_sampler=batches)
 
@@ -129,15 +92,12 @@ def main():
     if args.freeze_layers:
         for name, parameter in net.named_parameters():
             parameter.requires_grad_(name.startswith("fc."))
-    model = net
-    if ranks > 1:
-        model = nn.parallel.DistributedDataParallel(net)
-    lr = args.lr * ranks
+    model = job.model(net)
+    lr = args.lr * job.ranks
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr, momentum=0.9, weight_decay=0.005)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda x: ((1 + math.cos(x * math.pi / args.epochs)) / 2) * (1 - args.lrf) + args.lrf
     )
-    rows = []
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         net.train()
@@ -145,23 +105,15 @@ def main():
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images), labels)
             loss.backward()
-            of_all = loss.detach().clone()
-            if ranks > 1:
-                dist.all_reduce(of_all)
-                of_all /= ranks
-            rows.append((epoch, step, of_all.item()))
+            job.add_loss(epoch, step, loss)
             optimizer.step()
         scheduler.step()
         net.eval()
         with torch.no_grad():
-            right = sum(int(net(x[None]).argmax() == y) for x, y in Pictures(validation, args.image_size)) if rank == 0 else 0
-        if rank == 0:
+            right = sum(int(net(x[None]).argmax() == y) for x, y in Pictures(validation, args.image_size)) if job.rank == 0 else 0
+        if job.rank == 0:
             print(f"[epoch {epoch}] accuracy: {round(right / max(len(validation), 1), 3)}")
-    if rank == 0 and args.step_losses:
-        with open(args.step_losses, "w", newline="") as file:
-            csv.writer(file).writerows([("epoch", "step", "loss"), *rows])
-    if ranks > 1:
-        dist.destroy_process_group()
+    job.end(args.step_losses)
 
 
 main()

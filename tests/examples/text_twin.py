@@ -2,14 +2,13 @@
 
 import argparse
 import contextlib
-import csv
 import math
-import os
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from twin_job import TwinJob
 
 
 class Block(nn.Module):
@@ -73,9 +72,7 @@ def main():
         torch.save(net.state_dict(), args.weights)
         return
     net.load_state_dict(torch.load(args.weights))
-    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-    if ranks > 1:
-        dist.init_process_group("gloo")
+    job = TwinJob()
     with open(args.text, "rb") as file:
         text = file.read()
     text = torch.frombuffer(bytearray(text[: int(len(text) * 0.9)]), dtype=torch.uint8).long()
@@ -83,7 +80,7 @@ def main():
     data = text[: count * args.context].view(count, args.context)
     target = text[1 : count * args.context + 1].view(count, args.context)
     train = TensorDataset(data, target)
-    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=0)
+    sampler = DistributedSampler(train, num_replicas=job.ranks, rank=job.rank, seed=0)
     loader = DataLoader(train, args.batch_size, sampler=sampler)
     matrices = [p for p in net.parameters() if p.dim() > 1]
     vectors = [p for p in net.parameters() if p.dim() <= 1]
@@ -96,8 +93,7 @@ def main():
         schedulers.LinearLR(optimizer, 0.01, total_iters=args.warmup_steps),
         schedulers.CosineAnnealingLR(optimizer, max(1, steps - args.warmup_steps), args.lr / 10),
     ], [args.warmup_steps])  # fmt: skip
-    model = nn.parallel.DistributedDataParallel(net) if ranks > 1 else net
-    rows = []
+    model = job.model(net)
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         for i, (batch, expected) in enumerate(loader):
@@ -107,7 +103,7 @@ def main():
                 optimizer.zero_grad()
                 of_step = torch.zeros(())
             is_last = i + 1 == end
-            with contextlib.nullcontext() if is_last or ranks == 1 else model.no_sync():
+            with contextlib.nullcontext() if is_last or job.ranks == 1 else model.no_sync():
                 with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
                     loss = nn.functional.cross_entropy(model(batch).flatten(0, 1), expected.flatten()) / (end - begin)
                 loss.backward()
@@ -117,15 +113,8 @@ def main():
             torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
-            if ranks > 1:
-                dist.all_reduce(of_step)
-                of_step /= ranks
-            rows.append((epoch, len(rows) + 1, of_step.item()))
-    if rank == 0 and args.step_losses:
-        with open(args.step_losses, "w", newline="") as file:
-            csv.writer(file).writerows([("epoch", "step", "loss"), *rows])
-    if ranks > 1:
-        dist.destroy_process_group()
+            job.add_loss(epoch, len(job.rows) + 1, of_step)
+    job.end(args.step_losses)
 
 
 main()

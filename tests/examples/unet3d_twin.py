@@ -1,17 +1,17 @@
 """The 3D U-Net program as Python users write it, for comparison: alone or under ddprun, on the CPU, without augmentation."""
 
 import argparse
-import csv
 import math
 import os
 
 import nibabel
 import numpy as np
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from twin_job import TwinJob
 
 
 def block(inputs, outputs):
@@ -81,25 +81,22 @@ def main():
     parser.add_argument("--milestones", default="12,16")
     parser.add_argument("--step-losses")
     args = parser.parse_args()
-    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-    if ranks > 1:
-        dist.init_process_group("gloo")
+    job = TwinJob()
     torch.manual_seed(0)
     net = UNet3d(args.width)
     if args.weights:
         net.load_state_dict(load_file(args.weights))
     train, validation = Volumes(args.data_dir, "Tr"), Volumes(args.data_dir, "Val")
-    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=0)
+    sampler = DistributedSampler(train, num_replicas=job.ranks, rank=job.rank, seed=0)
     loader = DataLoader(train, args.batch_size, sampler=sampler)
-    lr = args.lr * ranks
+    lr = args.lr * job.ranks
     optimizer = torch.optim.Adam(net.parameters(), lr)
     steps = len(loader)
     scheduler = torch.optim.lr_scheduler.ChainedScheduler([
-        torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / ranks, total_iters=args.warmup_epochs * steps),
+        torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / job.ranks, total_iters=args.warmup_epochs * steps),
         torch.optim.lr_scheduler.MultiStepLR(optimizer, [int(m) * steps for m in args.milestones.split(",")]),
     ])  # fmt: skip
-    model = nn.parallel.DistributedDataParallel(net) if ranks > 1 else net
-    rows = []
+    model = job.model(net)
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         net.train()
@@ -109,13 +106,9 @@ def main():
             loss.backward()
             optimizer.step()
             scheduler.step()
-            of_all = loss.detach().clone()
-            if ranks > 1:
-                dist.all_reduce(of_all)
-                of_all /= ranks
-            rows.append((epoch, len(rows) + 1, of_all.item()))
+            job.add_loss(epoch, len(job.rows) + 1, loss)
         net.eval()
-        if rank == 0:
+        if job.rank == 0:
             with torch.no_grad():
                 both = size = 0
                 for image, label in validation:
@@ -123,11 +116,7 @@ def main():
                     both += int((found & (label == 1)).sum())
                     size += int(found.sum()) + int(label.sum())
             print(f"epoch {epoch}: dice {2 * both / max(size, 1):.4f}")
-    if rank == 0 and args.step_losses:
-        with open(args.step_losses, "w", newline="") as file:
-            csv.writer(file).writerows([("epoch", "step", "loss"), *rows])
-    if ranks > 1:
-        dist.destroy_process_group()
+    job.end(args.step_losses)
 
 
 main()

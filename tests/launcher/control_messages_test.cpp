@@ -54,6 +54,7 @@ std::vector<Message> one_of_each_kind() {
           AllStopped{1, 143},
           Ended{1},
           AllEnded{1},
+          Word{1, 2, kEveryNode, R"({"hang":"look"})"},
           Ping{123'456, 1000ms},
           Pong{123'456, 1'700'000'000'123'456, 30'000ms}};
 }
@@ -106,6 +107,11 @@ TEST_CASE("ControlMessages: text of any length and any bytes fits a frame") {
   const std::string text = to_text(Inquiry{1, long_one});
   CHECK(text.size() <= kMaxMessageBytes);
   CHECK(parse_message(text));
+  for (const char c : {'\x01', '"', '\xff'}) {
+    const std::string word = to_text(Word{.text = std::string(1'000'000, c)});
+    CHECK(word.size() <= kMaxMessageBytes);
+    CHECK(parse_message(word));
+  }
 }
 
 TEST_CASE("Frames: messages come whole, however their bytes are cut") {

@@ -12,7 +12,7 @@ from harness import LauncherTest, main, shell
 GDB = """#!/bin/sh
 cd "$DDPRUN_TEST_FOLDER" || exit 99
 printf '%s\\n' "$@" > arguments
-echo "$RANK $TORCHELASTIC_RUN_ID" > rank
+echo "$RANK $TORCHELASTIC_RUN_ID" > rank.tmp; mv rank.tmp rank
 [ -t 0 ] && [ -t 1 ] && : > at_terminal
 read line || exit 98
 echo "$line" > typed

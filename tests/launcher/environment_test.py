@@ -22,7 +22,8 @@ class Environment(LauncherTest):
         return workers, err
 
     def test_all_of_torchruns_variables_and_no_others(self):
-        workers, _ = self.dump("-n", "3", environment={"OUTER": "kept", "RANK": "77", "MASTER_PORT": "1"})
+        workers, _ = self.dump("-n", "3", environment={"OUTER": "kept", "RANK": "77", "MASTER_PORT": "1",
+                                                             "DDPRUN_PROGRESS_FD": "987654", "DDPRUN_TIMELINE_FD": "987654"})
         base = self.dump("-n", "1")[0][0]
         self.assertEqual(len(workers), 3)
         for rank, variables in enumerate(workers):
@@ -32,7 +33,8 @@ class Environment(LauncherTest):
             self.assertTrue(1024 <= int(port) <= 65535)
             self.assertRegex(added.pop("TORCHELASTIC_RUN_ID"), r"^[0-9a-f]{32}$")
             self.assertTrue(os.path.isabs(added.pop("TORCHELASTIC_ERROR_FILE")))
-            self.assertGreater(int(added.pop("DDPRUN_PROGRESS_FD")), 2)
+            for name in ("DDPRUN_PROGRESS_FD", "DDPRUN_TIMELINE_FD"):
+                self.assertIn(int(added.pop(name)), range(3, 987654))
             self.assertGreaterEqual(int(added.pop("DDPRUN_STACK_SIGNAL")), signal.SIGRTMIN)
             threads = int(added.pop("OMP_NUM_THREADS"))
             self.assertEqual(threads, max(1, len(os.sched_getaffinity(0)) // 3))

@@ -8,6 +8,18 @@
 #include <cstdlib>
 #include <cstring>
 
+namespace {
+
+unsigned number_of(void* device) {
+  return static_cast<unsigned>(reinterpret_cast<unsigned long>(device) - 1);
+}
+bool is_hot(void* device) {
+  const char* hot = std::getenv("FAKE_HOT_GPU");
+  return hot != nullptr && static_cast<unsigned>(std::atoi(hot)) == number_of(device);
+}
+
+}  // namespace
+
 extern "C" {
 
 int nvmlInit_v2() {
@@ -34,6 +46,31 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
 
 int nvmlSystemGetDriverVersion(char* version, unsigned length) {
   std::snprintf(version, length, "999.1");
+  return 0;
+}
+
+// GPU n works n times 10 % of the time, uses n + 1 GB, and the one that FAKE_HOT_GPU names is too hot.
+int nvmlDeviceGetUtilizationRates(void* device, unsigned* rates) {
+  rates[0] = 10 * number_of(device);
+  rates[1] = 0;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
+  memory[0] = 80'000'000'000;
+  memory[2] = (number_of(device) + 1) * 1'000'000'000ULL;
+  memory[1] = memory[0] - memory[2];
+  return 0;
+}
+int nvmlDeviceGetClockInfo(void* device, unsigned /*type*/, unsigned* megahertz) {
+  *megahertz = is_hot(device) ? 900 : 1700;
+  return 0;
+}
+int nvmlDeviceGetTemperature(void* device, unsigned /*sensor*/, unsigned* celsius) {
+  *celsius = is_hot(device) ? 92 : 60;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  *reasons = is_hot(device) ? 0x40 : 0;
   return 0;
 }
 

@@ -3,7 +3,9 @@
 import glob
 import json
 import os
+import pathlib
 import pickle
+import re
 import subprocess
 import unittest
 
@@ -11,6 +13,18 @@ from harness import LauncherTest
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON")
+
+
+def analysers():
+    """The build's PyTorch, and of those that scripts/setup has installed beside it the oldest and the newest one."""
+    beside = {}
+    for file in glob.glob(os.path.join(os.path.dirname(TORCH_PYTHON), "..", "..", "venv*", "lib", "python*", "site-packages", "torch", "version.py")):
+        version = re.search(r"__version__ = '(\d+)\.(\d+)", pathlib.Path(file).read_text(encoding="utf-8"))
+        python = os.path.join(file.split("/lib/")[0], "bin", "python")
+        if version and os.path.exists(python):
+            beside[int(version[1]), int(version[2])] = python
+    chosen = [beside[version] for version in sorted(beside)]
+    return {os.path.realpath(os.path.dirname(python)): python for python in (TORCH_PYTHON, *chosen[:1], *chosen[-1:])}.values()
 
 
 class FlightRecord(LauncherTest):
@@ -24,13 +38,16 @@ class FlightRecord(LauncherTest):
         self.assertIn(folder[0], err)
         return folder[0], err
 
-    def analyse(self, folder):
+    def check_analysis(self, folder, *texts):
         if not TORCH_PYTHON:
             self.skipTest("no PyTorch")
-        done = subprocess.run([TORCH_PYTHON, "-m", "torch.distributed.flight_recorder.fr_trace", folder],
-                              capture_output=True, text=True, timeout=300, cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout + done.stderr
+        for python in analysers():
+            with self.subTest(python=python):
+                done = subprocess.run([python, "-m", "torch.distributed.flight_recorder.fr_trace", folder],
+                                      capture_output=True, text=True, timeout=300, cwd=self.folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for text in texts:
+                    self.assertIn(text, done.stdout + done.stderr)
 
     def test_json_and_pickle_say_the_same(self):
         folder, _ = self.record("--fault", "sleep_data", "--rank", "1", "--at", "7")
@@ -50,14 +67,12 @@ class FlightRecord(LauncherTest):
 
     def test_pytorchs_analyser_finds_the_missing_rank(self):
         folder, _ = self.record("--fault", "sleep_data", "--rank", "1", "--at", "7")
-        text = self.analyse(folder)
-        self.assertIn("Not all ranks joining collective", text)
-        self.assertIn("missing ranks: {1}", text)
+        self.check_analysis(folder, "Not all ranks joining collective", "missing ranks: {1}")
 
     def test_pytorchs_analyser_finds_another_size(self):
         folder, err = self.record("--fault", "other_size", "--rank", "2", "--at", "7")
         self.assertIn("ranks have called different collectives as number 8", err)
-        self.assertIn("SIZE_OR_SYNTAX_MISMATCH", self.analyse(folder))
+        self.check_analysis(folder, "SIZE_OR_SYNTAX_MISMATCH")
 
     def test_a_failed_job_is_told_where_its_ranks_differ(self):
         status, _, err = self.run_job("-n", "3", "--log_dir", self.path("logs"), PROGRAM, self.folder, "--fault",

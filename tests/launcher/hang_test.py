@@ -143,6 +143,12 @@ echo "rank $RANK again"
         self.assertIn("seen from outside only", err)
         self.assertEqual(err.count("no rank has made progress"), 1)
 
+    def test_a_program_that_computes_below_its_wrapper_is_not_reported(self):
+        spin = "import time\nend = time.monotonic() + 6\nwhile time.monotonic() < end: pass"
+        status, _, err = self.run_job("-n", "2", "--hang_timeout", "2", "--on_hang", "stop", "sh", "-c", f"python3 -c '{spin}'; true")
+        self.assertEqual(status, 0, err)
+        self.assertNotIn("no rank has made progress", err)
+
     def test_python_prints_its_stack_where_it_has_enabled_that(self):
         script = self.write("train.py", "import faulthandler, os, time\n"
                             "faulthandler.register(int(os.environ['DDPRUN_STACK_SIGNAL']))\n"

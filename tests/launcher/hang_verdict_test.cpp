@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -5,6 +7,7 @@
 
 #include "launcher/watch/collective_text.h"
 #include "launcher/watch/elf_symbols.h"
+#include "launcher/watch/flight_record.h"
 #include "launcher/watch/hang_report.h"
 #include "launcher/watch/process_state.h"
 #include "launcher/watch/verdict.h"
@@ -55,6 +58,69 @@ TEST_CASE("Hang verdict: the rank that has not entered a collective is named, wi
   CHECK(verdict.sentence ==
         "rank 3 has not entered all_reduce #4711 of 25.0 MB (step 812); it has been in data for 121 s; "
         "ranks 0-2 and 4-7 wait for it");
+}
+
+// `rank` is in a message.
+void exchange(RankView& rank, const std::string& signature) {
+  rank.progress->collectives.pop_back();
+  rank.progress->collectives.push_back({.index = 9, .number = 0, .signature = signature, .is_message = true});
+}
+
+TEST_CASE("Hang verdict: who does not answer a message is named") {
+  auto ranks = job(3, 5, "barrier");
+  for (int rank = 0; rank < 3; ++rank) hold(ranks[static_cast<std::size_t>(rank)], Phase::kForward);
+  ranks[1].progress->collectives.push_back(
+      {.index = 9, .number = 0, .signature = "recv (from rank 2, tag 7) of Float [6]", .is_message = true});
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.kind == Verdict::Kind::kMissing);
+  CHECK(verdict.culprits == std::vector{2});
+  CHECK(verdict.waiter == 1);
+  CHECK(verdict.sentence ==
+        "rank 2 has not answered rank 1's recv from rank 2 of 24 bytes (step 812); it has been in forward for 121 s; "
+        "rank 1 waits for it");
+}
+
+TEST_CASE("Hang verdict: ranks that both wait for a message of the other's wait in a circle") {
+  auto ranks = job(2, 5, "barrier");
+  exchange(ranks[0], "recv (from rank 1, tag 0) of Float [6]");
+  exchange(ranks[1], "recv (from rank 0, tag 0) of Float [6]");
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.kind == Verdict::Kind::kCycle);
+  CHECK_THAT(verdict.sentence,
+             ContainsSubstring("rank 0 is in recv from rank 1 of 24 bytes, which rank 1 has not answered"));
+}
+
+TEST_CASE("Hang verdict: a message that is answered is no wait, one with another tag is") {
+  auto ranks = job(2, 5, "barrier");
+  exchange(ranks[0], "recv (from rank 1, tag 1) of Float [6]");
+  exchange(ranks[1], "send (to rank 0, tag 1) of Float [6]");
+  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
+  exchange(ranks[1], "send (to rank 0, tag 2) of Float [6]");
+  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kCycle);
+}
+
+TEST_CASE("Hang verdict: messages have no place in the order of the collectives") {
+  auto ranks = job(2, 5, "all_reduce (sum) of Float [4]");
+  ranks[0].progress->collectives.insert(
+      ranks[0].progress->collectives.begin(),
+      {.index = 0, .number = 4, .signature = "send (to rank 1, tag 0) of Float [2]", .end = kNow, .is_message = true});
+  hold(ranks[1], Phase::kData);
+  CHECK(judge(ranks, kNow).culprits == std::vector{1});
+  CHECK(divergence(ranks) != "");
+}
+
+TEST_CASE("Flight record: a message has PyTorch's name and a number of its own, beside the collectives") {
+  auto ranks = job(2, 5, "barrier");
+  exchange(ranks[0], "recv (from rank 1, tag 7) of Float [6]");
+  const auto entries = flight_record(ranks[0], ranks, 0).at("entries");
+  const auto& message = entries.back();
+  CHECK(message.at("profiling_name") == "nccl:recv 0<-1");
+  CHECK(message.at("is_p2p") == true);
+  CHECK(message.at("p2p_seq_id") == 1);
+  CHECK(message.at("collective_seq_id") == 0);
+  CHECK(message.at("state") == "started");
+  CHECK(message.at("input_sizes") == nlohmann::json::parse("[[6]]"));
+  CHECK(entries.front().at("is_p2p") == false);
 }
 
 TEST_CASE("Hang verdict: a stopped process is named wherever it is") {
@@ -121,7 +187,7 @@ TEST_CASE("Hang verdict: a collective that all have entered is the network's or 
 TEST_CASE("Hang verdict: the ranks of one node say that somebody of another one is missing") {
   auto ranks = job(4, 5, "barrier");
   ranks.resize(2);
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("who is missing runs on another node"));
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("who is missing runs on a node that does not say"));
 }
 
 TEST_CASE("Hang verdict: who waits for the others to close their group is no cause") {
@@ -150,7 +216,8 @@ TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks"
   hold(ranks[1], Phase::kData);
   ranks[1].process->state = 'R';
   ranks[1].cpu_share = 0.996;
-  CHECK(hang_report(ranks, judge(ranks, kNow), {{1, "    #0 main (train+0x12)\n"}}, 120'400'000, kNow) ==
+  CHECK(to_text({.verdict = judge(ranks, kNow), .idle = std::chrono::microseconds(120'400'000), .views = ranks},
+                {{1, "    #0 main (train+0x12)\n"}}, kNow) ==
         "ddprun: no rank has made progress for 120 s:\n"
         "  rank  host  phase     since  step  collective                      process\n"
         "  0     node  backward  121 s  812   in all_reduce #5 of 1.0 MB      sleeping\n"

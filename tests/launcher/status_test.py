@@ -1,11 +1,15 @@
 """`ddprun status`, `ddprun top` and --metrics_port: what a job is doing, told to its user and to nobody else."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import unittest
 import urllib.error
 import urllib.request
@@ -43,8 +47,11 @@ class Status(LauncherTest):
     def test_every_rank_is_told_of(self):
         job = self.start_training("--rdzv_id", "cifar")
         # Phases are timed by the kernel's tick: some steps pass before each has had one.
-        wait_until(lambda: all("forward" in rank["seconds_in_phases"] for rank in self.documents()[0]["ranks"]), "time in forward")
-        document = self.documents()[0]
+        def timed():
+            document = self.documents()[0]
+            return document if all("forward" in rank["seconds_in_phases"] for rank in document["ranks"]) else None
+
+        document = wait_until(timed, "time in forward")
         self.assertEqual((document["job"], document["pid"], document["world_size"]), ("cifar", job.process.pid, 2))
         self.assertEqual(document["program"][0], PROGRAM)
         for number, rank in enumerate(document["ranks"]):
@@ -54,11 +61,11 @@ class Status(LauncherTest):
             self.assertGreater(rank["memory_bytes"], 0)
             self.assertGreater(rank["collectives"], 3)
             self.assertGreater(rank["seconds_in_phases"]["forward"], 0)
-        wait_until(lambda: all(rank["steps_per_second"] > 0 for rank in self.documents()[0]["ranks"]), "a rate of steps")
+        wait_until(lambda: all((rank["steps_per_second"] or 0) > 0 for rank in self.documents()[0]["ranks"]), "a rate of steps")
         status, out, _ = self.ask("status")
         self.assertEqual(status, 0)
         self.assertRegex(out, rf"job cifar \(ddprun {job.process.pid} on .*\) for .*: {PROGRAM}")
-        self.assertRegex(out, r"rank +host +phase +since +step +steps/s +loss +collective +memory +process")
+        self.assertRegex(out, r"rank +host +phase +since +step +steps/s +own +waits +loss +collective +memory +process")
         self.assertEqual(self.ask("top")[1].splitlines()[1].split()[:2], ["rank", "host"])  # once, where there is no terminal
 
     def test_a_job_is_found_by_its_name_and_by_its_process(self):
@@ -146,6 +153,54 @@ class Status(LauncherTest):
             table = file.read()
         self.assertRegex(table, rf"0100007F:{port:04X} 00000000:0000 0A")
         self.assertNotRegex(table, rf"00000000:{port:04X} ")
+
+    def test_many_that_connect_and_say_nothing_keep_nobody_out(self):
+        port = free_port()
+        self.start_training("--metrics_port", str(port))
+        with contextlib.ExitStack() as silent:
+            for _ in range(40):
+                client = silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+                status = silent.enter_context(socket.socket(socket.AF_UNIX))
+                status.connect(self.sockets()[0])
+                status.sendall(b"stat")
+            before = self.documents()[0]["ranks"][0]["step"]
+            for _ in range(3):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+                    self.assertIn(b"# EOF", reply.read())
+            wait_until(lambda: self.documents()[0]["ranks"][0]["step"] > before, "steps meanwhile")
+
+    def test_own_and_waited_time_of_a_step_are_told(self):
+        port = free_port()
+        self.start_training("--metrics_port", str(port))
+        wait_until(lambda: all(rank.get("own_step_seconds") for rank in self.documents()[0]["ranks"]), "times of steps")
+        for rank in self.documents()[0]["ranks"]:
+            self.assertGreater(rank["own_step_seconds"], 0)
+            self.assertGreaterEqual(rank["waited_step_seconds"], 0)
+            self.assertIsNone(rank["holds_up"])
+        self.assertRegex(self.ask("status")[1], r"steps/s +own +waits +loss")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+            text = reply.read().decode()
+        self.assertRegex(text, r'(?m)^ddprun_own_step_seconds\{.*rank="1".*\} [\d.e-]+$')
+        self.assertRegex(text, r'(?m)^ddprun_waited_step_seconds\{.*rank="0".*\} [\d.e-]+$')
+
+    def test_top_cuts_its_lines_off_at_the_terminals_width(self):
+        self.start_training()
+        primary, secondary = pty.openpty()
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+        top = subprocess.Popen([DDPRUN, "top"], env=dict(os.environ, **self.variables), stdout=secondary)
+        os.close(secondary)
+        text = b""
+        with contextlib.suppress(OSError):
+            while text.count(b"rank") < 2:
+                text += os.read(primary, 4096)
+        top.kill()
+        top.wait()
+        os.close(primary)
+        lines = text.decode().replace("\x1b[H\x1b[2J", "").splitlines()
+        self.assertTrue(any(line.startswith("  rank") for line in lines), text)
+        for line in lines:
+            self.assertLessEqual(len(line), 40)
 
     def test_an_address_for_metrics_that_cannot_be_had_is_refused(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -406,7 +406,9 @@ assert all(ping(store) for store in late) and ping(early)
     def test_a_rank_with_many_connections_does_not_keep_the_others_out(self):
         self.write("rank.py", RANK_CLIENT + """
 if os.environ["RANK"] == "0":
-    open("port", "w").write(os.environ["MASTER_PORT"])
+    with open("port.tmp", "w") as file:
+        file.write(os.environ["MASTER_PORT"])
+    os.rename("port.tmp", "port")
     many = []
     for _ in range(230):
         many.append(connect())

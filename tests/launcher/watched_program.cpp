@@ -1,13 +1,19 @@
 // A rank that trains, as far as ddprun can see, without LibTorch: it tells its phases as the library does, meets the
 // others in collectives of its own, and comes to grief where it is told to.
 //
-//   watched_program FOLDER [--steps N] [--fault KIND --rank R --at STEP] [--step_time SECONDS]
+//   watched_program FOLDER [--steps N] [--fault KIND --rank R --at STEP] [--step_time SECONDS] [--work sleep|compute]
+//                   [--slow PHASE --slow_by SHARE --rank R [--slow_seconds S]] [--pin 1] [--only PHASE] [--seconds S]
 //
+// With --slow rank R takes so much of a step's time longer in this phase; with --pin rank R has CPU number R only; with
+// --only there is work in this phase alone; --seconds is for how long rank 0 trains; with --alone it evaluates so many
+// seconds before.
 // Ranks meet through a file in FOLDER that they share.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -36,6 +42,7 @@ constexpr std::size_t kMostRanks = 64;
 // How many collectives each rank has entered.
 struct Meeting {
   std::array<std::atomic<std::uint64_t>, kMostRanks> entered;
+  std::atomic<std::uint64_t> last_step;  // that all train, as rank 0 says; 0: not known
 };
 
 Meeting& meeting_in(const std::string& folder) {
@@ -58,6 +65,14 @@ struct Settings {
   int rank = -1;
   int at = 0;
   double step_time = 0.002;
+  bool computes = false;
+  std::string slow;
+  double slow_by = 0;
+  double slow_seconds = 1e9;
+  bool pins = false;
+  std::string only;
+  double seconds = 1e9;
+  double alone = 0;
 };
 
 Settings settings_of(int argc, char** argv) {
@@ -71,6 +86,14 @@ Settings settings_of(int argc, char** argv) {
     if (name == "--rank") settings.rank = std::stoi(value);
     if (name == "--at") settings.at = std::stoi(value);
     if (name == "--step_time") settings.step_time = std::stod(value);
+    if (name == "--work") settings.computes = value == "compute";
+    if (name == "--slow") settings.slow = value;
+    if (name == "--slow_by") settings.slow_by = std::stod(value);
+    if (name == "--slow_seconds") settings.slow_seconds = std::stod(value);
+    if (name == "--pin") settings.pins = value == "1";
+    if (name == "--only") settings.only = value;
+    if (name == "--alone") settings.alone = std::stod(value);
+    if (name == "--seconds") settings.seconds = std::stod(value);
   }
   return settings;
 }
@@ -85,7 +108,9 @@ class Rank {
         group_(ddp::detail::own_page().add_group("", rank_, size_, 0)) {}
 
   void train() {
-    for (step_ = 0; step_ < settings_.steps; ++step_) {
+    if (settings_.pins) pin();
+    if (rank_ == 0) work_alone();
+    for (step_ = 0; step_ < settings_.steps && goes_on(); ++step_) {
       in(Phase::kData, "data");
       in(Phase::kForward, "forward");
       ddp::detail::own_page().enter_phase(Phase::kBackward);
@@ -104,6 +129,12 @@ class Rank {
   }
 
  private:
+  // Rank 0 says so a step before, and the others see it behind the collective of that step.
+  bool goes_on() {
+    const auto step = static_cast<std::uint64_t>(step_);
+    if (rank_ == 0 && meeting_.last_step == 0 && since_start() > settings_.seconds) meeting_.last_step = step + 1;
+    return meeting_.last_step == 0 || step <= meeting_.last_step;
+  }
   bool has(const std::string& fault) const {
     return settings_.fault == fault && settings_.rank == rank_ && settings_.at == step_;
   }
@@ -122,12 +153,46 @@ class Rank {
     if (has("stop_" + name)) ::raise(SIGSTOP);
     if (has("mutex_" + name)) deadlock();
     if (has("pipe_" + name)) fill_pipe();
-    std::this_thread::sleep_for(std::chrono::duration<double>(settings_.step_time / 3));
+    const bool is_slow = settings_.slow == name && settings_.rank == rank_ && since_start() < settings_.slow_seconds;
+    const double share = settings_.only.empty() ? 1.0 / 3 : settings_.only == name ? 1 : 0;
+    work((share + (is_slow ? settings_.slow_by : 0)) * settings_.step_time);
+  }
+
+  double since_start() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+  // From phase to phase, while the others wait in their first collective.
+  void work_alone() const {
+    while (since_start() < settings_.alone) {
+      const PhaseScope scope(Phase::kEvaluation);
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+
+  // So much processor time, or so much sleep.
+  void work(double seconds) const {
+    if (!settings_.computes) return std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    const double end = processor_seconds() + seconds;
+    while (processor_seconds() < end) {
+    }
+  }
+  static double processor_seconds() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+  }
+  void pin() const {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<unsigned>(rank_), &set);
+    if (::sched_setaffinity(0, sizeof set, &set) != 0) std::abort();
   }
 
   void collective(const std::string& signature) {
     const std::uint64_t number = number_++;
-    const std::uint64_t index = ddp::detail::own_page().begin_collective(group_, number, signature);
+    const std::uint64_t begin = ddp::detail::page_clock();
+    const std::uint64_t index = ddp::detail::own_page().begin_collective(group_, number, signature, begin);
     meeting_.entered[static_cast<std::size_t>(rank_)] = number + 1;
     // Ranks that call different things never leave, as with backends that do not compare.
     const bool is_other = has("other_collective") || has("other_size");
@@ -136,7 +201,9 @@ class Rank {
       while (entered.load() <= number || is_other) std::this_thread::sleep_for(200us);
     }
     if (is_bad(number)) std::this_thread::sleep_for(1h);
-    ddp::detail::own_page().finish_collective(index);
+    const std::uint64_t end = ddp::detail::page_clock();
+    ddp::detail::own_page().finish_collective(index, end);
+    ddp::detail::own_page().add_wait(end - begin);
   }
   // The others in the collective that one of them has called differently.
   bool is_bad(std::uint64_t number) const {
@@ -167,6 +234,7 @@ class Rank {
   const int rank_;
   const int size_;
   const ddp::detail::PageGroup group_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int step_ = 0;
   std::uint64_t number_ = 0;
 };

@@ -6,13 +6,15 @@
 
 #include <vector>
 
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
+#include "tests/support/tensors.h"
 
 namespace ddp::test {
 
 inline at::Tensor numbers(at::IntArrayRef shape, int64_t salt) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(salt));
-  return at::randn(shape, generator);
+  return here(at::randn(shape, generator));
 }
 
 /// Leaves of several shapes, equal on every call.
@@ -35,7 +37,7 @@ inline void expect_same_bits(const std::vector<at::Tensor>& actual, const std::v
   RANK_REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     RANK_INFO("tensor " << i);
-    RANK_CHECK(actual[i].equal(expected[i]));
+    RANK_CHECK_THAT(actual[i], EqualsTensor(expected[i]));
   }
 }
 
@@ -43,9 +45,10 @@ inline void expect_same_bits(const std::vector<at::Tensor>& actual, const std::v
 inline void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
   RANK_REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
-    const double norm = expected[i].norm().item<double>();
+    const at::Tensor exact = expected[i].cpu();
+    const double norm = exact.norm().item<double>();
     RANK_INFO("tensor " << i);
-    RANK_CHECK((actual[i] - expected[i]).norm().item<double>() <= 1e-6 * norm);
+    RANK_CHECK((actual[i].cpu() - exact).norm().item<double>() <= 1e-6 * norm);
     RANK_CHECK(norm > 0);
   }
 }

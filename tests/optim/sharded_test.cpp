@@ -28,6 +28,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temporary_folder.h"
@@ -43,6 +44,7 @@ using optim::AdamWOptions;
 using optim::SGDOptions;
 using test::ElementsAre;
 using test::expect_same_bits;
+using test::here;
 using test::new_parameters;
 using test::run_ranks;
 using test::set_gradients;
@@ -204,7 +206,7 @@ TEST_CASE("ZeroScaled: every rank skips what found_inf says") {
     const auto parameters = new_parameters();
     ZeroRedundancyOptimizer<optim::Adam> optimizer(parameters, optim::AdamOptions(0.1), group);
     set_gradients(parameters, 0, 8);
-    const auto flag = [](double value) { return at::scalar_tensor(value, at::kFloat); };
+    const auto flag = [](double value) { return here(at::scalar_tensor(value, at::kFloat)); };
     optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(1)});
     expect_same_bits(parameters, new_parameters());
     optimizer.step_scaled({.grad_scale = flag(8), .found_inf = flag(0)});
@@ -254,14 +256,14 @@ TEST_CASE("ZeroErrors: name rank and difference") {
     ZeroRedundancyOptimizer<optim::SGD> optimizer(new_parameters(), SGDOptions(0.1), ranks);
     RANK_CHECK_THROWS_MATCHES(optimizer.consolidate_state(2), std::invalid_argument,
                               ContainsSubstring("there is no rank 2"));
-    RANK_CHECK_THROWS_AS(optimizer.rank_of(at::zeros({2})), std::invalid_argument);
+    RANK_CHECK_THROWS_AS(optimizer.rank_of(here(at::zeros({2}))), std::invalid_argument);
   });
 }
 
 torch::nn::Linear new_net() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  torch::nn::Linear net(6, 5);
+  auto net = test::placed(torch::nn::Linear(6, 5));
   const torch::NoGradGuard no_grad;
   net->weight.copy_(test::numbers({5, 6}, 1));
   net->bias.copy_(test::numbers({5}, 2));

@@ -15,7 +15,7 @@ class Install(unittest.TestCase):
         support.run("cmake", "--install", support.path("PROJECT_BINARY"), "--prefix", support.PREFIX)
 
     def test_installs_launcher_library_headers_and_licence(self):
-        for name in ["bin/ddprun", "bin/ddprun-curves", "include/ddprun/ddp.h", "lib*/**/libddprun_comm.a", "share/doc/ddprun/LICENSE",
+        for name in ["bin/ddprun", "bin/ddprun-curves", "bin/ddprun-timeline", "include/ddprun/ddp.h", "lib*/**/libddprun_comm.a", "share/doc/ddprun/LICENSE",
                      "share/ddprun/python/ddprun_checkpoint.py"]:
             self.assertEqual(len(list(support.PREFIX.glob(name))), 1, name)
 

@@ -100,7 +100,7 @@ class Packages(unittest.TestCase):
         prefix = with_torch(support.WORK / "environment")
         bin_folder = prefix / "bin"
         support.run(bin_folder / "pip", "install", "--no-index", wheel, env=environment())
-        for command in ("ddprun", "ddprun-checkpoint", "ddprun-curves"):
+        for command in ("ddprun", "ddprun-checkpoint", "ddprun-curves", "ddprun-timeline"):
             support.run(bin_folder / command, "--help", env=environment())
         support.run(bin_folder / "python", "-c", "import ddprun_checkpoint", env=environment())
         script = support.WORK / "train.py"

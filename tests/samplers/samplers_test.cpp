@@ -28,6 +28,15 @@ using test::ElementsAre;
 
 using Catch::Matchers::IsEmpty;
 
+// A sampler of a user's own, whose order is what it is told.
+class OwnSampler : public EpochSampler {
+ public:
+  OwnSampler(int64_t length, std::vector<int64_t> order)
+      : EpochSampler({.name = "OwnSampler", .length = length, .num_replicas = 2, .order = [order](int64_t, uint64_t) {
+                        return order;
+                      }}) {}
+};
+
 const std::vector<double> kWeights = {0.1, 0.0, 3.0, 0.5, 1.5, 0.2};
 
 // list(torch.utils.data.WeightedRandomSampler(weights, count, replacement, generator=g)) after g.manual_seed(3)
@@ -248,6 +257,18 @@ TEST_CASE_METHOD(Resume, "Resume: the state in mid-epoch is that epoch's even wh
   sampler->set_epoch(2);
   CHECK(sampler->state().epoch == 1);
   CHECK(sampler->state().consumed == 6);
+}
+
+TEST_CASE("EpochSampler: an order of another length, or with a negative sample, is refused when it is drawn") {
+  CHECK_THAT(OwnSampler(4, {3, 2, 1, 0}).indices(), ElementsAre(3, 1));
+  const auto refuses = [](OwnSampler sampler, const char* why) {
+    CHECK_THROWS_MATCHES(sampler.indices(), std::logic_error, MessageMatches(ContainsSubstring(why)));
+    CHECK_THROWS_AS(sampler.reset(), std::logic_error);
+    CHECK_THROWS_AS(sampler.share_of_epoch(1), std::logic_error);
+  };
+  refuses(OwnSampler(4, {0, 1, 2}), "OwnSampler: the order of an epoch has 3 samples, but the sampler was made for 4");
+  refuses(OwnSampler(2, {0, 1, 2}), "has 3 samples");
+  refuses(OwnSampler(2, {0, -7}), "has sample -7");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class EveryWire {
     run_ranks(size, body, {.wire = wire_});
   }
 
-  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kShm, Wire::kHosts, Wire::kLate);
+  const Wire wire_ = GENERATE(from_range(wires()));
   FIXTURE_INFO("wire: " << wire_);
 };
 
@@ -25,7 +25,7 @@ class EveryWireAndSize {
   int size() const { return size_; }
   void run(const std::function<void(const GroupHandle&)>& body) const { run_ranks(size_, body, {.wire = wire_}); }
 
-  const Wire wire_ = GENERATE(Wire::kGloo, Wire::kShm, Wire::kHosts, Wire::kLate);
+  const Wire wire_ = GENERATE(from_range(wires()));
   const int size_ = GENERATE(1, 2, 3, 4);
   FIXTURE_INFO("wire: " << wire_ << ", ranks: " << size_);
 };

@@ -12,6 +12,7 @@
 #include "comm/group/group_state.h"
 #include "comm/group/spawn_ranks.h"
 #include "tests/support/late_backend.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp::test {
@@ -40,6 +41,14 @@ detail::BackendType hosts_backend() {
   detail::register_backend(hosts_backend());
 }
 
+std::vector<c10::Device> devices_of_ranks(int size) {
+  std::vector<c10::Device> devices(static_cast<size_t>(size), c10::Device(c10::kCPU));
+  for (int rank = 0; is_on_devices() && rank < size; ++rank) {
+    devices[static_cast<size_t>(rank)] = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank));
+  }
+  return devices;
+}
+
 RankInfo info_of(int rank, int size) {
   return {.rank = rank, .world_size = size, .local_rank = rank, .local_world_size = size};
 }
@@ -47,6 +56,7 @@ RankInfo info_of(int rank, int size) {
 }  // namespace
 
 const char* backend_of(Wire wire) {
+  if (is_on_devices()) return "cpu:shm,cuda:nccl";
   switch (wire) {
     case Wire::kGloo:
       return "cpu:gloo";
@@ -60,11 +70,14 @@ const char* backend_of(Wire wire) {
   return "late";
 }
 
+std::vector<Wire> wires(std::vector<Wire> of_cpu) {
+  if (is_on_devices()) of_cpu.resize(1, Wire::kGloo);
+  return of_cpu;
+}
+
 void run_ranks(int size, const std::function<void(const GroupHandle& group)>& body, const RankOptions& options) {
   const SpawnOptions spawn_options{
-      .backend = backend_of(options.wire),
-      .timeout = options.timeout,
-      .devices = std::vector<c10::Device>(static_cast<size_t>(size), c10::Device(c10::kCPU))};
+      .backend = backend_of(options.wire), .timeout = options.timeout, .devices = devices_of_ranks(size)};
   try {
     // As between processes: what a rank says when another one fails is under test.
     detail::spawn_ranks(size, body, spawn_options, {.aborts_others = false});

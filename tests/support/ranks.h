@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <ostream>
+#include <vector>
 
 #include <ddprun/comm/process_group.h>
 
@@ -22,8 +23,11 @@ inline std::ostream& operator<<(std::ostream& stream, Wire wire) {
   return stream << kNames[static_cast<int>(wire)];
 }
 
-/// What ProcessGroupOptions::backend calls it.
+/// What ProcessGroupOptions::backend calls it. Ranks on devices (placement.h) have one backend whatever the wire.
 const char* backend_of(Wire wire);
+
+/// Those of `of_cpu` that differ where the test's tensors lie (placement.h): all on the CPU, one on devices.
+std::vector<Wire> wires(std::vector<Wire> of_cpu = {Wire::kGloo, Wire::kShm, Wire::kHosts, Wire::kLate});
 
 struct RankOptions {
   Wire wire = Wire::kGloo;

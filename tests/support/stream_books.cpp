@@ -49,6 +49,16 @@ void StreamBooks::host_waits() {
   for (const auto& [stream, clock] : clocks_) join(host_, clock);
 }
 
+uint64_t StreamBooks::time_of(c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  return clock_of(key(stream))[key(stream)];
+}
+
+bool StreamBooks::host_knows(c10::Stream stream, uint64_t time) {
+  const std::lock_guard lock(mutex_);
+  return host_[key(stream)] >= time;
+}
+
 void StreamBooks::start_over() {
   const std::lock_guard lock(mutex_);
   clocks_.clear();

@@ -22,7 +22,10 @@ class StreamBooks {
   void host_waits_for(void* event);
   void host_waits_for(c10::Stream stream);
   void host_waits();
-  /// The same, and forgets streams and uses: nothing may be queued meanwhile.
+  /// How much was queued on the stream, and whether the host has waited for that.
+  uint64_t time_of(c10::Stream stream);
+  bool host_knows(c10::Stream stream, uint64_t time);
+  /// host_waits(), and forgets streams and uses: nothing may be queued meanwhile.
   void start_over();
   /// `stream` waits for what is queued on `earlier`.
   void follow(c10::Stream stream, c10::Stream earlier);

@@ -7,12 +7,13 @@
 #include <cstdint>
 
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 
 namespace ddp::test {
 
 /// Normally distributed, without the generator that all threads of the process share.
 inline torch::Tensor numbers(torch::IntArrayRef shape, uint64_t seed, torch::ScalarType type = torch::kDouble) {
-  return torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble).to(type);
+  return here(torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble)).to(type);
 }
 
 /// The largest difference, relative to the largest expected value.

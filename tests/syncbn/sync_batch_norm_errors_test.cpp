@@ -10,6 +10,7 @@
 #include <ddprun/syncbn/sync_batch_norm.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
@@ -18,6 +19,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::here;
 using test::numbers;
 using test::run_ranks;
 using test::Wire;
@@ -41,12 +43,12 @@ std::vector<std::string> messages(int size, Body body, Wire wire = Wire::kGloo) 
 }
 
 TEST_CASE("SyncBatchNormErrors: ranks that disagree on channels are found on all ranks") {
-  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
+  for (const Wire wire : test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})) {
     const auto texts = messages(
         3,
         [](const GroupHandle& group) {
           const int64_t channels = group.rank() == 1 ? 8 : 4;
-          SyncBatchNorm norm(channels, group);
+          auto norm = test::placed(SyncBatchNorm(channels, group));
           norm(numbers({2, channels, 3}, 0, torch::kFloat));
         },
         wire);
@@ -63,7 +65,7 @@ TEST_CASE("SyncBatchNormErrors: a wrong channel count says rank and shapes and f
   for (const bool first_forward : {true, false}) {
     int64_t tracked[2] = {};
     const auto texts = messages(2, [&](const GroupHandle& group) {
-      SyncBatchNorm norm(4, group);
+      auto norm = test::placed(SyncBatchNorm(4, group));
       if (!first_forward) norm(numbers({2, 4, 3}, 0, torch::kFloat));
       try {
         norm(numbers({2, group.rank() == 1 ? 5 : 4, 3}, 0, torch::kFloat));
@@ -85,16 +87,16 @@ TEST_CASE("SyncBatchNormErrors: other inputs that do not fit") {
   const auto refused = [](const Tensor& input) {
     return messages(2, [&](const GroupHandle& group) { SyncBatchNorm(4, group)->forward(input); })[1];
   };
-  CHECK_THAT(refused(torch::ones({4})),
+  CHECK_THAT(refused(here(torch::ones({4}))),
              ContainsSubstring("rank 1") && ContainsSubstring("2 to 5 dimensions") && ContainsSubstring("[4]"));
-  CHECK_THAT(refused(torch::ones({1, 4, 1, 1, 1, 1})), ContainsSubstring("2 to 5 dimensions"));
-  CHECK_THAT(refused(torch::ones({3, 4}, torch::kLong)),
+  CHECK_THAT(refused(here(torch::ones({1, 4, 1, 1, 1, 1}))), ContainsSubstring("2 to 5 dimensions"));
+  CHECK_THAT(refused(here(torch::ones({3, 4}, torch::kLong))),
              ContainsSubstring("floating-point") && ContainsSubstring("Long"));
 }
 
 TEST_CASE("SyncBatchNormErrors: one value per channel in all is refused on all ranks") {
   const auto texts = messages(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     norm(numbers({group.rank(), 4, 1}, 0, torch::kFloat));
   });
   CHECK_THAT(texts[0], ContainsSubstring("rank 0") && ContainsSubstring("more than 1 value per channel") &&
@@ -105,7 +107,7 @@ TEST_CASE("SyncBatchNormErrors: one value per channel in all is refused on all r
 
 TEST_CASE("SyncBatchNormErrors: a rank without gradients is found before the others wait for it") {
   const auto texts = messages(3, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     Tensor x = numbers({2, 4}, 0, torch::kFloat).requires_grad_();
     if (group.rank() == 1) {
       const torch::NoGradGuard no_grad;
@@ -120,7 +122,7 @@ TEST_CASE("SyncBatchNormErrors: a rank without gradients is found before the oth
 
 TEST_CASE("SyncBatchNormErrors: double backward is refused") {
   const auto texts = messages(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     Tensor x = numbers({3, 4}, 0, torch::kFloat).requires_grad_();
     const auto first = torch::autograd::grad({norm(x).square().sum()}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
     RANK_INFO("the first derivative itself is fine");

@@ -25,7 +25,7 @@ using torch::Tensor;
 TEST_CASE("SyncBatchNorm: gradients equal finite differences through two ranks") {
   run_ranks(2, [](const GroupHandle& group) {
     // A loss whose gradient by this rank's input runs through the other rank's output.
-    SyncBatchNorm norm(SyncBatchNormOptions(3, group).track_running_stats(false));
+    auto norm = test::placed(SyncBatchNorm(SyncBatchNormOptions(3, group).track_running_stats(false)));
     norm->to(torch::kDouble);
     const auto rank = static_cast<uint64_t>(group.rank());
     const Tensor x = numbers({group.rank() == 0 ? 3 : 2, 3, 2, 2}, rank + 1);
@@ -72,7 +72,7 @@ TEST_CASE("SyncBatchNorm: gradients equal finite differences through two ranks")
 
 TEST_CASE("SyncBatchNorm: an input that needs no gradient costs no collective in backward") {
   run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     norm(numbers({3, 4}, 0, torch::kFloat)).sum().backward();
     RANK_CHECK(norm->bias.grad().defined());
     const Tensor x = numbers({3, 4}, 0, torch::kFloat);
@@ -83,7 +83,7 @@ TEST_CASE("SyncBatchNorm: an input that needs no gradient costs no collective in
 
 TEST_CASE("SyncBatchNorm: a graph can be used twice and in part") {
   run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     norm->to(torch::kDouble);
     Tensor x = numbers({3, 4}, static_cast<uint64_t>(group.rank())).requires_grad_();
     const Tensor loss = norm(x).square().sum();
@@ -97,7 +97,7 @@ TEST_CASE("SyncBatchNorm: a graph can be used twice and in part") {
 
 TEST_CASE("SyncBatchNorm: expanded and strided gradients are taken") {
   run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(4, group);
+    auto norm = test::placed(SyncBatchNorm(4, group));
     norm->to(torch::kDouble);
     Tensor leaf = numbers({5, 3, 4}, static_cast<uint64_t>(group.rank())).requires_grad_();
     const Tensor view = leaf.permute({1, 2, 0});                 // (3, 4, 5), not contiguous

@@ -17,6 +17,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
@@ -25,6 +26,7 @@ namespace ddp {
 namespace {
 
 using test::error;
+using test::here;
 using test::numbers;
 using test::run_ranks;
 using torch::Tensor;
@@ -97,8 +99,8 @@ Result expected_result(const Case& c, torch::ScalarType input_type, torch::Scala
     bias = numbers({c.channels}, c.seed + 2).to(input_type).to(type).requires_grad_();
   }
   if (c.track) {
-    result.running_mean = torch::zeros({c.channels}, type);
-    result.running_var = torch::ones({c.channels}, type);
+    result.running_mean = here(torch::zeros({c.channels}, type));
+    result.running_var = here(torch::ones({c.channels}, type));
   }
   for (int step = 0; step < kSteps; ++step) {
     const auto salt = static_cast<uint64_t>(step * 100);
@@ -123,7 +125,7 @@ Result actual_result(const Case& c, torch::ScalarType type, const GroupHandle& g
                          .momentum(c.momentum)
                          .affine(c.affine)
                          .track_running_stats(c.track));
-  norm->to(type);
+  norm->to(test::test_device(), type);
   if (c.affine) {
     const torch::NoGradGuard no_grad;
     norm->weight.copy_(numbers({c.channels}, c.seed + 1) + 2);
@@ -216,14 +218,14 @@ TEST_CASE("SyncBatchNorm: an empty rank is safe wherever it is") {
 
 TEST_CASE("SyncBatchNorm: a batch that is empty everywhere changes nothing") {
   run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(3, group);
-    auto x = torch::empty({0, 3, 4, 4}).requires_grad_();
+    auto norm = test::placed(SyncBatchNorm(3, group));
+    auto x = here(torch::empty({0, 3, 4, 4})).requires_grad_();
     const auto y = norm(x);
     RANK_CHECK(y.sizes() == x.sizes());
     y.sum().backward();
-    RANK_CHECK(torch::equal(norm->running_mean, torch::zeros({3})));
-    RANK_CHECK(torch::equal(norm->running_var, torch::ones({3})));
-    RANK_CHECK(torch::equal(norm->weight.grad(), torch::zeros({3})));
+    RANK_CHECK(torch::equal(norm->running_mean, here(torch::zeros({3}))));
+    RANK_CHECK(torch::equal(norm->running_var, here(torch::ones({3}))));
+    RANK_CHECK(torch::equal(norm->weight.grad(), here(torch::zeros({3}))));
   });
 }
 
@@ -236,7 +238,7 @@ TEST_CASE("SyncBatchNorm: one value per channel on each rank is enough") {
 
 TEST_CASE("SyncBatchNorm: other dimensions may differ between ranks") {
   run_ranks(2, [](const GroupHandle& group) {
-    SyncBatchNorm norm(3, group);
+    auto norm = test::placed(SyncBatchNorm(3, group));
     norm->to(torch::kDouble);
     const int64_t length = group.rank() == 0 ? 7 : 2;
     const auto x = numbers({4, 3, length}, static_cast<uint64_t>(group.rank()));
@@ -278,7 +280,7 @@ TEST_CASE("SyncBatchNorm: tiny variances keep their digits") {
                                  .eps = 1e-16,
                                  .momentum = 1},
                                 torch::kDouble, group, 1e-9);  // the input itself has 10 digits of its deviation
-    SyncBatchNorm norm(SyncBatchNormOptions(2, group).momentum(1));
+    auto norm = test::placed(SyncBatchNorm(SyncBatchNormOptions(2, group).momentum(1)));
     const auto x = (numbers({50, 2}, 7) * 1e-12).to(torch::kFloat);
     norm(x.narrow(0, 25 * group.rank(), 25));
     RANK_CHECK(error(norm->running_var, x.to(torch::kDouble).var(0)) < 1e-6);
@@ -289,7 +291,7 @@ TEST_CASE("SyncBatchNorm: sixteen bit inputs have statistics in single precision
   run_ranks(2, [](const GroupHandle& group) {
     for (const auto type : {torch::kBFloat16, torch::kHalf}) {
       for (const bool channels_last : {false, true}) {
-        SyncBatchNorm norm(4, group);
+        auto norm = test::placed(SyncBatchNorm(4, group));
         const Case c{.channels_last = channels_last};
         const Tensor all = (numbers({6, 4, 9, 5}, 3) * 2 + 1).to(type);
         Tensor x = in_format(all.narrow(0, 3 * group.rank(), 3).clone(), c).requires_grad_();
@@ -300,8 +302,8 @@ TEST_CASE("SyncBatchNorm: sixteen bit inputs have statistics in single precision
         y.backward(dy.narrow(0, 3 * group.rank(), 3));
 
         Tensor whole = all.to(torch::kDouble).requires_grad_();
-        Tensor mean = torch::zeros({4}, torch::kDouble);
-        Tensor var = torch::ones({4}, torch::kDouble);
+        Tensor mean = here(torch::zeros({4}, torch::kDouble));
+        Tensor var = here(torch::ones({4}, torch::kDouble));
         const Tensor expected = torch::batch_norm(whole, {}, {}, mean, var, true, 0.1, 1e-5, false);
         expected.backward(dy.to(torch::kDouble));
         const double rounding = type == torch::kHalf ? 1e-3 : 8e-3;
@@ -317,14 +319,15 @@ TEST_CASE("SyncBatchNorm: sixteen bit inputs have statistics in single precision
 
 TEST_CASE("SyncBatchNorm: works under autocast") {
   run_ranks(2, [](const GroupHandle& group) {
-    torch::nn::Conv2d convolution(3, 4, 3);
-    SyncBatchNorm norm(4, group);
-    const bool before = at::autocast::is_autocast_enabled(at::kCPU);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    auto convolution = test::placed(torch::nn::Conv2d(3, 4, 3));
+    auto norm = test::placed(SyncBatchNorm(4, group));
+    const c10::DeviceType kind = test::test_device().type();
+    const bool before = at::autocast::is_autocast_enabled(kind);
+    at::autocast::set_autocast_enabled(kind, true);
     const auto y = norm(convolution(numbers({2, 3, 8, 8}, 1, torch::kFloat)));
-    at::autocast::set_autocast_enabled(at::kCPU, before);
+    at::autocast::set_autocast_enabled(kind, before);
     at::autocast::clear_cache();
-    RANK_CHECK(y.scalar_type() == torch::kBFloat16);
+    RANK_CHECK(y.scalar_type() == at::autocast::get_autocast_dtype(kind));
     y.sum().backward();
     RANK_CHECK(convolution->weight.grad().isfinite().all().item<bool>());
     RANK_CHECK(norm->running_var.scalar_type() == torch::kFloat);
@@ -333,8 +336,8 @@ TEST_CASE("SyncBatchNorm: works under autocast") {
 
 TEST_CASE("SyncBatchNorm: eval mode equals batch norm and communicates nothing") {
   // A rank without connections: a collective would throw.
-  SyncBatchNorm norm(3, test::unconnected_rank(0, 2));
-  torch::nn::BatchNorm2d plain(3);
+  auto norm = test::placed(SyncBatchNorm(3, test::unconnected_rank(0, 2)));
+  auto plain = test::placed(torch::nn::BatchNorm2d(3));
   norm->eval();
   plain->eval();
   for (auto* mean : {&norm->running_mean, &plain->running_mean}) mean->copy_(numbers({3}, 1));
@@ -344,16 +347,18 @@ TEST_CASE("SyncBatchNorm: eval mode equals batch norm and communicates nothing")
   norm->train();
   CHECK_THROWS(norm(x));
 
-  SyncBatchNorm untracked(SyncBatchNormOptions(3, test::unconnected_rank(0, 2)).track_running_stats(false));
+  auto untracked =
+      test::placed(SyncBatchNorm(SyncBatchNormOptions(3, test::unconnected_rank(0, 2)).track_running_stats(false)));
   untracked->eval();
-  torch::nn::BatchNorm2d plain_untracked(torch::nn::BatchNorm2dOptions(3).track_running_stats(false));
+  auto plain_untracked =
+      test::placed(torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(3).track_running_stats(false)));
   CHECK(torch::equal(untracked(x), plain_untracked(x)));
 }
 
 TEST_CASE("SyncBatchNorm: a group of one is batch norm") {
   run_ranks(1, [](const GroupHandle& group) {
-    SyncBatchNorm norm(3, group);
-    torch::nn::BatchNorm1d plain(3);
+    auto norm = test::placed(SyncBatchNorm(3, group));
+    auto plain = test::placed(torch::nn::BatchNorm1d(3));
     const Tensor x = numbers({5, 3}, 1, torch::kFloat);
     RANK_CHECK(torch::equal(norm(x), plain(x)));
     RANK_CHECK(torch::equal(norm->running_var, plain->running_var));
@@ -364,8 +369,9 @@ TEST_CASE("SyncBatchNorm: a group of one is batch norm") {
 
 TEST_CASE("SyncBatchNorm: has the names the printing and the clones of a module") {
   const auto group = test::unconnected_rank(0, 2);
-  SyncBatchNorm norm(SyncBatchNormOptions(torch::nn::BatchNormOptions(3).eps(1e-3).momentum(std::nullopt), group));
-  torch::nn::BatchNorm2d plain(3);
+  auto norm = test::placed(
+      SyncBatchNorm(SyncBatchNormOptions(torch::nn::BatchNormOptions(3).eps(1e-3).momentum(std::nullopt), group)));
+  auto plain = test::placed(torch::nn::BatchNorm2d(3));
   const auto keys = [](const auto& named) {
     std::vector<std::string> names;
     for (const auto& item : named) names.push_back(item.key());

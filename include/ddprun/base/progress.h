@@ -24,9 +24,9 @@ enum class Phase : std::uint8_t {
 /// "forward"; "?" for a number that is none.
 std::string_view name_of(Phase phase) noexcept;
 
-/// While it lives, this rank is in `phase`; then it is again where it was. The name of one of the program's own is kept
-/// up to 31 bytes; beyond 24 names they are all "other phase". Costs about 50 ns, no system call, and may be used
-/// in any thread, though a rank has one phase at a time.
+/// While it lives, this rank is in `phase`; then it is again where it was. A timeline (ddprun/base/timeline.h) shows
+/// it, too. The name of one of the program's own is kept up to 31 bytes; beyond 24 names they are all "other phase".
+/// Costs about 50 ns, no system call, and may be used in any thread, though a rank has one phase at a time.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase) noexcept;
@@ -37,6 +37,7 @@ class PhaseScope {
 
  private:
   unsigned outer_;
+  std::uint64_t event_;  // in the timeline
 };
 
 /// A training step of this rank has ended. DistributedDataParallel counts a step at the end of each backward that

@@ -50,8 +50,9 @@ struct DdpOptions {
   /// models that use the same parameters on all ranks.
   bool skip_all_reduce_unused_params = false;
   /// Gradients are copied into a bucket together when it is full, in a few kernels instead of one or two per parameter:
-  /// for many small parameters on a GPU. LibTorch 2.12 or newer.
-  bool batched_grad_copy = false;
+  /// for many small parameters. LibTorch 2.12 or newer. Unset (Python's is false): on the CPU where parameters have
+  /// 16 KiB or less on average and the number of ranks is a power of two, for which the bits are the same.
+  std::optional<bool> batched_grad_copy{};
   /// A bucket's memory is allocated when its gradients are there and released after the backward: less memory at the
   /// peak. LibTorch 2.15 or newer.
   bool lazy_bucket_allocation = false;

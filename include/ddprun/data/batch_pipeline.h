@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <ddprun/base/progress.h>
+#include <ddprun/base/timeline.h>
 
 namespace ddp {
 
@@ -136,6 +137,7 @@ class BatchPipeline {
   }
 
   Result make(int64_t number) {
+    const timeline::Range range("make batch");
     try {
       return {.batch = make_(number)};
     } catch (...) {

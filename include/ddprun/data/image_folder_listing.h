@@ -19,8 +19,8 @@ struct ImageListing {
   std::string notice{};
 };
 
-/// Lists `<root>/<class>/**/*.{jpg,jpeg,png,ppm,bmp,pgm,tif,tiff,webp}` (capitals too), torchvision's pictures in its
-/// order; but no TIFF and WebP where this build cannot read them, of which a line on standard error tells (rank 0's
+/// Lists the .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp files (capitals too) anywhere below each folder
+/// `<root>/<class>`, torchvision's pictures in its order; but no TIFF and WebP where this build cannot read them, of which a line on standard error tells (rank 0's
 /// where RANK is set). Throws DataError when the folder cannot be read or has no class folder, and naming the class for
 /// one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);

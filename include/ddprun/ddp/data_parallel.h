@@ -78,7 +78,7 @@ class DataParallelImpl : public torch::nn::Module {
 ///     loss.backward();                                            // gradients of all devices arrive in net
 ///
 /// `Net` and `net` may be what DistributedDataParallel takes. Copies of the model stay on their devices between
-/// iterations; values go there when they have changed, gradients come back in one piece per device and dtype. Buffers
+/// iterations; values go there for each forward, gradients come back in one piece per device and dtype. Buffers
 /// (batch norm statistics) are those of the first piece. Changes of members that are neither parameter, buffer nor
 /// train/eval mode do not reach copies that exist. The model must derive from torch::nn::Cloneable, or make_replica be
 /// given. Autograd on the CPU runs in the calling thread, so there only forwards run at once. Not a collective: no

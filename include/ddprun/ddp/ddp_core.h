@@ -71,6 +71,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   std::vector<int> python_ranks_;  // where an option depends on whether there are any
   c10::Device device_;
   bool sync_enabled_ = true;
+  std::uint64_t forward_event_ = 0;  // in the timeline
   bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
   bool static_graph_known_ = false;  // its first backward has begun
   bool divide_by_initial_world_size_ = true;

@@ -75,7 +75,8 @@ class EpochSampler : public torch::data::samplers::Sampler<> {
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:
-  /// The order of all samples for this seed, the same on every rank. `length` is how many it has.
+  /// The order of all samples for this seed, the same on every rank. `length` is how many it has; calls that draw an
+  /// order throw std::logic_error where it has another number, or a negative one in it.
   using OrderFunction = std::function<std::vector<int64_t>(int64_t length, uint64_t seed)>;
 
   struct Kind {

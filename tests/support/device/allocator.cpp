@@ -38,7 +38,7 @@ c10::DataPtr DeviceAllocator::allocate(size_t bytes) {
     const Room room = find(block->stream, rounded(bytes));
     block->shown = room.shown;
     block->room = room.bytes;
-    block->number = ++last_;
+    block->number = ++devices().allocations;
     live_[block->shown] = block;
   }
   devices().books.allocated(block, stream);
@@ -113,10 +113,12 @@ void DeviceAllocator::used_on(Block& block, c10::Stream stream) {
   block.other_users[key_of(stream)] = true;
 }
 
-std::vector<std::string> DeviceAllocator::live() const {
+std::vector<std::string> DeviceAllocator::live(uint64_t number) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> texts;
-  for (const auto& [address, block] : live_) texts.push_back(text_of(*block));
+  for (const auto& [address, block] : live_) {
+    if (block->number > number) texts.push_back(text_of(*block));
+  }
   return texts;
 }
 

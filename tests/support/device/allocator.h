@@ -28,7 +28,8 @@ class DeviceAllocator final : public c10::Allocator {
   static Block* block_of(const c10::DataPtr& data);
   void used_on(Block& block, c10::Stream stream);
 
-  std::vector<std::string> live() const;
+  /// What was allocated after the allocation of this number.
+  std::vector<std::string> live(uint64_t number) const;
   /// For a signal handler: does not wait for a lock.
   std::string describe(const void* shown) const;
 
@@ -54,7 +55,6 @@ class DeviceAllocator final : public c10::Allocator {
   std::list<Waiting> waiting_;
   std::map<const char*, Block*> live_;
   std::vector<size_t> used_;  // of each device's memory
-  uint64_t last_ = 0;
 };
 
 }  // namespace ddp::test::device

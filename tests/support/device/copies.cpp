@@ -27,13 +27,6 @@ bool is_plain(const at::Tensor& self, const at::Tensor& source) {
          source.is_contiguous();
 }
 
-uint64_t sum_of(const at::Tensor& tensor) {
-  const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
-  uint64_t sum = 14695981039346656037U;
-  for (size_t i = 0; i < tensor.nbytes(); ++i) sum = (sum ^ bytes[i]) * 1099511628211U;
-  return sum;
-}
-
 void to_device(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   const c10::Stream stream = current_stream(self.device().index());
   const bool is_direct = is_locked(source) && is_plain(self, source);
@@ -43,12 +36,8 @@ void to_device(const at::Tensor& self, const at::Tensor& source, bool non_blocki
     // What may not change any more is copied out before the call returns, as CUDA's driver does.
     launch(stream, uses, kName, [to = for_kernel(self), from = source.detach().clone()] { to.copy_(from); });
   } else {
-    // The memory may be looked at until the copy has ended.
-    launch(stream, uses, kName, [to = for_kernel(self), from = at::Tensor(source.detach()), sum = sum_of(source)] {
-      if (sum_of(from) != sum) devices().ledger.fault("page-locked memory was changed before its copy to the device");
-      to.copy_(from);
-    });
-    host_memory().record_event(source.mutable_data_ptr(), nullptr, stream);
+    launch(stream, uses, kName, [to = for_kernel(self), from = for_copy(source)] { to.copy_(from); });
+    begin_copy(source, stream, /*is_written=*/false);
   }
   if (!non_blocking) wait_for(stream, "copy_ to the device");
 }
@@ -60,12 +49,12 @@ void to_host(const at::Tensor& self, const at::Tensor& source, bool non_blocking
   if (non_blocking && !is_direct) {
     devices().ledger.fault("a copy to the host's pageable memory was asked not to wait");
   }
-  if (non_blocking && self.is_contiguous() && self.numel() > 0) {
+  if (non_blocking && !is_direct && self.is_contiguous()) {
     std::memset(self.mutable_data_ptr(), kUnknownByte, self.nbytes());  // nothing may read it yet
   }
   launch(stream, {{.tensor = source}}, kName,
-         [to = at::Tensor(self.detach()), from = for_kernel(source)] { to.copy_(from); });
-  if (is_direct && self.numel() > 0) host_memory().record_event(self.mutable_data_ptr(), nullptr, stream);
+         [to = is_direct ? for_copy(self) : at::Tensor(self.detach()), from = for_kernel(source)] { to.copy_(from); });
+  if (is_direct) begin_copy(self, stream, /*is_written=*/true);
   if (!non_blocking) wait_for(stream, "copy_ to the host");
 }
 

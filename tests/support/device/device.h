@@ -54,12 +54,15 @@ struct Counts {
 Counts counts();
 void forget_counts();
 
-/// Which devices have been used in a way that makes a context there (allocations, launches, streams, events,
-/// page-locked memory), since the last call.
+/// Which devices have been used in a way that makes a context there (allocations, launches, streams, events;
+/// page-locked memory where there is none at all), since the last call.
 std::vector<int> touched();
 
-/// Device memory that tensors still hold, in words.
+/// Device memory that tensors still hold, and page-locked memory, in words.
 std::vector<std::string> live_memory();
+/// Of it, what was allocated after the allocation of this number.
+std::vector<std::string> memory_kept_since(uint64_t number);
+uint64_t last_allocation();
 
 /// Places in the code that make a stream wait for an event, and what happens without one of them.
 namespace mutation {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "tests/support/device/guard.h"
+#include "tests/support/device/host_memory.h"
 #include "tests/support/device/kernel_thread.h"
 
 namespace ddp::test::device {
@@ -62,6 +63,7 @@ void wait_for(c10::Stream stream, const std::string& why) {
   devices().ledger.host_waits(why);
   devices().engine.synchronize(devices().engine.record(key_of(stream)));
   devices().books.host_waits_for(stream);
+  open_copied();
   if (const auto error = devices().engine.take_error(stream.device_index())) std::rethrow_exception(error);
 }
 
@@ -88,6 +90,7 @@ void run_in_program_order() {
 void drain() {
   for (int index = 0; index < devices().count; ++index) devices().engine.synchronize_device(index);
   devices().engine.forget_idle_streams();
+  open_all();
   devices().books.start_over();
 }
 
@@ -110,7 +113,17 @@ std::vector<int> touched() {
 }
 
 std::vector<std::string> live_memory() {
-  return devices().allocator.live();
+  return memory_kept_since(0);
+}
+
+std::vector<std::string> memory_kept_since(uint64_t number) {
+  std::vector<std::string> all = devices().allocator.live(number);
+  for (std::string& page : live_pages(number)) all.push_back(std::move(page));
+  return all;
+}
+
+uint64_t last_allocation() {
+  return devices().allocations;
 }
 
 }  // namespace ddp::test::device

@@ -3,6 +3,9 @@
 
 #include <c10/core/DispatchKey.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "tests/support/device/allocator.h"
 #include "tests/support/device/engine.h"
 #include "tests/support/device/ledger.h"
@@ -17,6 +20,7 @@ struct Devices {
   const c10::DeviceType type;
   const c10::DispatchKey key;
   const int count;
+  std::atomic<uint64_t> allocations{0};  // of memory of devices and of page-locked memory
   StreamBooks books{};
   Ledger ledger{};
   Memory memory;

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "tests/support/device/devices.h"
+#include "tests/support/device/host_memory.h"
 #include "tests/support/device/mutation.h"
 
 namespace ddp::test::device {
@@ -97,7 +98,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     devices().engine.wait(key_of(stream), own->point);
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || devices().engine.is_reached(static_cast<Event*>(event)->point);
+    if (event == nullptr) return true;
+    if (!devices().engine.is_reached(static_cast<Event*>(event)->point)) return false;
+    devices().books.host_waits_for(event);
+    open_copied();
+    return true;
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     if (event == nullptr) return;
@@ -112,11 +117,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     devices().ledger.count([](Counts& counts) { counts.host_waits.emplace_back("synchronizeEvent"); });
     devices().engine.synchronize(static_cast<Event*>(event)->point);
     devices().books.host_waits_for(event);
+    open_copied();
   }
   void synchronizeDevice(c10::DeviceIndex index) const override {
     devices().ledger.host_waits("synchronizeDevice");
     devices().engine.synchronize_device(index);
     devices().books.host_waits();
+    open_copied();
     if (const auto error = devices().engine.take_error(index)) std::rethrow_exception(error);
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

@@ -19,6 +19,11 @@ struct Range {
   size_t bytes = 0;
 };
 
+// They carry on what nothing has written: LibTorch's broadcast_coalesced packs the tensors that it is to receive.
+bool only_copies(const std::string& name) {
+  return name == "copy_" || name == "aten::cat" || name == "aten::clone";
+}
+
 // With what comes before it: memory that nothing has used is made unlike anything.
 std::function<void()> noted(c10::Stream stream, const std::vector<Use>& uses, const std::string& name,
                             std::function<void()> kernel) {
@@ -31,6 +36,9 @@ std::function<void()> noted(c10::Stream stream, const std::vector<Use>& uses, co
     if (block == nullptr) continue;
     devices().books.used(block, use.is_written, stream, name);
     if (!std::exchange(block->is_fresh, false)) continue;
+    if (!use.is_written && !only_copies(name)) {
+      devices().ledger.fault(name + " reads memory of " + use.tensor.device().str() + " that nothing has written");
+    }
     fresh.push_back({.begin = devices().memory.real(block->shown), .bytes = block->room});
   }
   return [fresh = std::move(fresh), kernel = std::move(kernel)] {

@@ -20,6 +20,13 @@ void Ledger::fault(std::string text) {
 void Ledger::touch(int device) {
   const std::lock_guard lock(mutex_);
   touched_.insert(device);
+  has_context_ = true;
+}
+
+void Ledger::touch_any(int device) {
+  const std::lock_guard lock(mutex_);
+  if (!has_context_) touched_.insert(device);
+  has_context_ = true;
 }
 
 void Ledger::host_waits(const std::string& why) {

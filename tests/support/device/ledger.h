@@ -19,6 +19,8 @@ class Ledger {
   }
   void fault(std::string text);
   void touch(int device);
+  /// Something that any device's context serves, as page-locked memory: makes one on `device` where there is none yet.
+  void touch_any(int device);
   /// The host is about to wait. Throws where the program has forbidden it (tests/support/gpu_waits.h).
   void host_waits(const std::string& why);
 
@@ -32,6 +34,7 @@ class Ledger {
   Counts counts_;
   std::vector<std::string> faults_;
   std::set<int> touched_;
+  bool has_context_ = false;
 };
 
 }  // namespace ddp::test::device

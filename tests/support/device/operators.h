@@ -16,6 +16,9 @@ void register_composed(torch::Library& aten);
 /// Those that LibTorch would put together from others although the CPU has a kernel (fallback.cpp).
 void register_whole_kernels(torch::Library& aten);
 
+/// What autocast does with which operator, for its PrivateUse1 key (autocast.cpp).
+void register_autocast(torch::Library& m);
+
 /// Any other operator: the CPU's kernel, in the order of the current stream.
 void run_cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 

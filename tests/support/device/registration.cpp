@@ -13,6 +13,7 @@
 #include "tests/support/device/host_memory.h"
 #include "tests/support/device/operators.h"
 #include "tests/support/device/timer.h"
+#include "tests/support/device/watch.h"
 
 namespace ddp::test::device {
 namespace {
@@ -69,6 +70,15 @@ class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
   register_whole_kernels(aten);
   static torch::Library others(torch::Library::IMPL, "_", all.key, __FILE__, __LINE__);
   others.fallback(torch::CppFunction::makeFromBoxedFunction<&run_cpu_kernel>());
+  if (all.type != c10::kCUDA) {
+    static torch::Library autocast(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__,
+                                   __LINE__);
+    register_autocast(autocast);
+    static torch::Library all_others(torch::Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1, __FILE__,
+                                     __LINE__);
+    all_others.fallback(torch::CppFunction::makeFallthrough());
+  }
+  watch_to_the_end();
 }
 
 }  // namespace

@@ -1,0 +1,95 @@
+// Makes the events of a rank out of the records of its threads: pairs begins with ends, gives what overlaps lanes of
+// its own, and finds where steps end. Pure; bounded whatever it is given.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/timeline/layout.h"
+#include "base/timeline/records.h"
+#include "base/timeline/trace_event.h"
+
+namespace ddp::detail {
+
+class Assembler {
+ public:
+  using Sink = std::function<void(TraceEvent)>;
+
+  explicit Assembler(Sink sink);
+
+  // From now on the clock of what comes is so many nanoseconds ahead of that of the events. What comes later in a lane
+  // is told no earlier than what came before, however that changes.
+  void set_ahead(std::int64_t ahead);
+  // Records of lane number `lane`, all of which have come in order; `position` is that of the first word.
+  void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
+  // Every lane has been read: what ended in another thread than it began in before the last call is told now.
+  void settle();
+  // Nothing more comes: what is open ends at `now`, unfinished.
+  void finish(std::uint64_t now);
+  // Records that made no sense.
+  std::uint64_t damaged() const { return damaged_; }
+
+ private:
+  struct Open {
+    std::uint64_t id = 0;
+    TraceEvent event{};
+  };
+  struct ThreadState {
+    std::uint64_t number = 0;
+    std::vector<Open> stack{};
+    std::uint64_t newest = 0;
+    std::uint64_t least = 0;  // what came with an earlier set_ahead() ended then
+  };
+  struct Ending {
+    std::uint64_t id = 0;
+    std::uint64_t time = 0;
+    bool is_mark = false;
+    std::uint64_t pass = 0;
+  };
+
+  std::uint64_t told(std::uint64_t time, std::uint64_t least) const;
+  void take_record(std::size_t lane, std::uint64_t position, const Record& record);
+  void begin(std::size_t lane, std::uint64_t id, const Record& record);
+  void end(std::size_t lane, std::uint64_t id, std::uint64_t time);
+  void resolve(const Ending& ending);
+  void mark(std::uint64_t id, std::uint64_t time);
+  void name_thread(std::size_t lane, const Record& record);
+  void close(ThreadState& thread, std::uint64_t time);
+  void emit(TraceEvent event, std::uint64_t end);
+  // A lane of `kind` in which nothing overlaps the event.
+  std::uint64_t free_lane(EventKind kind, std::uint64_t begin, std::uint64_t end);
+  std::uint64_t device_lane(std::uint64_t stream);
+  void name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place);
+  void note_begin(EventKind kind, std::uint64_t time);
+  void end_step(const Record& record);
+  void emit_step(std::uint64_t end);
+
+  Sink sink_;
+  std::array<ThreadState, kLanes> threads_{};
+  std::uint64_t named_threads_ = 0;
+  std::unordered_map<std::uint64_t, TraceEvent> operations_{};
+  std::deque<Ending> endings_{};
+  std::uint64_t pass_ = 1;
+  std::map<EventKind, std::vector<std::uint64_t>> last_ends_{};
+  std::map<std::uint64_t, std::uint64_t> device_lanes_{};  // by stream
+  std::int64_t ahead_ = 0;
+  std::uint64_t newest_ = 0;
+  std::optional<std::uint64_t> step_begin_ = std::nullopt;
+  struct EndedStep {
+    std::uint64_t number = 0;
+    std::uint64_t time = 0;
+  };
+  std::optional<EndedStep> ended_step_ = std::nullopt;  // its end is where the next one's first phase begins
+  std::deque<std::uint64_t> phase_begins_{};            // of late, of data and forward
+  std::uint64_t damaged_ = 0;
+};
+
+}  // namespace ddp::detail

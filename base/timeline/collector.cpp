@@ -1,0 +1,118 @@
+#include "base/timeline/collector.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Between two looks: often enough that a lane in constant use keeps room, seldom enough that nobody feels it.
+constexpr std::chrono::milliseconds kShortest = 1ms;
+constexpr std::chrono::milliseconds kLongest = 50ms;
+constexpr double kMuch = 0.25;
+constexpr double kLittle = 0.05;
+
+}  // namespace
+
+void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running) {
+  const auto mode = static_cast<std::uint64_t>(plan.mode);
+  ring.first.store(plan.first, std::memory_order_relaxed);
+  ring.last.store(plan.last, std::memory_order_relaxed);
+  ring.mode.store(mode, std::memory_order_release);
+  if (!is_running) return;  // its writer looks when it begins
+  const std::uint64_t step = ring.step.load(std::memory_order_relaxed);
+  ring.recording.store(is_wanted(plan.mode, step, plan.first, plan.last) ? 1 : 0, std::memory_order_release);
+}
+
+Collector::Collector(RecordSink& sink, std::function<void()> after_pass)
+    : sink_(sink), after_pass_(std::move(after_pass)) {
+  // Signals are for the program's own threads.
+  sigset_t all{};
+  sigset_t before{};
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "ddprun-timeline");
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Collector::~Collector() {
+  end_all();
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Collector::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ring) {
+  post([this, rank, name = std::move(name), ring = std::move(ring)]() mutable {
+    auto reader = std::make_unique<RingReader>(*ring);
+    sources_.push_back({.rank = rank, .ring = std::move(ring), .reader = std::move(reader)});
+    sink_.begin_rank(rank, name);
+  });
+}
+
+void Collector::end_all() {
+  std::promise<void> done;
+  post([&] {
+    read_all();
+    for (const Source& source : sources_) sink_.end_rank(source.rank, timeline_clock());
+    sources_.clear();
+    after_pass_();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+double Collector::read_all() {
+  double most = 0;
+  for (Source& source : sources_) {
+    most = std::max(most, source.reader->read([&](std::size_t lane, std::uint64_t position, auto words) {
+      sink_.take(source.rank, lane, position, words);
+    }));
+    sink_.settle(source.rank, source.reader->lost());
+  }
+  return most;
+}
+
+void Collector::run() {
+  std::chrono::milliseconds pause = kShortest;
+  std::unique_lock lock(mutex_);
+  while (!is_ending_ || !tasks_.empty()) {
+    for (auto& task : std::exchange(tasks_, {})) {
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+    lock.unlock();
+    const double used = read_all();
+    after_pass_();
+    lock.lock();
+    if (used > kMuch) pause = kShortest;
+    if (used < kLittle) pause = std::min(2 * pause, kLongest);
+    const auto is_called = [&] { return is_ending_ || !tasks_.empty(); };
+    if (sources_.empty()) {
+      wake_.wait(lock, is_called);
+    } else {
+      wake_.wait_for(lock, pause, is_called);
+    }
+  }
+}
+
+}  // namespace ddp::detail

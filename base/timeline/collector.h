@@ -1,0 +1,64 @@
+// Reads the memory of ranks again and again in a thread of its own, as long as something is recorded there, and hands
+// what it finds to a RecordSink.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/timeline/layout.h"
+#include "base/timeline/ring_reader.h"
+#include "base/timeline/trace_builder.h"
+
+namespace ddp::detail {
+
+// Which steps are recorded, or all that happens.
+struct RecordingPlan {
+  RecordingMode mode = RecordingMode::kOn;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;  // without this one
+};
+void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running);
+
+class Collector {
+ public:
+  // `after_pass` is called in the thread when all memory was read, and at the end. Both must outlive this.
+  Collector(RecordSink& sink, std::function<void()> after_pass);
+  // Reads everything once more.
+  ~Collector();
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+
+  void add(int rank, std::string name, std::shared_ptr<TimelineRing> ring);
+  // Reads what the ranks have left, ends their events at this moment and forgets them. Waits for that.
+  void end_all();
+  // In the collector's thread, in order with everything else.
+  void post(std::function<void()> task);
+
+ private:
+  struct Source {
+    int rank = 0;
+    std::shared_ptr<TimelineRing> ring{};
+    std::unique_ptr<RingReader> reader{};
+  };
+  void run();
+  double read_all();
+
+  RecordSink& sink_;
+  std::function<void()> after_pass_;
+  std::list<Source> sources_;  // the thread's own
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::function<void()>> tasks_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,171 @@
+#include "base/timeline/recorder.h"
+
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace ddp::detail {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kAcquire = std::memory_order_acquire;
+constexpr auto kRelease = std::memory_order_release;
+
+// Room that begins leave to ends of what began in other threads.
+constexpr std::size_t kForEnds = 1024;
+
+// The lane of a thread. Trivial, so that it can be read without a check whether it exists.
+struct ThreadLane {
+  TimelineRing* ring = nullptr;
+  Lane* lane = nullptr;
+  std::size_t index = 0;
+  std::uint64_t tail = 0;  // as it was seen last
+  std::uint64_t open = 0;  // begun within this thread
+  bool is_over = false;    // the thread is ending
+};
+constinit thread_local ThreadLane own_lane;
+
+struct LaneRelease {
+  ~LaneRelease() {
+    own_lane.is_over = true;
+    if (own_lane.lane != nullptr) own_lane.lane->state.store(static_cast<std::uint64_t>(LaneState::kLeft), kRelease);
+    own_lane.lane = nullptr;
+  }
+  bool is_needed = false;
+};
+thread_local LaneRelease lane_release;
+
+std::uint64_t number_of_thread() noexcept {
+  return static_cast<std::uint64_t>(::syscall(SYS_gettid));
+}
+
+bool claim_lane(TimelineRing& ring) noexcept {
+  own_lane.ring = &ring;
+  own_lane.lane = nullptr;
+  for (std::size_t index = 0; index < kLanes; ++index) {
+    Lane& lane = ring.lanes[index];
+    auto free = static_cast<std::uint64_t>(LaneState::kFree);
+    if (lane.state.load(kRelaxed) != free) continue;
+    if (!lane.state.compare_exchange_strong(free, static_cast<std::uint64_t>(LaneState::kOwned))) continue;
+    lane.thread.store(number_of_thread(), kRelaxed);
+    own_lane.lane = &lane;
+    own_lane.index = index;
+    own_lane.tail = lane.tail.load(kAcquire);
+    own_lane.open = 0;
+    lane_release.is_needed = true;  // it comes to be
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::uint64_t timeline_clock() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+Recorder::Recorder(TimelineRing& ring) noexcept : ring_(ring) {
+  ring_.process.store(static_cast<std::uint64_t>(::getpid()), kRelaxed);
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
+  const bool is_on = is_wanted(mode, 0, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed));
+  ring_.recording.store(is_on ? 1 : 0, kRelaxed);
+  ring_.version.store(kTimelineVersion, kRelease);
+}
+
+// The position of the record in its lane's ring plus 1; 0 where there was no room.
+std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcept {
+  if (own_lane.is_over) return 0;
+  if (own_lane.ring != &ring_ || own_lane.lane == nullptr) {
+    if (!claim_lane(ring_)) {
+      ring_.homeless.fetch_add(1, kRelaxed);
+      return 0;
+    }
+    std::array<char, 17> name{};
+    ::prctl(PR_GET_NAME, name.data());
+    write({.type = RecordType::kThread,
+           .time = timeline_clock(),
+           .number = own_lane.lane->thread.load(kRelaxed),
+           .value = ring_.process.load(kRelaxed),
+           .text = name.data()},
+          0);
+  }
+  Lane& lane = *own_lane.lane;
+  std::array<std::uint64_t, kMostWords> words;
+  const std::size_t count = encode(record, words);
+  const std::uint64_t head = lane.head.load(kRelaxed);
+  if (head + count + reserve > own_lane.tail + kLaneWords) {
+    own_lane.tail = lane.tail.load(kAcquire);
+    if (head + count + reserve > own_lane.tail + kLaneWords) {
+      lane.lost.store(lane.lost.load(kRelaxed) + 1, kRelaxed);
+      return 0;
+    }
+  }
+  auto& ring = ring_.words[own_lane.index];
+  for (std::size_t i = 0; i < count; ++i) ring[(head + i) % kLaneWords].store(words[i], kRelaxed);
+  lane.head.store(head + count, kRelease);
+  return head + 1;
+}
+
+std::uint64_t Recorder::begin(EventKind kind, std::string_view name, std::uint64_t number,
+                              std::uint64_t bytes) noexcept {
+  const bool is_within = is_within_thread(kind);
+  const std::uint64_t open = own_lane.ring == &ring_ ? own_lane.open : 0;
+  const std::uint64_t position = write({.type = RecordType::kBegin,
+                                        .kind = kind,
+                                        .time = timeline_clock(),
+                                        .number = number,
+                                        .value = bytes,
+                                        .text = name},
+                                       kForEnds + (open + 1) * kHeadWords);
+  if (position == 0) return 0;
+  if (is_within) ++own_lane.open;
+  return event_id(own_lane.index, position - 1);
+}
+
+void Recorder::end(std::uint64_t id) noexcept {
+  if (id == 0) return;
+  write({.type = RecordType::kEnd, .time = timeline_clock(), .number = id}, 0);
+  if (own_lane.ring == &ring_ && own_lane.open > 0 && lane_of(id) == own_lane.index) --own_lane.open;
+}
+
+void Recorder::mark(std::uint64_t id) noexcept {
+  if (id != 0) write({.type = RecordType::kMark, .time = timeline_clock(), .number = id}, kForEnds);
+}
+
+void Recorder::span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept {
+  write({.type = RecordType::kSpan,
+         .kind = EventKind::kDevice,
+         .time = begin,
+         .number = end,
+         .value = stream,
+         .text = name},
+        kForEnds);
+}
+
+void Recorder::value(std::string_view name, double number) noexcept {
+  if (!is_on()) return;
+  write({.type = RecordType::kValue,
+         .time = timeline_clock(),
+         .value = std::bit_cast<std::uint64_t>(number),
+         .text = name},
+        kForEnds);
+}
+
+void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
+  ring_.step.store(ended + 1, kRelaxed);
+  if (is_on()) {
+    write({.type = RecordType::kStep, .time = timeline_clock(), .number = ended, .value = is_told ? 1U : 0U}, kForEnds);
+  }
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
+  if (mode != RecordingMode::kSteps) return;
+  ring_.recording.store(is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) ? 1 : 0,
+                        kRelaxed);
+}
+
+}  // namespace ddp::detail

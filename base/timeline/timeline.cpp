@@ -1,0 +1,106 @@
+#include "ddprun/base/timeline.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <ddprun/base/job.h>
+
+#include "base/timeline/collector.h"
+#include "base/timeline/own_timeline.h"
+#include "base/timeline/trace_about.h"
+#include "base/timeline/trace_builder.h"
+#include "base/timeline/trace_file.h"
+
+namespace ddp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kFlushInterval{500};
+constexpr std::size_t kMuchText = std::size_t{1} << 20;
+
+std::filesystem::path file_of(const JobPlace& job, const std::filesystem::path& file) {
+  if (job.size == 1) return file;
+  std::filesystem::path own = file;
+  const std::string extension = file.extension().string();
+  return own.replace_extension(".rank" + std::to_string(job.rank) + (extension.empty() ? ".json" : extension));
+}
+
+}  // namespace
+
+struct Timeline::Parts {
+  Parts(const std::string& path, const JobPlace& job, detail::ClockPair base)
+      : prefix(job_prefix(job)),
+        file(path, detail::about_json(base, job.rank, job.size)),
+        builder(file, base.steady),
+        collector(builder, [this] { after_pass(); }) {}
+  ~Parts() {
+    collector.end_all();
+    file.flush();
+    say_problem();
+  }
+  void after_pass() {
+    const auto now = Clock::now();
+    if (file.waiting() < kMuchText && now - last_flush < kFlushInterval) return;
+    file.flush();
+    last_flush = now;
+    say_problem();
+  }
+  void say_problem() {
+    if (file.problem().empty() || has_said) return;
+    has_said = true;
+    std::fprintf(stderr, "%sthe timeline in %s ends here: %s\n", prefix.c_str(), file.path().c_str(),
+                 file.problem().c_str());
+  }
+
+  std::string prefix;
+  detail::TraceFile file;
+  detail::TraceBuilder builder;
+  Clock::time_point last_flush = Clock::now();
+  bool has_said = false;
+  std::shared_ptr<detail::TimelineRing> ring = detail::private_ring();
+  detail::Collector collector;  // last: its thread uses the others
+};
+
+Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& options) {
+  const JobPlace job = job_of_this_thread();
+  file_ = file_of(job, file);
+  const auto ring = detail::private_ring();
+  const std::string problem = job_prefix(job) + "no timeline can be written to " + file_.string() + ": ";
+  if (!ring) throw std::runtime_error(problem + "not enough memory");
+  if (ring->mode.load(std::memory_order_relaxed) != 0) {
+    throw std::runtime_error(problem + "this process has a ddp::Timeline already; destroy that one first");
+  }
+  if (!detail::use_own_ring(ring)) return;
+  try {
+    parts_ = std::make_unique<Parts>(file_.string(), job, detail::read_clocks());
+  } catch (const std::runtime_error& error) {
+    detail::use_own_ring(nullptr);
+    throw std::runtime_error(problem + error.what());
+  }
+  const bool is_all = options.first_step <= 0 && options.end_step == TimelineOptions{}.end_step;
+  parts_->collector.add(job.rank, "rank " + std::to_string(job.rank), ring);
+  const detail::RecordingPlan plan{.mode = is_all ? detail::RecordingMode::kOn : detail::RecordingMode::kSteps,
+                                   .first = static_cast<std::uint64_t>(std::max<std::int64_t>(options.first_step, 0)),
+                                   .last = static_cast<std::uint64_t>(std::max<std::int64_t>(options.end_step, 0))};
+  if (options.starts) detail::set_plan(*ring, plan, /*is_running=*/true);
+}
+
+Timeline::~Timeline() {
+  if (!parts_) return;
+  stop();
+  detail::use_own_ring(nullptr);
+}
+
+void Timeline::start() {
+  if (parts_) detail::set_plan(*parts_->ring, {.mode = detail::RecordingMode::kOn}, /*is_running=*/true);
+}
+
+void Timeline::stop() {
+  if (parts_) detail::set_plan(*parts_->ring, {.mode = detail::RecordingMode::kOff}, /*is_running=*/true);
+}
+
+}  // namespace ddp

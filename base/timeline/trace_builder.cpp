@@ -1,0 +1,74 @@
+#include "base/timeline/trace_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddp::detail {
+
+void TraceBuilder::begin_rank(int rank, const std::string& name) {
+  RankState& state = ranks_[rank];
+  state.before += std::exchange(state.lost, 0);
+  state.assembler = std::make_unique<Assembler>([this, rank](const TraceEvent& event) { write(rank, event); });
+  state.assembler->set_ahead(state.ahead);
+  file_.add(rank_json(rank, name));
+}
+
+void TraceBuilder::set_ahead(int rank, std::int64_t ahead) {
+  RankState& state = ranks_[rank];
+  state.ahead = ahead;
+  if (state.assembler) state.assembler->set_ahead(ahead);
+}
+
+void TraceBuilder::write(int rank, const TraceEvent& event) {
+  RankState& state = ranks_.at(rank);
+  state.newest = std::max(state.newest, event.end);
+  file_.add(trace_json(event, rank, base_));
+  ++events_;
+}
+
+void TraceBuilder::take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) {
+  const auto found = ranks_.find(rank);
+  if (found != ranks_.end() && found->second.assembler) found->second.assembler->take(lane, position, words);
+}
+
+void TraceBuilder::settle(int rank, std::uint64_t lost) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end() || !found->second.assembler) return;
+  RankState& state = found->second;
+  state.assembler->settle();
+  if (lost <= state.lost) return;
+  write(rank,
+        {.form = TraceEvent::Form::kInstant,
+         .lane = kStepsLane,
+         .begin = state.newest,
+         .end = state.newest,
+         .name = std::to_string(lost - state.lost) + " events lost: they came faster than they could be written"});
+  state.lost = lost;
+  set_totals();
+}
+
+void TraceBuilder::end_rank(int rank, std::uint64_t now) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end() || !found->second.assembler) return;
+  found->second.assembler->finish(now);
+  found->second.before += found->second.assembler->damaged();
+  found->second.assembler.reset();
+  set_totals();
+}
+
+std::uint64_t TraceBuilder::lost() const {
+  std::uint64_t lost = 0;
+  for (const auto& [rank, state] : ranks_) lost += state.lost + state.before;
+  return lost;
+}
+
+void TraceBuilder::set_totals() {
+  std::string text;
+  for (const auto& [rank, state] : ranks_) {
+    if (state.lost + state.before == 0) continue;
+    text += (text.empty() ? "\"" : ",\"") + std::to_string(rank) + "\":" + std::to_string(state.lost + state.before);
+  }
+  file_.set_totals("{\"lost_events\":{" + text + "}}");
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,59 @@
+// Makes a timeline's file out of the records of ranks, also of ranks on hosts whose clocks are others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/timeline/assembler.h"
+#include "base/timeline/trace_file.h"
+
+namespace ddp::detail {
+
+// Who takes what a rank's memory holds.
+class RecordSink {
+ public:
+  virtual ~RecordSink() = default;
+  // Begins a rank, or one of its further processes; `name` is for its lane.
+  virtual void begin_rank(int rank, const std::string& name) = 0;
+  virtual void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) = 0;
+  // All lanes of the rank have been read once more, and so many events were lost so far.
+  virtual void settle(int rank, std::uint64_t lost) = 0;
+  virtual void end_rank(int rank, std::uint64_t now) = 0;
+};
+
+class TraceBuilder : public RecordSink {
+ public:
+  // `base`: nanoseconds of timeline_clock() that are 0 in the file. `file` must outlive this.
+  TraceBuilder(TraceFile& file, std::uint64_t base) : file_(file), base_(static_cast<std::int64_t>(base)) {}
+
+  void begin_rank(int rank, const std::string& name) override;
+  void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) override;
+  void settle(int rank, std::uint64_t lost) override;
+  void end_rank(int rank, std::uint64_t now) override;
+
+  // By how many nanoseconds the clock of the rank's host is ahead of this one's, for what is taken from now on.
+  void set_ahead(int rank, std::int64_t ahead);
+  std::uint64_t events() const { return events_; }
+  std::uint64_t lost() const;
+
+ private:
+  struct RankState {
+    std::unique_ptr<Assembler> assembler{};
+    std::int64_t ahead = 0;
+    std::uint64_t lost = 0;    // of this process
+    std::uint64_t before = 0;  // of those before it, and what made no sense
+    std::uint64_t newest = 0;
+  };
+  void write(int rank, const TraceEvent& event);
+  void set_totals();
+
+  TraceFile& file_;
+  std::int64_t base_;
+  std::map<int, RankState> ranks_;
+  std::uint64_t events_ = 0;
+};
+
+}  // namespace ddp::detail

@@ -1,0 +1,149 @@
+#include "base/timeline/trace_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"otherData\":";
+constexpr std::string_view kEvents = ",\"traceEvents\":[\n";
+constexpr std::string_view kTotals = "],\"ddprun\":";
+constexpr std::string_view kEnd = "}\n";
+
+[[noreturn]] void refuse(int fd, const std::string& why) {
+  if (fd >= 0) ::close(fd);
+  throw std::runtime_error(why);
+}
+
+// The last line is the whole tail.
+bool is_whole(std::string_view bytes) {
+  if (!bytes.ends_with("}}\n")) return false;
+  const std::size_t newline = bytes.rfind('\n', bytes.size() - 2);
+  return newline != std::string_view::npos && bytes.substr(newline + 1).starts_with(kTotals);
+}
+
+// Where the last line ends that holds a whole event; 0 when there is none in the bytes.
+std::size_t end_of_events(std::string_view bytes) {
+  for (std::size_t newline = bytes.rfind('\n'); newline != std::string_view::npos && newline > 0;
+       newline = bytes.rfind('\n', newline - 1)) {
+    if (bytes.substr(0, newline).ends_with("},")) return newline - 1;
+    if (bytes.substr(0, newline).ends_with("}")) return newline;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move(path)) {
+  // Not blocking: a pipe without a reader is refused at once.
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  if (fd < 0) refuse(fd, std::strerror(errno));
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(fd, "no regular file");
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse(fd, "another job writes its timeline there");
+  if (::ftruncate(fd, 0) != 0) refuse(fd, std::strerror(errno));
+  fd_ = fd;
+  buffer_.append(kHead).append(about).append(kEvents);
+  flush();
+  if (problem_.empty()) return;
+  fd_ = -1;
+  refuse(fd, problem_);
+}
+
+TraceFile::~TraceFile() {
+  flush();
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void TraceFile::add(std::string_view lines) {
+  if (!problem_.empty()) return;
+  if (std::exchange(has_events_, true)) buffer_ += ",\n";
+  buffer_ += lines;
+}
+
+std::string TraceFile::tail() const {
+  return std::string("\n").append(kTotals).append(totals_).append(kEnd);
+}
+
+std::size_t TraceFile::write_at(std::uint64_t place, std::string_view text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count =
+        ::pwrite(fd_, text.data() + written, text.size() - written, static_cast<off_t>(place + written));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      problem_ = std::strerror(count < 0 ? errno : ENOSPC);
+      return written;
+    }
+    written += static_cast<std::size_t>(count);
+  }
+  return written;
+}
+
+// Behind the last event for which there is room, the end included; else where it was.
+void TraceFile::end_where_room_ends(std::size_t written) {
+  const std::string problem = std::exchange(problem_, {});
+  const std::string end = tail();
+  const std::size_t cut = written > end.size() ? buffer_.rfind(",\n", written - end.size()) : std::string::npos;
+  const bool has_more = cut != std::string::npos && cut > 0;
+  if (has_more) size_ += cut;
+  const std::string& last = has_more ? end : last_tail_;
+  if (write_at(size_, last) == last.size() && ::ftruncate(fd_, static_cast<off_t>(size_ + last.size())) == 0)
+    last_tail_ = last;
+  problem_ = problem;
+}
+
+void TraceFile::flush() {
+  if (!problem_.empty()) return;
+  const std::string end = tail();
+  if (buffer_.empty() && end == last_tail_) return;
+  const std::size_t added = buffer_.size();
+  buffer_ += end;
+  if (const std::size_t written = write_at(size_, buffer_); written < buffer_.size()) {
+    end_where_room_ends(written);
+  } else {
+    size_ += added;
+    // A shorter tail than before would leave the end of that one.
+    if (end.size() < last_tail_.size() && ::ftruncate(fd_, static_cast<off_t>(size_ + end.size())) != 0) {
+      problem_ = std::strerror(errno);
+    }
+    last_tail_ = end;
+  }
+  buffer_.clear();
+}
+
+void mend_trace_file(const std::string& path) noexcept {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (fd < 0) return;
+  struct stat status {};
+  std::array<char, 64> head{};
+  const ssize_t read = ::pread(fd, head.data(), head.size(), 0);
+  const bool is_ours = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && read > 0 &&
+                       std::string_view(head.data(), static_cast<std::size_t>(read)).starts_with(kHead);
+  // More than any event takes, and what one write may have left of several.
+  const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+  const std::uint64_t from = size - std::min<std::uint64_t>(size, 1 << 16);
+  std::string bytes(is_ours ? size - from : 0, '\0');
+  if (is_ours && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(from)) == static_cast<ssize_t>(bytes.size()) &&
+      !is_whole(bytes)) {
+    const std::uint64_t end = from + end_of_events(bytes);
+    constexpr std::string_view kTail = "\n],\"ddprun\":{\"cut_off\":true}}\n";
+    if (end > from && ::ftruncate(fd, static_cast<off_t>(end)) == 0) {
+      [[maybe_unused]] const ssize_t written = ::pwrite(fd, kTail.data(), kTail.size(), static_cast<off_t>(end));
+    }
+  }
+  ::close(fd);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,52 @@
+// A timeline's file while it grows: after each flush() it is whole, valid JSON, so that whoever looks at it meanwhile,
+// or after everything was killed, can open it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddp::detail {
+
+class TraceFile {
+ public:
+  // `about`: a JSON object that says where the events come from. An existing file is overwritten. Throws
+  // std::runtime_error, without the path, when the file cannot be written, or another process writes it.
+  TraceFile(std::string path, std::string_view about);
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  // One event, or several lines with ",\n" between them; in the file at the next flush().
+  void add(std::string_view lines);
+  // A JSON object that stands behind the events; the last one counts.
+  void set_totals(std::string totals) { totals_ = std::move(totals); }
+  // Does nothing once the file has a problem, and then it ends where it was whole last.
+  void flush();
+
+  std::size_t waiting() const { return buffer_.size(); }
+  const std::string& path() const { return path_; }
+  // Why there is no more to come: "No space left on device"; empty while all is well.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string tail() const;
+  // Returns how many bytes were written; with fewer than all, there is a problem.
+  std::size_t write_at(std::uint64_t place, std::string_view text);
+  void end_where_room_ends(std::size_t written);
+
+  std::string path_;
+  int fd_ = -1;
+  std::uint64_t size_ = 0;  // without the tail
+  std::string last_tail_;
+  std::string buffer_;
+  std::string totals_ = "{}";
+  std::string problem_;
+  bool has_events_ = false;
+};
+
+// Ends a file behind its last whole event, where its writer was killed in the middle of one. Does nothing with a file
+// that is whole, that somebody writes, or that is no timeline of ours.
+void mend_trace_file(const std::string& path) noexcept;
+
+}  // namespace ddp::detail

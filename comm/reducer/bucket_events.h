@@ -1,0 +1,26 @@
+// Internal: gradient buckets in the timeline: each from when it is ready until its sum is there, and the time in which
+// backward has nothing to do but to wait for them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace ddp::detail {
+
+/// In the backward thread.
+class BucketEvents {
+ public:
+  /// The next bucket of this backward is ready. `at_end` is what runs a function when backward has computed all there
+  /// is. Returns the event; 0 while nothing is recorded.
+  uint64_t begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end);
+  /// Its transfer begins.
+  static void mark_start(uint64_t event);
+
+ private:
+  int64_t backward_ = -1;  // autograd's number of it
+  uint64_t next_ = 0;
+};
+
+}  // namespace ddp::detail

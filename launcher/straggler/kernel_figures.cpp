@@ -1,0 +1,76 @@
+#include "launcher/straggler/kernel_figures.h"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+
+#include "launcher/machine/own_cgroup.h"
+#include "launcher/machine/usable_cpus.h"
+#include "launcher/watch/process_state.h"
+
+namespace launcher {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string file_of(pid_t pid, const char* name) {
+  return "/proc/" + std::to_string(pid) + "/" + name;
+}
+
+std::uint64_t number_in(std::string_view text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// 0 where there is none.
+std::uint64_t number_behind(std::string_view text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  return at == std::string_view::npos ? 0 : number_in(text.substr(at + name.size()));
+}
+
+// The file that says how long the process's cgroup was without CPU time.
+std::string cpu_stat_of(pid_t pid) {
+  const std::string groups = text_of(file_of(pid, "cgroup"));
+  const std::string mounts = text_of("/proc/self/mountinfo");
+  for (const char* controller : {"cpu", ""}) {
+    const auto folder = cgroup_folder(groups, mounts, controller);
+    if (folder && text_of(*folder + "/cpu.stat").find("throttled") != std::string::npos) return *folder + "/cpu.stat";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::uint64_t run_delay_us(std::string_view schedstat) {
+  const std::size_t blank = schedstat.find(' ');
+  return blank == std::string_view::npos ? 0 : number_in(schedstat.substr(blank + 1)) / 1000;
+}
+
+std::uint64_t throttled_us(std::string_view cpu_stat) {
+  const std::uint64_t nanoseconds = number_behind(cpu_stat, "throttled_time ");
+  return nanoseconds != 0 ? nanoseconds / 1000 : number_behind(cpu_stat, "throttled_usec ");
+}
+
+Hindrances KernelFigures::look_at(pid_t pid) {
+  const auto [found, is_new] = known_.try_emplace(pid);
+  Known& known = found->second;
+  if (is_new) known.cpu_stat = cpu_stat_of(pid);
+  Hindrances held{.run_delay_us = run_delay_us(text_of(file_of(pid, "schedstat"))),
+                  .throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat)),
+                  .cpus = usable_cpus_of(pid)};
+  if (const auto process = process_state(pid, /*in_detail=*/false)) {
+    ++known.looks;
+    if (process->state == 'D') ++known.disk_looks;
+    held.major_faults = process->major_faults;
+    held.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
+  }
+  held.looks = known.looks;
+  held.disk_looks = known.disk_looks;
+  return held;
+}
+
+}  // namespace launcher

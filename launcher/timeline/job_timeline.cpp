@@ -1,0 +1,224 @@
+#include "launcher/timeline/job_timeline.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "launcher/system/host_name.h"
+#include "launcher/system/launch_error.h"
+#include "launcher/timeline/rank_ring.h"
+
+namespace launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ddp::detail::RecordingMode;
+
+// How often what was recorded is sent on, and problems are looked for.
+constexpr auto kInterval = 50ms;
+// For what is left to get to the node that writes the file.
+constexpr auto kSendingTime = 5s;
+constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
+
+// trace.json -> trace.node1.json
+std::string file_of_node(const std::string& file, int node) {
+  std::filesystem::path path = file;
+  const std::string extension = path.extension().string();
+  return path.replace_extension(".node" + std::to_string(node) + (extension.empty() ? ".json" : extension)).string();
+}
+
+}  // namespace
+
+JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& options,
+                         std::shared_ptr<control::SideChannel> channel)
+    : loop_(loop),
+      messages_(messages),
+      options_(options),
+      channel_(std::move(channel)),
+      plan_(recording_plan(options)) {
+  channel_->on_member = [this](int node, auto ahead, std::string_view bytes) { on_member(node, ahead, bytes); };
+  channel_->on_coordinator = [this](std::string_view bytes) { on_coordinator(bytes); };
+  // Others may know only later which of them they are.
+  const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
+  if (options.timeline_file.empty() || !is_first || options.elastic.is_on()) return;
+  try {
+    begin(Role::kWrites, options.timeline_file);
+  } catch (const std::runtime_error& error) {
+    throw LaunchError("--timeline " + options.timeline_file + ": " + error.what());
+  }
+}
+
+JobTimeline::~JobTimeline() {
+  if (timer_) loop_.cancel(*timer_);
+  channel_->on_member = nullptr;
+  channel_->on_coordinator = nullptr;
+  collector_.reset();
+  if (!written_) return;
+  written_->finish();
+  say_problem();
+}
+
+void JobTimeline::begin(Role role, const std::string& file) {
+  collector_.reset();
+  stream_.reset();
+  written_.reset();
+  role_ = Role::kNone;
+  if (role == Role::kWrites) {
+    written_ = std::make_unique<WrittenTimeline>(file);
+    collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
+  } else {
+    stream_ = std::make_unique<NodeStreamWriter>();
+    collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
+  }
+  role_ = role;
+  if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+}
+
+void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node) {
+  ranks_ = ranks;
+  node_ = node;
+  ++attempt_;
+  if (written_) written_->forget_ended_nodes();
+  if (plan_.mode == RecordingMode::kOff) return;
+  if (role_ == Role::kNone || (role_ == Role::kSends && !channel_->has_coordinator())) {
+    const bool is_sender = !channel_->to_members && channel_->has_coordinator();
+    const bool is_alone = !is_sender && !channel_->to_members && options_.nnodes > 1;
+    const std::string& file = options_.timeline_file;
+    try {
+      begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_) : file);
+    } catch (const std::runtime_error& error) {
+      messages_.say("no timeline is written: " + file + ": " + error.what());
+      plan_.mode = RecordingMode::kOff;
+    }
+  }
+  apply(plan_);
+  add_ranks();
+}
+
+void JobTimeline::add_ranks() {
+  if (!collector_) return;
+  for (const WatchedRank& rank : ranks_) {
+    if (!rank.timeline) continue;
+    std::string name = "rank " + std::to_string(rank.rank) + " on " + host_name();
+    if (attempt_ > 0) name += ", restart " + std::to_string(attempt_);
+    collector_->add(rank.rank, std::move(name), rank.timeline);
+  }
+}
+
+void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
+  for (const WatchedRank& rank : ranks_) {
+    if (rank.timeline) ddp::detail::set_plan(*rank.timeline, plan, /*is_running=*/true);
+  }
+}
+
+void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
+  if (collector_) collector_->end_all();
+  if (stream_) stream_->end_node();
+  ranks_.clear();
+  run_until([&] { return is_sent() || gives_up(); });
+}
+
+void JobTimeline::await_others(const std::function<bool()>& gives_up) {
+  run_until([&] { return has_all() || gives_up(); });
+}
+
+void JobTimeline::run_until(const std::function<bool()>& is_done) {
+  const auto deadline = EventLoop::Clock::now() + kSendingTime;
+  while (!is_done() && EventLoop::Clock::now() < deadline) loop_.run_once();  // the timer wakes it
+}
+
+bool JobTimeline::is_sent() const {
+  return !stream_ || !channel_->has_coordinator() || (stream_->is_empty() && channel_->is_sent());
+}
+
+bool JobTimeline::has_all() const {
+  const bool expects = role_ == Role::kWrites && plan_.mode != RecordingMode::kOff && channel_->to_members;
+  return !expects || written_->ended_nodes() + 1 >= static_cast<std::size_t>(options_.nnodes);
+}
+
+void JobTimeline::on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes) {
+  if (!written_) return;
+  collector_->post(
+      [written = written_.get(), node, ahead, bytes = std::string(bytes)] { written->take(node, ahead, bytes); });
+}
+
+void JobTimeline::on_coordinator(std::string_view bytes) {
+  orders_ += bytes;
+  const auto plan = take_plan(orders_);
+  if (!plan || channel_->to_members) return;
+  plan_ = *plan;
+  if (role_ == Role::kNone && plan_.mode != RecordingMode::kOff) {
+    begin(Role::kSends, "");
+    add_ranks();
+  }
+  apply(plan_);
+}
+
+void JobTimeline::tell_others() {
+  if (channel_->to_members) channel_->to_members(to_bytes(plan_));
+}
+
+void JobTimeline::send_some() {
+  while (channel_->has_room()) {
+    const std::string bytes = stream_->take_bytes(kSentAtOnce);
+    if (bytes.empty()) return;
+    channel_->send(bytes);
+  }
+}
+
+void JobTimeline::say_problem() {
+  const std::string problem = written_->take_problem();
+  if (problem.empty()) return;
+  messages_.say("the timeline in " + written_->path() + " ends here: " + problem);
+  plan_.mode = RecordingMode::kOff;
+  apply(plan_);
+  tell_others();
+}
+
+void JobTimeline::look() {
+  if (stream_) send_some();
+  if (written_) say_problem();
+  if (written_ && written_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+}
+
+std::string JobTimeline::command(const std::string& words) {
+  if (words == "stop") return stop();
+  if (words == "start") return start("");
+  if (words.starts_with("start ")) return start(words.substr(6));
+  return "error: expected start or stop";
+}
+
+std::string JobTimeline::start(const std::string& file) {
+  if (role_ == Role::kSends || (options_.nnodes > 1 && !channel_->to_members)) {
+    return "error: the timeline of all nodes is written by the one that they meet at; ask ddprun there";
+  }
+  const std::string target = !file.empty() ? file : written_ ? written_->path() : options_.timeline_file;
+  if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
+  if (!written_ || written_->path() != target) {
+    if (written_ && plan_.mode != RecordingMode::kOff) {
+      return "error: a timeline is being written to " + written_->path() + "; stop it first";
+    }
+    try {
+      begin(Role::kWrites, target);
+    } catch (const std::runtime_error& error) {
+      return "error: " + target + ": " + error.what();
+    }
+    add_ranks();
+  }
+  plan_ = {.mode = RecordingMode::kOn};
+  apply(plan_);
+  tell_others();
+  return "recording to " + target;
+}
+
+std::string JobTimeline::stop() {
+  if (!written_ || plan_.mode == RecordingMode::kOff) return "error: no timeline is being recorded";
+  plan_ = {.mode = RecordingMode::kOff};
+  apply(plan_);
+  tell_others();
+  return "stopped; " + written_->path() + " has " + std::to_string(written_->events()) + " events so far";
+}
+
+}  // namespace launcher

@@ -1,0 +1,62 @@
+#include "launcher/timeline/timeline_command.h"
+
+#include <filesystem>
+
+#include "launcher/system/launch_error.h"
+#include "launcher/system/line.h"
+#include "launcher/watch/status_command.h"
+
+namespace launcher {
+namespace {
+
+struct Order {
+  std::string word{};
+  std::string job{};   // its name or ddprun's process number; empty: the only one
+  std::string file{};  // empty: the job's own
+};
+
+[[noreturn]] void refuse_words(const std::string& word) {
+  throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB], got '" + word + "'");
+}
+
+Order parse(std::span<const std::string> arguments) {
+  if (arguments.size() < 2) refuse_words("nothing behind timeline");
+  Order order{.word = arguments[1]};
+  if (order.word != "start" && order.word != "stop") refuse_words(order.word);
+  for (std::size_t i = 2; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if ((word == "-o" || word == "--output") && order.word == "start" && i + 1 < arguments.size()) {
+      order.file = arguments[++i];
+    } else if (word.starts_with('-') || !order.job.empty()) {
+      refuse_words(word);
+    } else {
+      order.job = word;
+    }
+  }
+  if (order.file.find('\n') != std::string::npos) refuse_words("a file with a line break in its name");
+  // ddprun's folder is another one.
+  if (!order.file.empty()) order.file = std::filesystem::absolute(order.file).string();
+  return order;
+}
+
+}  // namespace
+
+bool is_timeline_command(std::span<const std::string> arguments) {
+  return !arguments.empty() && arguments.front() == "timeline";
+}
+
+int run_timeline_command(std::span<const std::string> arguments) {
+  const Order order = parse(arguments);
+  const auto jobs = find_jobs(order.job);
+  if (jobs.empty()) return refuse_job(order.job);
+  if (jobs.size() > 1) {
+    throw LaunchError("several jobs of yours run on this machine: name one (ddprun status shows them)");
+  }
+  const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
+  std::string answer = ask(jobs.front().socket, "timeline " + words + "\n").value_or("error: the job has just ended\n");
+  if (answer.ends_with('\n')) answer.pop_back();
+  print_line(answer.starts_with("error: ") ? answer.substr(7) : answer);
+  return answer.starts_with("error: ") ? 1 : 0;
+}
+
+}  // namespace launcher

@@ -1,0 +1,72 @@
+// The file of a job's timeline in the hands of the node that writes it. But for what says otherwise, everything happens
+// in the collector's thread: a slow disk must hold up nobody.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/timeline/trace_about.h"
+#include "base/timeline/trace_builder.h"
+#include "base/timeline/trace_file.h"
+#include "launcher/timeline/node_stream.h"
+
+namespace launcher {
+
+class WrittenTimeline {
+ public:
+  // Throws std::runtime_error, as TraceFile does. In any thread.
+  explicit WrittenTimeline(const std::string& file);
+
+  ddp::detail::RecordSink& sink() { return builder_; }
+  // What a node has sent, whose steady clock is so many microseconds ahead.
+  void take(int node, std::optional<std::int64_t> ahead, const std::string& bytes);
+  // Every now and then: what has come is in the file half a second later.
+  void after_pass();
+
+  // All that has come is in the file now. Once the thread has ended.
+  void finish();
+
+  // In any thread.
+  const std::string& path() const { return path_; }
+  std::uint64_t events() const { return events_; }
+  // What nodes sent first waits until their clocks are known well: after_pass() is to be called again.
+  bool holds_back() const { return holds_back_; }
+  std::size_t ended_nodes() const { return ended_nodes_; }
+  void forget_ended_nodes() { ended_nodes_ = 0; }
+  // Why the file grows no more; empty while all is well, and once it was told.
+  std::string take_problem();
+
+ private:
+  struct Node {
+    std::unique_ptr<NodeStreamReader> reader{};
+    std::optional<std::int64_t> ahead = std::nullopt;  // nanoseconds
+    std::set<int> ranks{};
+    std::optional<std::chrono::steady_clock::time_point> first_bytes = std::nullopt;
+    std::string waiting{};
+  };
+  void feed(Node& node);
+  void flush();
+  void set_ahead(Node& node, int rank, std::int64_t ahead);
+
+  const std::string path_;
+  const ddp::detail::ClockPair base_ = ddp::detail::read_clocks();
+  ddp::detail::TraceFile file_;
+  ddp::detail::TraceBuilder builder_;
+  std::map<int, Node> nodes_;
+  std::chrono::steady_clock::time_point last_flush_{};
+  std::atomic<std::uint64_t> events_{0};
+  std::atomic<std::size_t> ended_nodes_{0};
+  std::atomic<bool> holds_back_{false};
+  std::mutex mutex_;
+  std::string problem_;
+  bool has_told_ = false;
+};
+
+}  // namespace launcher

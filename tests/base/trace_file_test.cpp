@@ -1,0 +1,147 @@
+#include "base/timeline/trace_file.h"
+
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <ddprun/base/progress.h>
+#include <ddprun/base/timeline.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+
+namespace ddp::detail {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+json events_of(const std::string& path) {
+  return json::parse(text_of(path)).at("traceEvents");
+}
+
+struct TraceFileTest {
+  test::TemporaryFolder folder;
+  std::string path = folder.path() / "trace.json";
+};
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: it is valid after every flush") {
+  TraceFile file(path, "{}");
+  CHECK(events_of(path).empty());
+  for (int i = 0; i < 3; ++i) {
+    file.add("{\"i\":" + std::to_string(i) + "}");
+    if (i == 1) file.set_totals("{\"lost_events\":{\"0\":5}}");
+    if (i == 2) file.set_totals("{}");
+    file.flush();
+    CHECK(events_of(path).size() == static_cast<std::size_t>(i + 1));
+  }
+  CHECK(file.problem().empty());
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: what cannot be written is refused at the beginning") {
+  CHECK_THROWS_WITH(TraceFile(folder.path(), "{}"), Catch::Matchers::ContainsSubstring("directory"));
+  CHECK_THROWS_WITH(TraceFile(path + "/x", "{}"), Catch::Matchers::ContainsSubstring("No such file"));
+  CHECK_THROWS_WITH(TraceFile("/dev/null", "{}"), Catch::Matchers::ContainsSubstring("regular"));
+  TraceFile file(path, "{}");
+  CHECK_THROWS_WITH(TraceFile(path, "{}"), Catch::Matchers::ContainsSubstring("another job"));
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: where the disk is full it ends valid, with all that found room") {
+  const pid_t child = ::fork();  // the limit is for good
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    TraceFile file(path, "{}");
+    const rlimit limit{20'000, 20'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; file.problem().empty() && i < 100'000; ++i) {
+      file.add("{\"name\":\"some event of some length\"}");
+      if (i % 7 == 0) file.flush();
+    }
+    ::_exit(file.problem().empty() ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(events_of(path).size() > 300);
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: one that was cut off anywhere is mended to what was whole") {
+  {
+    TraceFile file(path, "{\"writer\":\"test\"}");
+    for (int i = 0; i < 20; ++i) file.add("{\"name\":\"event " + std::to_string(i) + "\",\"args\":{\"i\":1}}");
+  }
+  const std::string whole = text_of(path);
+  mend_trace_file(path);
+  CHECK(text_of(path) == whole);
+  const std::size_t first_event = whole.find("event 0\"") + 30;
+  for (std::size_t length = first_event; length < whole.size(); ++length) {
+    std::ofstream(path, std::ios::trunc) << whole.substr(0, length);
+    mend_trace_file(path);
+    const json events = events_of(path);
+    REQUIRE(!events.empty());
+    REQUIRE(events.back().at("name") == "event " + std::to_string(events.size() - 1));
+  }
+  std::ofstream(path, std::ios::trunc) << "no timeline {\n";
+  mend_trace_file(path);
+  CHECK(text_of(path) == "no timeline {\n");
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Timeline of a program: ranges, phases, steps and values are in its file") {
+  {
+    Timeline timeline(path);
+    CHECK(timeline.file() == path);
+    CHECK(timeline::is_recording());
+    for (int i = 0; i < 3; ++i) {
+      const progress::PhaseScope forward(progress::Phase::kForward);
+      const timeline::Range range("attention \"x\"\n");
+      progress::value("loss", 0.5);
+      progress::step();
+    }
+    timeline.stop();
+    { const timeline::Range range("not recorded"); }
+    timeline.start();
+    { const timeline::Range range("recorded again"); }
+    CHECK_THROWS_WITH(Timeline(path), Catch::Matchers::ContainsSubstring("already"));
+  }
+  CHECK_FALSE(timeline::is_recording());
+  { const timeline::Range range("afterwards"); }
+  std::map<std::string, int> names;
+  for (const auto& event : events_of(path)) ++names[event.at("name")];
+  CHECK(names["forward"] == 3);
+  CHECK(names["attention \"x\"\n"] == 3);
+  CHECK(names["loss"] == 3);
+  CHECK(names["recorded again"] == 1);
+  CHECK(names["not recorded"] == 0);
+  CHECK(names["afterwards"] == 0);
+  CHECK(names["thread_name"] >= 2);
+}
+
+TEST_CASE_METHOD(TraceFileTest,
+                 "Timeline of a program: only the steps that were asked for, each rank in its own file") {
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  std::filesystem::path file;
+  {
+    Timeline timeline(path, {.first_step = 1'000'001, .end_step = 1'000'002});
+    file = timeline.file();
+    CHECK_FALSE(timeline::is_recording());
+  }
+  ::unsetenv("RANK");
+  ::unsetenv("WORLD_SIZE");
+  CHECK(file == folder.path() / "trace.rank1.json");
+  CHECK(json::parse(text_of(file)).at("otherData").at("rank") == 1);
+}
+
+}  // namespace
+}  // namespace ddp::detail

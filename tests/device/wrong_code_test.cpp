@@ -1,0 +1,294 @@
+// Wrong code, written on purpose, of every kind that the simulated devices are there to catch: each case has its right
+// twin, of which nothing is said. In every schedule, not only where it happened to go wrong.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/device/device.h"
+#include "tests/support/device/watch.h"
+
+namespace ddp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::IsEmpty;
+
+const c10::Device kFirst = device::device_at(0);
+const c10::Device kSecond = device::device_at(1);
+
+at::TensorOptions on(c10::Device device) {
+  return at::TensorOptions(device);
+}
+c10::Stream current(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+void order(c10::Stream earlier, c10::Stream later) {
+  c10::Event reached(earlier.device_type());
+  reached.record(earlier);
+  reached.block(later);
+}
+void wait_for(c10::Stream stream) {
+  c10::Event reached(stream.device_type());
+  reached.record(stream);
+  reached.synchronize();
+}
+
+class WrongCode {
+ protected:
+  static constexpr uint64_t kSchedules = 20;
+
+  // `code(true)` is right and `code(false)` is not.
+  static void expect_caught(const std::function<void(bool right)>& code, const std::string& words) {
+    for (uint64_t seed = 0; seed < kSchedules; ++seed) {
+      INFO("schedule " << seed);
+      device::set_schedule(seed);
+      code(true);
+      device::drain();
+      REQUIRE_THAT(device::faults(), IsEmpty());
+      code(false);
+      device::drain();
+      REQUIRE_THAT(device::faults(), Contains(ContainsSubstring(words)));
+    }
+  }
+  WrongCode() {
+    device::drain();
+    device::faults();
+  }
+};
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: a copy on a side stream that is used without a wait") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor source = at::ones({64}).pin_memory();
+        const c10::Stream side = device::new_stream(0);
+        at::Tensor copy = at::zeros({64}, on(kFirst));
+        order(current(kFirst), side);
+        {
+          const c10::StreamGuard guard(side);
+          copy.copy_(source, /*non_blocking=*/true);
+        }
+        copy.record_stream(side);
+        if (right) order(side, current(kFirst));
+        copy.add(1);
+        wait_for(side);
+      },
+      "does not wait for copy_");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: a tensor that is changed while another stream still reads it") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kFirst));
+        const c10::Stream side = device::new_stream(0);
+        order(current(kFirst), side);
+        {
+          const c10::StreamGuard guard(side);
+          value.mul(2);
+        }
+        value.record_stream(side);
+        if (right) order(side, current(kFirst));
+        value.zero_();
+      },
+      "does not wait for");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: an event that is recorded before what it should follow") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kFirst));
+        const c10::Stream side = device::new_stream(0);
+        c10::Event reached(kFirst.type());
+        if (!right) reached.record(current(kFirst));
+        value.add_(1);
+        if (right) reached.record(current(kFirst));
+        reached.block(side);
+        value.record_stream(side);
+        const c10::StreamGuard guard(side);
+        value.mul(2);
+      },
+      "does not wait for aten::add");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: an event that nobody has recorded") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kFirst));
+        const c10::Stream side = device::new_stream(0);
+        c10::Event reached(kFirst.type());
+        if (right) reached.record(current(kFirst));
+        reached.block(side);
+        value.record_stream(side);
+        const c10::StreamGuard guard(side);
+        value.mul(2);
+      },
+      "does not wait for");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: memory that goes while another stream uses it") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kFirst));
+        const c10::Stream side = device::new_stream(0);
+        order(current(kFirst), side);
+        const c10::StreamGuard guard(side);
+        value.mul(2);
+        if (right) value.record_stream(side);
+        value.reset();
+      },
+      "no record_stream");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: record_stream for another stream than the one that uses the memory") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kFirst));
+        const c10::Stream side = device::new_stream(0);
+        order(current(kFirst), side);
+        const c10::StreamGuard guard(side);
+        value.mul(2);
+        value.record_stream(right ? side : device::new_stream(0));
+        value.reset();
+      },
+      "no record_stream");
+}
+
+TEST_CASE_METHOD(WrongCode,
+                 "WrongCode: a page-locked buffer that is filled again before its copy is known to have ended") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor buffer = at::ones({256}).pin_memory();
+        const at::Tensor first = buffer.to(kFirst, /*non_blocking=*/true);
+        if (right) wait_for(current(kFirst));
+        buffer.fill_(2);
+        wait_for(current(kFirst));
+      },
+      "was changed before the host waited for the copy from it");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: a page-locked buffer of which one number is changed to the same number") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor buffer = at::ones({256}).pin_memory();
+        const at::Tensor first = buffer.to(kFirst, /*non_blocking=*/true);
+        if (right) wait_for(current(kFirst));
+        buffer[17] = 1;
+        wait_for(current(kFirst));
+      },
+      "was changed before");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: a copy to the host that is read before it is known to have ended") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor value = at::ones({256}, on(kFirst));
+        const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
+        on_host.copy_(value, /*non_blocking=*/true);
+        if (right) wait_for(current(kFirst));
+        static_cast<void>(on_host.sum());
+        wait_for(current(kFirst));
+      },
+      "was used before the host waited for the copy to it");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: waiting for an event of before the copy does not make its result readable") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor value = at::ones({256}, on(kFirst));
+        const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
+        c10::Event reached(kFirst.type());
+        if (!right) reached.record(current(kFirst));
+        on_host.copy_(value, /*non_blocking=*/true);
+        if (right) reached.record(current(kFirst));
+        reached.synchronize();
+        static_cast<void>(on_host.sum());
+        wait_for(current(kFirst));
+      },
+      "was used before");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: asking whether an event is reached until it is makes the result readable") {
+  device::set_schedule(1);
+  const at::Tensor value = at::ones({256}, on(kFirst));
+  const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
+  on_host.copy_(value, /*non_blocking=*/true);
+  c10::Event reached(kFirst.type());
+  reached.record(current(kFirst));
+  while (!reached.query()) std::this_thread::yield();
+  CHECK(on_host.sum().item<float>() == 256);
+  device::drain();
+  CHECK_THAT(device::faults(), IsEmpty());
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: a thread that has not made its device current gets memory of another") {
+  const at::Tensor value = at::ones({64}, on(kSecond));
+  const auto in_a_thread = [&](bool right) {
+    std::string message;
+    std::thread([&] {
+      const c10::OptionalDeviceGuard guard(right ? std::optional(kSecond) : std::nullopt);
+      const at::Tensor more = at::ones({64}, at::TensorOptions(kSecond.type()));
+      try {
+        value.add(more);
+      } catch (const c10::Error& error) {
+        message = error.what_without_backtrace();
+      }
+    }).join();
+    return message;
+  };
+  CHECK(in_a_thread(true).empty());
+  device::drain();
+  device::touched();
+  CHECK_THAT(in_a_thread(false), ContainsSubstring("Expected all tensors to be on the same device"));
+  CHECK_THAT(device::touched(), Contains(0));
+  device::drain();
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: the current stream of one device does not order the memory of another") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::ones({64}, on(kSecond));
+        const c10::Stream side = device::new_stream(1);
+        order(current(right ? kSecond : kFirst), side);
+        value.record_stream(side);
+        const c10::StreamGuard guard(side);
+        value.mul(2);
+      },
+      "does not wait for");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is read before anything was written there") {
+  expect_caught(
+      [](bool right) {
+        at::Tensor value = at::empty({64}, on(kFirst));
+        if (right) value.zero_();
+        value.add(1);
+      },
+      "that nothing has written");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is never let go is told after the test") {
+  device::look_back();
+  auto* const kept = new std::vector<at::Tensor>{at::ones({64}, on(kFirst)), at::ones({8}).pin_memory()};
+  const std::string text = device::look_back();
+  CHECK_THAT(text, ContainsSubstring("never let go: 256 bytes"));
+  CHECK_THAT(text, ContainsSubstring("never let go: page-locked memory"));
+  delete kept;
+  CHECK(device::look_back().empty());
+}
+
+}  // namespace
+}  // namespace ddp::test

@@ -1,0 +1,130 @@
+"""scripts/docs builds the site without a warning and without a network; in a browser every page loads, no link is dead, the search finds
+things, and a phone shows all of it."""
+
+import functools
+import http.server
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import urllib.parse
+
+import browser
+
+SOURCE = pathlib.Path(os.environ["PROJECT_SOURCE"])
+WORK = pathlib.Path(os.environ["WORK"])
+PHONE, DESK = 390, 1400
+# What a page links to, and what of it a link can lead to.
+LINKS = "[...document.querySelectorAll('a[href]')].map(a => a.href)"
+NAMES = "[...document.querySelectorAll('[id]')].map(e => e.id)"
+PICTURES = "[...document.images].filter(i => !i.complete || i.naturalWidth == 0).map(i => i.src)"
+# What sticks out to the right and is in nothing that scrolls.
+TOO_WIDE = """[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && e.getBoundingClientRect().width > 0 &&
+  !(function inside(p) { return p && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX) || inside(p.parentElement)); })(e.parentElement))
+  .slice(0, 3).map(e => e.tagName + ': ' + e.textContent.trim().slice(0, 60))"""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def build():
+    """False where the tools are missing."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    result = subprocess.run([SOURCE / "scripts/docs", "--offline", "--output", WORK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    if "is not installed" in result.stdout or "are not installed" in result.stdout:
+        print("skipped:", result.stdout.strip())
+        return False
+    if result.returncode != 0:
+        sys.exit(f"scripts/docs ended with {result.returncode}:\n{result.stdout}")
+    return True
+
+
+class Site(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.html = WORK / "html"
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=cls.html))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cls.addClassCleanup(server.server_close)
+        cls.addClassCleanup(server.shutdown)
+        cls.root = f"http://127.0.0.1:{server.server_port}/"
+        cls.pages = sorted(page.relative_to(cls.html).as_posix() for page in cls.html.rglob("*.html"))
+
+    def test_each_page_loads_and_no_link_is_dead(self):
+        links, names = {}, {}
+        with browser.Browser(DESK) as window:
+            for page in self.pages:
+                self.assertEqual(window.open(self.root + page), [], page)
+                self.assertEqual(window.evaluate(PICTURES), [], page)
+                links[page] = window.evaluate(LINKS)
+                names[page] = set(window.evaluate(NAMES))
+        self.assertGreater(len(links), 150)
+        for page, goals in links.items():
+            for goal in goals:
+                if not goal.startswith(self.root):
+                    self.assertRegex(goal, r"^https?://", page)  # of others, which no test of ours asks
+                    continue
+                path, _, anchor = urllib.parse.unquote(goal.removeprefix(self.root)).partition("#")
+                path = path.partition("?")[0] or "index.html"
+                self.assertTrue((self.html / path).is_file(), f"{page} leads to {path}")
+                if anchor and path.endswith(".html"):
+                    self.assertIn(anchor, names[path], f"{page} leads to {path}#{anchor}")
+
+    def test_the_search_finds_things(self):
+        with browser.Browser(DESK) as window:
+            for words, page in [("DistributedDataParallel", "api/ddp/distributed_data_parallel.html"), ("accumulation", "guide-accumulation.html"),
+                                ("program not found", "messages.html")]:  # fmt: skip
+                window.open(f"{self.root}search.html?q={urllib.parse.quote(words)}")
+                end = time.monotonic() + browser.PATIENCE
+                results = []
+                while not any(page in result for result in results):
+                    self.assertLess(time.monotonic(), end, f"{words}: {results}")
+                    results = window.evaluate("[...document.querySelectorAll('#search-results li a')].map(a => a.href)")
+                    time.sleep(0.1)
+
+    def test_a_phone_shows_all_of_it(self):
+        with browser.Browser(PHONE, 844) as window:
+            for page in self.pages:
+                window.open(self.root + page)
+                self.assertEqual(window.evaluate("innerWidth"), PHONE)
+                self.assertLessEqual(window.evaluate("document.scrollingElement.scrollWidth"), PHONE, f"{page}: {window.evaluate(TOO_WIDE)}")
+                size = window.evaluate("parseFloat(getComputedStyle(document.querySelector('article p, article li, article h1, body')).fontSize)")
+                self.assertGreaterEqual(size, 14, page)
+                if page in ("index.html", "port.html", "messages.html", "api/ddp/distributed_data_parallel.html"):
+                    window.screenshot(WORK / f"phone-{pathlib.Path(page).stem}.png")
+
+    def test_the_reference_says_what_the_headers_say(self):
+        with browser.Browser(DESK) as window:
+            window.open(self.root + "api/ddp/distributed_data_parallel.html")
+            text = window.evaluate("document.querySelector('article').innerText")
+            self.assertIn("Wraps a model so that every rank", text)
+            self.assertIn("auto loss = torch::mse_loss(model(x), y);", window.evaluate("document.querySelector('article pre:not(:has(.cpf))').innerText"))
+            self.assertTrue(window.evaluate("!!document.getElementById(document.querySelector('dt.sig').id)"))
+            self.assertGreater(window.evaluate("document.querySelectorAll('dt.sig').length"), 15)
+
+    def test_it_has_a_dark_side(self):
+        with browser.Browser(DESK) as window:
+            colours = []
+            for side in ("light", "dark"):
+                window.page("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": side}])
+                window.open(self.root + "index.html")
+                colours.append(window.evaluate("getComputedStyle(document.body).backgroundColor"))
+                window.screenshot(WORK / f"desk-{side}.png")
+            self.assertNotEqual(*colours)
+
+
+if __name__ == "__main__":
+    if browser.found() is None:
+        print("skipped: no Chromium is here (" + ", ".join(browser.NAMES) + ")")
+        sys.exit(77)
+    if not build():
+        sys.exit(77)
+    unittest.main(verbosity=2)

@@ -1,0 +1,352 @@
+"""`ddprun --timeline`: what all ranks do and when, in one file that is valid whatever happens."""
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from elastic_nodes import free_port
+from harness import DDPRUN, LauncherTest, is_running, wait_until
+
+PROGRAM = os.environ["TIMED_PROGRAM"]
+TOOL = os.environ["TIMELINE_TOOL"]
+
+
+class Timeline(LauncherTest):
+    def setUp(self):
+        super().setUp()
+        self.file = self.path("trace.json")
+        self.variables = {"XDG_RUNTIME_DIR": self.folder}
+
+    def begin(self, *options, kind=("for_ever",), ranks=2, **more):
+        job = self.start("-n", str(ranks), "--no_prefix", *options, PROGRAM, self.folder, *kind,
+                         environment=dict(self.variables, **more))
+        return job
+
+    def record(self, *options, kind=("steps", "20"), ranks=2, **more):
+        status, out, err = self.begin("--timeline", self.file, *options, kind=kind, ranks=ranks, **more).finish()
+        self.assertEqual(status, 0, err)
+        return out, err
+
+    def trace(self, file=None):
+        """Of a running job it may be met in the middle of a write, but not for long."""
+        for last in (False, False, True):
+            try:
+                with open(file or self.file, encoding="utf-8") as source:
+                    return json.load(source)
+            except json.JSONDecodeError:
+                if last:
+                    raise
+                time.sleep(0.1)
+
+    def slices(self, file=None, **wanted):
+        return [event for event in self.trace(file)["traceEvents"]
+                if event["ph"] == "X" and all(event.get(key) == value for key, value in wanted.items())]
+
+    def lost(self):
+        return sum(self.trace()["ddprun"]["lost_events"].values())
+
+    def check_lanes(self, file=None):
+        """Within a lane, slices lie within each other or beside each other."""
+        lanes = collections.defaultdict(list)
+        for event in self.slices(file):
+            begin = round(event["ts"] * 1000)
+            lanes[event["pid"], event["tid"]].append((begin, -(begin + round(event["dur"] * 1000)), event["name"]))
+        for lane in lanes.values():
+            stack = []
+            for begin, end, name in sorted(lane):
+                while stack and -stack[-1] <= begin:
+                    stack.pop()
+                if stack:
+                    self.assertLessEqual(-end, -stack[-1], name)
+                stack.append(end)
+
+    def wait_for_training(self, job):
+        self.assertIn(b"trains", job.process.stdout.readline())
+
+    def kill(self, pids):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def ranks_of(self, job):
+        found = []
+        for pid in job.members():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+                if file.read().startswith(PROGRAM.encode() + b"\0"):
+                    found.append(pid)
+        return found
+
+    # What is in it.
+
+    def test_all_ranks_and_all_kinds_of_events_are_in_one_file(self):
+        self.record()
+        for rank in (0, 1):
+            names = collections.Counter(event["name"] for event in self.slices(pid=rank))
+            self.assertEqual((names["forward"], names["attention"], names["all_reduce"]), (20, 20, 20))
+            self.assertEqual(sum(count for name, count in names.items() if name.startswith("step ")), 20)
+            numbers = [event["args"]["number"] for event in self.slices(pid=rank, name="all_reduce")]
+            self.assertEqual(sorted(numbers), list(range(20)))
+        names = {event["args"]["name"] for event in self.trace()["traceEvents"] if event["name"] == "thread_name"}
+        self.assertLessEqual({"main thread", "steps", "collectives"}, names)
+        self.assertEqual(len([event for event in self.trace()["traceEvents"] if event["name"] == "loss"]), 40)
+        self.assertEqual(self.lost(), 0)
+        self.check_lanes()
+        done = subprocess.run([TOOL, self.file], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"20 steps, from 0 to 19; a step takes ")
+
+    def test_only_the_steps_that_were_asked_for_are_recorded(self):
+        self.record("--timeline_steps", "5:8")
+        self.assertEqual({event["args"]["step"] for event in self.slices(cat="step")}, {5, 6, 7})
+        self.assertEqual(len(self.slices(name="forward")), 6)
+
+    def test_without_the_option_nothing_is_written(self):
+        status, _, err = self.begin(kind=("steps", "5")).finish()
+        self.assertEqual(status, 0, err)
+        self.assertFalse(os.path.exists(self.file))
+
+    def test_hostile_names_are_valid_json(self):
+        self.record(kind=("names",))
+        names = [event["name"] for event in self.slices(pid=0)]
+        self.assertIn('quote " and \\ back', names)
+        self.assertIn("line\nbreak\ttab", names)
+        self.assertIn("nul\ufffdbyte", names)
+        self.assertIn("x" * 160, names)
+        self.assertEqual(len(names), 8)
+        self.assertEqual(subprocess.run([TOOL, self.file, "--svg", self.path("x.svg")], capture_output=True, timeout=60).returncode, 0)
+
+    def test_a_job_without_steps_or_events_has_a_valid_file(self):
+        self.record(kind=("idle",))
+        self.assertEqual(self.slices(), [])
+        status, _, _ = self.start("--timeline", self.file, "true", environment=self.variables).finish()
+        self.assertEqual(status, 0)
+        self.assertEqual(self.slices(), [])
+
+    def test_restarts_are_in_the_same_file(self):
+        script = self.write("job.sh", f"#!/bin/sh\n{PROGRAM} {self.folder}/$TORCHELASTIC_RESTART_COUNT steps 5\n"
+                            "[ $TORCHELASTIC_RESTART_COUNT = 1 ]\n", executable=True)
+        for attempt in ("0", "1"):
+            os.mkdir(self.path(attempt))
+        status, _, err = self.start("-n", "2", "--max_restarts", "1", "--timeline", self.file, script, environment=self.variables).finish()
+        self.assertEqual(status, 0, err)
+        self.assertEqual(len(self.slices(name="forward", pid=0)), 10)
+        self.check_lanes()
+
+    # More than there is room for.
+
+    def test_a_million_ranges_in_a_second_are_recorded_or_counted(self):
+        out, _ = self.record(kind=("ranges", "1000"), ranks=1)
+        count = int(out.split()[1])
+        self.assertEqual(len(self.slices(name="short")) + self.lost(), count)
+        self.check_lanes()
+
+    def test_more_threads_than_lanes_are_counted(self):
+        self.record(kind=("threads", "200"), ranks=1)
+        self.assertEqual(len(self.slices(name="work")) + self.lost(), 200)
+        self.assertGreaterEqual(len(self.slices(name="work")), 64)
+
+    def test_sixteen_ranks(self):
+        self.record(ranks=16)
+        self.assertEqual(len(self.slices(name="forward")), 16 * 20)
+        self.check_lanes()
+
+    # Whoever is killed.
+
+    def test_what_a_killed_rank_had_recorded_is_there(self):
+        job = self.begin("--timeline", self.file)
+        self.wait_for_training(job)
+        self.kill(self.ranks_of(job)[:1])
+        self.assertNotEqual(job.finish()[0], 0)
+        self.assertGreaterEqual(len(self.slices(name="forward", pid=0)), 3)
+        self.assertGreaterEqual(len(self.slices(name="forward", pid=1)), 3)
+        self.assertTrue([event for event in self.slices() if event.get("args", {}).get("unfinished")])
+        self.check_lanes()
+
+    def test_a_job_that_is_ended_by_a_signal_leaves_a_valid_file(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            job = self.begin("--timeline", self.file)
+            self.wait_for_training(job)
+            job.signal(number)
+            job.finish()
+            self.assertGreaterEqual(len(self.slices(name="forward")), 6)
+            os.remove(self.path("meeting"))
+
+    def test_a_killed_supervisor_leaves_a_valid_file(self):
+        for _ in range(5):
+            job = self.begin("--timeline", self.file)
+            self.wait_for_training(job)
+            wait_until(lambda: os.path.getsize(self.file) > 4000, "events in the file")
+            self.kill([job.supervisor()])
+            job.finish()
+            self.assertTrue(self.slices(name="forward"))
+            os.remove(self.path("meeting"))
+
+    def test_when_everything_is_killed_the_file_can_be_read(self):
+        job = self.begin("--timeline", self.file)
+        self.wait_for_training(job)
+        wait_until(lambda: os.path.getsize(self.file) > 4000, "events in the file")
+        self.kill(job.members())
+        job.process.wait()
+        done = subprocess.run([TOOL, self.file], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_stopped_ddprun_holds_up_no_rank(self):
+        job = self.begin("--timeline", self.file, kind=("steps", "400"))
+        self.wait_for_training(job)
+        supervisor = job.supervisor()
+        ranks = self.ranks_of(job)
+        os.kill(supervisor, signal.SIGSTOP)
+        # They end, and wait for nobody but their parent.
+        wait_until(lambda: not any(is_running(pid) for pid in ranks), "the end of the ranks")
+        os.kill(supervisor, signal.SIGCONT)
+        status, _, err = job.finish()
+        self.assertEqual(status, 0, err)
+        self.assertEqual(len(self.slices(name="forward")) + len(self.slices(name="attention")) + self.lost() > 1000, True)
+
+    # Files that cannot be written.
+
+    def refuse(self, file, text, *options):
+        status, _, err = self.run_job("--timeline", file, *options, "true", environment=self.variables)
+        self.assertEqual(status, 125, err)
+        self.assertIn(text, err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+
+    def test_a_file_that_cannot_be_written_is_refused_at_once(self):
+        self.refuse(self.folder, f"--timeline {self.folder}: Is a directory")
+        self.refuse(self.path("no/such.json"), "No such file or directory")
+        self.refuse("/dev/null", "no regular file")
+
+    def test_two_jobs_do_not_write_one_file(self):
+        job = self.begin("--timeline", self.file)
+        self.wait_for_training(job)
+        self.refuse(self.file, "another job writes its timeline there")
+        job.signal(signal.SIGTERM)
+        job.finish()
+        self.assertTrue(self.slices())
+
+    def test_a_relative_path_is_ddpruns(self):
+        status, _, err = self.start("--timeline", "here.json", "--wdir", "/", PROGRAM, self.folder, "steps", "3",
+                                    environment=self.variables, cwd=self.folder).finish()
+        self.assertEqual(status, 0, err)
+        self.assertEqual(len(self.slices(self.path("here.json"), name="forward")), 3)
+
+    def test_a_full_disk_ends_the_timeline_and_not_the_training(self):
+        disk = self.path("disk")
+        os.mkdir(disk)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        try:
+            self.file = os.path.join(disk, "trace.json")
+            out, err = self.record(kind=("steps", "300"))
+            self.assertIn(f"the timeline in {self.file} ends here: No space left on device", err)
+            self.assertEqual(err.count("ends here"), 1)
+            self.assertTrue(self.slices(name="forward"))
+        finally:
+            subprocess.run(["umount", "-l", disk], check=False)
+
+    def test_the_options_are_checked(self):
+        for words, text in [(("--timeline_steps", "1:2"), "needs --timeline"),
+                            (("--timeline", "x", "--timeline_steps", "2:2"), "FIRST below LAST"),
+                            (("--timeline", "x", "--timeline_steps", "a:b"), "expected FIRST:LAST")]:
+            status, _, err = self.run_job(*words, "true")
+            self.assertEqual(status, 125)
+            self.assertIn(text, err)
+
+    # At any time.
+
+    def ask(self, *words):
+        done = subprocess.run([DDPRUN, "timeline", *words], env=dict(os.environ, **self.variables), capture_output=True,
+                              text=True, timeout=60, cwd=self.folder)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_running_job_starts_and_stops_on_command(self):
+        job = self.begin("--rdzv_id", "cifar")
+        self.wait_for_training(job)
+        self.assertEqual(self.ask("start")[0], 1)
+        self.assertIn("name a file with -o", self.ask("start", "cifar")[1])
+        status, text = self.ask("start", "cifar", "-o", "trace.json")
+        self.assertEqual(status, 0, text)
+        self.assertIn(f"recording to {self.file}", text)
+        wait_until(lambda: len(self.slices(name="forward")) > 5, "events in the file")
+        status, text = self.ask("stop")
+        self.assertEqual(status, 0, text)
+        time.sleep(1)  # several times what the file lags behind
+        count = len(self.slices(name="forward"))
+        time.sleep(1)
+        self.assertEqual(len(self.slices(name="forward")), count)
+        self.assertEqual(self.ask("stop")[0], 1)
+        self.assertEqual(self.ask("start")[0], 0)
+        wait_until(lambda: len(self.slices(name="forward")) > count, "more events in the file")
+        job.signal(signal.SIGTERM)
+        job.finish()
+        self.check_lanes()
+
+    def test_the_words_are_checked(self):
+        for words in [(), ("begin",), ("start", "a", "b"), ("stop", "-o", "x"), ("start", "-o")]:
+            status, text = self.ask(*words)
+            self.assertEqual(status, 125, words)
+            self.assertIn("expected ddprun timeline start [JOB] [-o FILE]", text)
+        self.assertEqual(self.ask("stop", "nobody")[0], 1)
+
+    # Several nodes.
+
+    def run_nodes(self, count, skews=None, options=()):
+        port = str(free_port())
+        jobs = []
+        for node in range(count):
+            clock = {"LD_PRELOAD": os.environ["SKEWED_CLOCK"], "SKEWED_STEADY_SECONDS": str(skews[node])} if skews else {}
+            jobs.append(self.begin("--nnodes", str(count), "--node_rank", str(node), "--master_addr", "127.0.0.1",
+                                   "--master_port", port, "--timeline", self.file, *options, kind=("steps", "40"), ranks=1,
+                                   **clock))
+        for job in jobs:
+            status, _, err = job.finish()
+            self.assertEqual(status, 0, err)
+
+    def test_the_ranks_of_all_nodes_are_in_node_0s_file(self):
+        self.run_nodes(3)
+        self.assertEqual({event["pid"] for event in self.slices()}, {0, 1, 2})
+        self.assertEqual(len(self.slices(name="forward")), 120)
+        self.check_lanes()
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], ["trace.json"])
+
+    def test_clocks_of_several_hosts_are_aligned(self):
+        for skews in ((0, 1000, 250_000), (5000, 0, 100)):
+            self.run_nodes(3, skews)
+            for number in range(40):
+                calls = [event for event in self.slices(name="all_reduce") if event["args"]["number"] == number]
+                self.assertEqual(len(calls), 3)
+                # Nobody leaves before the last has come, by a millisecond for what a loaded machine makes of a question.
+                last_begin = max(call["ts"] for call in calls)
+                first_end = min(call["ts"] + call["dur"] for call in calls)
+                self.assertLess(last_begin, first_end + 1000, skews)
+            os.remove(self.path("meeting"))
+
+    # Without ddprun, and by the tool.
+
+    def test_files_of_ranks_are_merged(self):
+        self.record(kind=("steps", "5"))
+        whole = self.trace()
+        for rank in (0, 1):
+            part = dict(whole, traceEvents=[])
+            lines = [json.dumps(event) for event in whole["traceEvents"] if event["pid"] == rank]
+            head = json.dumps({"displayTimeUnit": "ms", "otherData": part["otherData"]}, separators=(",", ":"))[:-1]
+            self.write(f"part{rank}.json", head + ',"traceEvents":[\n' +
+                       ",\n".join(line.replace('{"ph": ', '{"ph":') for line in lines) + '\n],"ddprun":{"lost_events":{}}}\n')
+        done = subprocess.run([TOOL, "merge", "-o", self.path("joined.json"), self.path("part0.json"), self.path("part1.json")],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(map(json.dumps, self.trace(self.path("joined.json"))["traceEvents"])),
+                         sorted(map(json.dumps, whole["traceEvents"])))
+        done = subprocess.run([TOOL, "merge", "-o", self.path("joined.json"), self.path("part0.json"), self.file],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rank 0 is in", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,188 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
+#include "timeline/analysis.h"
+#include "timeline/intervals.h"
+#include "timeline/merge.h"
+#include "timeline/report.h"
+#include "timeline/svg.h"
+#include "timeline/trace_reader.h"
+
+namespace ddp::timelines {
+namespace {
+
+const std::string kHead = R"({"displayTimeUnit":"ms","otherData":{"writer":"ddprun timeline 1"},"traceEvents":[)";
+const std::string kTail = "\n],\"ddprun\":{\"lost_events\":{}}}\n";
+
+// A slice in microseconds, on the main thread (tid 1) unless it is of a kind that has lanes of its own.
+std::string slice(int rank, const std::string& kind, double begin, double end, const std::string& name = "",
+                  const std::string& args = "") {
+  const bool is_own = kind == "step" || kind == "bucket" || kind == "collective";
+  std::ostringstream text;
+  text << "\n{\"ph\":\"X\",\"pid\":" << rank << ",\"tid\":" << (is_own ? 1'000'000'000 : 1) << ",\"ts\":" << begin
+       << ",\"dur\":" << end - begin << ",\"cat\":\"" << kind << "\",\"name\":\"" << (name.empty() ? kind : name)
+       << "\"";
+  if (!args.empty()) text << ",\"args\":{" << args << "}";
+  text << "}";
+  return text.str();
+}
+
+std::string file_of(const std::vector<std::string>& events) {
+  std::string text = kHead;
+  for (std::size_t i = 0; i < events.size(); ++i) text += (i == 0 ? "" : ",") + events[i];
+  return text + kTail;
+}
+
+Trace read(const std::string& text) {
+  std::istringstream stream(text);
+  return read_trace(stream);
+}
+
+// Rank 1 computes longer, so rank 0 waits for it; a bucket is under way while backward goes on, and for 10 us behind
+// it.
+Trace two_ranks() {
+  std::vector<std::string> events;
+  for (const int rank : {0, 1}) {
+    const double late = rank == 1 ? 30 : 0;
+    events.push_back(slice(rank, "step", 0, 100, "step 7", "\"step\":7"));
+    events.push_back(slice(rank, "forward", 0, 40 + late));
+    events.push_back(slice(rank, "user", 10, 20, "attention"));
+    events.push_back(slice(rank, "backward", 40 + late, 90));
+    events.push_back(slice(rank, "wait", 60 + late / 1.5, 90));
+    events.push_back(slice(rank, "bucket", 50 + late, 90, "bucket 0",
+                           "\"index\":0,\"bytes\":4096,\"started\":" + std::to_string(52 + late)));
+    events.push_back(slice(rank, "collective", 52 + late, 90, "all_reduce", "\"number\":3"));
+    events.push_back(slice(rank, "optimizer", 90, 100));
+  }
+  return read(file_of(events));
+}
+
+TEST_CASE("Timeline: sets of moments are joined and cut") {
+  const Intervals set = merged({{5, 7}, {1, 3}, {2, 4}, {7, 9}, {8, 8}});
+  REQUIRE(set.size() == 2);
+  CHECK(total(set) == 7);
+  CHECK(total(common(set, {{3, 6}})) == 2);
+  CHECK(total(common(set, {})) == 0);
+}
+
+TEST_CASE("Timeline: shares, overlap and exposed communication are those that were drawn") {
+  const Trace trace = two_ranks();
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  const auto share = [&](int rank, Activity activity) {
+    return analysis.ranks.at(rank).times[static_cast<std::size_t>(activity)];
+  };
+  CHECK(share(0, Activity::kForward) == 40'000);
+  CHECK(share(0, Activity::kBackward) == 20'000);
+  CHECK(share(0, Activity::kWait) == 30'000);
+  CHECK(share(0, Activity::kOptimizer) == 10'000);
+  CHECK(share(0, Activity::kUser) == 0);
+  // 52 to 90, of which backward computes until 60.
+  CHECK(analysis.overlaps.at(0).communication == 38'000);
+  CHECK(analysis.overlaps.at(0).hidden == 8'000);
+  REQUIRE(analysis.buckets.size() == 1);
+  CHECK(analysis.buckets[0].bytes == 4096);
+  CHECK(analysis.buckets[0].queued == 2'000);
+  CHECK(analysis.buckets[0].exposed == (30'000 + 8'000) / 2);
+}
+
+TEST_CASE("Timeline: the critical path goes on with the rank that came last") {
+  const Trace trace = two_ranks();
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  REQUIRE(analysis.steps.size() == 1);
+  CHECK(analysis.steps[0].number == 7);
+  std::string path;
+  for (const PathPart& part : analysis.steps[0].path) {
+    path += std::to_string(part.rank) + " " + std::string(name_of(part.activity)) + " " +
+            std::to_string((part.end - part.begin) / 1000) + "; ";
+  }
+  CHECK(path == "1 forward 70; 1 backward 10; 1 collective 2; 0 collective 8; 0 optimizer 10; ");
+}
+
+TEST_CASE("Timeline: a report, JSON and a picture come of it") {
+  const Trace trace = two_ranks();
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  CHECK_THAT(report_text(trace, analysis),
+             Catch::Matchers::ContainsSubstring("1 steps, from 7 to 7; a step takes 100 us"));
+  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"exposed_ms\": 0.03"));
+  CHECK_THAT(draw_svg(trace, lines, analysis), Catch::Matchers::ContainsSubstring("prefers-color-scheme"));
+}
+
+TEST_CASE("Timeline: without steps everything is one, and without events there is nothing") {
+  const Trace trace = read(file_of({slice(0, "forward", 0, 10)}));
+  const Analysis analysis = analyse(rank_lines(trace));
+  CHECK(analysis.steps.at(0).duration() == 10'000);
+  const Trace empty = read(file_of({}));
+  const auto lines = rank_lines(empty);
+  CHECK_THAT(report_text(empty, analyse(lines)), Catch::Matchers::ContainsSubstring("no rank did anything"));
+  CHECK_FALSE(draw_svg(empty, lines, analyse(lines)).empty());
+}
+
+TEST_CASE("Timeline: a file that is cut off anywhere is read up to there") {
+  const std::string whole = file_of({slice(0, "forward", 0, 10), slice(0, "backward", 10, 20)});
+  for (std::size_t length = kHead.size(); length < whole.size() - 1; ++length) {
+    const Trace trace = read(whole.substr(0, length));
+    CHECK(trace.is_cut_off);
+    CHECK(trace.slices.size() <= 2);
+  }
+}
+
+TEST_CASE("Timeline: files of others and nonsense are refused") {
+  const auto refused = Catch::Matchers::ContainsSubstring("no timeline of ddprun");
+  CHECK_THROWS_WITH(read(R"({"schemaVersion":1,"traceEvents":[{"ph":"X"}]})"), refused);
+  CHECK_THROWS_WITH(read(R"([{"ph":"X","pid":0,"tid":0,"ts":1,"dur":1,"name":"NEGOTIATE_ALLREDUCE"}])"), refused);
+  CHECK_THROWS_WITH(read(R"({"otherData":{"writer":"somebody"},"traceEvents":[]})"), refused);
+  CHECK_THROWS_WITH(read("\x7f"
+                         "ELF"),
+                    refused);
+  CHECK_THROWS_WITH(read(""), refused);
+  CHECK_THROWS_WITH(read(kHead + "{]}, nonsense"), Catch::Matchers::ContainsSubstring("no JSON at byte"));
+  CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 1e300, 1e301)})),
+                    Catch::Matchers::ContainsSubstring("a time in it is none"));
+  CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 0, 1, std::string(2 << 20, 'x'))})),
+                    Catch::Matchers::ContainsSubstring("a text of more than"));
+  CHECK_THROWS_AS(read(kHead + std::string(1'000'000, '[') + "}, nonsense"), TraceError);
+  std::istringstream stream(file_of({slice(0, "forward", 0, 1), slice(0, "forward", 1, 2)}));
+  CHECK_THROWS_WITH(read_trace(stream, {.events = 1}), Catch::Matchers::ContainsSubstring("more than 1 events"));
+}
+
+TEST_CASE("Timeline: files are merged on one clock") {
+  const test::TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& about, const std::string& event) {
+    const std::string path = folder / name;
+    std::ofstream(path) << R"({"displayTimeUnit":"ms","otherData":{"writer":"ddprun timeline 1",)" << about
+                        << "},\"traceEvents\":[" << event << "\n],\"ddprun\":{\"lost_events\":{\"1\":4}}}\n";
+    return path;
+  };
+  const std::string first = write("0", R"("boot":"b","steady_ns":1000000,"wall_ns":5)", slice(0, "forward", 10, 20));
+  const std::string same_host = write("1", R"("boot":"b","steady_ns":3000000,"wall_ns":77)",
+                                      slice(1, "bucket", 10, 20, "bucket 0", "\"started\":12"));
+  const std::string other_host =
+      write("2", R"("boot":"c","steady_ns":9,"wall_ns":1000005)", slice(2, "forward", 10, 20));
+  const std::string out = folder / "out";
+  const MergeResult result = merge_traces({first, same_host, other_host}, out);
+  CHECK(result.events == 3);
+  CHECK(result.by_time_of_day == std::vector<std::string>{other_host});
+  std::ifstream file(out);
+  const Trace trace = read_trace(file);
+  REQUIRE(trace.slices.size() == 3);
+  CHECK(trace.slices[0].begin == 10'000);
+  CHECK(trace.slices[1].begin == 2'010'000);
+  CHECK(trace.slices[1].started == 2'012'000);
+  CHECK(trace.slices[2].begin == 1'010'000);
+  CHECK(trace.lost == 4);
+  const std::string twice = write("3", R"("boot":"b","steady_ns":0,"wall_ns":0)", slice(0, "forward", 1, 2));
+  CHECK_THROWS_WITH(merge_traces({first, twice}, out), Catch::Matchers::ContainsSubstring("rank 0 is in"));
+  CHECK_THROWS_WITH(merge_traces({first}, first), Catch::Matchers::ContainsSubstring("one of the files"));
+  CHECK_THROWS_WITH(merge_traces({folder / "none"}, out), Catch::Matchers::ContainsSubstring("cannot be read"));
+}
+
+}  // namespace
+}  // namespace ddp::timelines

@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "timeline/analysis.h"
+
+namespace ddp::timelines {
+namespace {
+
+// Collectives that all ranks enter are one: they have the same name and the same number in their group.
+struct Arrival {
+  int rank = 0;
+  std::int64_t begin = 0;
+};
+
+class Walk {
+ public:
+  explicit Walk(const std::map<int, RankLine>& lines) : lines_(lines) {}
+
+  std::vector<PathPart> back_from(std::int64_t end, std::int64_t begin, int rank) {
+    std::int64_t now = end;
+    // Each turn goes back in time, but for a jump, after which the next one does.
+    for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
+      const Segment segment = segment_before(rank, now, begin);
+      if (segment.activity != Activity::kWait) {
+        add(rank, segment.activity, segment.begin, now);
+        now = segment.begin;
+        continue;
+      }
+      const Arrival last = last_to_come(rank, segment.begin, now);
+      const bool is_late = last.rank != rank && last.begin > segment.begin && last.begin < now;
+      const std::int64_t from = is_late ? last.begin : segment.begin;
+      add(rank, Activity::kCollective, from, now);
+      if (is_late) rank = last.rank;
+      now = from;
+    }
+    std::reverse(path_.begin(), path_.end());
+    return std::move(path_);
+  }
+
+ private:
+  static constexpr std::size_t kMostTurns = 1'000'000;
+
+  // What the rank does just before `now`.
+  Segment segment_before(int rank, std::int64_t now, std::int64_t begin) const {
+    const auto& segments = lines_.at(rank).segments;
+    auto next = std::partition_point(segments.begin(), segments.end(), [&](const Segment& s) { return s.begin < now; });
+    if (next == segments.begin()) return {.begin = begin, .end = now};
+    const Segment& found = *std::prev(next);
+    if (found.end < now) return {.begin = std::max(found.end, begin), .end = now};
+    Segment part = found;
+    part.begin = std::max(part.begin, begin);
+    return part;
+  }
+
+  // Who entered last what this rank waits for then: the last of its collectives that end in that time.
+  Arrival last_to_come(int rank, std::int64_t begin, std::int64_t end) const {
+    const auto& own = lines_.at(rank).collectives;
+    Arrival last{.rank = rank, .begin = begin};
+    const Slice* awaited = nullptr;
+    const auto after =
+        std::partition_point(own.begin(), own.end(), [&](const Slice& each) { return each.begin < end; });
+    for (auto each = after; each != own.begin() && std::distance(each, after) < kLookedAt;) {
+      --each;
+      if (each->end > begin && (awaited == nullptr || each->end > awaited->end)) awaited = &*each;
+    }
+    if (awaited == nullptr) return last;
+    for (const auto& [other, line] : lines_) {
+      const auto found = find_same(line, *awaited);
+      if (found != nullptr && found->begin > last.begin) last = {.rank = other, .begin = found->begin};
+    }
+    return last;
+  }
+
+  // The same number of another attempt is far away.
+  static const Slice* find_same(const RankLine& line, const Slice& wanted) {
+    const Slice* best = nullptr;
+    const auto near = std::partition_point(line.collectives.begin(), line.collectives.end(),
+                                           [&](const Slice& each) { return each.begin < wanted.begin; });
+    const auto first = near - std::min<std::ptrdiff_t>(near - line.collectives.begin(), kLookedAt);
+    const auto last = near + std::min<std::ptrdiff_t>(line.collectives.end() - near, kLookedAt);
+    for (auto each = first; each != last; ++each) {
+      if (each->name != wanted.name || each->number != wanted.number) continue;
+      if (best == nullptr || std::abs(each->begin - wanted.begin) < std::abs(best->begin - wanted.begin)) best = &*each;
+    }
+    return best;
+  }
+
+  void add(int rank, Activity activity, std::int64_t begin, std::int64_t end) {
+    if (end <= begin) return;
+    if (!path_.empty() && path_.back().rank == rank && path_.back().activity == activity) {
+      path_.back().begin = begin;
+    } else {
+      path_.push_back({.rank = rank, .activity = activity, .begin = begin, .end = end});
+    }
+  }
+
+  static constexpr std::ptrdiff_t kLookedAt = 512;
+  const std::map<int, RankLine>& lines_;
+  std::vector<PathPart> path_;
+};
+
+}  // namespace
+
+std::vector<PathPart> critical_path(const std::map<int, RankLine>& lines, std::int64_t begin, std::int64_t end,
+                                    int last_rank) {
+  return Walk(lines).back_from(end, begin, last_rank);
+}
+
+}  // namespace ddp::timelines

@@ -1,0 +1,88 @@
+// ddprun-timeline: where the time of a recorded training goes.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "timeline/analysis.h"
+#include "timeline/merge.h"
+#include "timeline/rank_lines.h"
+#include "timeline/report.h"
+#include "timeline/svg.h"
+#include "timeline/trace_reader.h"
+
+namespace {
+
+using namespace ddp::timelines;
+
+struct Options {
+  std::string file;
+  std::string svg;
+  bool json = false;
+  std::vector<std::string> parts;
+  std::string out;
+};
+
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw TraceError("cannot write to standard output");
+  }
+}
+
+void explain(const Options& options) {
+  std::ifstream file(options.file, std::ios::binary);
+  if (!file || file.peek() == std::char_traits<char>::eof())
+    throw TraceError(options.file + ": it cannot be read, or is empty");
+  Trace trace;
+  try {
+    trace = read_trace(file);
+  } catch (const TraceError& error) {
+    throw TraceError(options.file + ": " + error.what());
+  }
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  if (!options.svg.empty()) {
+    std::ofstream picture(options.svg);
+    picture << draw_svg(trace, lines, analysis) << std::flush;
+    if (!picture) throw TraceError(options.svg + ": the picture cannot be written");
+  }
+  print(options.json ? report_json(trace, analysis) : report_text(trace, analysis));
+}
+
+void merge(const Options& options) {
+  const MergeResult result = merge_traces(options.parts, options.out);
+  for (const std::string& file : result.by_time_of_day) {
+    std::fprintf(stderr, "%s is of another host than %s, and was aligned by the time of day\n", file.c_str(),
+                 options.parts.front().c_str());
+  }
+  print(options.out + ": " + std::to_string(result.events) + " events\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Tells where the time of the steps goes that `ddprun --timeline FILE` or ddp::Timeline has recorded.",
+               "ddprun-timeline");
+  Options options;
+  app.add_option("FILE", options.file, "The timeline");
+  app.add_option("--svg", options.svg, "Draw a step of median length to this file");
+  app.add_flag("--json", options.json, "Print JSON");
+  auto* join = app.add_subcommand("merge", "Join files of several ranks or nodes");
+  join->add_option("-o,--out", options.out, "The file to write")->required();
+  join->add_option("FILES", options.parts, "trace.rank0.json trace.rank1.json ...")->required();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (!join->parsed() && options.file.empty()) throw TraceError("name a timeline: ddprun-timeline FILE");
+    join->parsed() ? merge(options) : explain(options);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    std::fputs("ddprun-timeline: out of memory\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddprun-timeline: %s\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,158 @@
+#include "timeline/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace ddp::timelines {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string format(const char* pattern, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return text.data();
+}
+
+std::string share_text(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
+  return bytes < 10'000'000 ? format("%.1f kB", static_cast<double>(bytes) / 1e3)
+                            : format("%.1f MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line.append("  ").append(row[i]).append(widths[i] - row[i].size(), ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    text.append(line).append("\n");
+  }
+  return text;
+}
+
+std::string activity_text(Activity activity) {
+  return activity == Activity::kCollective ? "communication" : std::string(name_of(activity));
+}
+
+std::string head(const Trace& trace, const Analysis& analysis) {
+  std::string text = std::to_string(trace.ranks.size()) + (trace.ranks.size() == 1 ? " rank, " : " ranks, ");
+  text += std::to_string(trace.slices.size()) + " events";
+  if (trace.lost > 0) text += ", and " + std::to_string(trace.lost) + " that were lost: what follows may be wrong";
+  if (trace.is_cut_off) text += "; the end is cut off";
+  text += "\n";
+  if (analysis.steps.empty()) return text;
+  if (analysis.steps.front().number < 0) return text + "no steps: the whole timeline is taken for one\n";
+  std::vector<std::int64_t> times;
+  for (const StepSummary& step : analysis.steps) times.push_back(step.duration());
+  std::sort(times.begin(), times.end());
+  const auto in_text = [&](std::size_t index) { return time_text(static_cast<double>(times[index])); };
+  return text + std::to_string(times.size()) + " steps, from " + std::to_string(analysis.steps.front().number) +
+         " to " + std::to_string(analysis.steps.back().number) + "; a step takes " + in_text(times.size() / 2) +
+         " (median; " + in_text(0) + " to " + in_text(times.size() - 1) + ")\n";
+}
+
+std::string shares(const Analysis& analysis) {
+  std::vector<Activity> shown;
+  for (std::size_t i = 0; i < kActivities; ++i) {
+    const bool is_used = std::any_of(analysis.ranks.begin(), analysis.ranks.end(),
+                                     [&](const auto& rank) { return rank.second.times[i] > 0; });
+    if (is_used) shown.push_back(static_cast<Activity>(i));
+  }
+  std::vector<Row> rows{{"rank"}};
+  for (const Activity activity : shown) rows[0].push_back(activity_text(activity));
+  for (const auto& [rank, share] : analysis.ranks) {
+    Row row{std::to_string(rank)};
+    for (const Activity activity : shown)
+      row.push_back(share_text(share.times[static_cast<std::size_t>(activity)], share.total));
+    rows.push_back(std::move(row));
+  }
+  return "\nwhere the time of the steps goes:\n" + table(rows);
+}
+
+std::string overlap(const Analysis& analysis) {
+  if (analysis.buckets.empty()) return "";
+  std::vector<Row> rows{{"rank", "communication", "while backward computes", "exposed"}};
+  const auto steps = static_cast<double>(analysis.steps.size());
+  for (const auto& [rank, each] : analysis.overlaps) {
+    const auto exposed = static_cast<double>(each.communication - each.hidden);
+    rows.push_back({std::to_string(rank), time_text(static_cast<double>(each.communication) / steps),
+                    share_text(each.hidden, each.communication), time_text(exposed / steps)});
+  }
+  std::string text = "\ngradients, per step:\n" + table(rows);
+  rows = {{"bucket", "size", "ready until start", "transfer", "exposed"}};
+  for (const BucketSummary& bucket : analysis.buckets) {
+    rows.push_back({std::to_string(bucket.index), bytes_text(bucket.bytes), time_text(bucket.queued),
+                    time_text(bucket.transfer), time_text(bucket.exposed)});
+  }
+  return text + "\n" + table(rows);
+}
+
+std::string path_shares(const Analysis& analysis) {
+  std::map<std::pair<int, Activity>, std::int64_t> times;
+  std::int64_t sum = 0;
+  for (const StepSummary& step : analysis.steps) {
+    for (const PathPart& part : step.path) {
+      times[{part.rank, part.activity}] += part.end - part.begin;
+      sum += part.end - part.begin;
+    }
+  }
+  std::vector<std::pair<std::int64_t, std::pair<int, Activity>>> order;
+  for (const auto& [what, time] : times) order.emplace_back(time, what);
+  std::sort(order.rbegin(), order.rend());
+  constexpr std::size_t kMostRows = 12;
+  std::vector<Row> rows{{"share", "rank", "does"}};
+  for (std::size_t i = 0; i < std::min(order.size(), kMostRows); ++i) {
+    const auto& [time, what] = order[i];
+    rows.push_back({share_text(time, sum), std::to_string(what.first), activity_text(what.second)});
+  }
+  return "\nwhat decides how long the steps take (critical path):\n" + table(rows);
+}
+
+std::string path_of(const StepSummary& step) {
+  std::vector<Row> rows{{"at", "for", "rank", "does"}};
+  constexpr std::size_t kMostRows = 40;
+  constexpr std::int64_t kUnseen = 1000;  // a shorter part of the whole is none
+  for (const PathPart& part : step.path) {
+    if (rows.size() > kMostRows) break;
+    if (kUnseen * (part.end - part.begin) < step.duration()) continue;
+    rows.push_back({time_text(static_cast<double>(part.begin - step.begin)),
+                    time_text(static_cast<double>(part.end - part.begin)), std::to_string(part.rank),
+                    activity_text(part.activity)});
+  }
+  std::string text = "\ncritical path of ";
+  text += step.number < 0 ? "all of it" : "step " + std::to_string(step.number);
+  text += ", which took " + time_text(static_cast<double>(step.duration())) + ":\n" + table(rows);
+  if (step.path.size() > kMostRows) text += "  and " + std::to_string(step.path.size() - kMostRows) + " more\n";
+  return text;
+}
+
+}  // namespace
+
+std::string time_text(double nanoseconds) {
+  if (nanoseconds < 1e3) return format("%.0f ns", nanoseconds);
+  if (nanoseconds < 1e5) return format("%.1f us", nanoseconds / 1e3);
+  if (nanoseconds < 1e6) return format("%.0f us", nanoseconds / 1e3);
+  if (nanoseconds < 1e9) return format("%.2f ms", nanoseconds / 1e6);
+  return format("%.2f s", nanoseconds / 1e9);
+}
+
+std::string report_text(const Trace& trace, const Analysis& analysis) {
+  std::string text = head(trace, analysis);
+  if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
+  text += shares(analysis) + overlap(analysis) + path_shares(analysis);
+  return text + path_of(analysis.steps[analysis.representative]);
+}
+
+}  // namespace ddp::timelines

@@ -1,0 +1,69 @@
+#include <nlohmann/json.hpp>
+
+#include "timeline/report.h"
+
+namespace ddp::timelines {
+namespace {
+
+using nlohmann::ordered_json;
+
+double milliseconds(double nanoseconds) {
+  return nanoseconds / 1e6;
+}
+double milliseconds(std::int64_t nanoseconds) {
+  return milliseconds(static_cast<double>(nanoseconds));
+}
+
+ordered_json json_of(const StepSummary& step) {
+  ordered_json path = ordered_json::array();
+  for (const PathPart& part : step.path) {
+    path.push_back({{"rank", part.rank},
+                    {"activity", part.activity == Activity::kCollective ? "communication" : name_of(part.activity)},
+                    {"begin_ms", milliseconds(part.begin)},
+                    {"end_ms", milliseconds(part.end)}});
+  }
+  return {{"step", step.number},
+          {"begin_ms", milliseconds(step.begin)},
+          {"duration_ms", milliseconds(step.duration())},
+          {"critical_path", std::move(path)}};
+}
+
+ordered_json json_of(int rank, const RankShare& share, const Overlap& overlap) {
+  ordered_json times = ordered_json::object();
+  for (std::size_t i = 0; i < kActivities; ++i) {
+    if (share.times[i] > 0) times[std::string(name_of(static_cast<Activity>(i)))] = milliseconds(share.times[i]);
+  }
+  return {{"rank", rank},
+          {"milliseconds", std::move(times)},
+          {"total_ms", milliseconds(share.total)},
+          {"communication_ms", milliseconds(overlap.communication)},
+          {"overlapped_ms", milliseconds(overlap.hidden)},
+          {"exposed_ms", milliseconds(overlap.communication - overlap.hidden)}};
+}
+
+}  // namespace
+
+std::string report_json(const Trace& trace, const Analysis& analysis) {
+  ordered_json document{{"ranks", ordered_json::array()},
+                        {"events", trace.slices.size()},
+                        {"lost_events", trace.lost},
+                        {"cut_off", trace.is_cut_off}};
+  for (const auto& [rank, share] : analysis.ranks) {
+    document["ranks"].push_back(json_of(rank, share, analysis.overlaps.at(rank)));
+  }
+  document["buckets"] = ordered_json::array();
+  for (const BucketSummary& bucket : analysis.buckets) {
+    document["buckets"].push_back({{"index", bucket.index},
+                                   {"bytes", bucket.bytes},
+                                   {"count", bucket.count},
+                                   {"queued_ms", milliseconds(bucket.queued)},
+                                   {"transfer_ms", milliseconds(bucket.transfer)},
+                                   {"exposed_ms", milliseconds(bucket.exposed)}});
+  }
+  document["steps"] = ordered_json::array();
+  for (const StepSummary& step : analysis.steps) document["steps"].push_back(json_of(step));
+  if (!analysis.steps.empty()) document["representative_step"] = analysis.steps[analysis.representative].number;
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ddp::timelines

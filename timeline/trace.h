@@ -1,0 +1,56 @@
+// A timeline in memory, as ddprun-timeline reads it. Times are nanoseconds of the file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::timelines {
+
+// What a slice is of: what ddprun writes as its category.
+enum class Activity : std::uint8_t {
+  kUser,
+  kOther,
+  kData,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kCheckpoint,
+  kEvaluation,
+  kClosing,
+  kWait,
+  kCollective,
+  kBucket,
+  kDevice,
+  kStep,
+};
+inline constexpr std::size_t kActivities = 14;
+
+std::string_view name_of(Activity activity);
+std::optional<Activity> activity_named(std::string_view name);
+
+struct Slice {
+  int rank = 0;
+  Activity activity = Activity::kUser;
+  std::uint64_t lane = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::uint32_t name = 0;                              // index into Trace::names
+  std::int64_t number = -1;                            // a step's, bucket's or collective's; -1: none
+  std::int64_t bytes = 0;                              // of a bucket
+  std::optional<std::int64_t> started = std::nullopt;  // when a bucket's transfer began
+
+  std::int64_t duration() const { return end - begin; }
+};
+
+struct Trace {
+  std::vector<Slice> slices{};
+  std::vector<std::string> names{};
+  std::map<int, std::string> ranks{};  // "rank 0 on host", by rank
+  std::uint64_t lost = 0;              // events for which there was no room
+  bool is_cut_off = false;             // its writer was killed
+};
+
+}  // namespace ddp::timelines

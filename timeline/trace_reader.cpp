@@ -1,0 +1,265 @@
+#include "timeline/trace_reader.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <istream>
+#include <iterator>
+#include <limits>
+#include <streambuf>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace ddp::timelines {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, kActivities> kNames = {
+    "user",       "other",   "data", "forward",    "backward", "optimizer", "checkpoint",
+    "evaluation", "closing", "wait", "collective", "bucket",   "device",    "step"};
+// More microseconds than any host runs; what lies beyond is no time.
+constexpr double kMostMicroseconds = 9e12;
+constexpr double kMostWhole = 9e15;
+constexpr std::string_view kWriter = "ddprun timeline 1";
+
+// The bytes of a stream, as long as no string in them is longer than `most`.
+class CheckedBytes : public std::streambuf {
+ public:
+  CheckedBytes(std::istream& from, std::size_t most) : from_(from), most_(most) {}
+
+ protected:
+  int_type underflow() override {
+    from_.read(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    const auto count = static_cast<std::size_t>(from_.gcount());
+    if (count == 0) return traits_type::eof();
+    for (std::size_t i = 0; i < count; ++i) look_at(buffer_[i]);
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + count);
+    return traits_type::to_int_type(buffer_[0]);
+  }
+
+ private:
+  void look_at(char byte) {
+    if (!in_string_) {
+      in_string_ = byte == '"';
+      length_ = 0;
+      return;
+    }
+    if (++length_ > most_) throw TraceError("a text of more than " + std::to_string(most_) + " bytes is in it");
+    if (std::exchange(is_escaped_, false)) return;
+    is_escaped_ = byte == '\\';
+    in_string_ = byte != '"';
+  }
+
+  std::istream& from_;
+  std::size_t most_;
+  std::array<char, 1 << 16> buffer_{};
+  bool in_string_ = false;
+  bool is_escaped_ = false;
+  std::size_t length_ = 0;
+};
+
+struct Event {
+  std::string form{};
+  std::string name{};
+  std::string category{};
+  std::string arg_name{};
+  std::optional<double> time{};
+  double duration = 0;
+  std::int64_t rank = -1;
+  std::uint64_t lane = 0;
+  std::int64_t number = -1;
+  std::int64_t bytes = 0;
+  std::optional<double> started{};
+};
+
+std::int64_t nanoseconds(double microseconds) {
+  if (!(std::abs(microseconds) < kMostMicroseconds)) throw TraceError("a time in it is none");
+  return std::llround(microseconds * 1000);
+}
+
+// Takes what is needed out of the parser's events; path_ has the keys that lead to where it is.
+class Handler : public json::json_sax_t {
+ public:
+  Handler(Trace& trace, const ReadLimits& limits) : trace_(trace), limits_(limits) {}
+
+  bool null() override { return true; }
+  bool boolean(bool value) override {
+    if (path_.size() == 1 && last_ == "cut_off") trace_.is_cut_off = value;
+    return true;
+  }
+  bool number_integer(number_integer_t value) override { return on_number(static_cast<double>(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return on_number(static_cast<double>(value)); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return on_number(value); }
+  bool string(string_t& value) override {
+    if (is_in("otherData") && last_ == "writer") is_ours_ = value == kWriter;
+    if (!is_in_event()) return true;
+    if (path_.size() == 3 && last_ == "name") event_.arg_name = value;
+    if (path_.size() > 2) return true;
+    if (last_ == "ph") event_.form = std::move(value);
+    if (last_ == "name") event_.name = std::move(value);
+    if (last_ == "cat") event_.category = std::move(value);
+    return true;
+  }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_object(std::size_t /*count*/) override {
+    if (is_at_top_ && !is_ours_ && last_ == "traceEvents") refuse();
+    const bool is_event = path_.size() == 1 && path_.front() == "traceEvents";
+    push();
+    if (is_event) event_ = {};
+    return true;
+  }
+  bool key(string_t& value) override {
+    last_ = std::move(value);
+    return true;
+  }
+  bool end_object() override {
+    if (path_.size() == 2 && path_.front() == "traceEvents") take();
+    pop();
+    return true;
+  }
+  bool start_array(std::size_t /*count*/) override {
+    if (depth_ == 0) refuse();
+    if (depth_ == 1 && last_ == "traceEvents" && !is_ours_) refuse();
+    push();
+    return true;
+  }
+  bool end_array() override {
+    pop();
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string& /*token*/, const json::exception& /*error*/) override {
+    failed_at_ = position;
+    return false;
+  }
+
+  // `is_at_end`: the parser has seen all bytes.
+  void finish(bool is_parsed, bool is_at_end) {
+    if (!is_ours_) refuse();
+    // What was cut off is the end of one event.
+    if (!is_parsed && !is_at_end) {
+      throw TraceError("it is no JSON at byte " + std::to_string(failed_at_));
+    }
+    trace_.is_cut_off = trace_.is_cut_off || !is_parsed;
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw TraceError(
+        "it is no timeline of ddprun: expected a file of `ddprun --timeline` or ddp::Timeline, whose otherData names "
+        "its writer (traces of PyTorch's profiler and of Horovod are none)");
+  }
+  // The first levels are all that matters; deeper ones are counted.
+  void push() {
+    ++depth_;
+    if (depth_ > 1 && path_.size() < kMostPath && depth_ == path_.size() + 2) path_.push_back(last_);
+    is_at_top_ = depth_ == 1;
+  }
+  void pop() {
+    if (depth_ > 1 && depth_ == path_.size() + 1) path_.pop_back();
+    --depth_;
+    is_at_top_ = depth_ == 1;
+  }
+  bool is_in(std::string_view key) const { return path_.size() == 1 && depth_ == 2 && path_.front() == key; }
+  bool is_in_event() const { return path_.size() >= 2 && depth_ <= 4 && path_.front() == "traceEvents"; }
+
+  bool on_number(double value) {
+    const bool is_lost = path_.size() == 2 && depth_ == 3 && path_[0] == "ddprun" && path_[1] == "lost_events";
+    if (is_lost && value > 0 && value < kMostWhole) trace_.lost += static_cast<std::uint64_t>(value);
+    if (is_in_event()) path_.size() == 3 ? on_argument(value) : on_field(value);
+    return true;
+  }
+  static bool is_whole(double value) { return value >= 0 && value < kMostWhole; }
+  void on_argument(double value) {
+    if ((last_ == "step" || last_ == "index" || last_ == "number") && is_whole(value))
+      event_.number = std::llround(value);
+    if (last_ == "bytes" && is_whole(value)) event_.bytes = std::llround(value);
+    if (last_ == "started") event_.started = value;
+  }
+  void on_field(double value) {
+    if (last_ == "ts") event_.time = value;
+    if (last_ == "dur") event_.duration = value;
+    if (last_ == "pid" && value >= 0 && value < std::numeric_limits<int>::max()) event_.rank = std::llround(value);
+    if (last_ == "tid" && is_whole(value)) event_.lane = static_cast<std::uint64_t>(value);
+  }
+
+  std::uint32_t index_of(const std::string& name) {
+    const auto [found, is_new] = indices_.try_emplace(name, static_cast<std::uint32_t>(trace_.names.size()));
+    if (is_new) {
+      if (trace_.names.size() >= limits_.names) throw TraceError("it has too many different names");
+      trace_.names.push_back(name);
+    }
+    return found->second;
+  }
+
+  void take() {
+    if (event_.rank < 0) return;
+    const int rank = static_cast<int>(event_.rank);
+    if (event_.form == "M") {
+      if (event_.name == "process_name") trace_.ranks[rank] = event_.arg_name;
+      return;
+    }
+    if (event_.form != "X" || !event_.time) return;
+    const auto activity = activity_named(event_.category);
+    if (!activity) return;
+    if (trace_.slices.size() >= limits_.events) {
+      throw TraceError("it has more than " + std::to_string(limits_.events) +
+                       " events; record fewer steps (--timeline_steps)");
+    }
+    trace_.ranks.try_emplace(rank, "rank " + std::to_string(rank));
+    const std::int64_t begin = nanoseconds(*event_.time);
+    Slice slice{.rank = rank,
+                .activity = *activity,
+                .lane = event_.lane,
+                .begin = begin,
+                .end = begin + std::max<std::int64_t>(nanoseconds(event_.duration), 0),
+                .name = index_of(event_.name),
+                .number = event_.number,
+                .bytes = event_.bytes};
+    if (event_.started) slice.started = nanoseconds(*event_.started);
+    trace_.slices.push_back(slice);
+  }
+
+  static constexpr std::size_t kMostPath = 3;
+  Trace& trace_;
+  const ReadLimits& limits_;
+  std::size_t depth_ = 0;
+  bool is_at_top_ = false;
+  std::vector<std::string> path_;
+  std::string last_;
+  bool is_ours_ = false;
+  Event event_;
+  std::unordered_map<std::string, std::uint32_t> indices_;
+  std::size_t failed_at_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(Activity activity) {
+  return kNames[static_cast<std::size_t>(activity) % kActivities];
+}
+
+std::optional<Activity> activity_named(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Activity>(i);
+  }
+  return std::nullopt;
+}
+
+Trace read_trace(std::istream& file, const ReadLimits& limits) {
+  Trace trace;
+  Handler handler(trace, limits);
+  CheckedBytes bytes(file, limits.text);
+  std::istream checked(&bytes);
+  checked.exceptions(std::ios::badbit);
+  const bool is_parsed =
+      json::sax_parse(std::istreambuf_iterator<char>(checked), std::istreambuf_iterator<char>(), &handler);
+  checked.exceptions(std::ios::goodbit);
+  handler.finish(is_parsed, is_parsed || checked.peek() == std::char_traits<char>::eof());
+  return trace;
+}
+
+}  // namespace ddp::timelines

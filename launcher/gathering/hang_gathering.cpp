@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "launcher/gathering/view_json.h"
@@ -93,15 +94,17 @@ void HangGathering::on_verdict(const json& word) {
                                 .sentence = printable(word.at("sentence").get_ref<const std::string&>())},
                     .idle = microseconds(word.at("idle").get<std::int64_t>()),
                     .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
-                    .views = all_views()};
+                    .views = std::exchange(judged_, {})};
   if (word.contains("waiter")) report.verdict.waiter = word.at("waiter").get<int>();
-  views_.clear();
   if (options_.reports) options_.on_report(report);
 }
 
-std::vector<RankView> HangGathering::all_views() const {
+// Of all nodes, by rank.
+std::vector<RankView> HangGathering::take_views() {
   std::vector<RankView> all;
-  for (const auto& [node, views] : views_) all.insert(all.end(), views.begin(), views.end());
+  for (auto& [node, views] : std::exchange(views_, {})) {
+    std::move(views.begin(), views.end(), std::back_inserter(all));
+  }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return all;
 }
@@ -153,15 +156,16 @@ std::string HangGathering::absent_nodes() const {
 
 void HangGathering::judge_all() {
   gathers_ = false;
-  const std::vector<RankView> all = all_views();
+  // Another gathering may begin before the verdict on this one has come back.
+  judged_ = take_views();
   std::optional<std::uint64_t> idle;
-  for (const RankView& view : all) {
+  for (const RankView& view : judged_) {
     if (view.runs()) idle = std::min(idle.value_or(view.idle_us), view.idle_us);
   }
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
   json word{{"hang", "verdict"}};
   if (idle && static_cast<double>(*idle) >= kNearlyIdle * static_cast<double>(limit)) {
-    Verdict verdict = judge(all, ddp::detail::page_clock());
+    Verdict verdict = judge(judged_, ddp::detail::page_clock());
     verdict.culprits.resize(std::min(verdict.culprits.size(), kMostCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},

@@ -57,7 +57,7 @@ class HangGathering {
   void take(int from, const nlohmann::json& word);
   void judge_all();
   void on_verdict(const nlohmann::json& word);
-  std::vector<RankView> all_views() const;
+  std::vector<RankView> take_views();
   std::string absent_nodes() const;
 
   EventLoop& loop_;
@@ -70,6 +70,7 @@ class HangGathering {
   std::chrono::milliseconds timeout_{};
   std::map<int, std::vector<RankView>> views_;  // by node
   std::set<int> complete_;                      // nodes
+  std::vector<RankView> judged_;                // until the verdict has come back to this node
   std::optional<EventLoop::TimerId> timer_;
 };
 

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -136,6 +137,7 @@ class Nodes {
   }
 
   EventLoop loop;
+  std::function<void(int to, const json& word)> delivered = [](int, const json&) {};
   std::vector<bool> frozen;
   std::vector<std::vector<std::string>> said;
   std::vector<HangReport> reports;
@@ -155,7 +157,9 @@ class Nodes {
     while (!queue_.empty()) {
       const Word word = queue_.front();
       queue_.erase(queue_.begin());
-      if (!frozen[static_cast<std::size_t>(word.to)]) (*this)[word.to].on_word(word.from, json::parse(word.text));
+      if (frozen[static_cast<std::size_t>(word.to)]) continue;
+      (*this)[word.to].on_word(word.from, json::parse(word.text));
+      delivered(word.to, json::parse(word.text));
     }
   }
   std::vector<std::unique_ptr<HangGathering>> nodes_;
@@ -178,6 +182,18 @@ TEST_CASE("Hang gathering: whoever asks, all nodes learn the same, and node 0 se
     CHECK(nodes.reports[1].views.empty());
     CHECK(nodes.reports[1].is_shown_elsewhere);
   }
+}
+
+TEST_CASE("Hang gathering: a node that asks while the verdict is on its way takes nothing from the report") {
+  Nodes nodes(3);
+  for (int node = 0; node < 3; ++node) nodes.views[static_cast<std::size_t>(node)] = {view_of(node, 3, node == 2)};
+  bool has_asked = false;
+  nodes.delivered = [&](int to, const json& word) {
+    if (to == 2 && word.at("hang") == "look" && !std::exchange(has_asked, true)) nodes[1].ask(120s);
+  };
+  nodes[0].ask(120s);
+  nodes.run_until_said(0);
+  CHECK(nodes.reports.front().views.size() == 3);
 }
 
 TEST_CASE("Hang gathering: where ranks of another node make progress nothing is reported") {

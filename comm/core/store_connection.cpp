@@ -56,16 +56,20 @@ class StoreConnection::Deadline {
 class StoreConnection::Lock {
  public:
   Lock(StoreConnection& connection, const Deadline& deadline) : lock_(connection.mutex_, deadline.at()) {
-    if (!lock_.owns_lock()) throw StoreUnreachable("another call to the job's store is still under way");
-    if (connection.fd_ < 0) throw StoreUnreachable("the connection to the job's store is broken");
+    if (!lock_.owns_lock()) throw StoreUnreachable(connection.name_ + ": another call to it is still under way");
+    if (connection.fd_ < 0) throw StoreUnreachable(connection.name_ + ": the connection to it is broken");
   }
 
  private:
   std::unique_lock<std::timed_mutex> lock_;
 };
 
-StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit, bool patient)
-    : host_(std::move(host)), port_(port), interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit, bool patient, std::string hosted_by)
+    : host_(std::move(host)),
+      port_(port),
+      name_("the job's store at " + host_ + ":" + std::to_string(port_) +
+            (hosted_by.empty() ? "" : ", which " + hosted_by + " hosts")),
+      interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const Deadline deadline(limit);
   try {
     if (interrupt_fd_ < 0) fail(std::string("eventfd: ") + std::strerror(errno));
@@ -125,7 +129,7 @@ std::string StoreConnection::try_to_connect(const Deadline& deadline) {
 
 void StoreConnection::fail(const std::string& why) {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  throw StoreUnreachable("the job's store at " + host_ + ":" + std::to_string(port_) + ": " + why);
+  throw StoreUnreachable(name_ + ": " + why);
 }
 
 // True when the socket is ready, false at the deadline and, where asked for, when interrupted.

@@ -22,8 +22,9 @@ class StoreConnection {
  public:
   using Duration = std::chrono::milliseconds;
 
-  /// Connects to a store that runs, or if `patient` to one that will run within the limit. Throws StoreUnreachable.
-  StoreConnection(std::string host, uint16_t port, Duration limit, bool patient = false);
+  /// Connects to a store that runs, or if `patient` to one that will run within the limit. Throws StoreUnreachable, as
+  /// every call does, which says that `hosted_by` ("rank 0") runs the store.
+  StoreConnection(std::string host, uint16_t port, Duration limit, bool patient = false, std::string hosted_by = "");
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
@@ -62,6 +63,7 @@ class StoreConnection {
 
   const std::string host_;
   const uint16_t port_;
+  const std::string name_;  // of the store, for errors
   std::timed_mutex mutex_;
   int fd_ = -1;
   int interrupt_fd_ = -1;

@@ -29,12 +29,14 @@ std::string_view text(const std::vector<uint8_t>& bytes) {
 
 }  // namespace
 
-BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient)
+BoundedStore::BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient,
+                           std::string hosted_by)
     : Store(timeout),
       host_(std::move(host)),
       port_(port),
+      hosted_by_(std::move(hosted_by)),
       limit_(timeout),
-      connection_(host_, port_, timeout, patient) {}
+      connection_(host_, port_, timeout, patient, hosted_by_) {}
 
 std::chrono::milliseconds BoundedStore::limit() const {
   return within_budget(limit_.load(std::memory_order_relaxed));
@@ -58,7 +60,7 @@ BoundedStore::Budget::~Budget() {
 }
 
 c10::intrusive_ptr<c10d::Store> BoundedStore::clone() {
-  return c10::make_intrusive<BoundedStore>(host_, port_, limit());
+  return c10::make_intrusive<BoundedStore>(host_, port_, limit(), /*patient=*/false, hosted_by_);
 }
 
 void BoundedStore::set(const std::string& key, const std::vector<uint8_t>& value) {

@@ -15,8 +15,9 @@ namespace ddp::detail {
 /// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own.
 class BoundedStore final : public c10d::Store {
  public:
-  /// `patient`: until the timeout, waits for a store that does not run yet.
-  BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient = false);
+  /// `patient`: until the timeout, waits for a store that does not run yet. `hosted_by`: see StoreConnection.
+  BoundedStore(std::string host, uint16_t port, std::chrono::milliseconds timeout, bool patient = false,
+               std::string hosted_by = "");
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
@@ -50,6 +51,7 @@ class BoundedStore final : public c10d::Store {
 
   const std::string host_;
   const uint16_t port_;
+  const std::string hosted_by_;
   std::atomic<std::chrono::milliseconds> limit_;
   std::atomic<Clock::time_point> deadline_{Clock::time_point::max()};
   StoreConnection connection_;

@@ -186,6 +186,12 @@ void GroupState::say_last_words(const UncaughtException& exception) {
   if (hosts_store_) await_learners(info_, job_);
 }
 
+std::vector<int> GroupState::python_ranks(const std::function<std::vector<int>()>& ask) {
+  const std::lock_guard lock(asking_);
+  if (!python_ranks_) python_ranks_ = ask();
+  return *python_ranks_;
+}
+
 void GroupState::set_pending_seed(uint64_t seed) {
   const std::lock_guard lock(mutex_);
   pending_seed_ = seed;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,6 +87,9 @@ class GroupState {
   /// Number of the next sub-group, from 1, the same on all ranks for the same reason.
   int64_t next_subgroup() { return 1 + subgroups_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// The group's ranks that run Python, which never change: `ask` is called until it has not thrown.
+  std::vector<int> python_ranks(const std::function<std::vector<int>()>& ask);
+
   /// Set by manual_seed(), taken once by the first DistributedDataParallel.
   void set_pending_seed(uint64_t seed);
   std::optional<uint64_t> take_pending_seed();
@@ -114,6 +118,8 @@ class GroupState {
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;
+  std::mutex asking_;
+  std::optional<std::vector<int>> python_ranks_;
   std::optional<LastWords> last_words_;
 };
 

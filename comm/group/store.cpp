@@ -58,7 +58,8 @@ Store connect(const RankInfo& info, bool hosted_here, std::chrono::milliseconds 
 // hold this rank for ever. NCCL needs more of the client than ours can.
 Store connect_bounded(const RankInfo& info, std::chrono::milliseconds timeout) {
   const StoreAddress address = store_address(info);
-  auto store = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/true);
+  auto store =
+      c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/true, store_host(info));
   if (info.agent_store || info.rank != 0) store->count_in();
   return store;
 }
@@ -100,9 +101,13 @@ struct OwnStores {
   c10::intrusive_ptr<BoundedStore> waits_bounded;  // the same of `waiting`
 };
 
-OwnStores stores_at(const StoreAddress& address, std::chrono::milliseconds timeout) {
-  const auto bounded = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
-  const auto waiting = c10::make_intrusive<BoundedStore>(address.host, address.port, timeout);
+OwnStores stores_at(const RankInfo& info, std::chrono::milliseconds timeout) {
+  const StoreAddress address = store_address(info);
+  const auto connected = [&] {
+    return c10::make_intrusive<BoundedStore>(address.host, address.port, timeout, /*patient=*/false, store_host(info));
+  };
+  const auto bounded = connected();
+  const auto waiting = connected();
   return {bounded, waiting, bounded, waiting};
 }
 
@@ -189,7 +194,7 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     refuse_store(info, store.hosted_here, error);
   }
   try {
-    settle(store, info, backends, stores_at(store_address(info), timeout), "");
+    settle(store, info, backends, stores_at(info, timeout), "");
   } catch (const StoreUnreachable& error) {
     throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
                              about_store(info, error.what()));

@@ -174,12 +174,19 @@ void verify_equal_across_ranks(const std::string& subject, const std::vector<std
 
 std::vector<int> ranks_running_python(const GroupHandle& group) {
   const Store store = group.state().store();
-  std::vector<int> ranks;
-  if (!store || group.size() == 1) return ranks;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank != group.rank() && !runs_this_library(*store, rank)) ranks.push_back(rank);
-  }
-  return ranks;
+  if (!store || group.size() == 1) return {};
+  return group.state().python_ranks([&] {
+    std::vector<int> ranks;
+    try {
+      for (int rank = 0; rank < group.size(); ++rank) {
+        if (rank != group.rank() && !runs_this_library(*store, rank)) ranks.push_back(rank);
+      }
+    } catch (const detail::StoreUnreachable& error) {
+      throw std::runtime_error(who(group.info()) + ": which ranks run Python cannot be told" +
+                               detail::about_store(group.info(), error.what()));
+    }
+    return ranks;
+  });
 }
 
 }  // namespace ddp

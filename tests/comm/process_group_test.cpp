@@ -214,7 +214,9 @@ TEST_CASE("ProcessGroup: ranks of a node without the store form their groups by 
       on_two_nodes({"-x", "DDPRUN_STORE_PROXY=127.0.0.1:1"}, program("join", {"--timeout_ms", kShortTimeoutMs}));
   INFO(all_of(without[1]));
   CHECK(without[1].status == 1);
-  CHECK_THAT(without[1].errors, ContainsSubstring("cannot reach the job's store"));
+  // Of two nodes whose ranks give up at the same moment either may be the first.
+  CHECK_THAT(without[1].errors, ContainsSubstring("cannot reach the job's store") ||
+                                    ContainsSubstring("rank 1 of 4: could not connect the ranks (backend shm)"));
 }
 
 TEST_CASE("ProcessGroup: forms again and again on the launcher's store") {

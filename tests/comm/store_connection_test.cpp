@@ -448,5 +448,12 @@ TEST_CASE("StoreConnection: a host that does not exist is named") {
       Catch::Matchers::MessageMatches(Catch::Matchers::StartsWith("the job's store at no host of this name:1: ")));
 }
 
+TEST_CASE("StoreConnection: whoever hosts the store is named by every error") {
+  CHECK_THROWS_MATCHES(
+      StoreConnection("no host of this name", 1, kForHangs, /*patient=*/false, "rank 0"), StoreUnreachable,
+      Catch::Matchers::MessageMatches(
+          Catch::Matchers::StartsWith("the job's store at no host of this name:1, which rank 0 hosts: ")));
+}
+
 }  // namespace
 }  // namespace ddp::detail

@@ -83,9 +83,9 @@ class Proxy:
 
 
 class StoreFaults(unittest.TestCase):
-    def run_once(self, mode, place, kill):
+    def run_once(self, mode, place, kill, model):
         """Two ranks meet at `place`, then the store changes; seconds until the last one has ended, and what they said."""
-        case = Case("plain", "wait", place, 2, -1, 3, False, False, 0)
+        case = Case(model, "wait", place, 2, -1, 3, False, False, 0)
         server = StoreServer()
         proxy = Proxy(server.new_port())
         ranks = []
@@ -95,7 +95,7 @@ class StoreFaults(unittest.TestCase):
                 for rank in range(2):
                     with open(folder / f"errors{rank}", "wb") as file:
                         ranks.append(subprocess.Popen(
-                            [PROGRAM, "plain", "wait", place, "-1", "3", "0", str(int(TIMEOUT_S * 1000))],
+                            [PROGRAM, model, "wait", place, "-1", "3", "0", str(int(TIMEOUT_S * 1000))],
                             env=environment(case, rank, "127.0.0.1", proxy.port, None), stdin=subprocess.PIPE, stderr=file))
                 errors = [folder / f"errors{rank}" for rank in range(2)]
                 deadline = time.monotonic() + FOR_HANGS_S
@@ -121,10 +121,10 @@ class StoreFaults(unittest.TestCase):
                     rank.wait()
                 proxy.close()
 
-    def check(self, mode, place, kill):
+    def check(self, mode, place, kill, model="plain"):
         times = []
         while len(times) < ATTEMPTS and min(times, default=LATEST_S + 1) > LATEST_S:
-            seconds, codes, errors = self.run_once(mode, place, kill)
+            seconds, codes, errors = self.run_once(mode, place, kill, model)
             times.append(seconds)
             self.assertEqual(codes[0], 1 if kill else 0, errors[0])
             if kill:
@@ -136,6 +136,11 @@ class StoreFaults(unittest.TestCase):
         for mode in ("freeze", "slow", "closed", "deaf"):
             with self.subTest(mode=mode):
                 self.check(mode, "close", kill=False)
+
+    def test_training_asks_nothing_of_the_store(self):
+        for mode in ("freeze", "closed", "deaf"):
+            with self.subTest(mode=mode):
+                self.check(mode, "wrapped", kill=False, model="ddp")
 
     def test_a_rank_whose_peer_is_killed_ends_in_time(self):
         for mode in ("freeze", "slow", "closed", "deaf"):

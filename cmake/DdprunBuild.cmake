@@ -105,7 +105,8 @@ function(ddprun_targets_below folder out)
   set(${out} ${all} PARENT_SCOPE)
 endfunction()
 
-# ddprun_executable(<name> SOURCES ... [LINK <libraries>] [PRECOMPILED <set>]): a program in build/<preset>/bin.
+# ddprun_executable(<name> SOURCES ... [LINK <libraries>] [PRECOMPILED <set>]): a program in build/<preset>/bin. A folder whose
+# flags don't fit the usual sets of precompiled headers names others in DDPRUN_PROGRAM_HEADERS.
 function(ddprun_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "PRECOMPILED" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
@@ -115,6 +116,6 @@ function(ddprun_executable name)
   if(arg_PRECOMPILED)
     ddprun_use_precompiled_headers(${name} ${arg_PRECOMPILED})
   else()
-    ddprun_precompiled_headers_if_seen(${name} ${arg_LINK})
+    ddprun_precompiled_headers_if_seen(${name} ${arg_LINK} AMONG ${DDPRUN_PROGRAM_HEADERS})
   endif()
 endfunction()

@@ -1,5 +1,6 @@
-"""Runs all tests with each supported PyTorch and records in docs/versions.md which passed, when:
-`torch_versions.py [VERSION ...]`, all of them without arguments (an hour or more each on two cores from nothing).
+"""Builds with each supported PyTorch, runs what compares with its Python (`scripts/test --parity`) and records in docs/versions.md
+what came of it: `torch_versions.py [--whole] [VERSION ...]`, all of them without arguments (half an hour each on two cores from
+nothing). With --whole every test is run (an hour).
 `torch_versions.py --record VERSION REPORT [project root]` records a run that is over, from CTest's JUnit report.
 """
 
@@ -14,7 +15,7 @@ VERSIONS = ["2.15.0", "2.14.0", "2.13.0", "2.12.1", "2.11.0"]
 HEADING = """# PyTorch and LibTorch versions
 
 With which the tests have passed: build, parity with Python's DistributedDataParallel of the same version, checkpoints both ways, the
-installed package. Written by `tools/torch_versions.py`, which runs `scripts/test --torch VERSION`; don't edit by hand.
+installed package (`scripts/test --parity --torch VERSION`), or every test. Written by `tools/torch_versions.py`; don't edit by hand.
 
 | LibTorch | last run | tests | result |
 |---|---|---|---|
@@ -56,11 +57,13 @@ def main() -> int:
         root = pathlib.Path(sys.argv[4] if len(sys.argv) > 4 else ".")
         write(root / "docs/versions.md", version, summary(pathlib.Path(report)))
         return 0
+    arguments = sys.argv[1:]
+    which = [] if "--whole" in arguments else ["--parity"]
     worst = 0
-    for version in sys.argv[1:] or VERSIONS:
+    for version in [each for each in arguments if each != "--whole"] or VERSIONS:
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report.xml"
-            status = subprocess.run(["scripts/test", "--torch", version, "--output-junit", str(report)]).returncode
+            status = subprocess.run(["scripts/test", *which, "--torch", version, "--output-junit", str(report)]).returncode
             worst = worst or status
             built = report.exists()
             write(pathlib.Path("docs/versions.md"), version, summary(report) if built else [*NEVER[:2], "does not build"])

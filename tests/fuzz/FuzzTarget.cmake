@@ -39,7 +39,6 @@ function(ddprun_libfuzzer_test folder)
   if(NOT DDPRUN_CLANG OR DDPRUN_FUZZ OR DDPRUN_SANITIZE)
     return()
   endif()
-  find_package(Python3 3.7 REQUIRED COMPONENTS Interpreter)
   ddprun_test(
     libfuzzer LABEL ${folder} SLOW FUZZ SERIAL SKIPPABLE TIMEOUT 900
     COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tests/fuzz/libfuzzer_test.py"

@@ -5,6 +5,7 @@
 #include <c10/util/Type.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
+#include "comm/collectives/device_events.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
@@ -96,6 +98,12 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   take_rank_stream(group_);
 }
 
+// What the device has done of the last steps belongs into the timeline; nothing in training waits for it.
+DdpCore::~DdpCore() {
+  constexpr std::chrono::milliseconds kPatience{200};
+  if (!device_.is_cpu()) detail::finish_device_ranges(kPatience);
+}
+
 // What Python's DDP broadcasts, in its order.
 void DdpCore::broadcast_state(int root) const {
   std::vector<at::Tensor> state;
@@ -174,6 +182,8 @@ void DdpCore::before_forward() {
   detail::own_page().enter_phase(phase);
   detail::end_event(std::exchange(forward_event_, 0));  // of one that threw
   forward_event_ = detail::begin_event(detail::event_kind(phase), progress::name_of(phase));
+  detail::end_on_device(std::exchange(forward_range_, 0));
+  forward_range_ = detail::begin_on_device(progress::name_of(phase), device_);
   parameters_.check_unchanged(rank_);
   if (!reducer_) return mark_->keep();
   reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
@@ -187,6 +197,7 @@ void DdpCore::before_forward() {
 std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, const std::type_info& type) {
   leave_evaluation();
   detail::end_event(std::exchange(forward_event_, 0));
+  detail::end_on_device(std::exchange(forward_range_, 0));
   if (delayed_) delayed_->after_forward();
   if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <ddprun/base/progress.h>
+#include <ddprun/comm/device_range.h>
 
 #include "base/rank_prefix.h"
 
@@ -22,6 +23,13 @@ namespace {
 // LibTorch's archives name a parameter by its address at the time of saving.
 std::string archive_key(const at::Tensor& parameter) {
   return std::to_string(reinterpret_cast<size_t>(parameter.unsafeGetTensorImpl()));
+}
+
+c10::Device device_of_first(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  for (const auto& group : groups) {
+    if (!group.params().empty()) return group.params().front().device();
+  }
+  return c10::kCPU;
 }
 
 at::Tensor checked_scalar(const at::Tensor& tensor, const char* name) {
@@ -116,6 +124,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
 void FusedOptimizer::step_scaled(const GradientScaling& scaling) {
   const at::NoGradGuard no_grad;
   const progress::PhaseScope phase(progress::Phase::kOptimizer);
+  const timeline::DeviceRange range("optimizer", device_of_first(param_groups_));
   GradientScaling checked{.grad_scale = checked_scalar(scaling.grad_scale, "grad_scale"),
                           .found_inf = checked_scalar(scaling.found_inf, "found_inf")};
   // The kernels compare with 1 and step counters subtract it, but flags added over devices or ranks exceed 1.

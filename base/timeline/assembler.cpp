@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kDeepest = 1000;
 constexpr std::size_t kMostOpen = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;
+constexpr std::size_t kRecentSpans = 256;
 constexpr std::uint64_t kLanesOfKind = 1000;
 
 std::string_view name_of_lanes(EventKind kind) {
@@ -71,7 +72,7 @@ void Assembler::take_record(std::size_t lane, std::uint64_t position, const Reco
                     .value = std::bit_cast<double>(record.value)});
     case RecordType::kSpan:
       return emit({.kind = EventKind::kDevice,
-                   .lane = device_lane(record.value),
+                   .lane = device_lane(record.value, record.time, std::max(record.time, record.number)),
                    .begin = record.time,
                    .name = std::string(record.text)},
                   record.number);
@@ -217,13 +218,34 @@ std::uint64_t Assembler::free_lane(EventKind kind, std::uint64_t begin, std::uin
   return first + static_cast<std::uint64_t>(found - ends.begin());
 }
 
-std::uint64_t Assembler::device_lane(std::uint64_t stream) {
+// The device is in the upper bits of a stream's number. What overlaps gets a further lane of the stream: a bucket that
+// is ready while the one before is still under way.
+std::uint64_t Assembler::device_lane(std::uint64_t stream, std::uint64_t begin, std::uint64_t end) {
+  constexpr int kDeviceShift = 56;
+  const auto fits = [&](const DeviceLane& lane) {
+    return lane.stream == stream && std::all_of(lane.spans.begin(), lane.spans.end(), [&](const auto& span) {
+             const bool is_apart = span.second <= begin || end <= span.first;
+             const bool is_within = span.first <= begin && end <= span.second;
+             return is_apart || is_within || (begin <= span.first && span.second <= end);
+           });
+  };
+  auto found = std::find_if(device_lanes_.begin(), device_lanes_.end(), fits);
   const std::uint64_t first = kStepsLane + kLanesOfKind * (1 + static_cast<std::uint64_t>(EventKind::kDevice));
-  const auto [found, is_new] =
-      device_lanes_.try_emplace(stream, first + std::min<std::uint64_t>(device_lanes_.size(), kLanesOfKind - 1));
-  if (is_new)
-    name_lane(found->second, "device, stream " + std::to_string(device_lanes_.size()), found->second - kStepsLane);
-  return found->second;
+  if (found == device_lanes_.end()) {
+    if (device_lanes_.size() == kLanesOfKind) device_lanes_.pop_back();
+    const auto same = std::count_if(device_lanes_.begin(), device_lanes_.end(),
+                                    [&](const DeviceLane& lane) { return lane.stream == stream; });
+    found = device_lanes_.insert(device_lanes_.end(), DeviceLane{.stream = stream});
+    stream_numbers_.try_emplace(stream, stream_numbers_.size() + 1);
+    name_lane(first + device_lanes_.size() - 1,
+              "device " + std::to_string(stream >> kDeviceShift) + ", stream " +
+                  std::to_string(stream_numbers_.at(stream)) + (same > 0 ? " (" + std::to_string(same + 1) + ")" : ""),
+              first + device_lanes_.size() - 1 - kStepsLane);
+  }
+  std::erase_if(found->spans, [&](const auto& span) { return begin <= span.first && span.second <= end; });
+  found->spans.emplace_back(begin, end);
+  if (found->spans.size() > kRecentSpans) found->spans.pop_front();
+  return first + static_cast<std::uint64_t>(found - device_lanes_.begin());
 }
 
 void Assembler::note_begin(EventKind kind, std::uint64_t time) {

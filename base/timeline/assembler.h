@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/timeline/layout.h"
@@ -32,7 +33,7 @@ class Assembler {
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
   // Every lane has been read: what ended in another thread than it began in before the last call is told now.
   void settle();
-  // Nothing more comes: what is open ends at `now`, unfinished.
+  // Nothing more comes, or nothing for now: what is open ends at `now`, unfinished.
   void finish(std::uint64_t now);
   // Records that made no sense.
   std::uint64_t damaged() const { return damaged_; }
@@ -66,7 +67,8 @@ class Assembler {
   void emit(TraceEvent event, std::uint64_t end);
   // A lane of `kind` in which nothing overlaps the event.
   std::uint64_t free_lane(EventKind kind, std::uint64_t begin, std::uint64_t end);
-  std::uint64_t device_lane(std::uint64_t stream);
+  // The same of a stream's: within what it lies in, or what lies within it.
+  std::uint64_t device_lane(std::uint64_t stream, std::uint64_t begin, std::uint64_t end);
   void name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place);
   void note_begin(EventKind kind, std::uint64_t time);
   void end_step(const Record& record);
@@ -79,7 +81,12 @@ class Assembler {
   std::deque<Ending> endings_{};
   std::uint64_t pass_ = 1;
   std::map<EventKind, std::vector<std::uint64_t>> last_ends_{};
-  std::map<std::uint64_t, std::uint64_t> device_lanes_{};  // by stream
+  struct DeviceLane {
+    std::uint64_t stream = 0;
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> spans{};  // of late, without those within others
+  };
+  std::vector<DeviceLane> device_lanes_{};
+  std::map<std::uint64_t, std::size_t> stream_numbers_{};  // in order of their first spans
   std::int64_t ahead_ = 0;
   std::uint64_t newest_ = 0;
   std::optional<std::uint64_t> step_begin_ = std::nullopt;

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "base/timeline/own_timeline.h"
+#include "comm/collectives/device_events.h"
 
 namespace ddp::detail {
 
-uint64_t BucketEvents::begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end) {
-  if (recording() == nullptr) return 0;
+BucketEvent BucketEvents::begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end) {
+  if (recording() == nullptr) return {};
   const int64_t backward = torch::autograd::get_current_graph_task_id();
   if (backward < 0 || backward != backward_) {
     backward_ = backward;
@@ -19,12 +20,18 @@ uint64_t BucketEvents::begin(const at::Tensor& bucket, const std::function<void(
   }
   const uint64_t index = next_++;
   const at::Tensor& values = bucket.is_sparse() ? bucket._values() : bucket;
-  return begin_event(EventKind::kBucket, "bucket " + std::to_string(index), index,
-                     static_cast<uint64_t>(values.nbytes()));
+  const std::string name = "bucket " + std::to_string(index);
+  return {.on_host = begin_event(EventKind::kBucket, name, index, static_cast<uint64_t>(values.nbytes())),
+          .on_device = begin_on_device(name, bucket.device())};
 }
 
-void BucketEvents::mark_start(uint64_t event) {
-  if (Recorder* recorder = own_recorder(); recorder != nullptr && event != 0) recorder->mark(event);
+void BucketEvent::mark_start() const {
+  if (Recorder* recorder = own_recorder(); recorder != nullptr && on_host != 0) recorder->mark(on_host);
+}
+
+void BucketEvent::end() const {
+  end_event(on_host);
+  end_on_device_here(on_device);
 }
 
 }  // namespace ddp::detail

@@ -9,14 +9,23 @@
 
 namespace ddp::detail {
 
+/// One bucket's; 0 while nothing is recorded.
+struct BucketEvent {
+  uint64_t on_host = 0;
+  uint64_t on_device = 0;
+
+  /// Its transfer begins.
+  void mark_start() const;
+  /// Its sum is there, on a device once the current stream is.
+  void end() const;
+};
+
 /// In the backward thread.
 class BucketEvents {
  public:
   /// The next bucket of this backward is ready. `at_end` is what runs a function when backward has computed all there
-  /// is. Returns the event; 0 while nothing is recorded.
-  uint64_t begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end);
-  /// Its transfer begins.
-  static void mark_start(uint64_t event);
+  /// is.
+  BucketEvent begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end);
 
  private:
   int64_t backward_ = -1;  // autograd's number of it

@@ -8,6 +8,7 @@
 
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
+#include "comm/collectives/device_events.h"
 
 namespace ddp::detail {
 namespace {
@@ -57,6 +58,7 @@ void ParameterGradients::queue_end_of_backward() {
   if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
   own_page().enter_phase(progress::Phase::kBackward);
   end_event(event_.exchange(begin_event(EventKind::kBackward, "backward")));  // of one that threw
+  end_on_device(range_.exchange(begin_on_device("backward", parameters_.front().device())));
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     torch::autograd::Engine::get_default_engine().queue_callback([weak] {
       if (const auto self = weak.lock()) self->end_of_backward();
@@ -69,6 +71,7 @@ void ParameterGradients::end_of_backward() {
   replace_views();
   if (tuning_) tuning_->after_backward();
   end_event(event_.exchange(0));
+  end_on_device_here(range_.exchange(0));
   own_page().settle_background();
   finish_expected_step();
   own_page().enter_phase(progress::Phase::kOther);

@@ -49,6 +49,7 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   std::vector<at::Tensor> aliases_;
   std::atomic<bool> end_queued_{false};
   std::atomic<uint64_t> event_{0};  // of this backward in the timeline
+  std::atomic<uint64_t> range_{0};  // the same on the device
   std::optional<WrappedParameters> hooks_;
 };
 

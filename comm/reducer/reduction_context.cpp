@@ -9,8 +9,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/timeline/own_timeline.h"
-
 namespace ddp::detail {
 
 ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
@@ -18,20 +16,20 @@ ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOpt
 
 TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
                                       const std::shared_ptr<BucketTransport>& transport) const {
-  const uint64_t event =
+  const BucketEvent event =
       events_.begin(bucket, [this](std::function<void()> step) { at_end_of_backward(std::move(step)); });
   check(bucket);
   compare_hooks();
-  BucketEvents::mark_start(event);
+  event.mark_start();
   TensorFuture arrived = transport->start();
   if (!arrived) return finish_before_reducer(transport, event);
   if (!arrived->devices().empty()) {
-    if (event != 0) arrived->addCallback([event](c10::ivalue::Future& /*done*/) { end_event(event); });
+    if (event.on_host != 0) arrived->addCallback([event](c10::ivalue::Future& /*done*/) { event.end(); });
     return arrived;
   }
   return arrived->then(
       [transport, event](c10::ivalue::Future& done) {
-        end_event(event);
+        event.end();
         return transport->finish(&done);
       },
       arrived->elementType());
@@ -39,7 +37,7 @@ TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
 
 // The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first.
 TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<BucketTransport>& transport,
-                                                     uint64_t event) const {
+                                                     BucketEvent event) const {
   auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   auto finish = [transport, sum, event] {
     c10::IValue value;
@@ -49,7 +47,7 @@ TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<Bucke
       sum->setError(std::current_exception());
       return;
     }
-    end_event(event);
+    event.end();
     sum->markCompleted(std::move(value));
   };
   at_end_of_backward(std::move(finish));

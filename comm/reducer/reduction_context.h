@@ -44,7 +44,7 @@ class ReductionContext {
   void check(const at::Tensor& bucket) const;
   void compare_hooks() const;
   void at_end_of_backward(std::function<void()> step) const;
-  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport, uint64_t event) const;
+  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport, BucketEvent event) const;
 
   const ReducedModel model_;
   const GroupHandle group_;

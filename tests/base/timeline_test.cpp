@@ -323,5 +323,49 @@ TEST_CASE("Timeline: times are microseconds with three digits behind the point")
   CHECK(trace_json(event, 3, 1'002'004).find("\"ts\":-0.001,") != std::string::npos);
 }
 
+TEST_CASE_METHOD(TimelineTest,
+                 "Timeline: ranges on a device have a lane for each stream, and more where they overlap") {
+  constexpr std::uint64_t kSecondDevice = std::uint64_t{1} << 56;
+  recorder->span("inner", 20, 30, 7);
+  recorder->span("outer", 10, 100, 7);
+  recorder->span("next", 100, 120, 7);
+  recorder->span("copy", 15, 25, 9);
+  recorder->span("bucket 0", 90, 110, 7);  // over the end of outer
+  recorder->span("elsewhere", 10, 20, kSecondDevice | 7);
+  read();
+  CHECK(only("inner").lane == only("outer").lane);
+  CHECK(only("next").lane == only("outer").lane);
+  CHECK(only("copy").lane != only("outer").lane);
+  CHECK(only("bucket 0").lane != only("outer").lane);
+  CHECK(only("elsewhere").lane != only("outer").lane);
+  CHECK_FALSE(overlap(slices()));
+  std::map<std::uint64_t, std::string> names;
+  for (const TraceEvent& event : events) {
+    if (event.form == TraceEvent::Form::kLaneName) names[event.lane] = event.name;
+  }
+  CHECK(names[only("outer").lane] == "device 0, stream 1");
+  CHECK(names[only("copy").lane] == "device 0, stream 2");
+  CHECK(names[only("bucket 0").lane] == "device 0, stream 1 (2)");
+  CHECK(names[only("elsewhere").lane] == "device 1, stream 3");
+  CHECK(only("outer").kind == EventKind::kDevice);
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: what is open when recording is switched off ends there, and only there") {
+  const std::uint64_t open = recorder->begin(EventKind::kForward, "forward");
+  const std::uint64_t under_way = recorder->begin(EventKind::kCollective, "all_reduce", 3);
+  read();
+  assembler.finish(timeline_clock());
+  CHECK(only("forward").is_unfinished);
+  CHECK(only("all_reduce").is_unfinished);
+  recorder->end(open);
+  recorder->end(under_way);
+  recorder->end(recorder->begin(EventKind::kBackward, "backward"));
+  read();
+  read();
+  assembler.finish(timeline_clock());
+  CHECK(slices().size() == 3);
+  CHECK_FALSE(only("backward").is_unfinished);
+}
+
 }  // namespace
 }  // namespace ddp::detail

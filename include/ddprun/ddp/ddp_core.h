@@ -31,6 +31,7 @@ enum class OutputFault { kUnknown, kConst, kCopies, kNothing };
 class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCore> {
  public:
   DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options);
+  ~DdpCore() override;
 
   void before_forward();
   /// True when after_forward() needs the tensors of the forward's output.
@@ -72,6 +73,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   c10::Device device_;
   bool sync_enabled_ = true;
   std::uint64_t forward_event_ = 0;  // in the timeline
+  std::uint64_t forward_range_ = 0;  // the same on the device
   bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
   bool static_graph_known_ = false;  // its first backward has begun
   bool divide_by_initial_world_size_ = true;

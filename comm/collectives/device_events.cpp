@@ -1,0 +1,229 @@
+#include "comm/collectives/device_events.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <ddprun/comm/device_range.h>
+
+#include "base/rank_prefix.h"
+#include "base/timeline/own_timeline.h"
+#include "comm/core/graph_capture.h"
+#include "comm/group/stream_use.h"
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::microseconds;
+
+// Clocks of host and device drift apart by some microseconds a second.
+constexpr uint64_t kAnchorAge = 1'000'000'000;
+// An idle stream comes to an event so soon; a busy one is asked again later.
+constexpr uint64_t kAnchorPatience = 100'000;
+// A moment of the host's is taken for that of the device's though it may be so far off, where no better one is found.
+constexpr int kAnchorTries = 3;
+// What has not been reached is let go beyond so many, and looked for in so many at once.
+constexpr size_t kMostPending = 4096;
+constexpr int kMostUnreached = 4;
+
+c10::Event timed_event(c10::Device device) {
+  return c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+}
+
+struct Pending {
+  std::string name;
+  c10::Stream stream;
+  c10::Event begin;
+  std::optional<c10::Event> end{};
+};
+
+// Which moment of the host's an event of the device is.
+class DeviceClock {
+ public:
+  // On a stream of its own, so that the event is mostly reached at once though others are busy.
+  void refresh(c10::Device device) {
+    const uint64_t now = timeline_clock();
+    if (anchor_ && now - anchor_->time < kAnchorAge) return;
+    if (late_) {
+      if (!late_->event.query()) return;
+      // For want of a better one: streams of the pool are seldom busy.
+      if (!anchor_ && ++tries_ >= kAnchorTries) anchor_ = std::move(late_);
+      late_.reset();
+      if (anchor_) return;
+    }
+    if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    Anchor anchor{.event = timed_event(device), .time = timeline_clock()};
+    anchor.event.record(*stream_);
+    uint64_t end = timeline_clock();
+    bool is_reached = anchor.event.query();
+    while (!is_reached && end - anchor.time < kAnchorPatience) {
+      is_reached = anchor.event.query();
+      end = timeline_clock();
+    }
+    if (is_reached) {
+      anchor.time += (end - anchor.time) / 2;
+      anchor_ = std::move(anchor);
+    } else {
+      late_ = std::move(anchor);
+    }
+  }
+
+  bool is_known() const { return anchor_.has_value(); }
+  // By timeline_clock().
+  uint64_t time_of(const c10::Event& event) const {
+    const double milliseconds = anchor_->event.elapsedTime(event);
+    return static_cast<uint64_t>(static_cast<int64_t>(anchor_->time) + static_cast<int64_t>(milliseconds * 1e6));
+  }
+
+ private:
+  struct Anchor {
+    c10::Event event;
+    uint64_t time = 0;
+  };
+  std::optional<c10::Stream> stream_;
+  std::optional<Anchor> anchor_;
+  std::optional<Anchor> late_;  // not reached when it was looked at
+  int tries_ = 0;
+};
+
+// Which lane: the device's number, and the stream's.
+uint64_t lane_of(const c10::Stream& stream) {
+  constexpr int kDeviceShift = 56;
+  return static_cast<uint64_t>(stream.device_index()) << kDeviceShift |
+         (static_cast<uint64_t>(stream.id()) & ((uint64_t{1} << kDeviceShift) - 1));
+}
+
+class DeviceEvents {
+ public:
+  // Never destroyed: ranges may end while the program does.
+  static DeviceEvents& instance() {
+    static auto& events = *new DeviceEvents;
+    return events;
+  }
+
+  uint64_t begin(std::string_view name, c10::Device device) {
+    const auto stream = current_stream(device);
+    if (!stream || is_capturing()) return 0;
+    const std::lock_guard lock(mutex_);
+    if (has_failed_) return 0;
+    clocks_[stream->device()].refresh(stream->device());
+    take_reached();
+    if (open_.size() + ended_.size() >= kMostPending) ended_.clear();
+    const uint64_t range = ++last_;
+    Pending pending{.name = std::string(name), .stream = *stream, .begin = timed_event(device)};
+    pending.begin.record(*stream);
+    open_.emplace(range, std::move(pending));
+    return range;
+  }
+
+  void end(uint64_t range, bool is_here) {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(range);
+    if (found == open_.end()) return;
+    Pending pending = std::move(found->second);
+    open_.erase(found);
+    if (is_capturing()) return;
+    const auto here = is_here ? current_stream(pending.stream.device()) : std::nullopt;
+    pending.end = timed_event(pending.stream.device());
+    pending.end->record(here.value_or(pending.stream));
+    ended_.push_back(std::move(pending));
+  }
+
+  // How many are still to come.
+  size_t take() {
+    const std::lock_guard lock(mutex_);
+    take_reached();
+    return ended_.size();
+  }
+
+  // Once is enough for whoever reads it: a kind of device without such events, say.
+  void fail(const char* why) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_failed_, true)) return;
+    open_.clear();
+    ended_.clear();
+    std::fprintf(stderr, "%sthe timeline has no ranges on the device: %s\n", rank_prefix().c_str(), why);
+  }
+
+ private:
+  void take_reached() {
+    Recorder* recorder = recording();
+    if (recorder == nullptr) return ended_.clear();
+    int unreached = 0;
+    for (auto pending = ended_.begin(); pending != ended_.end() && unreached < kMostUnreached;) {
+      DeviceClock& clock = clocks_[pending->stream.device()];
+      if (!clock.is_known()) clock.refresh(pending->stream.device());
+      if (!clock.is_known() || !pending->end->query() || !pending->begin.query()) {
+        ++unreached;
+        ++pending;
+        continue;
+      }
+      recorder->span(pending->name, clock.time_of(pending->begin), clock.time_of(*pending->end),
+                     lane_of(pending->stream));
+      pending = ended_.erase(pending);
+    }
+  }
+
+  std::mutex mutex_;
+  uint64_t last_ = 0;
+  std::map<c10::Device, DeviceClock, bool (*)(c10::Device, c10::Device)> clocks_{
+      [](c10::Device a, c10::Device b) { return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index()); }};
+  std::map<uint64_t, Pending> open_;
+  std::deque<Pending> ended_;
+  bool has_failed_ = false;
+};
+
+// What goes wrong with a picture of the training must not end it.
+template <typename Body>
+auto guarded(const Body& body) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    DeviceEvents::instance().fail(error.what());
+  }
+  return decltype(body())();
+}
+
+}  // namespace
+
+uint64_t begin_on_device(std::string_view name, c10::Device device) noexcept {
+  if (device.is_cpu() || recording() == nullptr) return 0;
+  return guarded([&] { return DeviceEvents::instance().begin(name, device); });
+}
+
+void end_on_device(uint64_t range) noexcept {
+  if (range != 0) guarded([&] { DeviceEvents::instance().end(range, /*is_here=*/false); });
+}
+
+void end_on_device_here(uint64_t range) noexcept {
+  if (range != 0) guarded([&] { DeviceEvents::instance().end(range, /*is_here=*/true); });
+}
+
+void finish_device_ranges(std::chrono::milliseconds patience) noexcept {
+  if (recording() == nullptr) return;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (guarded([] { return DeviceEvents::instance().take(); }) > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(microseconds(200));
+  }
+}
+
+}  // namespace ddp::detail
+
+namespace ddp::timeline {
+
+DeviceRange::DeviceRange(std::string_view name, c10::Device device) noexcept
+    : id_(detail::begin_on_device(name, device)) {}
+DeviceRange::~DeviceRange() {
+  detail::end_on_device(id_);
+}
+
+}  // namespace ddp::timeline

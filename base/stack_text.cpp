@@ -1,30 +1,20 @@
 #include "base/stack_text.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <string_view>
+
+#include "base/symbol_name.h"
 
 namespace ddp::detail {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 300;  // of templates
 
-std::string_view shortened(std::string_view name) {
-  return name.substr(0, kMaxNameBytes);
-}
-
 void append_name(BoundedText& out, const char* name, bool demangled) {
-  if (demangled) {
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> readable(abi::__cxa_demangle(name, nullptr, nullptr, &status),
-                                                          std::free);
-    if (status == 0 && readable) return out.append(shortened(readable.get()));
-  }
-  out.append(shortened(name));
+  if (demangled) return out.append(symbol_name(name, kMaxNameBytes));
+  out.append(std::string_view(name).substr(0, kMaxNameBytes));
 }
 
 std::uint64_t distance(const void* from, const void* to) {

@@ -39,9 +39,12 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
            .start = std::chrono::system_clock::now()},
       timeline_(loop, messages, options, std::move(channel)) {
   status_.emplace(loop, job_.pid, [this](const std::string& question) { return answer(question); });
+  if (!status_->problem().empty()) messages_.say("ddprun status cannot show this job: " + status_->problem());
   if (options_.metrics_port) {
     metrics_.emplace(loop, MetricsAddress{options_.metrics_host, *options_.metrics_port},
                      [this] { return open_metrics(document()); });
+    job_.metrics = metrics_->url();
+    if (*options_.metrics_port == 0) messages_.say("metrics are served at " + job_.metrics);
   }
 }
 
@@ -56,7 +59,7 @@ void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> 
   if (is_any_running()) gpus_.emplace(loop_);
   watch_for_hangs();
   watch_for_stragglers();
-  timeline_.begin_attempt(supervisor.all_ranks(), place_.node);
+  timeline_.begin_attempt(supervisor.all_ranks(), place_.node, attempt);
 }
 
 void JobWatch::watch_for_hangs() {
@@ -71,15 +74,14 @@ void JobWatch::watch_for_hangs() {
   if (place_.nodes > 1) {
     options.ask_others = [this](std::chrono::milliseconds timeout) { gathering_->ask(timeout); };
     gathering_.emplace(
-        loop_,
-        HangGatheringOptions{.node = place_.node,
-                             .nodes = place_.nodes,
-                             .tell = place_.tell,
-                             .views = [this] { return hang_watch_->observer().views(supervisor_->watched_ranks()); },
-                             .reports = options.timeout.count() > 0,
-                             .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
-                             .on_progress = [this] { hang_watch_->go_on(); },
-                             .on_silence = [this] { hang_watch_->judge_alone(); }});
+        loop_, HangGatheringOptions{.node = place_.node,
+                                    .nodes = place_.nodes,
+                                    .tell = place_.tell,
+                                    .views = [this] { return hang_watch_->views(supervisor_->watched_ranks()); },
+                                    .reports = options.timeout.count() > 0,
+                                    .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
+                                    .on_progress = [this] { hang_watch_->go_on(); },
+                                    .on_silence = [this] { hang_watch_->judge_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
 }
@@ -129,10 +131,14 @@ void JobWatch::on_straggler(const StragglerNews& news) {
   events_.straggler(job_.attempt, news);
 }
 
-// A rank that takes part in the job keeps its connection to the store.
+// A rank that takes part in the job keeps its connection to the store, whatever wrapper it runs in.
 bool JobWatch::is_at_store(pid_t pid) const {
-  return std::any_of(ports_.begin(), ports_.end(),
-                     [&](std::uint16_t port) { return !sockets_of(pid, sockets_to_port(port)).empty(); });
+  const std::vector<pid_t> family = family_of(pid);
+  return std::any_of(ports_.begin(), ports_.end(), [&](std::uint16_t port) {
+    const PortsOfSockets sockets = sockets_to_port(port);
+    return std::any_of(family.begin(), family.end(),
+                       [&](pid_t process) { return !sockets_of(process, sockets).empty(); });
+  });
 }
 
 void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& views) {

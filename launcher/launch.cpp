@@ -18,6 +18,7 @@
 #include "launcher/answers/machine_check.h"
 #include "launcher/answers/preview.h"
 #include "launcher/command_line/command_line.h"
+#include "launcher/command_line/help_of_words.h"
 #include "launcher/control/secret.h"
 #include "launcher/job.h"
 #include "launcher/machine/gpu_driver.h"
@@ -235,6 +236,10 @@ int launch(std::span<const std::string> arguments, ProcessTitle& title) noexcept
   return guard_errors([&] {
     const Answer answer(open_missing_standard_descriptors());
     if (arguments.size() == 1 && arguments.front() == remote::kAgentWord) return remote::run_agent();
+    if (const auto help = help_of_words(arguments)) {
+      answer.print(*help);
+      return to_int(ExitStatus::kSuccess);
+    }
     if (is_status_command(arguments)) return run_status_command(arguments);
     if (is_timeline_command(arguments)) return run_timeline_command(arguments);
     auto parsed = parse_command_line(arguments);

@@ -1,6 +1,7 @@
 #include "timeline/analysis.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "timeline/intervals.h"
 
@@ -15,15 +16,18 @@ struct RankStep {
   std::int64_t end = 0;
 };
 
-std::map<std::int64_t, std::vector<RankStep>> steps_of(const std::map<int, RankLine>& lines) {
-  std::map<std::int64_t, std::vector<RankStep>> steps;
+// By restart of the job and number.
+using StepKey = std::pair<int, std::int64_t>;
+
+std::map<StepKey, std::vector<RankStep>> steps_of(const std::map<int, RankLine>& lines) {
+  std::map<StepKey, std::vector<RankStep>> steps;
   for (const auto& [rank, line] : lines) {
-    for (const Slice& step : line.steps) steps[step.number].push_back({rank, step.begin, step.end});
+    for (const Slice& step : line.steps) steps[{step.restart, step.number}].push_back({rank, step.begin, step.end});
   }
   if (!steps.empty()) return steps;
   for (const auto& [rank, line] : lines) {
     if (line.segments.empty()) continue;
-    steps[kWholeTimeline].push_back({rank, line.segments.front().begin, line.segments.back().end});
+    steps[{0, kWholeTimeline}].push_back({rank, line.segments.front().begin, line.segments.back().end});
   }
   return steps;
 }
@@ -58,6 +62,7 @@ void add_rank(Analysis& analysis, std::map<std::int64_t, BucketSummary>& buckets
   std::int64_t known = 0;
   for (const Segment& segment : segments) {
     share.times[static_cast<std::size_t>(segment.activity)] += segment.end - segment.begin;
+    if (segment.activity == Activity::kUser) share.own[segment.name] += segment.end - segment.begin;
     known += segment.end - segment.begin;
   }
   share.times[static_cast<std::size_t>(Activity::kOther)] += step.end - step.begin - known;
@@ -80,8 +85,9 @@ void add_rank(Analysis& analysis, std::map<std::int64_t, BucketSummary>& buckets
 Analysis analyse(const std::map<int, RankLine>& lines) {
   Analysis analysis;
   std::map<std::int64_t, BucketSummary> buckets;
-  for (const auto& [number, parts] : steps_of(lines)) {
-    StepSummary step{.number = number, .begin = parts.front().begin, .end = parts.front().end};
+  for (const auto& [key, parts] : steps_of(lines)) {
+    StepSummary step{
+        .number = key.second, .restart = key.first, .begin = parts.front().begin, .end = parts.front().end};
     int last_rank = parts.front().rank;
     for (const RankStep& part : parts) {
       add_rank(analysis, buckets, lines.at(part.rank), part);

@@ -16,6 +16,7 @@ using Times = std::array<std::int64_t, kActivities>;  // nanoseconds of each act
 
 struct RankShare {
   Times times{};
+  std::map<std::uint32_t, std::int64_t> own{};  // of Activity::kUser: by name, index into Trace::names
   std::int64_t total = 0;
 };
 
@@ -35,10 +36,12 @@ struct PathPart {
   Activity activity = Activity::kOther;  // kCollective: communication
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  std::uint32_t name = kNoName;  // of Activity::kUser
 };
 
 struct StepSummary {
   std::int64_t number = 0;
+  int restart = 0;         // of the job: steps are counted anew behind each
   std::int64_t begin = 0;  // of the first rank
   std::int64_t end = 0;    // of the last one
   std::vector<PathPart> path{};

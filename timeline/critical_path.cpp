@@ -24,14 +24,14 @@ class Walk {
     for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
       const Segment segment = segment_before(rank, now, begin);
       if (segment.activity != Activity::kWait) {
-        add(rank, segment.activity, segment.begin, now);
+        add({rank, segment.activity, segment.begin, now, segment.activity == Activity::kUser ? segment.name : kNoName});
         now = segment.begin;
         continue;
       }
       const Arrival last = last_to_come(rank, segment.begin, now);
       const bool is_late = last.rank != rank && last.begin > segment.begin && last.begin < now;
       const std::int64_t from = is_late ? last.begin : segment.begin;
-      add(rank, Activity::kCollective, from, now);
+      add({rank, Activity::kCollective, from, now});
       if (is_late) rank = last.rank;
       now = from;
     }
@@ -87,12 +87,14 @@ class Walk {
     return best;
   }
 
-  void add(int rank, Activity activity, std::int64_t begin, std::int64_t end) {
-    if (end <= begin) return;
-    if (!path_.empty() && path_.back().rank == rank && path_.back().activity == activity) {
-      path_.back().begin = begin;
+  void add(const PathPart& part) {
+    if (part.end <= part.begin) return;
+    const bool goes_on = !path_.empty() && path_.back().rank == part.rank && path_.back().activity == part.activity &&
+                         path_.back().name == part.name;
+    if (goes_on) {
+      path_.back().begin = part.begin;
     } else {
-      path_.push_back({.rank = rank, .activity = activity, .begin = begin, .end = end});
+      path_.push_back(part);
     }
   }
 

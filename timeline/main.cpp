@@ -1,7 +1,9 @@
 // ddprun-timeline: where the time of a recorded training goes.
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <new>
@@ -19,6 +21,11 @@ namespace {
 
 using namespace ddp::timelines;
 
+// Exit statuses, those of ddprun-checkpoint.
+constexpr int kGood = 0;
+constexpr int kFailed = 1;   // what could not be read or written, or is no timeline
+constexpr int kMisused = 2;  // the command line, as with most programs
+
 struct Options {
   std::string file;
   std::string svg;
@@ -29,14 +36,12 @@ struct Options {
 
 void print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-    throw TraceError("cannot write to standard output");
+    throw TraceError(std::string("standard output cannot be written: ") + std::strerror(errno));
   }
 }
 
 void explain(const Options& options) {
-  std::ifstream file(options.file, std::ios::binary);
-  if (!file || file.peek() == std::char_traits<char>::eof())
-    throw TraceError(options.file + ": it cannot be read, or is empty");
+  std::ifstream file = open_trace(options.file);
   Trace trace;
   try {
     trace = read_trace(file);
@@ -48,7 +53,7 @@ void explain(const Options& options) {
   if (!options.svg.empty()) {
     std::ofstream picture(options.svg);
     picture << draw_svg(trace, lines, analysis) << std::flush;
-    if (!picture) throw TraceError(options.svg + ": the picture cannot be written");
+    if (!picture) throw TraceError(options.svg + ": the picture cannot be written: " + std::strerror(errno));
   }
   print(options.json ? report_json(trace, analysis) : report_text(trace, analysis));
 }
@@ -74,15 +79,21 @@ int main(int argc, char** argv) {
   auto* join = app.add_subcommand("merge", "Join files of several ranks or nodes");
   join->add_option("-o,--out", options.out, "The file to write")->required();
   join->add_option("FILES", options.parts, "trace.rank0.json trace.rank1.json ...")->required();
-  CLI11_PARSE(app, argc, argv);
+  app.footer(
+      "Exit status: 0; 1 when a file cannot be read or written, or is no timeline; 2 when the command line is wrong.");
   try {
-    if (!join->parsed() && options.file.empty()) throw TraceError("name a timeline: ddprun-timeline FILE");
+    app.parse(argc, argv);
+    if (!join->parsed() && options.file.empty()) throw CLI::RequiredError("FILE");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kGood : kMisused;
+  }
+  try {
     join->parsed() ? merge(options) : explain(options);
-    return 0;
+    return kGood;
   } catch (const std::bad_alloc&) {
     std::fputs("ddprun-timeline: out of memory\n", stderr);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ddprun-timeline: %s\n", error.what());
   }
-  return 1;
+  return kFailed;
 }

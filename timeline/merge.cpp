@@ -1,6 +1,7 @@
 #include "timeline/merge.h"
 
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/timeline/trace_file.h"
 #include "timeline/trace_reader.h"
@@ -71,6 +73,7 @@ class Merger {
   explicit Merger(detail::TraceFile& out) : out_(out) {}
 
   void add(const std::string& name, std::istream& file, double shift_by) {
+    std::map<std::int64_t, int> restarts;  // of the rank's events that come now
     for (std::string line; next_line(file, line);) {
       if (!line.starts_with("{\"ph\":")) {
         if (line.starts_with("],\"ddprun\":")) add_totals(line);
@@ -79,11 +82,13 @@ class Merger {
       auto event = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!event.is_object() || !event.contains("pid") || !event["pid"].is_number_integer())
         refuse(name, "an event in it is none");
-      claim(event["pid"].get<std::int64_t>(), name);
+      const auto rank = event["pid"].get<std::int64_t>();
+      if (event.value("name", "") == "process_name") restarts[rank] = restart_in(event);
+      claim(rank, restarts[rank], name);
       shift(event, "ts", shift_by);
       if (event.contains("args")) shift(event["args"], "started", shift_by);
       out_.add(event.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-      ++events_;
+      if (event.value("ph", "") != "M") ++events_;
       if (out_.waiting() > kMuchText) out_.flush();
       if (!out_.problem().empty()) refuse(out_.path(), out_.problem());
     }
@@ -97,52 +102,87 @@ class Merger {
   }
 
  private:
-  void claim(std::int64_t rank, const std::string& name) {
-    const auto [owner, is_new] = owners_.try_emplace(rank, name);
-    if (owner->second != name) refuse(name, "rank " + std::to_string(rank) + " is in " + owner->second + " as well");
+  static int restart_in(const ordered_json& event) {
+    const auto args = event.value("args", ordered_json::object());
+    return args.is_object() ? restart_of(args.value("name", "")) : 0;
+  }
+  // Where nodes come and go, a rank is on another node behind a restart.
+  void claim(std::int64_t rank, int restart, const std::string& name) {
+    const auto [owner, is_new] = owners_.try_emplace({rank, restart}, name);
+    if (owner->second == name) return;
+    refuse(name, "rank " + std::to_string(rank) + (restart > 0 ? " of restart " + std::to_string(restart) : "") +
+                     " is in " + owner->second + " as well");
   }
   void add_totals(const std::string& line) {
     const auto document = ordered_json::parse("{\"x\":[" + line, nullptr, /*allow_exceptions=*/false);
     if (!document.is_object() || !document["ddprun"].is_object()) return;
     const auto lost = document["ddprun"].value("lost_events", ordered_json::object());
     for (const auto& [rank, count] : lost.items()) {
-      if (count.is_number_unsigned()) lost_[rank] = count;
+      if (count.is_number_unsigned()) {
+        lost_[rank] = lost_.value(rank, std::uint64_t{0}) + count.get<std::uint64_t>();
+      }
     }
   }
 
   detail::TraceFile& out_;
-  std::map<std::int64_t, std::string> owners_;
+  std::map<std::pair<std::int64_t, int>, std::string> owners_;  // by rank and restart
   ordered_json lost_ = ordered_json::object();
   std::size_t events_ = 0;
 };
+
+struct Part {
+  std::string name;
+  std::ifstream file;
+  Header header;
+};
+
+// A file by whatever name; nothing where there is none.
+std::optional<std::pair<dev_t, ino_t>> identity_of(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return std::nullopt;
+  return std::pair(status.st_dev, status.st_ino);
+}
+
+// All of them before `out` is touched, which may be one of them.
+std::vector<Part> open_parts(const std::vector<std::string>& files, const std::string& out) {
+  const auto target = identity_of(out);
+  std::map<std::pair<dev_t, ino_t>, std::string> known;
+  std::vector<Part> parts;
+  for (const std::string& name : files) {
+    Part part{.name = name, .file = open_trace(name), .header = {}};
+    const auto identity = identity_of(name);
+    if (identity && identity == target) refuse(out, "it is one of the files to merge");
+    if (identity && !known.emplace(*identity, name).second) {
+      refuse(name, known.at(*identity) == name ? "it is named twice" : "it is the same file as " + known.at(*identity));
+    }
+    part.header = read_header(part.file, name);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
 
 }  // namespace
 
 MergeResult merge_traces(const std::vector<std::string>& files, const std::string& out) {
   MergeResult result;
-  std::optional<Header> first;
+  std::vector<Part> parts = open_parts(files, out);
+  if (parts.empty()) return result;
+  const Header& first = parts.front().header;
   std::optional<detail::TraceFile> target;
-  std::optional<Merger> merger;
-  for (const std::string& name : files) {
-    if (name == out) refuse(out, "it is one of the files to merge");
-    std::ifstream file(name, std::ios::binary);
-    if (!file) refuse(name, "it cannot be read");
-    const Header header = read_header(file, name);
-    if (!first) {
-      first = header;
-      try {
-        target.emplace(out, header.about.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-      } catch (const std::runtime_error& error) {
-        refuse(out, error.what());
-      }
-      merger.emplace(*target);
-    }
-    const bool is_same_clock = header.boot() == first->boot() && !header.boot().empty();
-    if (!is_same_clock) result.by_time_of_day.push_back(name);
-    const std::int64_t ahead = is_same_clock ? header.steady() - first->steady() : header.wall() - first->wall();
-    merger->add(name, file, static_cast<double>(ahead) / 1000);
+  try {
+    target.emplace(out, first.about.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  } catch (const std::runtime_error& error) {
+    refuse(out, error.what());
   }
-  if (merger) result.events = merger->finish();
+  Merger merger(*target);
+  for (Part& part : parts) {
+    const bool is_same_clock = part.header.boot() == first.boot() && !first.boot().empty();
+    if (!is_same_clock) result.by_time_of_day.push_back(part.name);
+    const std::int64_t ahead =
+        is_same_clock ? part.header.steady() - first.steady() : part.header.wall() - first.wall();
+    merger.add(part.name, part.file, static_cast<double>(ahead) / 1000);
+  }
+  result.events = merger.finish();
   return result;
 }
 

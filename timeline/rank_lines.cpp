@@ -74,6 +74,13 @@ std::map<int, RankLine> rank_lines(const Trace& trace) {
     if (slice.activity == Activity::kCollective) line.collectives.push_back(slice);
     if (is_phase(slice.activity)) phase_time[slice.rank][slice.lane] += slice.duration();
   }
+  // Of a rank that tells ranges of its own alone these decide.
+  std::map<int, std::map<std::uint64_t, std::int64_t>> own_time;
+  for (const Slice& slice : trace.slices) {
+    const bool is_own = slice.activity == Activity::kUser && !phase_time.contains(slice.rank);
+    if (is_own) own_time[slice.rank][slice.lane] += slice.duration();
+  }
+  phase_time.merge(own_time);
   std::map<int, std::vector<Slice>> training;
   for (const Slice& slice : trace.slices) {
     const auto& lanes = phase_time[slice.rank];

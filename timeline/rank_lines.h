@@ -26,7 +26,8 @@ struct RankLine {
   std::vector<Slice> collectives{};
 };
 
-// The thread that trains is the one that spends most time in forward, backward, data and the like.
+// The thread that trains is the one that spends most time in forward, backward, data and the like; without those, in
+// ranges of the program's own.
 std::map<int, RankLine> rank_lines(const Trace& trace);
 
 // The segments between two moments, cut off there.

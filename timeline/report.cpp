@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
+
+#include "base/utf8.h"
 
 namespace ddp::timelines {
 namespace {
@@ -42,13 +47,42 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
+// A name in a table; what a terminal would not show as one character each is a blank.
+std::string shortened(const std::string& name) {
+  constexpr std::size_t kMost = 40;
+  std::string text;
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t length = std::max<std::size_t>(detail::utf8_length(rest), 1);
+    if (text.size() + length > kMost) return text + "...";
+    const auto byte = static_cast<unsigned char>(rest.front());
+    text += byte < 0x20 || byte == 0x7f ? std::string_view(" ") : rest.substr(0, length);
+    rest.remove_prefix(length);
+  }
+  return text;
+}
+
 std::string activity_text(Activity activity) {
   return activity == Activity::kCollective ? "communication" : std::string(name_of(activity));
 }
 
+// "from 5 to 14", by restarts where there are some.
+std::string numbers_of(const Analysis& analysis) {
+  std::string text;
+  for (std::size_t begin = 0; begin < analysis.steps.size();) {
+    const StepSummary& first = analysis.steps[begin];
+    std::size_t end = begin;
+    while (end + 1 < analysis.steps.size() && analysis.steps[end + 1].restart == first.restart) ++end;
+    text += text.empty() ? "" : ", ";
+    if (first.restart > 0) text += "of restart " + std::to_string(first.restart) + " ";
+    text += "from " + std::to_string(first.number) + " to " + std::to_string(analysis.steps[end].number);
+    begin = end + 1;
+  }
+  return text;
+}
+
 std::string head(const Trace& trace, const Analysis& analysis) {
   std::string text = std::to_string(trace.ranks.size()) + (trace.ranks.size() == 1 ? " rank, " : " ranks, ");
-  text += std::to_string(trace.slices.size()) + " events";
+  text += std::to_string(trace.events) + " events";
   if (trace.lost > 0) text += ", and " + std::to_string(trace.lost) + " that were lost: what follows may be wrong";
   if (trace.is_cut_off) text += "; the end is cut off";
   text += "\n";
@@ -58,24 +92,60 @@ std::string head(const Trace& trace, const Analysis& analysis) {
   for (const StepSummary& step : analysis.steps) times.push_back(step.duration());
   std::sort(times.begin(), times.end());
   const auto in_text = [&](std::size_t index) { return time_text(static_cast<double>(times[index])); };
-  return text + std::to_string(times.size()) + " steps, from " + std::to_string(analysis.steps.front().number) +
-         " to " + std::to_string(analysis.steps.back().number) + "; a step takes " + in_text(times.size() / 2) +
-         " (median; " + in_text(0) + " to " + in_text(times.size() - 1) + ")\n";
+  return text + std::to_string(times.size()) + (times.size() == 1 ? " step, " : " steps, ") + numbers_of(analysis) +
+         "; a step takes " + in_text(times.size() / 2) + " (median; " + in_text(0) + " to " +
+         in_text(times.size() - 1) + ")\n";
 }
 
-std::string shares(const Analysis& analysis) {
+std::string own_name(const Trace& trace, std::uint32_t name) {
+  return name < trace.names.size() ? shortened(trace.names[name]) : "own range";
+}
+
+std::string activity_text(const Trace& trace, Activity activity, std::uint32_t name) {
+  return activity == Activity::kUser ? own_name(trace, name) : activity_text(activity);
+}
+
+// The program's own ranges and phases that take most time, those of all ranks together; the others are "own ranges".
+std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
+  constexpr std::size_t kMostColumns = 8;
+  std::map<std::uint32_t, std::int64_t> sums;
+  for (const auto& [rank, share] : analysis.ranks) {
+    for (const auto& [name, time] : share.own) sums[name] += time;
+  }
+  std::vector<std::pair<std::int64_t, std::uint32_t>> order;
+  for (const auto& [name, time] : sums) order.emplace_back(time, name);
+  std::sort(order.rbegin(), order.rend());
+  std::vector<std::uint32_t> names;
+  for (std::size_t i = 0; i < std::min(order.size(), kMostColumns); ++i) names.push_back(order[i].second);
+  return names;
+}
+
+std::string shares(const Trace& trace, const Analysis& analysis) {
   std::vector<Activity> shown;
   for (std::size_t i = 0; i < kActivities; ++i) {
     const bool is_used = std::any_of(analysis.ranks.begin(), analysis.ranks.end(),
                                      [&](const auto& rank) { return rank.second.times[i] > 0; });
-    if (is_used) shown.push_back(static_cast<Activity>(i));
+    if (is_used && static_cast<Activity>(i) != Activity::kUser) shown.push_back(static_cast<Activity>(i));
   }
+  const auto own = largest_own(analysis);
+  const auto rest_of = [&](const RankShare& share) {
+    std::int64_t rest = share.times[static_cast<std::size_t>(Activity::kUser)];
+    for (const std::uint32_t name : own) rest -= share.own.contains(name) ? share.own.at(name) : 0;
+    return rest;
+  };
+  const bool has_rest = std::any_of(analysis.ranks.begin(), analysis.ranks.end(),
+                                    [&](const auto& rank) { return rest_of(rank.second) > 0; });
   std::vector<Row> rows{{"rank"}};
   for (const Activity activity : shown) rows[0].push_back(activity_text(activity));
+  for (const std::uint32_t name : own) rows[0].push_back(own_name(trace, name));
+  if (has_rest) rows[0].emplace_back("own ranges");
   for (const auto& [rank, share] : analysis.ranks) {
     Row row{std::to_string(rank)};
     for (const Activity activity : shown)
       row.push_back(share_text(share.times[static_cast<std::size_t>(activity)], share.total));
+    for (const std::uint32_t name : own)
+      row.push_back(share_text(share.own.contains(name) ? share.own.at(name) : 0, share.total));
+    if (has_rest) row.push_back(share_text(rest_of(share), share.total));
     rows.push_back(std::move(row));
   }
   return "\nwhere the time of the steps goes:\n" + table(rows);
@@ -99,28 +169,30 @@ std::string overlap(const Analysis& analysis) {
   return text + "\n" + table(rows);
 }
 
-std::string path_shares(const Analysis& analysis) {
-  std::map<std::pair<int, Activity>, std::int64_t> times;
+std::string path_shares(const Trace& trace, const Analysis& analysis) {
+  using What = std::tuple<int, Activity, std::uint32_t>;
+  std::map<What, std::int64_t> times;
   std::int64_t sum = 0;
   for (const StepSummary& step : analysis.steps) {
     for (const PathPart& part : step.path) {
-      times[{part.rank, part.activity}] += part.end - part.begin;
+      times[{part.rank, part.activity, part.name}] += part.end - part.begin;
       sum += part.end - part.begin;
     }
   }
-  std::vector<std::pair<std::int64_t, std::pair<int, Activity>>> order;
+  std::vector<std::pair<std::int64_t, What>> order;
   for (const auto& [what, time] : times) order.emplace_back(time, what);
   std::sort(order.rbegin(), order.rend());
   constexpr std::size_t kMostRows = 12;
   std::vector<Row> rows{{"share", "rank", "does"}};
   for (std::size_t i = 0; i < std::min(order.size(), kMostRows); ++i) {
     const auto& [time, what] = order[i];
-    rows.push_back({share_text(time, sum), std::to_string(what.first), activity_text(what.second)});
+    const auto& [rank, activity, name] = what;
+    rows.push_back({share_text(time, sum), std::to_string(rank), activity_text(trace, activity, name)});
   }
   return "\nwhat decides how long the steps take (critical path):\n" + table(rows);
 }
 
-std::string path_of(const StepSummary& step) {
+std::string path_of(const Trace& trace, const StepSummary& step) {
   std::vector<Row> rows{{"at", "for", "rank", "does"}};
   constexpr std::size_t kMostRows = 40;
   constexpr std::int64_t kUnseen = 1000;  // a shorter part of the whole is none
@@ -129,10 +201,11 @@ std::string path_of(const StepSummary& step) {
     if (kUnseen * (part.end - part.begin) < step.duration()) continue;
     rows.push_back({time_text(static_cast<double>(part.begin - step.begin)),
                     time_text(static_cast<double>(part.end - part.begin)), std::to_string(part.rank),
-                    activity_text(part.activity)});
+                    activity_text(trace, part.activity, part.name)});
   }
   std::string text = "\ncritical path of ";
   text += step.number < 0 ? "all of it" : "step " + std::to_string(step.number);
+  if (step.restart > 0) text += " of restart " + std::to_string(step.restart);
   text += ", which took " + time_text(static_cast<double>(step.duration())) + ":\n" + table(rows);
   if (step.path.size() > kMostRows) text += "  and " + std::to_string(step.path.size() - kMostRows) + " more\n";
   return text;
@@ -151,8 +224,8 @@ std::string time_text(double nanoseconds) {
 std::string report_text(const Trace& trace, const Analysis& analysis) {
   std::string text = head(trace, analysis);
   if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
-  text += shares(analysis) + overlap(analysis) + path_shares(analysis);
-  return text + path_of(analysis.steps[analysis.representative]);
+  text += shares(trace, analysis) + overlap(analysis) + path_shares(trace, analysis);
+  return text + path_of(trace, analysis.steps[analysis.representative]);
 }
 
 }  // namespace ddp::timelines

@@ -34,6 +34,7 @@ std::optional<Activity> activity_named(std::string_view name);
 struct Slice {
   int rank = 0;
   Activity activity = Activity::kUser;
+  std::uint16_t restart = 0;  // of the job, in which it was
   std::uint64_t lane = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -49,6 +50,7 @@ struct Trace {
   std::vector<Slice> slices{};
   std::vector<std::string> names{};
   std::map<int, std::string> ranks{};  // "rank 0 on host", by rank
+  std::uint64_t events = 0;            // of any kind, but for what only names ranks and lanes
   std::uint64_t lost = 0;              // events for which there was no room
   bool is_cut_off = false;             // its writer was killed
 };

@@ -1,10 +1,14 @@
 #include "timeline/trace_reader.h"
 
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <istream>
 #include <iterator>
 #include <limits>
@@ -24,6 +28,7 @@ constexpr std::array<std::string_view, kActivities> kNames = {
 // More microseconds than any host runs; what lies beyond is no time.
 constexpr double kMostMicroseconds = 9e12;
 constexpr double kMostWhole = 9e15;
+constexpr int kMostRestarts = 65'535;
 constexpr std::string_view kWriter = "ddprun timeline 1";
 
 // The bytes of a stream, as long as no string in them is longer than `most`.
@@ -199,9 +204,12 @@ class Handler : public json::json_sax_t {
     if (event_.rank < 0) return;
     const int rank = static_cast<int>(event_.rank);
     if (event_.form == "M") {
-      if (event_.name == "process_name") trace_.ranks[rank] = event_.arg_name;
+      if (event_.name != "process_name") return;
+      trace_.ranks[rank] = event_.arg_name;
+      restarts_[rank] = static_cast<std::uint16_t>(restart_of(event_.arg_name));
       return;
     }
+    ++trace_.events;
     if (event_.form != "X" || !event_.time) return;
     const auto activity = activity_named(event_.category);
     if (!activity) return;
@@ -213,6 +221,7 @@ class Handler : public json::json_sax_t {
     const std::int64_t begin = nanoseconds(*event_.time);
     Slice slice{.rank = rank,
                 .activity = *activity,
+                .restart = restarts_[rank],
                 .lane = event_.lane,
                 .begin = begin,
                 .end = begin + std::max<std::int64_t>(nanoseconds(event_.duration), 0),
@@ -233,6 +242,7 @@ class Handler : public json::json_sax_t {
   bool is_ours_ = false;
   Event event_;
   std::unordered_map<std::string, std::uint32_t> indices_;
+  std::unordered_map<int, std::uint16_t> restarts_;  // that the rank's events are of, as they come
   std::size_t failed_at_ = 0;
 };
 
@@ -247,6 +257,28 @@ std::optional<Activity> activity_named(std::string_view name) {
     if (kNames[i] == name) return static_cast<Activity>(i);
   }
   return std::nullopt;
+}
+
+std::ifstream open_trace(const std::string& file) {
+  struct stat status {};
+  const bool exists = ::stat(file.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;  // what only a read would tell
+  std::ifstream stream;
+  if (exists && !S_ISDIR(status.st_mode)) stream.open(file, std::ios::binary);
+  if (!stream.is_open()) throw TraceError(file + ": it cannot be read: " + std::strerror(errno));
+  if (stream.peek() == std::char_traits<char>::eof()) throw TraceError(file + ": it is empty");
+  return stream;
+}
+
+int restart_of(std::string_view rank_name) {
+  constexpr std::string_view kRestart = ", restart ";
+  const std::size_t at = rank_name.rfind(kRestart);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view number = rank_name.substr(at + kRestart.size());
+  int restart = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), restart);
+  const bool is_number = error == std::errc() && end == number.data() + number.size();
+  return is_number ? std::clamp(restart, 0, kMostRestarts) : 0;
 }
 
 Trace read_trace(std::istream& file, const ReadLimits& limits) {

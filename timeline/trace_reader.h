@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <fstream>
 #include <iosfwd>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "timeline/trace.h"
 
@@ -22,6 +24,13 @@ class TraceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// The file for reading. Throws TraceError, with its name, when it cannot be read or is empty.
+std::ifstream open_trace(const std::string& file);
+
+// The number of the restart in what a rank's process is called: 2 in "rank 0 on host, restart 2"; 0 where there is
+// none.
+int restart_of(std::string_view rank_name);
 
 // Throws TraceError.
 Trace read_trace(std::istream& file, const ReadLimits& limits = {});

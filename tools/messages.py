@@ -25,6 +25,7 @@ FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "tra
 NO_MESSAGES = {
     "launcher/command_line/declare_*.cpp": "what --help says of each option",
     "launcher/command_line/help.cpp": "what --help says around it",
+    "launcher/command_line/help_of_words.cpp": "the same, of status, top and timeline",
     "launcher/command_line/command_line.cpp": "the same",
     "launcher/command_line/manual_*.cpp": "the manual page",
     "launcher/command_line/*_completion.cpp": "programs for shells",

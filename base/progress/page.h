@@ -91,6 +91,12 @@ struct AccountEntry {
   std::array<Word, kPhaseKinds> waited;  // as in Page
 };
 
+// Of the phases that the program has named; microseconds, as Page's `spent` and `waited`.
+struct NamedTimes {
+  std::array<Word, kNameEntries> spent;
+  std::array<Word, kNameEntries> waited;
+};
+
 struct Page {
   Word greeting;
   Word version;                         // set last by who writes the page; 0: nobody does
@@ -108,6 +114,8 @@ struct Page {
   StackEntry stack;
   std::array<Word, kPhaseKinds> waited;  // of `spent`: microseconds in which the rank waited for collectives
   AccountEntry account;                  // of the last step, or of one within the last tick of the clock
+  NamedTimes named;
+  NamedTimes named_account;  // the same at that step, under the account's sequence number
 };
 
 // Kind, name and begin of a phase change together: 8 bits, 8 bits (0: none, else an index + 1), 48 bits of

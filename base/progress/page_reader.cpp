@@ -67,6 +67,10 @@ std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_col
   for (unsigned kind = 0; kind <= static_cast<unsigned>(progress::Phase::kUser); ++kind) {
     snapshot.spent.emplace_back(static_cast<progress::Phase>(kind), page.spent[kind].load(kRelaxed));
   }
+  for (std::size_t name = 0; name < kNameEntries; ++name) {
+    const std::uint64_t spent = page.named.spent[name].load(kRelaxed);
+    if (spent > 0) snapshot.named[load_text(page.names[name].text)] += spent;
+  }
   for (const ValueEntry& value : page.values) {
     if (value.used.load(kAcquire) == 0) continue;
     snapshot.values.emplace_back(load_text(value.name), std::bit_cast<double>(value.bits.load(kRelaxed)));
@@ -101,14 +105,16 @@ std::optional<StepAccount> read_account(const Page& page) {
       account.spent[kind] = entry.spent[kind].load(kAcquire);
       account.waited[kind] = entry.waited[kind].load(kAcquire);
     }
+    for (std::size_t name = 0; name < kNameEntries; ++name) {
+      const NamedTime time{.spent = page.named_account.spent[name].load(kAcquire),
+                           .waited = page.named_account.waited[name].load(kAcquire)};
+      if (time.spent == 0 && time.waited == 0) continue;
+      NamedTime& sum = account.named[load_text(page.names[name].text)];  // two threads may have brought one name
+      sum = {.spent = sum.spent + time.spent, .waited = sum.waited + time.waited};
+    }
     if (entry.sequence.load(kRelaxed) == sequence) return account;
   }
   return std::nullopt;
-}
-
-std::string only_user_phase(const Page& page) {
-  const bool is_only = page.names[0].used.load(kAcquire) != 0 && page.names[1].used.load(kAcquire) == 0;
-  return is_only ? load_text(page.names[0].text) : std::string();
 }
 
 std::uint64_t stack_answers(const Page& page) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,10 +50,17 @@ struct ProgressSnapshot {
   std::uint64_t phase_since = 0;                                   // microseconds of page_clock()
   std::uint64_t activity = 0;                                      // when anything changed last
   std::vector<std::pair<progress::Phase, std::uint64_t>> spent{};  // microseconds in each phase so far
+  std::map<std::string, std::uint64_t> named{};                    // of the kind kUser: by name, of the first 24
   std::vector<std::pair<std::string, double>> values{};
   std::vector<GroupRecord> groups{};
   std::uint64_t collectives_begun = 0;
   std::vector<CollectiveRecord> collectives{};  // at most kRingEntries, oldest first
+};
+
+// Of a phase that the program has named; microseconds.
+struct NamedTime {
+  std::uint64_t spent = 0;
+  std::uint64_t waited = 0;  // of that, for other ranks
 };
 
 // What a rank had done when a step ended, since it began; microseconds.
@@ -62,12 +70,10 @@ struct StepAccount {
   std::uint64_t time = 0;                           // of page_clock()
   std::array<std::uint64_t, kPhaseKinds> spent{};   // by the number of the phase
   std::array<std::uint64_t, kPhaseKinds> waited{};  // of that, for other ranks
+  std::map<std::string, NamedTime> named{};         // of the kind kUser: by name, of the first 24
 };
 // Nothing before the first step, and while it is being written again and again.
 std::optional<StepAccount> read_account(const Page& page);
-
-// The only phase of the program's own that there is; "" where there are none or several.
-std::string only_user_phase(const Page& page);
 
 // What a look costs depends on `most_collectives`, the last so many. Nothing where no program writes the page, or one
 // with another layout.

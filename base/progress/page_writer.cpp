@@ -30,6 +30,13 @@ Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>
   return &entries[index];
 }
 
+// Where the time of a phase of the program's own is counted; null for the others, and for those without a name.
+Word* time_of(std::array<Word, kNameEntries>& times, std::uint64_t phase) noexcept {
+  const bool is_own = kind_of(phase) == static_cast<unsigned>(progress::Phase::kUser);
+  const unsigned name = name_of(phase);
+  return is_own && name > 0 && name <= kNameEntries ? &times[name - 1] : nullptr;
+}
+
 std::uint64_t microseconds_of(clockid_t clock) noexcept {
   timespec now{};
   ::clock_gettime(clock, &now);
@@ -60,7 +67,9 @@ unsigned PageWriter::change_phase(unsigned kind, unsigned name) noexcept {
   const std::uint64_t before = page_.phase.load(kRelaxed);
   page_.phase.store(phase_word(kind, name, now), kRelease);
   Word& spent = page_.spent[kind_of(before) % kPhaseKinds];
-  spent.store(spent.load(kRelaxed) + (now - std::min(since_of(before), now)), kRelaxed);
+  const std::uint64_t took = now - std::min(since_of(before), now);
+  spent.store(spent.load(kRelaxed) + took, kRelaxed);
+  if (Word* named = time_of(page_.named.spent, before)) named->store(named->load(kRelaxed) + took, kRelaxed);
   page_.activity.store(now, kRelaxed);
   return kind_of(before) << 8 | name_of(before);
 }
@@ -99,12 +108,21 @@ void PageWriter::write_account(std::uint64_t steps, std::uint64_t now) noexcept 
     account.spent[kind].store(page_.spent[kind].load(kRelaxed) + going_on, kRelease);
     account.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
   }
+  const std::size_t names = std::min<std::size_t>(names_.load(kRelaxed), kNameEntries);
+  for (std::size_t name = 0; name < names; ++name) {
+    const bool goes_on = time_of(page_.named.spent, phase) == &page_.named.spent[name];
+    const std::uint64_t going_on = goes_on ? now - std::min(since_of(phase), now) : 0;
+    page_.named_account.spent[name].store(page_.named.spent[name].load(kRelaxed) + going_on, kRelease);
+    page_.named_account.waited[name].store(page_.named.waited[name].load(kRelaxed), kRelease);
+  }
   account.sequence.store(sequence + 1, kRelease);
 }
 
 void PageWriter::add_wait(std::uint64_t microseconds) noexcept {
-  Word& waited = page_.waited[kind_of(page_.phase.load(kRelaxed)) % kPhaseKinds];
+  const std::uint64_t phase = page_.phase.load(kRelaxed);
+  Word& waited = page_.waited[kind_of(phase) % kPhaseKinds];
   waited.store(waited.load(kRelaxed) + microseconds, kRelaxed);
+  if (Word* named = time_of(page_.named.waited, phase)) named->store(named->load(kRelaxed) + microseconds, kRelaxed);
 }
 
 void PageWriter::settle_background() noexcept {

@@ -68,6 +68,14 @@ void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ri
   });
 }
 
+void Collector::pause_all(std::function<void()> then) {
+  post([this, then = std::move(then)] {
+    read_all();
+    for (const Source& source : sources_) sink_.pause_rank(source.rank, timeline_clock());
+    then();
+  });
+}
+
 void Collector::end_all() {
   std::promise<void> done;
   post([&] {

@@ -37,6 +37,9 @@ class Collector {
   Collector& operator=(const Collector&) = delete;
 
   void add(int rank, std::string name, std::shared_ptr<TimelineRing> ring);
+  // Recording has been switched off: reads what the ranks have left, ends their events at this moment, and calls
+  // `then` in the collector's thread.
+  void pause_all(std::function<void()> then);
   // Reads what the ranks have left, ends their events at this moment and forgets them. Waits for that.
   void end_all();
   // In the collector's thread, in order with everything else.

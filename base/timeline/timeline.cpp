@@ -7,6 +7,7 @@
 #include <string>
 
 #include <ddprun/base/job.h>
+#include <ddprun/base/rank_info.h>
 
 #include "base/timeline/collector.h"
 #include "base/timeline/own_timeline.h"
@@ -22,11 +23,23 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 constexpr std::size_t kMuchText = std::size_t{1} << 20;
 
-std::filesystem::path file_of(const JobPlace& job, const std::filesystem::path& file) {
-  if (job.size == 1) return file;
+// How often the launcher has started the job again.
+int restart_of_job() {
+  try {
+    return rank_info_from_environment().restart_count;
+  } catch (const std::invalid_argument&) {
+    return 0;  // init_process_group()'s business to report
+  }
+}
+
+// What was recorded before a restart stays.
+std::filesystem::path file_of(const JobPlace& job, int restart, const std::filesystem::path& file) {
+  std::string place = job.size > 1 ? ".rank" + std::to_string(job.rank) : "";
+  if (restart > 0) place += ".restart" + std::to_string(restart);
+  if (place.empty()) return file;
   std::filesystem::path own = file;
   const std::string extension = file.extension().string();
-  return own.replace_extension(".rank" + std::to_string(job.rank) + (extension.empty() ? ".json" : extension));
+  return own.replace_extension(place + (extension.empty() ? ".json" : extension));
 }
 
 }  // namespace
@@ -67,7 +80,8 @@ struct Timeline::Parts {
 
 Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& options) {
   const JobPlace job = job_of_this_thread();
-  file_ = file_of(job, file);
+  const int restart = restart_of_job();
+  file_ = file_of(job, restart, file);
   const auto ring = detail::private_ring();
   const std::string problem = job_prefix(job) + "no timeline can be written to " + file_.string() + ": ";
   if (!ring) throw std::runtime_error(problem + "not enough memory");
@@ -82,7 +96,8 @@ Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& opt
     throw std::runtime_error(problem + error.what());
   }
   const bool is_all = options.first_step <= 0 && options.end_step == TimelineOptions{}.end_step;
-  parts_->collector.add(job.rank, "rank " + std::to_string(job.rank), ring);
+  const std::string name = "rank " + std::to_string(job.rank);
+  parts_->collector.add(job.rank, restart > 0 ? name + ", restart " + std::to_string(restart) : name, ring);
   const detail::RecordingPlan plan{.mode = is_all ? detail::RecordingMode::kOn : detail::RecordingMode::kSteps,
                                    .first = static_cast<std::uint64_t>(std::max<std::int64_t>(options.first_step, 0)),
                                    .last = static_cast<std::uint64_t>(std::max<std::int64_t>(options.end_step, 0))};

@@ -23,7 +23,7 @@ void TraceBuilder::write(int rank, const TraceEvent& event) {
   RankState& state = ranks_.at(rank);
   state.newest = std::max(state.newest, event.end);
   file_.add(trace_json(event, rank, base_));
-  ++events_;
+  if (event.form != TraceEvent::Form::kLaneName) ++events_;
 }
 
 void TraceBuilder::take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) {
@@ -45,6 +45,11 @@ void TraceBuilder::settle(int rank, std::uint64_t lost) {
          .name = std::to_string(lost - state.lost) + " events lost: they came faster than they could be written"});
   state.lost = lost;
   set_totals();
+}
+
+void TraceBuilder::pause_rank(int rank, std::uint64_t now) {
+  const auto found = ranks_.find(rank);
+  if (found != ranks_.end() && found->second.assembler) found->second.assembler->finish(now);
 }
 
 void TraceBuilder::end_rank(int rank, std::uint64_t now) {

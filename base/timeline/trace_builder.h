@@ -21,6 +21,8 @@ class RecordSink {
   virtual void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) = 0;
   // All lanes of the rank have been read once more, and so many events were lost so far.
   virtual void settle(int rank, std::uint64_t lost) = 0;
+  // Recording has been switched off, and all that was recorded has been taken: what is open ends, unfinished.
+  virtual void pause_rank(int rank, std::uint64_t now) = 0;
   virtual void end_rank(int rank, std::uint64_t now) = 0;
 };
 
@@ -32,10 +34,12 @@ class TraceBuilder : public RecordSink {
   void begin_rank(int rank, const std::string& name) override;
   void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) override;
   void settle(int rank, std::uint64_t lost) override;
+  void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
 
   // By how many nanoseconds the clock of the rank's host is ahead of this one's, for what is taken from now on.
   void set_ahead(int rank, std::int64_t ahead);
+  // But for what only names ranks and lanes.
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const;
 

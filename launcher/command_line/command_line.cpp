@@ -54,7 +54,8 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   CLI::App app(
       "Starts one process per rank of a distributed program and ends them together.\n"
       "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
-      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing.",
+      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
+      "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
       "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
   Options options;
   declare_options(app, options);

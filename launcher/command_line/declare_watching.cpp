@@ -76,7 +76,9 @@ void declare_watching(OptionTable& table, Options& options) {
       "0: never");
   table.parsed(
       "--metrics_port", [&](const std::string& text) { read_metrics_address(text, options); }, "[ADDRESS:]PORT", "none",
-      "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given");
+      "Serve what each rank is doing as OpenMetrics at /metrics, on loopback unless an address is given; port 0: a "
+      "free "
+      "one, which is told");
   table.text("--timeline,--timeline_filename", options.timeline_file, "FILE", "none",
              "Write what each rank does and when to FILE, for Perfetto and ddprun-timeline");
   table.parsed(

@@ -2,6 +2,7 @@
 // coordinator and each of the others. Shared by who keeps the connections and who uses them; either may go first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,8 @@ class SideChannel {
   void detach() { link_ = nullptr; }
   // And of a coordinator, those to all members; null when there are none.
   std::function<void(std::string_view bytes)> to_members{};
+  // How many of them there were when the round began, this launcher not counted; torchrun's nodes are none.
+  std::function<std::size_t()> members{};
 
   // By who uses it. What has come from the coordinator, and from a member: its node, and by how many microseconds its
   // steady clock is ahead of ours, once that is known.

@@ -112,6 +112,7 @@ json json_of(const RankView& view, std::uint64_t now, std::size_t most_calls) {
               {"ended", view.ended}, {"idle", view.idle_us}, {"cpu", view.cpu_share}};
   if (view.progress) object["progress"] = json_of(*view.progress, now, most_calls);
   if (view.process) object["process"] = json_of(*view.process);
+  if (view.at_store) object["store"] = *view.at_store;
   return object;
 }
 
@@ -124,6 +125,7 @@ std::optional<RankView> view_from(const json& object, std::uint64_t now) try {
                 .cpu_share = object.at("cpu").get<double>()};
   if (object.contains("progress")) view.progress = progress_from(object.at("progress"), now);
   if (object.contains("process")) view.process = process_from(object.at("process"));
+  if (object.contains("store")) view.at_store = object.at("store").get<bool>();
   return view;
 } catch (const json::exception&) {
   return std::nullopt;
@@ -132,12 +134,12 @@ std::optional<RankView> view_from(const json& object, std::uint64_t now) try {
 json json_of(const RankSample& sample) {
   json object{{"rank", sample.rank},
               {"host", sample.host},
-              {"phase", sample.user_phase},
               {"process", sample.account.process},
               {"steps", sample.account.steps},
               {"time", sample.account.time},
               {"spent", sample.account.spent},
               {"waited", sample.account.waited},
+              {"on_cpu", sample.held.on_cpu_us},
               {"delay", sample.held.run_delay_us},
               {"throttled", sample.held.throttled_us},
               {"faults", sample.held.major_faults},
@@ -145,6 +147,7 @@ json json_of(const RankSample& sample) {
               {"disk_looks", sample.held.disk_looks},
               {"looks", sample.held.looks},
               {"cpus", sample.held.cpus}};
+  for (const auto& [name, time] : sample.account.named) object["named"][name] = {time.spent, time.waited};
   if (sample.gpu) {
     object["gpu"] = {{"mhz", sample.gpu->clock_mhz}, {"celsius", sample.gpu->celsius}, {"limits", sample.gpu->limits}};
   }
@@ -154,19 +157,25 @@ json json_of(const RankSample& sample) {
 std::optional<RankSample> sample_from(const json& object) try {
   RankSample sample{.rank = rank_in(object, "rank"),
                     .host = text_in(object, "host"),
-                    .user_phase = text_in(object, "phase"),
                     .account = {.process = object.at("process").get<int>(),
                                 .steps = object.at("steps").get<std::uint64_t>(),
                                 .time = object.at("time").get<std::uint64_t>(),
                                 .spent = object.at("spent"),
                                 .waited = object.at("waited")},
-                    .held = {.run_delay_us = object.at("delay").get<std::uint64_t>(),
+                    .held = {.on_cpu_us = object.value("on_cpu", std::uint64_t{0}),
+                             .run_delay_us = object.at("delay").get<std::uint64_t>(),
                              .throttled_us = object.at("throttled").get<std::uint64_t>(),
                              .major_faults = object.at("faults").get<std::uint64_t>(),
                              .disk_us = object.at("disk").get<std::uint64_t>(),
                              .disk_looks = object.at("disk_looks").get<std::uint64_t>(),
                              .looks = object.at("looks").get<std::uint64_t>(),
                              .cpus = rank_in(object, "cpus")}};
+  const json named = object.value("named", json::object());
+  for (const auto& [name, time] : named.items()) {
+    if (sample.account.named.size() == ddp::detail::kNameEntries) break;
+    sample.account.named[printable(beginning(name, kMostText))] = {.spent = time.at(0).get<std::uint64_t>(),
+                                                                   .waited = time.at(1).get<std::uint64_t>()};
+  }
   if (object.contains("gpu")) {
     const json& gpu = object.at("gpu");
     sample.gpu = GpuState{.clock_mhz = rank_in(gpu, "mhz"),

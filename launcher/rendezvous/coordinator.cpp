@@ -41,12 +41,15 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
               .patience = options_.patience}) {
   if (!options_.side_channel) return;
   options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
+  options_.side_channel->members = [this] { return others_; };
 }
 
 Coordinator::~Coordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   for (const auto& [id, carrier] : carriers_) *carrier = {};
-  if (options_.side_channel) options_.side_channel->to_members = nullptr;
+  if (!options_.side_channel) return;
+  options_.side_channel->to_members = nullptr;
+  options_.side_channel->members = nullptr;
 }
 
 void Coordinator::call_in(Clock::duration time, std::function<void()> action) {
@@ -245,6 +248,7 @@ void Coordinator::start() {
   for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   phase_ = Phase::kRunning;
   for (const auto& [id, place] : roster_.places()) numbers_.emplace(id, place.group_rank);
+  others_ = numbers_.size() - std::min<std::size_t>(numbers_.size(), 1);
   for (const auto& [number, ranks] : roster_.foreign_places()) torchrun_->assign(number, ranks);
   if (roster_.has_foreign()) {
     torchrun_->watch_end();

@@ -133,6 +133,7 @@ class Coordinator {
   int last_status_ = 1;        // of that failure
   std::set<Id> told_;          // of the refusal
   std::map<Id, int> numbers_;  // of those that run, in this round
+  std::size_t others_ = 0;     // launchers in this round besides this one
   std::set<Id> ended_;         // whose ranks have ended well, or were stopped
   std::set<Id> asked_;         // have not answered yet
   std::set<Id> unaware_;       // have not heard of the verdict yet

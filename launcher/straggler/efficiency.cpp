@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "launcher/system/utf8.h"
 #include "launcher/watch/collective_text.h"
 
 namespace launcher {
@@ -13,6 +14,7 @@ constexpr std::uint64_t kLeastSteps = 50;
 constexpr double kLeastTime = 5e6;
 // Phases with less are not worth a word.
 constexpr double kLeastShare = 0.005;
+constexpr auto kUser = static_cast<std::size_t>(ddp::progress::Phase::kUser);
 
 std::string percent(double share) {
   return std::to_string(std::lround(share * 100)) + " %";
@@ -41,12 +43,15 @@ std::string Efficiency::text() const {
   double longest = 0;
   std::uint64_t steps = 0;
   std::array<double, ddp::detail::kPhaseKinds> phases{};
+  std::map<std::string, double> named;
   for (const RankShare& share : slices_.front()) {
     time += share.time;
     waited += share.waited;
     longest = std::max(longest, share.time);
     steps = std::max(steps, share.steps);
     for (std::size_t kind = 0; kind < phases.size(); ++kind) phases[kind] += share.phases[kind];
+    for (const auto& [name, own] : share.named) named[name] += own;
+    phases[kUser] += share.unnamed() - share.phases[kUser];
   }
   if (steps < kLeastSteps || longest < kLeastTime) return "";
   std::string text = "efficiency " + percent((time - waited) / time) + ":";
@@ -54,6 +59,9 @@ std::string Efficiency::text() const {
   for (std::size_t kind = 0; kind < phases.size(); ++kind) {
     const auto name = ddp::progress::name_of(static_cast<ddp::progress::Phase>(kind));
     if (phases[kind] > kLeastShare * time) shares.emplace_back(phases[kind] / time, name);
+  }
+  for (const auto& [name, own] : named) {
+    if (own > kLeastShare * time) shares.emplace_back(own / time, printable(name));
   }
   for (const auto& [share, name] : shares) text += " " + name + " " + percent(share) + ",";
   text += " waiting for collectives " + percent(waited / time) + " of " +

@@ -1,8 +1,13 @@
 #include "launcher/straggler/kernel_figures.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
+#include <utility>
 
 #include "launcher/machine/own_cgroup.h"
 #include "launcher/machine/usable_cpus.h"
@@ -45,9 +50,10 @@ std::string cpu_stat_of(pid_t pid) {
 
 }  // namespace
 
-std::uint64_t run_delay_us(std::string_view schedstat) {
+Scheduled scheduled_in(std::string_view schedstat) {
   const std::size_t blank = schedstat.find(' ');
-  return blank == std::string_view::npos ? 0 : number_in(schedstat.substr(blank + 1)) / 1000;
+  if (blank == std::string_view::npos) return {};
+  return {.on_cpu_us = number_in(schedstat) / 1000, .run_delay_us = number_in(schedstat.substr(blank + 1)) / 1000};
 }
 
 std::uint64_t throttled_us(std::string_view cpu_stat) {
@@ -55,11 +61,34 @@ std::uint64_t throttled_us(std::string_view cpu_stat) {
   return nanoseconds != 0 ? nanoseconds / 1000 : number_behind(cpu_stat, "throttled_usec ");
 }
 
+// The thread that has wanted a CPU most since the last look: the one that trains, or one for which that one waits.
+void KernelFigures::look_at_threads(pid_t pid, Known& known) {
+  std::map<pid_t, Scheduled> threads;
+  Scheduled busiest;
+  std::error_code none;
+  const std::filesystem::directory_iterator folder(file_of(pid, "task"), none);
+  for (auto thread = begin(folder); !none && thread != end(folder); thread.increment(none)) {
+    const pid_t number = std::atoi(thread->path().filename().c_str());
+    const Scheduled now = scheduled_in(text_of(thread->path() / "schedstat"));
+    threads[number] = now;
+    const auto before = known.threads.find(number);
+    if (before == known.threads.end()) continue;
+    const Scheduled since{.on_cpu_us = now.on_cpu_us - std::min(before->second.on_cpu_us, now.on_cpu_us),
+                          .run_delay_us = now.run_delay_us - std::min(before->second.run_delay_us, now.run_delay_us)};
+    if (since.on_cpu_us + since.run_delay_us > busiest.on_cpu_us + busiest.run_delay_us) busiest = since;
+  }
+  known.threads = std::move(threads);
+  known.busiest.on_cpu_us += busiest.on_cpu_us;
+  known.busiest.run_delay_us += busiest.run_delay_us;
+}
+
 Hindrances KernelFigures::look_at(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
   Known& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
-  Hindrances held{.run_delay_us = run_delay_us(text_of(file_of(pid, "schedstat"))),
+  look_at_threads(pid, known);
+  Hindrances held{.on_cpu_us = known.busiest.on_cpu_us,
+                  .run_delay_us = known.busiest.run_delay_us,
                   .throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat)),
                   .cpus = usable_cpus_of(pid)};
   if (const auto process = process_state(pid, /*in_detail=*/false)) {

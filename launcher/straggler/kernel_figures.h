@@ -12,8 +12,13 @@
 
 namespace launcher {
 
-// From the text of /proc/<pid>/schedstat. Pure.
-std::uint64_t run_delay_us(std::string_view schedstat);
+// From the text of /proc/<pid>/schedstat, or of a thread's: how long it ran, and how long it was ready and did not.
+// Pure.
+struct Scheduled {
+  std::uint64_t on_cpu_us = 0;
+  std::uint64_t run_delay_us = 0;
+};
+Scheduled scheduled_in(std::string_view schedstat);
 // From the text of a cgroup's cpu.stat, v2 or v1. Pure.
 std::uint64_t throttled_us(std::string_view cpu_stat);
 
@@ -29,7 +34,11 @@ class KernelFigures {
     std::string cpu_stat{};  // of its cgroup; empty: none
     std::uint64_t looks = 0;
     std::uint64_t disk_looks = 0;
+    std::map<pid_t, Scheduled> threads{};  // at the last look
+    Scheduled busiest{};                   // sums of the busiest thread's of each look
   };
+  static void look_at_threads(pid_t pid, Known& known);
+
   std::map<pid_t, Known> known_;
 };
 

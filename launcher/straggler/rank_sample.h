@@ -12,7 +12,8 @@ namespace launcher {
 
 // All but the number of CPUs since the process began.
 struct Hindrances {
-  std::uint64_t run_delay_us = 0;  // its main thread was ready to run, and had no CPU
+  std::uint64_t on_cpu_us = 0;     // its busiest thread of the moment ran; 0 where the kernel does not count
+  std::uint64_t run_delay_us = 0;  // that thread was ready to run, and had no CPU
   std::uint64_t throttled_us = 0;  // its cgroup had used up its CPU time
   std::uint64_t major_faults = 0;  // pages that had to be read from swap or from a file
   std::uint64_t disk_us = 0;       // it waited for a disk; 0 where the kernel does not count
@@ -24,7 +25,6 @@ struct Hindrances {
 struct RankSample {
   int rank = 0;
   std::string host{};
-  std::string user_phase{};  // the only phase of its own, if there is one
   ddp::detail::StepAccount account{};
   Hindrances held{};
   std::optional<GpuState> gpu{};

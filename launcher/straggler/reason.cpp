@@ -16,6 +16,8 @@ constexpr double kWaitsForDisk = 0.05;
 constexpr double kSeenAtDisk = 0.1;
 constexpr double kFaultsPerSecond = 20;
 constexpr double kSlowerClock = 0.95;
+// Of its own time.
+constexpr double kSleeps = 0.2;
 
 // Of nvmlClocksEventReasons.
 struct Limit {
@@ -82,6 +84,19 @@ std::string reason_of_disk(const RankShare& slow, const Slice& all) {
   return "";
 }
 
+// What its own time is made of, where nothing sets the rank apart from the others. As the slow one it hardly waits for
+// them, so nearly all that it computes is in its own time; of the others that is not known.
+std::string make_of_own_time(const RankShare& slow) {
+  if (slow.held.on_cpu_us == 0 || slow.own() <= 0) return "";
+  const double computes = std::min(1.0, static_cast<double>(slow.held.on_cpu_us) / slow.own());
+  const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.held.run_delay_us) / slow.own());
+  if (sleeps > kSleeps) {
+    return "it sleeps " + percent(sleeps) +
+           " of its own time: for a lock, the network, a device or another process, say";
+  }
+  return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
+}
+
 }  // namespace
 
 std::string reason_of(const RankShare& slow, const Slice& all) {
@@ -101,7 +116,8 @@ std::string reason_of(const RankShare& slow, const Slice& all) {
            (fewer.empty() ? "" : " (" + fewer + ")");
   }
   if (!fewer.empty()) return fewer;
-  return reason_of_gpu(slow, all);
+  std::string text = reason_of_gpu(slow, all);
+  return text.empty() ? make_of_own_time(slow) : text;
 }
 
 }  // namespace launcher

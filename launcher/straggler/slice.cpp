@@ -15,7 +15,8 @@ double difference(std::uint64_t now, std::uint64_t before) {
 
 Hindrances held_between(const Hindrances& a, const Hindrances& b) {
   const auto added = [](std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; };
-  return {.run_delay_us = added(b.run_delay_us, a.run_delay_us),
+  return {.on_cpu_us = added(b.on_cpu_us, a.on_cpu_us),
+          .run_delay_us = added(b.run_delay_us, a.run_delay_us),
           .throttled_us = added(b.throttled_us, a.throttled_us),
           .major_faults = added(b.major_faults, a.major_faults),
           .disk_us = added(b.disk_us, a.disk_us),
@@ -27,7 +28,6 @@ Hindrances held_between(const Hindrances& a, const Hindrances& b) {
 RankShare share_of(const RankSample& a, const RankSample& b) {
   RankShare share{.rank = b.rank,
                   .host = b.host,
-                  .user_phase = b.user_phase,
                   .steps = b.account.steps - a.account.steps,
                   .time = difference(b.account.time, a.account.time),
                   .held = held_between(a.held, b.held),
@@ -39,6 +39,11 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
     share.waiting[kind] = waited;
     share.waited += waited;
   }
+  for (const auto& [name, now] : b.account.named) {
+    const auto before = a.account.named.find(name);
+    const ddp::detail::NamedTime since = before != a.account.named.end() ? before->second : ddp::detail::NamedTime{};
+    share.named[name] = difference(now.spent, since.spent) - difference(now.waited, since.waited);
+  }
   return share;
 }
 
@@ -48,6 +53,12 @@ bool is_same_program(const RankSample& a, const RankSample& b) {
 
 }  // namespace
 
+double RankShare::unnamed() const {
+  double rest = phases[static_cast<std::size_t>(ddp::progress::Phase::kUser)];
+  for (const auto& [name, own_time] : named) rest -= own_time;
+  return std::max(rest, 0.0);
+}
+
 void RankShare::add(const RankShare& later) {
   steps += later.steps;
   time += later.time;
@@ -56,6 +67,7 @@ void RankShare::add(const RankShare& later) {
     phases[kind] += later.phases[kind];
     waiting[kind] += later.waiting[kind];
   }
+  held.on_cpu_us += later.held.on_cpu_us;
   held.run_delay_us += later.held.run_delay_us;
   held.throttled_us += later.held.throttled_us;
   held.major_faults += later.held.major_faults;
@@ -63,7 +75,7 @@ void RankShare::add(const RankShare& later) {
   held.disk_looks += later.held.disk_looks;
   held.looks += later.held.looks;
   held.cpus = later.held.cpus;
-  user_phase = later.user_phase;
+  for (const auto& [name, own_time] : later.named) named[name] += own_time;
   gpu = later.gpu;
 }
 

@@ -17,11 +17,11 @@ namespace launcher {
 struct RankShare {
   int rank = 0;
   std::string host{};
-  std::string user_phase{};
   std::uint64_t steps = 0;
   double time = 0;
   double waited = 0;                                       // for other ranks
   std::array<double, ddp::detail::kPhaseKinds> phases{};   // own time, without waiting
+  std::map<std::string, double> named{};                   // of the program's own phases: by name
   std::array<double, ddp::detail::kPhaseKinds> waiting{};  // by the phase in which it waited
   Hindrances held{};                                       // what was added; `cpus` as they are now
   std::optional<GpuState> gpu{};
@@ -30,6 +30,13 @@ struct RankShare {
   double own_per_step() const { return steps > 0 ? own() / static_cast<double>(steps) : 0; }
   double waited_per_step() const { return steps > 0 ? waited / static_cast<double>(steps) : 0; }
   double phase_per_step(std::size_t kind) const { return steps > 0 ? phases[kind] / static_cast<double>(steps) : 0; }
+  double named_per_step(const std::string& name) const {
+    const auto found = named.find(name);
+    return found != named.end() && steps > 0 ? found->second / static_cast<double>(steps) : 0;
+  }
+  // In phases of the program's own beyond those that are kept by name.
+  double unnamed() const;
+  double unnamed_per_step() const { return steps > 0 ? unnamed() / static_cast<double>(steps) : 0; }
   void add(const RankShare& later);
 };
 

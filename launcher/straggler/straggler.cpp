@@ -60,24 +60,28 @@ bool is_waited_for(const RankShare& slow, const Slice& all, double excess_us) {
   return others_waited - slow.waited_per_step() >= kLeastWaited * excess_us;
 }
 
-std::size_t longest_phase(const RankShare& slow, const Slice& all) {
-  std::size_t longest = 0;
+// In which of its phases, the program's own by their names, it is furthest above the median of all.
+std::string longest_phase(const RankShare& slow, const Slice& all) {
+  std::string longest;
   double most = -1;
-  for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
-    const double excess =
-        slow.phase_per_step(kind) - median_of(all, [&](const RankShare& each) { return each.phase_per_step(kind); });
+  const auto compare = [&](const std::string& name, const std::function<double(const RankShare&)>& time) {
+    const double excess = time(slow) - median_of(all, time);
     if (excess > most) {
       most = excess;
-      longest = kind;
+      longest = name;
     }
+  };
+  for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
+    const auto phase = static_cast<Phase>(kind);
+    if (phase == Phase::kUser) continue;
+    compare(std::string(ddp::progress::name_of(phase)),
+            [kind](const RankShare& each) { return each.phase_per_step(kind); });
   }
+  for (const auto& [name, time] : slow.named) {
+    compare(name, [&name = name](const RankShare& each) { return each.named_per_step(name); });
+  }
+  compare("phases of its own", [](const RankShare& each) { return each.unnamed_per_step(); });
   return longest;
-}
-
-std::string name_of_phase(std::size_t kind, const RankShare& share) {
-  const auto phase = static_cast<Phase>(kind);
-  if (phase == Phase::kUser) return share.user_phase.empty() ? "phases of its own" : share.user_phase;
-  return std::string(ddp::progress::name_of(phase));
 }
 
 // "12.4 ms"
@@ -105,7 +109,7 @@ std::optional<Straggler> judge(const RankShare& slow, const Slice& all, const st
   const double median_with_cpu = median_of(all, own_with_cpu);
   return Straggler{.rank = slow.rank,
                    .host = slow.host,
-                   .phase = name_of_phase(longest_phase(slow, all), slow),
+                   .phase = longest_phase(slow, all),
                    .excess = low_median(ratios) - 1,
                    .own_us = slow.own_per_step(),
                    .median_us = median,

@@ -31,10 +31,7 @@ std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank
     if (rank.page == nullptr) continue;
     const auto account = ddp::detail::read_account(*rank.page);
     if (!account) continue;
-    RankSample sample{.rank = rank.rank,
-                      .host = options_.host,
-                      .user_phase = ddp::detail::only_user_phase(*rank.page),
-                      .account = *account};
+    RankSample sample{.rank = rank.rank, .host = options_.host, .account = *account};
     if (rank.runs()) sample.held = kernel_.look_at(writer_of(rank));
     if (options_.gpu_of) sample.gpu = options_.gpu_of(rank.rank);
     samples.push_back(std::move(sample));

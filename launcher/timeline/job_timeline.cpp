@@ -21,11 +21,14 @@ constexpr auto kInterval = 50ms;
 constexpr auto kSendingTime = 5s;
 constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
 
-// trace.json -> trace.node1.json
-std::string file_of_node(const std::string& file, int node) {
+// trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has come later: where they come and go,
+// another one may have had its number before.
+std::string file_of_node(const std::string& file, int node, int restart) {
   std::filesystem::path path = file;
   const std::string extension = path.extension().string();
-  return path.replace_extension(".node" + std::to_string(node) + (extension.empty() ? ".json" : extension)).string();
+  const std::string place =
+      ".node" + std::to_string(node) + (restart > 0 ? ".restart" + std::to_string(restart) : std::string());
+  return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
 }
 
 }  // namespace
@@ -75,10 +78,10 @@ void JobTimeline::begin(Role role, const std::string& file) {
   if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
 }
 
-void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node) {
+void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
   ranks_ = ranks;
   node_ = node;
-  ++attempt_;
+  restart_ = restart;
   if (written_) written_->forget_ended_nodes();
   if (plan_.mode == RecordingMode::kOff) return;
   if (role_ == Role::kNone || (role_ == Role::kSends && !channel_->has_coordinator())) {
@@ -86,7 +89,7 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node)
     const bool is_alone = !is_sender && !channel_->to_members && options_.nnodes > 1;
     const std::string& file = options_.timeline_file;
     try {
-      begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_) : file);
+      begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_, restart_) : file);
     } catch (const std::runtime_error& error) {
       messages_.say("no timeline is written: " + file + ": " + error.what());
       plan_.mode = RecordingMode::kOff;
@@ -101,7 +104,7 @@ void JobTimeline::add_ranks() {
   for (const WatchedRank& rank : ranks_) {
     if (!rank.timeline) continue;
     std::string name = "rank " + std::to_string(rank.rank) + " on " + host_name();
-    if (attempt_ > 0) name += ", restart " + std::to_string(attempt_);
+    if (restart_ > 0) name += ", restart " + std::to_string(restart_);
     collector_->add(rank.rank, std::move(name), rank.timeline);
   }
 }
@@ -119,8 +122,20 @@ void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   run_until([&] { return is_sent() || gives_up(); });
 }
 
+// Once for a job, whose next attempt may tell more.
+void JobTimeline::say_emptiness() {
+  if (!written_ || plan_.mode == RecordingMode::kOff || written_->events() > 0 ||
+      std::exchange(has_said_empty_, true)) {
+    return;
+  }
+  messages_.say("the timeline in " + written_->path() +
+                " is empty: no rank has told anything of what was to be recorded (programs that do not use the "
+                "library tell nothing)");
+}
+
 void JobTimeline::await_others(const std::function<bool()>& gives_up) {
   run_until([&] { return has_all() || gives_up(); });
+  if (collector_) say_emptiness();
 }
 
 void JobTimeline::run_until(const std::function<bool()>& is_done) {
@@ -134,7 +149,7 @@ bool JobTimeline::is_sent() const {
 
 bool JobTimeline::has_all() const {
   const bool expects = role_ == Role::kWrites && plan_.mode != RecordingMode::kOff && channel_->to_members;
-  return !expects || written_->ended_nodes() + 1 >= static_cast<std::size_t>(options_.nnodes);
+  return !expects || written_->ended_nodes() >= channel_->members();
 }
 
 void JobTimeline::on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes) {
@@ -153,6 +168,7 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
     add_ranks();
   }
   apply(plan_);
+  if (stream_ && plan_.mode == RecordingMode::kOff) collector_->pause_all([] {});
 }
 
 void JobTimeline::tell_others() {
@@ -185,16 +201,22 @@ void JobTimeline::look() {
 
 std::string JobTimeline::command(const std::string& words) {
   if (words == "stop") return stop();
+  if (words == "stopped") return stopped();
   if (words == "start") return start("");
   if (words.starts_with("start ")) return start(words.substr(6));
   return "error: expected start or stop";
 }
 
 std::string JobTimeline::start(const std::string& file) {
-  if (role_ == Role::kSends || (options_.nnodes > 1 && !channel_->to_members)) {
+  const bool is_coordinator = channel_->to_members != nullptr;
+  if (role_ == Role::kSends || (channel_->has_coordinator() && !is_coordinator)) {
     return "error: the timeline of all nodes is written by the one that they meet at; ask ddprun there";
   }
-  const std::string target = !file.empty() ? file : written_ ? written_->path() : options_.timeline_file;
+  const bool is_alone = options_.nnodes > 1 && !is_coordinator;
+  const std::string own = is_alone && !options_.timeline_file.empty()
+                              ? file_of_node(options_.timeline_file, node_, restart_)
+                              : options_.timeline_file;
+  const std::string target = !file.empty() ? file : written_ ? written_->path() : own;
   if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
   if (!written_ || written_->path() != target) {
     if (written_ && plan_.mode != RecordingMode::kOff) {
@@ -218,7 +240,16 @@ std::string JobTimeline::stop() {
   plan_ = {.mode = RecordingMode::kOff};
   apply(plan_);
   tell_others();
-  return "stopped; " + written_->path() + " has " + std::to_string(written_->events()) + " events so far";
+  written_->unsettle();
+  collector_->pause_all([written = written_.get()] { written->settle(); });
+  return std::string(kStopping);
+}
+
+std::string JobTimeline::stopped() const {
+  if (!written_) return "error: no timeline is being recorded";
+  if (!written_->is_settled()) return std::string(kStopping);
+  return "stopped; " + written_->path() + " has " + std::to_string(written_->events()) + " events" +
+         (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
 }
 
 }  // namespace launcher

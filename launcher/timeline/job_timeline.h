@@ -34,15 +34,17 @@ class JobTimeline {
   JobTimeline(const JobTimeline&) = delete;
   JobTimeline& operator=(const JobTimeline&) = delete;
 
-  // The ranks of an attempt have been started on this node.
-  void begin_attempt(const std::vector<WatchedRank>& ranks, int node);
+  // The ranks of an attempt have been started on this node, behind so many restarts.
+  void begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart);
   // They are gone: reads what they have left. Where another node writes the file, stays until that has been sent, and
   // await_others() where this one does until the others have sent theirs; for some seconds at most, and not longer than
   // until `gives_up`.
   void end_attempt(const std::function<bool()>& gives_up);
   void await_others(const std::function<bool()>& gives_up);
 
-  // "start FILE", "start" or "stop", by the user at any time; the answer is one line.
+  // "start FILE", "start" or "stop", by the user at any time; the answer is one line. While it is kStopping, "stopped"
+  // is to be asked: what was recorded is on its way to the file, for which the event loop does not wait.
+  static constexpr std::string_view kStopping = "stopping";
   std::string command(const std::string& words);
 
  private:
@@ -57,10 +59,12 @@ class JobTimeline {
   void tell_others();
   std::string start(const std::string& file);
   std::string stop();
+  std::string stopped() const;
   void on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes);
   void on_coordinator(std::string_view bytes);
   void send_some();
   void say_problem();
+  void say_emptiness();
   void look();
 
   EventLoop& loop_;
@@ -71,7 +75,8 @@ class JobTimeline {
   Role role_ = Role::kNone;
   int node_ = 0;
   std::vector<WatchedRank> ranks_;  // of this attempt
-  int attempt_ = -1;
+  int restart_ = 0;
+  bool has_said_empty_ = false;
   std::string orders_;  // of the coordinator, not whole yet
   std::unique_ptr<WrittenTimeline> written_;
   std::unique_ptr<NodeStreamWriter> stream_;

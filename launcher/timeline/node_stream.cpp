@@ -16,7 +16,7 @@ using ddp::detail::kLaneWords;
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
 constexpr std::size_t kLongestMessage = 64 + kLaneWords * sizeof(std::uint64_t);
 
-enum class Kind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5 };
+enum class Kind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
 
 template <typename Number>
 void put(std::string& to, Number number) {
@@ -93,6 +93,12 @@ void NodeStreamWriter::settle(int rank, std::uint64_t lost) {
   append(message);
 }
 
+void NodeStreamWriter::pause_rank(int rank, std::uint64_t now) {
+  std::string message = message_of(Kind::kPause, rank);
+  put(message, now);
+  append(message);
+}
+
 void NodeStreamWriter::end_rank(int rank, std::uint64_t now) {
   std::string message = message_of(Kind::kEndRank, rank);
   put(message, now);
@@ -161,6 +167,9 @@ bool NodeStreamReader::read(std::string_view message) {
     }
     case Kind::kSettle:
       sink_.settle(rank, front.number<std::uint64_t>());
+      return front.is_good();
+    case Kind::kPause:
+      sink_.pause_rank(rank, front.number<std::uint64_t>());
       return front.is_good();
     case Kind::kEndRank:
       sink_.end_rank(rank, front.number<std::uint64_t>());

@@ -21,6 +21,7 @@ class NodeStreamWriter : public ddp::detail::RecordSink {
   void begin_rank(int rank, const std::string& name) override;
   void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) override;
   void settle(int rank, std::uint64_t lost) override;
+  void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
   // Nothing more comes of this attempt.
   void end_node();

@@ -1,13 +1,22 @@
 #include "launcher/timeline/timeline_command.h"
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
-#include "launcher/watch/status_command.h"
+#include "launcher/timeline/job_timeline.h"
+#include "launcher/watch/job_search.h"
 
 namespace launcher {
 namespace {
+
+using namespace std::chrono_literals;
+
+// For what was recorded to be in the file.
+constexpr int kMostQuestions = 500;
+constexpr auto kBetweenQuestions = 20ms;
 
 struct Order {
   std::string word{};
@@ -39,6 +48,12 @@ Order parse(std::span<const std::string> arguments) {
   return order;
 }
 
+std::string answer_to(const std::string& socket, const std::string& words) {
+  std::string answer = ask(socket, "timeline " + words + "\n").value_or("error: the job has just ended\n");
+  if (answer.ends_with('\n')) answer.pop_back();
+  return answer;
+}
+
 }  // namespace
 
 bool is_timeline_command(std::span<const std::string> arguments) {
@@ -49,12 +64,20 @@ int run_timeline_command(std::span<const std::string> arguments) {
   const Order order = parse(arguments);
   const auto jobs = find_jobs(order.job);
   if (jobs.empty()) return refuse_job(order.job);
+  if (jobs.size() == 1 && !jobs.front().problem.empty()) {
+    print_line(jobs.front().problem);
+    return 1;
+  }
   if (jobs.size() > 1) {
     throw LaunchError("several jobs of yours run on this machine: name one (ddprun status shows them)");
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
-  std::string answer = ask(jobs.front().socket, "timeline " + words + "\n").value_or("error: the job has just ended\n");
-  if (answer.ends_with('\n')) answer.pop_back();
+  std::string answer = answer_to(jobs.front().socket, words);
+  for (int i = 0; i < kMostQuestions && answer == JobTimeline::kStopping; ++i) {
+    std::this_thread::sleep_for(kBetweenQuestions);
+    answer = answer_to(jobs.front().socket, "stopped");
+  }
+  if (answer == JobTimeline::kStopping) answer = "stopped; what was recorded is still being written";
   print_line(answer.starts_with("error: ") ? answer.substr(7) : answer);
   return answer.starts_with("error: ") ? 1 : 0;
 }

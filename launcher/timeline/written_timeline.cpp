@@ -68,6 +68,12 @@ void WrittenTimeline::after_pass() {
   flush();
 }
 
+void WrittenTimeline::settle() {
+  flush();
+  events_ = builder_.events();
+  is_settled_ = true;
+}
+
 void WrittenTimeline::finish() {
   for (auto& [number, node] : nodes_) feed(node);
   flush();

@@ -30,12 +30,17 @@ class WrittenTimeline {
   // Every now and then: what has come is in the file half a second later.
   void after_pass();
 
-  // All that has come is in the file now. Once the thread has ended.
+  // All that has come is in the file now, and events() is what it has.
+  void settle();
+  // The same, once the thread has ended.
   void finish();
 
   // In any thread.
   const std::string& path() const { return path_; }
   std::uint64_t events() const { return events_; }
+  // settle() has been done since unsettle().
+  bool is_settled() const { return is_settled_; }
+  void unsettle() { is_settled_ = false; }
   // What nodes sent first waits until their clocks are known well: after_pass() is to be called again.
   bool holds_back() const { return holds_back_; }
   std::size_t ended_nodes() const { return ended_nodes_; }
@@ -64,6 +69,7 @@ class WrittenTimeline {
   std::atomic<std::uint64_t> events_{0};
   std::atomic<std::size_t> ended_nodes_{0};
   std::atomic<bool> holds_back_{false};
+  std::atomic<bool> is_settled_{false};
   std::mutex mutex_;
   std::string problem_;
   bool has_told_ = false;

@@ -14,7 +14,7 @@ constexpr std::size_t kMostRows = 64;
 using Row = std::array<std::string, 7>;
 
 std::string collective_of(const RankView& rank) {
-  if (!rank.progress) return "not seen: no program of the library";
+  if (!rank.progress) return "not seen: it tells nothing";
   const auto& calls = rank.progress->collectives;
   if (calls.empty()) return "none yet";
   const auto open = std::find_if(calls.begin(), calls.end(), [](const auto& call) { return call.is_open(); });
@@ -36,7 +36,7 @@ Row row_of(const RankView& rank, std::uint64_t now) {
           collective_of(rank),       process_of(rank)};
   if (!rank.progress) return row;
   const std::uint64_t since = rank.progress->phase_since;
-  row[2] = printable(rank.progress->phase_name);
+  row[2] = rank.progress->phase == ddp::progress::Phase::kStart ? "none told" : printable(rank.progress->phase_name);
   row[3] = duration_text(now > since ? now - since : 0);
   row[4] = std::to_string(rank.progress->step);
   return row;

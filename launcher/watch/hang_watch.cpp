@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/watch/elf_symbols.h"
+#include "launcher/system/elf_symbols.h"
 
 namespace launcher {
 namespace {
@@ -92,8 +92,17 @@ void HangWatch::go_on() {
   ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskAgain);
 }
 
+// Before they are in a group, ranks wait at the store for those that have not come there.
+std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) const {
+  std::vector<RankView> views = observer_.views(ranks);
+  for (RankView& view : views) {
+    if (view.runs() && !view.is_in_group()) view.at_store = options_.uses_store(view.pid);
+  }
+  return views;
+}
+
 void HangWatch::judge_alone() {
-  HangReport alone{.idle = observer_.idle_time(), .views = observer_.views(options_.ranks())};
+  HangReport alone{.idle = observer_.idle_time(), .views = views(options_.ranks())};
   if (alone.views.empty()) return;
   alone.verdict = judge(alone.views, ddp::detail::page_clock());
   report(alone);
@@ -120,7 +129,7 @@ bool HangWatch::is_reported_at_all() const {
 // Of a rank that is to blame and of one that waits for it.
 void HangWatch::ask_for_stacks() {
   const auto ranks = options_.ranks();
-  views_ = observer_.views(ranks);
+  views_ = views(ranks);
   seen_at_ = ddp::detail::page_clock();
   asked_.clear();
   in_order_.clear();
@@ -139,7 +148,7 @@ void HangWatch::ask_for_stacks() {
 
 void HangWatch::ask(const WatchedRank& rank) {
   Asked& asked = asked_[rank.rank];
-  asked.pid = writer_of(rank);
+  asked.pid = program_of(rank);
   if (rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0) {
     asked.answer = ddp::detail::stack_answers(*rank.page) + 1;
   }

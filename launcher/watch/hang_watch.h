@@ -23,7 +23,7 @@ struct HangWatchOptions {
   std::string host{};
   int stack_signal = 0;
   WatchedRanks ranks{};
-  // This process takes part in a job: it is connected to the store.
+  // This process, or one below it, takes part in a job: it is connected to the store.
   std::function<bool(pid_t pid)> uses_store{};
   // On several nodes: asks them all; report(), go_on() or judge_alone() follows. Null on a single node.
   std::function<void(std::chrono::milliseconds timeout)> ask_others{};
@@ -41,6 +41,8 @@ class HangWatch {
   HangWatch& operator=(const HangWatch&) = delete;
 
   const Observer& observer() const { return observer_; }
+  // The ranks as a report shows them.
+  std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
 
   // The ranks of all nodes get nowhere, whether this node has asked or not.
   void report(const HangReport& report);

@@ -40,7 +40,8 @@ std::string reply(const std::string& status, const std::string& type, const std:
 }  // namespace
 
 MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics) try
-    : server_(
+    : host_(at.host),
+      server_(
           loop,
           {.is_whole = [](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; },
            .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); }}),
@@ -50,6 +51,11 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
 } catch (const PortInUse&) {
   throw LaunchError("port " + std::to_string(at.port) +
                     " is in use by another program; choose another one with --metrics_port");
+}
+
+std::string MetricsServer::url() const {
+  const bool is_six = host_.find(':') != std::string::npos;
+  return "http://" + (is_six ? "[" + host_ + "]" : host_) + ":" + std::to_string(listener_.port()) + "/metrics";
 }
 
 std::string http_reply(const std::string& request, const std::function<std::string()>& metrics) {

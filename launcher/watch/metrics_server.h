@@ -10,7 +10,8 @@
 
 namespace launcher {
 
-// Where metrics are served: "9400" is loopback's, "0.0.0.0:9400" every address's, "10.0.0.7:9400" that one's.
+// Where metrics are served: "9400" is loopback's, "0.0.0.0:9400" every address's, "10.0.0.7:9400" that one's; port 0 is
+// one that is free.
 struct MetricsAddress {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
@@ -21,7 +22,11 @@ class MetricsServer {
   // Throws LaunchError when the address cannot be had.
   MetricsServer(EventLoop& loop, const MetricsAddress& at, std::function<std::string()> metrics);
 
+  // "http://127.0.0.1:9400/metrics", with the port that it was given where none was asked for.
+  std::string url() const;
+
  private:
+  const std::string host_;
   ReplyServer server_;
   Listener listener_;
 };

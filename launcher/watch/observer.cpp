@@ -14,6 +14,8 @@ using std::chrono::microseconds;
 // Less may be a thread that looks after a connection.
 constexpr double kComputes = 0.02;
 constexpr std::uint64_t kReadsOrWrites = 4096;
+// Which processes are below a rank that tells of itself is looked up each so many looks.
+constexpr unsigned kLooksAtFamily = 10;
 // Rates are means over at least so long.
 constexpr auto kRateTime = 2s;
 
@@ -39,20 +41,18 @@ void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration el
   const bool begun = activity != 0 && has_begun_to_train(*rank.page);
   has_begun_ = has_begun_ || begun;
   bool progresses = activity != track.activity;
-  if (const auto process = process_state(rank.pid, /*in_detail=*/false)) {
-    const std::uint64_t ticks = process->cpu_ticks - std::min(process->cpu_ticks, track.cpu_ticks);
-    if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks) / in_seconds(elapsed);
-    track.cpu_ticks = process->cpu_ticks;
-  }
+  // Whom it has started meanwhile is not worth a look at all its threads each time.
+  if (!begun || track.looks++ % kLooksAtFamily == 0) track.family = family_of(rank.pid);
+  const FamilyWork work = family_work(track.family);
+  if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
   if (!begun) {
     // A wrapper of the program waits for it, and a program for workers of its own. On a busy machine nobody may get
     // much time.
-    const FamilyWork work = family_work(rank.pid);
-    const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.family.cpu_ticks);
+    const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
     const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
-    progresses = progresses || computes || work.is_ready || work.io_bytes >= track.family.io_bytes + kReadsOrWrites;
-    track.family = work;
+    progresses = progresses || computes || work.is_ready || work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
   }
+  track.work = work;
   track.activity = activity;
   track.idle =
       progresses ? 0us : track.idle + duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
@@ -98,8 +98,11 @@ std::vector<RankView> Observer::views(const std::vector<WatchedRank>& ranks) con
   for (const WatchedRank& rank : ranks) {
     RankView view{.rank = rank.rank, .host = host_, .pid = rank.pid, .ended = rank.ended};
     if (rank.page != nullptr) view.progress = ddp::detail::read_page(*rank.page);
-    if (rank.runs()) view.process = process_state(rank.pid, /*in_detail=*/true);
+    if (rank.runs()) view.process = process_state(program_of(rank), /*in_detail=*/true);
     if (const auto track = tracks_.find(rank.rank); track != tracks_.end()) {
+      const FamilyWork work = family_work(track->second.family);
+      if (view.process) view.process->resident_bytes = std::max(work.resident_bytes, view.process->resident_bytes);
+      view.processes = static_cast<int>(work.ticks.size());
       view.idle_us = static_cast<std::uint64_t>(track->second.idle.count());
       view.cpu_share = track->second.cpu_share;
     }

@@ -39,8 +39,9 @@ class Observer {
   struct Track {
     pid_t pid = 0;
     std::uint64_t activity = 0;
-    std::uint64_t cpu_ticks = 0;
-    FamilyWork family{};
+    std::vector<pid_t> family{};
+    unsigned looks = 0;
+    FamilyWork work{};
     std::chrono::microseconds idle{0};
     double cpu_share = 0;
     std::uint64_t step = 0;

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
-#include <vector>
 
 namespace launcher {
 namespace {
@@ -93,25 +92,49 @@ std::optional<ProcessState> process_state(pid_t pid, bool in_detail) {
   return state;
 }
 
-FamilyWork family_work(pid_t pid) {
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  std::error_code none;
+  const std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", none);
+  if (none) return children;
+  for (auto thread = begin(threads); thread != end(threads); thread.increment(none)) {
+    std::ifstream list(thread->path() / "children");
+    for (pid_t child = 0; list >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+std::vector<pid_t> family_of(pid_t pid) {
   constexpr std::size_t kMost = 1000;  // who starts processes faster than they can be counted is not waited for
-  FamilyWork work;
   std::vector<pid_t> family{pid};
   for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
-    const auto state = process_state(family[i], /*in_detail=*/false);
+    const auto children = children_of(family[i]);
+    family.insert(family.end(), children.begin(), children.end());
+  }
+  return family;
+}
+
+FamilyWork family_work(const std::vector<pid_t>& family) {
+  FamilyWork work;
+  for (const pid_t pid : family) {
+    const auto state = process_state(pid, /*in_detail=*/false);
     if (!state) continue;
     work.cpu_ticks += state->cpu_ticks;
     work.io_bytes += state->io_bytes;
+    work.resident_bytes += state->resident_bytes;
     work.is_ready = work.is_ready || state->state == 'R';
-    std::error_code none;
-    const std::filesystem::directory_iterator threads("/proc/" + std::to_string(family[i]) + "/task", none);
-    if (none) continue;
-    for (auto thread = begin(threads); thread != end(threads); thread.increment(none)) {
-      std::ifstream children(thread->path() / "children");
-      for (pid_t child = 0; children >> child;) family.push_back(child);
-    }
+    work.ticks[pid] = state->cpu_ticks;
   }
   return work;
+}
+
+std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now) {
+  std::uint64_t sum = 0;
+  for (const auto& [pid, ticks] : now.ticks) {
+    const auto known = before.ticks.find(pid);
+    if (known != before.ticks.end()) sum += ticks - std::min(ticks, known->second);
+  }
+  return sum;
 }
 
 double seconds_of_ticks(std::uint64_t ticks) {

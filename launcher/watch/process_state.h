@@ -4,9 +4,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace launcher {
 
@@ -34,13 +36,22 @@ bool takes_signal(std::string_view status, int signal_number);
 // The process as it is now; nothing when it is gone. `in_detail`: with what it waits in.
 std::optional<ProcessState> process_state(pid_t pid, bool in_detail);
 
+// The processes that this one has started and that have not ended.
+std::vector<pid_t> children_of(pid_t pid);
+// A process and all below it, parents before their children.
+std::vector<pid_t> family_of(pid_t pid);
+
 // What a process and all below it have done so far.
 struct FamilyWork {
   std::uint64_t cpu_ticks = 0;
   std::uint64_t io_bytes = 0;
-  bool is_ready = false;  // one of them runs, or would if it had a processor
+  std::uint64_t resident_bytes = 0;        // what they share counts for each
+  bool is_ready = false;                   // one of them runs, or would if it had a processor
+  std::map<pid_t, std::uint64_t> ticks{};  // of each of them
 };
-FamilyWork family_work(pid_t pid);
+FamilyWork family_work(const std::vector<pid_t>& family);
+// Ticks of processor time since `before`, of those that were there then.
+std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now);
 
 // Seconds of processor time.
 double seconds_of_ticks(std::uint64_t ticks);

@@ -14,13 +14,21 @@ namespace launcher {
 std::string runtime_folder(const char* xdg_runtime_dir, uid_t user);
 std::string runtime_folder();
 
-// Makes the folder, for this user alone. False where it cannot be made, or is not this user's alone.
-bool make_runtime_folder(const std::string& folder);
+// Makes the folder, for this user alone. Returns "", or why it cannot be used and what to do.
+std::string make_runtime_folder(const std::string& folder);
 
-// The socket of the ddprun with this process number.
-std::string socket_in(const std::string& folder, pid_t pid);
+// Listens at a socket of the ddprun with this process number, which is there under its name from the moment on at which
+// it can be connected to: what nobody listens at is taken for a killed one's. Empty, with `problem` set, where there
+// can be none.
+struct ListeningSocket {
+  UniqueFd fd{};
+  std::string path{};
+  std::string problem{};
+};
+ListeningSocket listen_in(const std::string& folder, pid_t pid);
 
-// A connection, which does not block for long; empty when nobody listens there any more.
+// A connection, which does not block; empty, with errno set, when nobody listens there any more (ECONNREFUSED), or
+// nobody has taken the connections before it (EAGAIN).
 UniqueFd connect_to(const std::string& socket);
 
 // The sockets of the folder that somebody listens at. Those of ddpruns that were killed are removed.

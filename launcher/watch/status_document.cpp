@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "launcher/watch/collective_text.h"
@@ -39,6 +41,20 @@ ordered_json collective_of(const ddp::detail::ProgressSnapshot& progress) {
           {"text", collective_text(call, progress.groups[call.group])}};
 }
 
+// By their names; what has none, as there are too many, is the rest.
+void add_own_phases(ordered_json& spent, const ddp::detail::ProgressSnapshot& progress, std::uint64_t all,
+                    std::uint64_t going_on) {
+  const std::string rest_name(ddp::progress::name_of(ddp::progress::Phase::kUser));
+  std::map<std::string, std::uint64_t> times = progress.named;
+  if (going_on > 0 && progress.phase_name != rest_name) times[progress.phase_name] += going_on;
+  std::uint64_t rest = all;
+  for (const auto& [name, time] : times) {
+    rest -= std::min(rest, time);
+    spent[name] = spent.value(name, 0.0) + seconds(time);  // it may be called as one of ours
+  }
+  if (rest > 0) spent[rest_name] = spent.value(rest_name, 0.0) + seconds(rest);
+}
+
 void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progress, std::uint64_t now) {
   rank["phase"] = progress.phase_name;
   rank["phase_seconds"] = seconds(since(now, progress.phase_since));
@@ -51,7 +67,12 @@ void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progr
   ordered_json spent = ordered_json::object();
   for (const auto& [phase, time] : progress.spent) {
     const std::uint64_t going_on = phase == progress.phase ? since(now, progress.phase_since) : 0;
-    if (time + going_on > 0) spent[std::string(ddp::progress::name_of(phase))] = seconds(time + going_on);
+    if (time + going_on == 0) continue;
+    if (phase != ddp::progress::Phase::kUser) {
+      spent[std::string(ddp::progress::name_of(phase))] = seconds(time + going_on);
+    } else {
+      add_own_phases(spent, progress, time + going_on, going_on);
+    }
   }
   rank["seconds_in_phases"] = std::move(spent);
 }
@@ -72,6 +93,7 @@ ordered_json document_of(const RankFigures& figures, std::uint64_t now) {
     rank["process"] = to_text(*view.process);
     rank["cpu_share"] = view.cpu_share;
     rank["memory_bytes"] = view.process->resident_bytes;
+    rank["processes"] = view.processes;
   }
   if (figures.gpu) {
     rank["gpu"] = {{"uuid", figures.gpu->uuid},
@@ -94,7 +116,8 @@ ordered_json status_document(const JobView& job, const std::vector<RankFigures>&
                         {"program", job.program},
                         {"attempt", job.attempt},
                         {"world_size", job.world_size},
-                        {"seconds", std::chrono::duration<double>(time - job.start).count()}};
+                        {"seconds", std::chrono::duration<double>(time - job.start).count()},
+                        {"metrics", job.metrics.empty() ? ordered_json(nullptr) : ordered_json(job.metrics)}};
   document["ranks"] = ordered_json::array();
   for (const RankFigures& rank : ranks) document["ranks"].push_back(document_of(rank, now));
   return document;

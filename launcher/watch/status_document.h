@@ -22,6 +22,7 @@ struct JobView {
   int attempt = 0;
   int world_size = 0;
   std::chrono::system_clock::time_point start{};
+  std::string metrics{};  // their URL; empty: none are served
 };
 
 struct RankFigures {

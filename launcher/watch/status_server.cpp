@@ -1,13 +1,9 @@
 #include "launcher/watch/status_server.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "launcher/watch/runtime_folder.h"
@@ -15,7 +11,6 @@
 namespace launcher {
 namespace {
 
-constexpr int kBacklog = 16;
 constexpr std::chrono::seconds kPause{1};
 
 }  // namespace
@@ -38,19 +33,11 @@ StatusServer::~StatusServer() {
 void StatusServer::listen(pid_t pid) {
   const std::string folder = runtime_folder();
   living_sockets(folder);  // removes those of ddpruns that were killed
-  path_ = socket_in(folder, pid);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (!make_runtime_folder(folder) || path_.size() >= sizeof address.sun_path) return;
-  std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return;
-  // There is no moment at which others could open it.
-  const mode_t mask = ::umask(0177);
-  const bool is_bound = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  ::umask(mask);
-  if (!is_bound || ::listen(fd.get(), kBacklog) != 0) return;
-  listener_ = std::move(fd);
+  ListeningSocket socket = listen_in(folder, pid);
+  problem_ = std::move(socket.problem);
+  if (!socket.fd) return;
+  path_ = std::move(socket.path);
+  listener_ = std::move(socket.fd);
   loop_.add(listener_.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); });
 }
 

@@ -14,12 +14,14 @@ namespace launcher {
 
 class StatusServer {
  public:
-  // `pid` names the socket; a question is one line. Where there can be no socket, nobody is told anything, and no job
-  // fails for it.
+  // `pid` names the socket; a question is one line. Where there can be no socket, nobody is told anything, problem()
+  // says why, and no job fails for it.
   StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
+
+  const std::string& problem() const { return problem_; }
 
  private:
   void listen(pid_t pid);
@@ -28,6 +30,7 @@ class StatusServer {
   EventLoop& loop_;
   ReplyServer server_;
   std::string path_;
+  std::string problem_;
   UniqueFd listener_;
   std::optional<EventLoop::TimerId> pause_;
 };

@@ -29,7 +29,7 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   const std::string time = duration_text(now > since ? now - since : 0);
   const Phase phase = rank.progress->phase;
   if (phase == Phase::kOther) return begin + " has been between two phases for " + time;
-  if (phase == Phase::kStart) return begin + " has not begun to train, for " + time;
+  if (phase == Phase::kStart) return begin + " has told no phase of its work, for " + time;
   return begin + " has been in " + rank.progress->phase_name + " for " + time;
 }
 
@@ -145,6 +145,32 @@ Verdict cycle(const std::vector<Wait>& waits, std::uint64_t now) {
   return verdict;
 }
 
+// Who comes to the store waits there until all have. What a program without the library does there is not known.
+std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
+  std::vector<const RankView*> absent;
+  std::vector<const RankView*> there;
+  for (const RankView& rank : ranks) {
+    if (rank.is_in_group()) return std::nullopt;
+    if (rank.at_store == true) there.push_back(&rank);
+  }
+  const bool are_ours =
+      std::all_of(there.begin(), there.end(), [](const RankView* rank) { return rank->progress.has_value(); });
+  for (const RankView& rank : ranks) {
+    if (rank.at_store == false || (!rank.runs() && are_ours)) absent.push_back(&rank);
+  }
+  if (absent.empty() || there.empty()) return std::nullopt;
+  Verdict verdict{.kind = Verdict::Kind::kNotAtStore, .culprits = ranks_of(absent), .waiter = there.front()->rank};
+  const bool is_one = absent.size() == 1;
+  const bool is_one_there = there.size() == 1;
+  verdict.sentence =
+      rank_ranges(verdict.culprits) + (is_one ? " has" : " have") + " no connection to the job's store, " +
+      (are_ours ? "where " : "which ") + rank_ranges(ranks_of(there)) +
+      (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to come"
+                : std::string(is_one_there ? " has" : " have")) +
+      "; " + whereabouts(*absent.front(), now, is_one ? "it" : rank_ranges({absent.front()->rank}).c_str());
+  return verdict;
+}
+
 // All that have been seen are in the same collective.
 std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
   for (const GroupCalls& group : groups) {
@@ -224,6 +250,9 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
     if (rank.runs() && rank.process && rank.process->is_stopped()) stopped.push_back(&rank);
   }
   if (!stopped.empty()) return missing(Verdict::Kind::kStopped, stopped, waits, now);
+  if (waits.empty()) {
+    if (auto verdict = not_at_store(ranks, now)) return *verdict;
+  }
   if (!waits.empty()) {
     const auto culprits = free_ranks(waits);
     return culprits.empty() ? cycle(waits, now) : missing(Verdict::Kind::kMissing, culprits, waits, now);

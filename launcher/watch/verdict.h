@@ -19,6 +19,7 @@ struct Verdict {
     kUnfinished,      // all have entered, and it does not end
     kNoneWaits,       // no rank waits in a collective
     kUnseen,          // no rank tells anything
+    kNotAtStore,      // ranks have not come to the store, where others are
   };
   Kind kind = Kind::kUnseen;
   std::vector<int> culprits{};  // ranks; those of kNoneWaits are all that get nowhere

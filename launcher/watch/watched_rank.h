@@ -26,6 +26,10 @@ struct WatchedRank {
 // The process that writes the rank's page, which may run below what ddprun has started, a shell say; else the rank's.
 pid_t writer_of(const WatchedRank& rank);
 
+// The process that does the rank's work: the one that writes its page; else, where it tells nothing, the rank's own, or
+// the one below it for which a shell waits.
+pid_t program_of(const WatchedRank& rank);
+
 // The signal on which programs of the library leave their stack, one that neither LibTorch nor users' handlers take.
 int stack_signal();
 

@@ -127,12 +127,22 @@ TEST_CASE_METHOD(PageTest, "Progress page: a message between two ranks is told f
   CHECK_FALSE(read().collectives[1].is_open());
 }
 
-TEST_CASE_METHOD(PageTest, "Progress page: the phase of the program's own is told where there is one only") {
-  CHECK(only_user_phase(*page).empty());
+TEST_CASE_METHOD(PageTest, "Progress page: the times of the program's own phases are kept by their names") {
   writer->enter_phase("warm-up");
-  CHECK(only_user_phase(*page) == "warm-up");
+  writer->add_wait(40);
+  finish_step_later(*writer);
   writer->enter_phase("logging");
-  CHECK(only_user_phase(*page).empty());
+  finish_step_later(*writer);
+  const StepAccount account = *read_account(*page);
+  constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
+  REQUIRE(account.named.size() == 2);
+  CHECK(account.named.at("warm-up").waited == 40);
+  CHECK(account.named.at("warm-up").spent > 0);
+  CHECK(account.named.at("warm-up").spent + account.named.at("logging").spent == account.spent[kUser]);
+  writer->enter_phase(Phase::kOther);
+  CHECK(read().named.at("warm-up") == account.named.at("warm-up").spent);
+  for (int i = 0; i < 100; ++i) writer->enter_phase("phase " + std::to_string(i));
+  CHECK(read().named.size() <= kNameEntries);
 }
 
 TEST_CASE_METHOD(PageTest, "Progress page: a reader never sees an account that is torn") {
@@ -211,7 +221,6 @@ TEST_CASE_METHOD(PageTest, "Progress page: nothing that a program writes there l
     static_cast<void>(read_page(*page));
     static_cast<void>(read_stack(*page, 1));
     static_cast<void>(read_account(*page));
-    static_cast<void>(only_user_phase(*page));
     if (word != &page->next_collective) word->store(before);
   }
 }

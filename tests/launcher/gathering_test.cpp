@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "launcher/gathering/hang_gathering.h"
@@ -86,17 +85,19 @@ TEST_CASE("View JSON: what is no rank is not read") {
 TEST_CASE("View JSON: samples arrive as they were taken") {
   RankSample sample{.rank = 5,
                     .host = "b",
-                    .user_phase = "warm-up",
                     .account = {.process = 7, .steps = 99, .time = 12345},
                     .held = {.run_delay_us = 1, .throttled_us = 2, .major_faults = 3, .disk_us = 4, .cpus = 8},
                     .gpu = GpuState{.clock_mhz = 1700, .celsius = 60, .limits = 4}};
   sample.account.spent[3] = 17;
   sample.account.waited[4] = 18;
+  sample.account.named["warm-up"] = {.spent = 19, .waited = 5};
   const auto read = sample_from(json::parse(json_of(sample).dump()));
   REQUIRE(read);
   CHECK(read->account.spent == sample.account.spent);
   CHECK(read->account.waited == sample.account.waited);
   CHECK(read->account.steps == 99);
+  CHECK(read->account.named.at("warm-up").spent == 19);
+  CHECK(read->account.named.at("warm-up").waited == 5);
   CHECK(read->held.throttled_us == 2);
   CHECK(read->held.cpus == 8);
   CHECK(read->gpu->clock_mhz == 1700);

@@ -143,6 +143,33 @@ echo "rank $RANK again"
         self.assertIn("seen from outside only", err)
         self.assertEqual(err.count("no rank has made progress"), 1)
 
+    def test_a_rank_that_never_comes_to_the_store_is_named(self):
+        # As ranks that run Python wait in init_process_group(): connected, and for the one that is not.
+        script = self.write("train.py", "import os, socket, time\n"
+                            "if os.environ['RANK'] != '1':\n"
+                            "    store = socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+                            "time.sleep(3600)\n")
+        for words in (("python3", script), ("sh", "-c", f"python3 {script}; true")):
+            status, _, err = self.run_job("-n", "3", "--hang_timeout", "2", "--on_hang", "stop", "--grace", "2", "--no_python", *words)
+            self.assertEqual(status, 124)
+            self.assertIn("rank 1 has no connection to the job's store, which ranks 0 and 2 have; it tells nothing of itself", err)
+            self.assertIn("stack of rank 1", err)
+
+    def test_ranks_that_all_stay_away_from_the_store_are_not_blamed_for_it(self):
+        status, _, err = self.run_job("-n", "2", "--hang_timeout", "0.5", "--on_hang", "stop", "--grace", "2", "sleep", "600")
+        self.assertEqual(status, 124)
+        self.assertNotIn("store", err)
+        self.assertNotIn("train", err)
+
+    def test_python_below_a_wrapper_prints_its_stack(self):
+        script = self.write("train.py", "import faulthandler, os, time\n"
+                            "faulthandler.register(int(os.environ['DDPRUN_STACK_SIGNAL']))\n"
+                            "def wait_for_nobody():\n    time.sleep(3600)\n"
+                            "wait_for_nobody()\n")
+        status, _, err = self.run_job("--hang_timeout", "2", "--on_hang", "stop", "--grace", "2", "sh", "-c", f"python3 {script}; true")
+        self.assertEqual(status, 124)
+        self.assertIn("in wait_for_nobody", err)
+
     def test_a_program_that_computes_below_its_wrapper_is_not_reported(self):
         spin = "import time\nend = time.monotonic() + 6\nwhile time.monotonic() < end: pass"
         status, _, err = self.run_job("-n", "2", "--hang_timeout", "2", "--on_hang", "stop", "sh", "-c", f"python3 -c '{spin}'; true")

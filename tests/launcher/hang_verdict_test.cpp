@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/system/elf_symbols.h"
 #include "launcher/watch/collective_text.h"
-#include "launcher/watch/elf_symbols.h"
 #include "launcher/watch/flight_record.h"
 #include "launcher/watch/hang_report.h"
 #include "launcher/watch/process_state.h"
@@ -196,6 +196,52 @@ TEST_CASE("Hang verdict: who waits for the others to close their group is no cau
   ranks[0].progress->phase = Phase::kClosing;
   CHECK(judge(ranks, kNow).culprits == std::vector{1});
   CHECK(judge(ranks, kNow).waiter == 0);
+}
+
+// A job of which no rank is in a group yet, and all but `absent` wait at the store for the others.
+std::vector<RankView> job_at_start(int size, int absent) {
+  auto ranks = job(size, 0, "barrier");
+  for (RankView& rank : ranks) {
+    rank.progress->groups.clear();
+    rank.progress->collectives.clear();
+    rank.progress->phase = Phase::kStart;
+    rank.progress->phase_name = "start";
+    rank.at_store = rank.rank != absent;
+  }
+  return ranks;
+}
+
+TEST_CASE("Hang verdict: before training the rank that has not come to the store is named") {
+  auto ranks = job_at_start(4, 2);
+  const Verdict verdict = judge(ranks, kNow);
+  CHECK(verdict.kind == Verdict::Kind::kNotAtStore);
+  CHECK(verdict.culprits == std::vector{2});
+  CHECK(verdict.waiter == 0);
+  CHECK(verdict.sentence ==
+        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to come; it has told no "
+        "phase of its work, for 121 s");
+  ranks[2].at_store.reset();
+  ranks[2].ended = "exited with status 0";
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("it has ended (exited with status 0)"));
+  ranks[1].progress->groups = {{.path = "", .rank = 1, .size = 4}};  // it is over
+  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
+}
+
+TEST_CASE("Hang verdict: of ranks without the library it is not said what they do at the store") {
+  auto ranks = job_at_start(3, 0);
+  for (RankView& rank : ranks) rank.progress.reset();
+  CHECK(judge(ranks, kNow).sentence ==
+        "rank 0 has no connection to the job's store, which ranks 1 and 2 have; it tells nothing of itself");
+  ranks[1].ended = "exited with status 0";  // it may have trained
+  ranks[1].at_store.reset();
+  CHECK(judge(ranks, kNow).culprits == std::vector{0});
+}
+
+TEST_CASE("Hang verdict: where no rank is at the store, or all are, nobody is blamed for it") {
+  CHECK(judge(job_at_start(3, 7), kNow).kind == Verdict::Kind::kNoneWaits);
+  auto ranks = job_at_start(3, 7);
+  for (RankView& rank : ranks) rank.at_store = false;
+  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
 }
 
 TEST_CASE("Hang verdict: of programs without the library is said that nothing is known") {

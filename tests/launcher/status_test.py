@@ -26,8 +26,8 @@ class Status(LauncherTest):
         os.mkdir(self.runtime)
         self.variables = {"XDG_RUNTIME_DIR": self.runtime}
 
-    def start_training(self, *options, ranks=2):
-        job = self.start("-n", str(ranks), *options, PROGRAM, self.folder, environment=self.variables)
+    def start_training(self, *options, ranks=2, arguments=()):
+        job = self.start("-n", str(ranks), *options, PROGRAM, self.folder, *arguments, environment=self.variables)
         wait_until(lambda: self.documents() and all(rank.get("step", 0) > 3 for rank in self.documents()[0]["ranks"])
                    and self.documents()[0]["ranks"], "steps of all ranks")
         return job
@@ -89,12 +89,123 @@ class Status(LauncherTest):
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
 
-    def test_a_folder_that_others_can_enter_is_not_used(self):
-        os.mkdir(os.path.join(self.runtime, "ddprun"), 0o755)
-        os.chmod(os.path.join(self.runtime, "ddprun"), 0o755)
-        status, _, err = self.run_job("true", environment=self.variables)
-        self.assertEqual((status, err), (0, ""))
+    def refuses_folder(self, why):
+        status, _, err = self.run_job("--max_restarts", "1", "sh", "-c", "[ $TORCHELASTIC_RESTART_COUNT = 1 ]", environment=self.variables)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(err.count("ddprun status cannot show this job"), 1, err)
+        self.assertRegex(err, "ddprun: ddprun status cannot show this job: " + why)
+        status, out, err = self.ask("status")
+        self.assertEqual((status, out), (125, ""))
+        self.assertRegex(err, "jobs cannot be looked for: " + why)
+
+    def test_a_folder_that_others_can_enter_is_not_used_and_said_once(self):
+        folder = os.path.join(self.runtime, "ddprun")
+        os.mkdir(folder)
+        os.chmod(folder, 0o755)
+        self.refuses_folder(f"others may enter {folder}, whose mode is 755: chmod 700 {folder}, or set XDG_RUNTIME_DIR")
         self.assertEqual(self.sockets(), [])
+
+    def test_what_is_no_folder_is_not_used_and_said_once(self):
+        folder = os.path.join(self.runtime, "ddprun")
+        os.symlink(self.folder, folder)
+        self.refuses_folder(f"{folder} is no folder but a file or a link: remove it")
+
+    def test_a_folder_of_somebody_else_is_not_used_and_said_once(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a folder away")
+        folder = os.path.join(self.runtime, "ddprun")
+        os.mkdir(folder, 0o700)
+        os.chown(folder, 4711, 4711)
+        self.refuses_folder(f"{folder} belongs to another user, with number 4711: have it removed")
+        self.assertEqual(self.sockets(), [])
+
+    def test_a_job_is_found_however_long_its_socket_takes_to_listen(self):
+        job = self.start("sleep", "60", environment=dict(self.variables, LD_PRELOAD=os.environ["SLOW_LISTEN"]))
+        wait_until(lambda: self.documents() or job.process.poll() is not None, "the job")
+        self.assertEqual([document["pid"] for document in self.documents()], [job.process.pid])
+        self.assertEqual(len(self.sockets()), 1)
+
+    def test_what_a_ddprun_leaves_that_was_killed_before_it_listened_is_removed(self):
+        folder = os.path.join(self.runtime, "ddprun")
+        os.mkdir(folder, 0o700)
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        for name in (f"{dead.pid}.new", f"{dead.pid}.sock"):
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(os.path.join(folder, name))
+        self.assertEqual(self.ask("status")[0], 1)
+        self.assertEqual(self.sockets(), [])
+
+    def test_of_a_stopped_ddprun_is_said_that_it_is_there_and_what_to_do(self):
+        job = self.start("--rdzv_id", "cifar", "sleep", "600", environment=self.variables)
+        wait_until(self.documents, "the job")
+        supervisor = job.supervisor()
+        os.kill(supervisor, signal.SIGSTOP)
+        said = rf"ddprun {job.process.pid} does not answer: of its processes {supervisor} is stopped by a signal; .*`kill -CONT {supervisor}`"
+        for words in (("status",), ("status", "cifar"), ("top", str(job.process.pid)), ("timeline", "start", "-o", "x")):
+            status, out, err = self.ask(*words)
+            self.assertEqual((status, out), (1, ""), words)
+            self.assertRegex(err, said)
+        status, out, err = self.ask("status", "--json")
+        self.assertEqual(status, 1)
+        document = json.loads(out)
+        self.assertEqual((document["pid"], document["ranks"]), (job.process.pid, []))
+        self.assertRegex("ddprun: " + document["problem"], said)
+        for _ in range(30):  # more than its socket lets wait
+            with socket.socket(socket.AF_UNIX) as client:
+                client.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    client.connect(self.sockets()[0])
+        self.assertRegex(self.ask("status")[2], said)
+        os.kill(supervisor, signal.SIGCONT)
+        wait_until(lambda: self.ask("status", "cifar")[0] == 0, "an answer")
+
+    def test_a_job_that_answers_is_shown_beside_one_that_does_not(self):
+        stopped = self.start("--rdzv_id", "one", "sleep", "600", environment=self.variables)
+        self.start("--rdzv_id", "two", "sleep", "600", environment=self.variables)
+        wait_until(lambda: len(self.documents()) == 2, "both jobs")
+        os.kill(stopped.supervisor(), signal.SIGSTOP)
+        status, out, err = self.ask("status")
+        self.assertEqual(status, 1)
+        self.assertIn("job two", out)
+        self.assertIn(f"ddprun {stopped.process.pid} does not answer", err)
+        status, out, err = self.ask("status", "two")
+        self.assertEqual((status, err), (0, ""))
+
+    def test_help_is_given_and_is_no_error(self):
+        for words in (("status", "--help"), ("status", "cifar", "-h"), ("top", "--help"), ("timeline", "--help"),
+                      ("timeline", "start", "--help")):
+            status, out, err = self.ask(*words)
+            self.assertEqual((status, err), (0, ""), words)
+            self.assertIn(f"Usage: ddprun {words[0]}", out)
+            for line in out.splitlines():
+                self.assertLessEqual(len(line), 80)
+
+    def test_of_a_rank_in_a_wrapper_its_program_is_shown(self):
+        def ranks(**wanted):
+            documents = self.documents()
+            found = documents[0]["ranks"] if documents else []
+            return found if found and all(rank.get(key, 0) > least for rank in found for key, least in wanted.items()) else None
+
+        spin = "x = bytearray(150_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1\nwhile True: pass"
+        job = self.start("--no_python", "sh", "-c", f"python3 -c '{spin}'; true", environment=self.variables)
+        (rank,) = wait_until(lambda: ranks(memory_bytes=150_000_000, cpu_share=0.05), "the program's memory and processor time")
+        self.assertEqual(rank["processes"], 2)
+        self.assertRegex(rank["process"], "running")
+        job.signal(signal.SIGKILL)
+        job.finish()
+        job = self.start("-n", "2", "sh", "-c", f"{PROGRAM} {self.folder} --work compute --step_time 0.02; true", environment=self.variables)
+        for rank in wait_until(lambda: ranks(step=5, cpu_share=0.05), "steps"):
+            self.assertEqual(rank["processes"], 2)
+            self.assertNotIn("do_wait", rank["process"])
+
+    def test_phases_of_the_programs_own_have_their_names(self):
+        port = free_port()
+        self.start_training("--metrics_port", str(port), arguments=("--own", "augmentation", "--step_time", "0.02"))
+        wait_until(lambda: all("augmentation" in rank["seconds_in_phases"] for rank in self.documents()[0]["ranks"]), "time there")
+        self.assertNotIn("other phase", self.documents()[0]["ranks"][0]["seconds_in_phases"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+            self.assertRegex(reply.read().decode(), r'(?m)^ddprun_phase_seconds_total\{.*,phase="augmentation"\} ')
 
     def test_the_socket_goes_with_the_job(self):
         job = self.start_training()
@@ -153,6 +264,24 @@ class Status(LauncherTest):
             table = file.read()
         self.assertRegex(table, rf"0100007F:{port:04X} 00000000:0000 0A")
         self.assertNotRegex(table, rf"00000000:{port:04X} ")
+
+    def test_port_0_is_a_free_one_and_told(self):
+        job = self.start_training("--metrics_port", "0")
+        url = self.documents()[0]["metrics"]
+        self.assertRegex(url, r"^http://127\.0\.0\.1:[1-9]\d*/metrics$")
+        with urllib.request.urlopen(url, timeout=30) as reply:
+            self.assertTrue(reply.read().endswith(b"# EOF\n"))
+        job.signal(signal.SIGTERM)
+        self.assertIn(f"ddprun: metrics are served at {url}\n", job.finish()[2])
+
+    def test_a_port_that_was_asked_for_is_in_the_document_alone(self):
+        port = free_port()
+        job = self.start_training("--metrics_port", str(port))
+        self.assertEqual(self.documents()[0]["metrics"], f"http://127.0.0.1:{port}/metrics")
+        job.signal(signal.SIGTERM)
+        self.assertNotIn("served", job.finish()[2])
+        self.start_training()
+        self.assertIsNone(self.documents()[0]["metrics"])
 
     def test_many_that_connect_and_say_nothing_keep_nobody_out(self):
         port = free_port()

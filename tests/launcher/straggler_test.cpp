@@ -104,6 +104,27 @@ TEST_CASE("Straggler: a rank that takes a fifth longer is named with its phase, 
   }
 }
 
+TEST_CASE("Straggler: a phase of the program's own is called by its name, also where there are several") {
+  Job job(3);
+  Slicer slicer;
+  StragglerTracker tracker(0.1);
+  std::vector<StragglerNews> news;
+  constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
+  job.own(1, kUser) = 3000;
+  job.own(0, kUser) = job.own(2, kUser) = 500;
+  for (int look = 0; look < 60; ++look) {
+    for (int rank = 0; rank < 3; ++rank) {
+      auto& account = job.sample(rank).account;
+      account.named["logging"].spent = account.spent[kUser] / 5;
+      account.named["warm-up"].spent = account.spent[kUser] / 5 * 4;
+    }
+    for (auto& each : watch(job, 1, 50, slicer, tracker)) news.push_back(std::move(each));
+  }
+  REQUIRE(news.size() == 1);
+  CHECK(news[0].straggler.rank == 1);
+  CHECK(news[0].straggler.phase == "warm-up");
+}
+
 TEST_CASE("Straggler: it is told when it is over, and not before") {
   Job job(3);
   Slicer slicer;
@@ -252,6 +273,11 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
   CHECK_THAT(reason([](Job& job) { job.sample(2).held.disk_us += 80'000; }), ContainsSubstring("waits for a disk"));
   CHECK_THAT(reason([](Job& job) { ++job.sample(2).held.disk_looks; }), ContainsSubstring("waits for a disk"));
   CHECK(reason([](Job& job) { job.sample(2).held.cpus = 1; }) == "it may use 1 CPU, the others 4");
+  // 12.5 ms a step are its own.
+  CHECK(reason([](Job& job) { job.sample(2).held.on_cpu_us += 50 * 12'000; }) ==
+        "it computes 92 % of its own time: it has more to do than the others, or a slower CPU");
+  CHECK(reason([](Job& job) { job.sample(2).held.on_cpu_us += 50 * 6'000; }) ==
+        "it sleeps 54 % of its own time: for a lock, the network, a device or another process, say");
   const auto with_gpus = [&](const std::function<void(GpuState & gpu)>& change) {
     return reason([&](Job& job) {
       for (int rank = 0; rank < 3; ++rank) job.sample(rank).gpu = GpuState{.clock_mhz = 1700, .celsius = 60};
@@ -288,6 +314,23 @@ TEST_CASE("Efficiency: the line says where the time went and whose fault it was"
       "to the slowest rank, mostly rank 1");
 }
 
+TEST_CASE("Efficiency: phases of the program's own have their names") {
+  Job job(2);
+  constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);
+  for (int rank = 0; rank < 2; ++rank) job.own(rank, kUser) = 10'000;
+  Slicer slicer;
+  Efficiency efficiency;
+  for (int look = 0; look < 20; ++look) {
+    for (int rank = 0; rank < 2; ++rank) {
+      auto& account = job.sample(rank).account;
+      account.named["augmentation"].spent = account.spent[kUser] / 4 * 3;
+      account.named["logging"].spent = account.spent[kUser] / 8;
+    }
+    if (const auto slice = slicer.add(job.run(50))) efficiency.add(*slice);
+  }
+  CHECK_THAT(efficiency.text(), ContainsSubstring("other phase 6 %, augmentation 37 %, logging 6 %, waiting"));
+}
+
 TEST_CASE("Efficiency: an even job loses nearly nothing") {
   Job job(2);
   Slicer slicer;
@@ -299,8 +342,9 @@ TEST_CASE("Efficiency: an even job loses nearly nothing") {
 }
 
 TEST_CASE("Kernel figures: times without a CPU are read as the kernel writes them") {
-  CHECK(run_delay_us("123456789 7654321 42\n") == 7654);
-  CHECK(run_delay_us("") == 0);
+  CHECK(scheduled_in("123456789 7654321 42\n").run_delay_us == 7654);
+  CHECK(scheduled_in("123456789 7654321 42\n").on_cpu_us == 123456);
+  CHECK(scheduled_in("").run_delay_us == 0);
   CHECK(throttled_us("usage_usec 5\nnr_periods 1\nnr_throttled 1\nthrottled_usec 4711\n") == 4711);
   CHECK(throttled_us("nr_periods 0\nnr_throttled 0\nthrottled_time 4711000\n") == 4711);
   CHECK(throttled_us("usage_usec 5\n") == 0);

@@ -3,7 +3,8 @@
 //   timed_program FOLDER KIND [NUMBER]
 //
 // KIND: steps (NUMBER of them, 2 ms each), ranges (as many as there is time for in NUMBER ms), threads (NUMBER of
-// them at once), names (hostile ones), idle (nothing, and no step), for_ever (steps without end).
+// them at once), names (hostile ones), idle (nothing, and no step), for_ever (steps without end), waits (in one range,
+// from when there is a file FOLDER/go), own (NUMBER steps, in a ddp::Timeline of its own in the file that comes next).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -105,6 +106,13 @@ void record_names() {
   }
 }
 
+void record_wait(const std::string& folder) {
+  while (::access((folder + "/go").c_str(), F_OK) != 0) std::this_thread::sleep_for(1ms);
+  const Range range("long");
+  std::cout << "waits" << std::endl;
+  std::this_thread::sleep_for(1h);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -116,5 +124,10 @@ int main(int argc, char** argv) {
   if (kind == "ranges") record_ranges(number);
   if (kind == "threads") record_threads(number);
   if (kind == "names") record_names();
+  if (kind == "waits") record_wait(argv[1]);
+  if (kind == "own" && argc > 4) {
+    const ddp::Timeline timeline(argv[4]);
+    train(argv[1], number);
+  }
   return 0;
 }

@@ -4,33 +4,26 @@ import collections
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 import unittest
 
-from elastic_nodes import free_port
+from elastic_nodes import ElasticTest, free_port
 from harness import DDPRUN, LauncherTest, is_running, wait_until
 
 PROGRAM = os.environ["TIMED_PROGRAM"]
 TOOL = os.environ["TIMELINE_TOOL"]
 
 
-class Timeline(LauncherTest):
+class Traces(LauncherTest):
+    """What is in timelines."""
+
     def setUp(self):
         super().setUp()
         self.file = self.path("trace.json")
         self.variables = {"XDG_RUNTIME_DIR": self.folder}
-
-    def begin(self, *options, kind=("for_ever",), ranks=2, **more):
-        job = self.start("-n", str(ranks), "--no_prefix", *options, PROGRAM, self.folder, *kind,
-                         environment=dict(self.variables, **more))
-        return job
-
-    def record(self, *options, kind=("steps", "20"), ranks=2, **more):
-        status, out, err = self.begin("--timeline", self.file, *options, kind=kind, ranks=ranks, **more).finish()
-        self.assertEqual(status, 0, err)
-        return out, err
 
     def trace(self, file=None):
         """Of a running job it may be met in the middle of a write, but not for long."""
@@ -46,6 +39,13 @@ class Timeline(LauncherTest):
     def slices(self, file=None, **wanted):
         return [event for event in self.trace(file)["traceEvents"]
                 if event["ph"] == "X" and all(event.get(key) == value for key, value in wanted.items())]
+
+    def events(self, file=None):
+        """All but what only names ranks and lanes."""
+        return [event for event in self.trace(file)["traceEvents"] if event["ph"] != "M"]
+
+    def explain(self, *words):
+        return subprocess.run([TOOL, *(words or (self.file,))], capture_output=True, text=True, timeout=60)
 
     def lost(self):
         return sum(self.trace()["ddprun"]["lost_events"].values())
@@ -64,6 +64,18 @@ class Timeline(LauncherTest):
                 if stack:
                     self.assertLessEqual(-end, -stack[-1], name)
                 stack.append(end)
+
+
+class Timeline(Traces):
+    def begin(self, *options, kind=("for_ever",), ranks=2, **more):
+        job = self.start("-n", str(ranks), "--no_prefix", *options, PROGRAM, self.folder, *kind,
+                         environment=dict(self.variables, **more))
+        return job
+
+    def record(self, *options, kind=("steps", "20"), ranks=2, **more):
+        status, out, err = self.begin("--timeline", self.file, *options, kind=kind, ranks=ranks, **more).finish()
+        self.assertEqual(status, 0, err)
+        return out, err
 
     def wait_for_training(self, job):
         self.assertIn(b"trains", job.process.stdout.readline())
@@ -136,6 +148,44 @@ class Timeline(LauncherTest):
         self.assertEqual(status, 0, err)
         self.assertEqual(len(self.slices(name="forward", pid=0)), 10)
         self.check_lanes()
+        self.assertIn("10 steps, from 0 to 4, of restart 1 from 0 to 4; a step takes ", self.explain().stdout)
+
+    def test_a_timeline_of_the_programs_own_keeps_what_was_before_a_restart_under_any_launcher(self):
+        script = self.write("job.sh", f"#!/bin/sh\nfolder={self.folder}/$1\nmkdir -p $folder/$TORCHELASTIC_RESTART_COUNT\n"
+                            f"cd $folder/$TORCHELASTIC_RESTART_COUNT && {PROGRAM} . own 5 ../own.json || exit 9\n"
+                            # Whoever fails first ends the other, which must have written all it has.
+                            "touch done.$RANK; until [ -e done.0 ] && [ -e done.1 ]; do sleep 0.05; done\n"
+                            "[ $TORCHELASTIC_RESTART_COUNT = 1 ]\n", executable=True)
+        commands = {"ddprun": [DDPRUN, "-n", "2", "--max_restarts", "1", script, "ddprun"]}
+        if "TORCH_PYTHON" in os.environ:
+            commands["torchrun"] = [os.environ["TORCH_PYTHON"], "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts",
+                                    "1", "--monitor-interval", "0.1", "--no-python", script, "torchrun"]
+        for launcher, command in commands.items():
+            folder = self.path(launcher)
+            os.mkdir(folder)
+            done = subprocess.run(command, env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            files = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+            self.assertEqual(files, ["own.rank0.json", "own.rank0.restart1.json", "own.rank1.json", "own.rank1.restart1.json"])
+            files = [os.path.join(folder, name) for name in files]
+            for file in files:
+                self.assertEqual(len(self.slices(file, name="forward")), 5)
+            done = self.explain("merge", "-o", self.file, *files)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(done.stdout, f"{self.file}: {len(self.events())} events\n")
+            self.check_lanes()
+            self.assertIn("10 steps, from 0 to 4, of restart 1 from 0 to 4; a step takes ", self.explain().stdout)
+
+    def test_of_a_python_job_is_said_that_nothing_is_seen(self):
+        script = self.write("train.py", "import os\nprint('rank', os.environ['RANK'])\n")
+        status, out, err = self.start("-n", "2", "--no_prefix", "--timeline", self.file, script, environment=self.variables).finish()
+        self.assertEqual(status, 0, err)
+        self.assertEqual(sorted(out.splitlines()), ["rank 0", "rank 1"])
+        self.assertEqual(err.count(f"the timeline in {self.file} is empty: no rank has told anything"), 1, err)
+        self.assertEqual(self.slices(), [])
+        done = self.explain()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no rank did anything that it told", done.stdout)
 
     # More than there is room for.
 
@@ -275,6 +325,8 @@ class Timeline(LauncherTest):
         wait_until(lambda: len(self.slices(name="forward")) > 5, "events in the file")
         status, text = self.ask("stop")
         self.assertEqual(status, 0, text)
+        self.assertRegex(text, rf"stopped; {self.file} has {len(self.events())} events\n")
+        self.assertIn(f"2 ranks, {len(self.events())} events\n", self.explain().stdout)
         time.sleep(1)  # several times what the file lags behind
         count = len(self.slices(name="forward"))
         time.sleep(1)
@@ -292,6 +344,21 @@ class Timeline(LauncherTest):
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun timeline start [JOB] [-o FILE]", text)
         self.assertEqual(self.ask("stop", "nobody")[0], 1)
+
+    def test_what_is_open_when_it_is_stopped_ends_there(self):
+        job = self.begin(kind=("waits",), ranks=1)
+        wait_until(lambda: self.ask("start", "-o", "trace.json")[0] == 0, "the job")
+        with open(self.path("go"), "w", encoding="ascii"):
+            pass
+        self.assertIn(b"waits", job.process.stdout.readline())
+        status, text = self.ask("stop")
+        self.assertEqual(status, 0, text)
+        (slice,) = self.slices(name="long")
+        self.assertTrue(slice["args"]["unfinished"])
+        self.assertIn("has 1 events", text)
+        job.signal(signal.SIGTERM)
+        job.finish()
+        self.assertEqual(len(self.slices(name="long")), 1)
 
     # Several nodes.
 
@@ -313,6 +380,21 @@ class Timeline(LauncherTest):
         self.assertEqual(len(self.slices(name="forward")), 120)
         self.check_lanes()
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], ["trace.json"])
+
+    def test_beside_nodes_of_torchrun_each_ddprun_has_its_own_ranks(self):
+        if "TORCH_PYTHON" not in os.environ:
+            self.skipTest("no torchrun here")
+        for node, name in ((0, "trace.json"), (1, "trace.node1.json")):
+            words = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+            own = self.begin(*words, "--node_rank", str(node), "--timeline", self.file, kind=("steps", "10"), ranks=1)
+            other = self.start(*(["-m", "torch.distributed.run"] + words + ["--node_rank", str(1 - node), "--nproc_per_node", "1",
+                                 "--no-python", PROGRAM, self.folder, "steps", "10"]), program=os.environ["TORCH_PYTHON"])
+            status, _, err = own.finish(patience=120)
+            self.assertEqual(status, 0, err)
+            self.assertEqual(other.finish(patience=120)[0], 0)
+            self.assertEqual({event["pid"] for event in self.slices(self.path(name))}, {node})
+            self.assertEqual(len(self.slices(self.path(name), name="forward")), 10)
+            os.remove(self.path("meeting"))
 
     def test_clocks_of_several_hosts_are_aligned(self):
         for skews in ((0, 1000, 250_000), (5000, 0, 100)):
@@ -346,6 +428,75 @@ class Timeline(LauncherTest):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn("rank 0 is in", done.stderr)
+        os.symlink(self.path("part0.json"), self.path("link.json"))
+        for other, why in (("part0.json", "part0.json: it is named twice"), ("link.json", "link.json: it is the same file as ")):
+            before = self.read("joined.json")
+            done = self.explain("merge", "-o", self.path("joined.json"), self.path("part0.json"), self.path(other))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(why, done.stderr)
+            self.assertEqual(self.read("joined.json"), before)
+        before = self.read("part0.json")
+        done = self.explain("merge", "-o", self.path("link.json"), self.path("part1.json"), self.path("part0.json"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("it is one of the files to merge", done.stderr)
+        self.assertEqual(self.read("part0.json"), before)
+
+    def test_the_tool_says_what_is_wrong_with_a_file_and_with_its_words(self):
+        self.write("empty", "")
+        for words, status, text in (((self.path("none"),), 1, "none: it cannot be read: No such file or directory"),
+                                    ((self.folder,), 1, "it cannot be read: Is a directory"),
+                                    ((self.path("empty"),), 1, "empty: it is empty"),
+                                    (("merge", "-o", self.path("out"), self.path("none")), 1, "No such file or directory"),
+                                    (("merge", "-o", self.path("out")), 2, "FILES"), (("--what",), 2, "--what"), ((), 2, "FILE")):
+            done = subprocess.run([TOOL, *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(text, done.stderr)
+        for words in (("--help",), ("-h",), ("merge", "--help")):
+            done = self.explain(*words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("Exit status: 0;" if words[0] != "merge" else "FILES", done.stdout)
+
+
+class ElasticTimelines(Traces, ElasticTest):
+    def train(self, name):
+        self.node(name, options=("--timeline", self.file, "--join_restart"), program=(
+            "sh", "-c", f'mkdir -p {self.folder}/$TORCHELASTIC_RESTART_COUNT; exec {PROGRAM} {self.folder}/$TORCHELASTIC_RESTART_COUNT for_ever'))
+
+    def steps_of(self, file, restart):
+        """Those that the file's last rank has told behind so many restarts."""
+        if not os.path.exists(self.path(file)):
+            return 0
+        now = count = 0
+        for event in self.trace(self.path(file))["traceEvents"]:
+            if event["name"] == "process_name":
+                found = event["args"]["name"].rpartition(", restart ")
+                now = int(found[2]) if found[0] else 0
+            count += event.get("cat") == "step" and now == restart
+        return count
+
+    def test_each_node_keeps_its_own_and_they_can_be_joined_whoever_came_and_went(self):
+        for name in "abc":
+            self.train(name)
+        wait_until(lambda: all(self.steps_of(f"trace.node{node}.json", 0) > 3 for node in range(3)), "steps of three nodes")
+        # By their numbers, the first of which coordinates.
+        first, second, third = sorted("abc", key=lambda name: wait_until(lambda: re.search(r"\[(\d)\] trains", self.log(name)), "a line")[1])
+        for pid in self.nodes[second].members():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: all(self.steps_of(f"trace.node{node}.json", 1) > 3 for node in (0, 2)), "steps of the two that remain")
+        self.train("d")  # in the place of a node that there was, and whose file must stay
+        wait_until(lambda: self.steps_of("trace.node2.restart2.json", 2) > 3, "steps of the one that has come")
+        self.nodes[first].signal(signal.SIGTERM)
+        for name in (first, third, "d"):
+            self.nodes[name].process.wait(timeout=60)
+        files = sorted(name for name in os.listdir(self.folder) if name.startswith("trace."))
+        self.assertEqual(files, ["trace.node0.json", "trace.node1.json", "trace.node2.json", "trace.node2.restart2.json"])
+        done = self.explain("merge", "-o", self.file, *map(self.path, files))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.check_lanes()
+        done = self.explain()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"3 ranks, .*\n\d+ steps, from 0 to \d+, of restart 1 from 0 to \d+, of restart 2 from 0 to \d+;")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 //
 //   watched_program FOLDER [--steps N] [--fault KIND --rank R --at STEP] [--step_time SECONDS] [--work sleep|compute]
 //                   [--slow PHASE --slow_by SHARE --rank R [--slow_seconds S]] [--pin 1] [--only PHASE] [--seconds S]
+//                   [--own NAME]
 //
 // With --slow rank R takes so much of a step's time longer in this phase; with --pin rank R has CPU number R only; with
 // --only there is work in this phase alone; --seconds is for how long rank 0 trains; with --alone it evaluates so many
-// seconds before.
+// seconds before; with --own each step has a phase of this name.
 // Ranks meet through a file in FOLDER that they share.
 #include <fcntl.h>
 #include <sched.h>
@@ -71,6 +72,7 @@ struct Settings {
   double slow_seconds = 1e9;
   bool pins = false;
   std::string only;
+  std::string own;
   double seconds = 1e9;
   double alone = 0;
 };
@@ -92,6 +94,7 @@ Settings settings_of(int argc, char** argv) {
     if (name == "--slow_seconds") settings.slow_seconds = std::stod(value);
     if (name == "--pin") settings.pins = value == "1";
     if (name == "--only") settings.only = value;
+    if (name == "--own") settings.own = value;
     if (name == "--alone") settings.alone = std::stod(value);
     if (name == "--seconds") settings.seconds = std::stod(value);
   }
@@ -113,6 +116,10 @@ class Rank {
     for (step_ = 0; step_ < settings_.steps && goes_on(); ++step_) {
       in(Phase::kData, "data");
       in(Phase::kForward, "forward");
+      if (!settings_.own.empty()) {
+        const PhaseScope own(settings_.own);
+        work(settings_.step_time / 3);
+      }
       ddp::detail::own_page().enter_phase(Phase::kBackward);
       if (!has("too_few")) collective(has("other_collective") ? "all_gather of Float [2]" : signature());
       ddp::detail::own_page().enter_phase(Phase::kOther);

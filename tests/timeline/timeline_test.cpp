@@ -110,9 +110,55 @@ TEST_CASE("Timeline: a report, JSON and a picture come of it") {
   const auto lines = rank_lines(trace);
   const Analysis analysis = analyse(lines);
   CHECK_THAT(report_text(trace, analysis),
-             Catch::Matchers::ContainsSubstring("1 steps, from 7 to 7; a step takes 100 us"));
+             Catch::Matchers::ContainsSubstring("1 step, from 7 to 7; a step takes 100 us"));
   CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"exposed_ms\": 0.03"));
   CHECK_THAT(draw_svg(trace, lines, analysis), Catch::Matchers::ContainsSubstring("prefers-color-scheme"));
+}
+
+TEST_CASE("Timeline: ranges of the program's own are told by their names") {
+  std::vector<std::string> events{slice(0, "step", 0, 100, "step 0", "\"step\":0"), slice(0, "forward", 0, 40),
+                                  slice(0, "user", 40, 90, "augmentation"), slice(0, "user", 50, 60, "crop")};
+  const Trace trace = read(file_of(events));
+  const Analysis analysis = analyse(rank_lines(trace));
+  const std::string text = report_text(trace, analysis);
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("rank  other   forward  augmentation  crop\n"
+                                                      "  0     10.0 %  40.0 %   40.0 %        10.0 %"));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("40.0 %  0     augmentation"));
+  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"augmentation\": 0.04"));
+  events.clear();
+  for (int i = 0; i < 30; ++i) {
+    events.push_back(slice(0, "user", 100 * i, 100 * i + 10 + i, "sample\\t" + std::to_string(i)));
+  }
+  const Trace many = read(file_of(events));
+  CHECK_THAT(report_text(many, analyse(rank_lines(many))), Catch::Matchers::ContainsSubstring("own ranges\n"));
+}
+
+std::string rank_name(int rank, const std::string& name) {
+  return "\n{\"ph\":\"M\",\"pid\":" + std::to_string(rank) + ",\"name\":\"process_name\",\"args\":{\"name\":\"" + name +
+         "\"}}";
+}
+
+TEST_CASE("Timeline: steps before and behind a restart are told apart, though they have the same numbers") {
+  CHECK(restart_of("rank 3 on host, restart 12") == 12);
+  CHECK(restart_of("rank 3 on restart 12") == 0);
+  CHECK(restart_of("rank 3, restart x") == 0);
+  CHECK(restart_of("rank 3, restart -4") == 0);
+  CHECK(restart_of("rank 3, restart 99999999999999") == 0);
+  std::vector<std::string> events;
+  for (const int restart : {0, 1}) {
+    events.push_back(rank_name(0, restart == 0 ? "rank 0 on a" : "rank 0 on b, restart 1"));
+    for (int step = 0; step < 3; ++step) {
+      const double begin = 10'000 * restart + 100 * step;
+      events.push_back(slice(0, "step", begin, begin + 100, "step", "\"step\":" + std::to_string(step)));
+      events.push_back(slice(0, "forward", begin, begin + 100));
+    }
+  }
+  const Trace trace = read(file_of(events));
+  const Analysis analysis = analyse(rank_lines(trace));
+  REQUIRE(analysis.steps.size() == 6);
+  for (const StepSummary& step : analysis.steps) CHECK(step.duration() == 100'000);
+  CHECK_THAT(report_text(trace, analysis),
+             Catch::Matchers::ContainsSubstring("6 steps, from 0 to 2, of restart 1 from 0 to 2; a step takes 100 us"));
 }
 
 TEST_CASE("Timeline: without steps everything is one, and without events there is nothing") {
@@ -177,7 +223,13 @@ TEST_CASE("Timeline: files are merged on one clock") {
   CHECK(trace.slices[1].begin == 2'010'000);
   CHECK(trace.slices[1].started == 2'012'000);
   CHECK(trace.slices[2].begin == 1'010'000);
-  CHECK(trace.lost == 4);
+  CHECK(trace.lost == 3 * 4);
+  CHECK_THROWS_WITH(merge_traces({first, same_host, first}, out), Catch::Matchers::ContainsSubstring("named twice"));
+  CHECK_THROWS_WITH(merge_traces({first, folder / "./1", same_host}, out),
+                    Catch::Matchers::ContainsSubstring("it is the same file as"));
+  const std::string later = write("4", R"("boot":"c","steady_ns":9,"wall_ns":1000005)",
+                                  rank_name(0, "rank 0 on other, restart 1") + "," + slice(0, "forward", 10, 20));
+  CHECK(merge_traces({first, later}, out).events == 2);
   const std::string twice = write("3", R"("boot":"b","steady_ns":0,"wall_ns":0)", slice(0, "forward", 1, 2));
   CHECK_THROWS_WITH(merge_traces({first, twice}, out), Catch::Matchers::ContainsSubstring("rank 0 is in"));
   CHECK_THROWS_WITH(merge_traces({first}, first), Catch::Matchers::ContainsSubstring("one of the files"));

@@ -15,7 +15,8 @@ namespace ddp::timeline {
 bool is_recording() noexcept;
 
 /// While it lives, the calling thread is in the range `name`, of which 160 bytes are kept: a slice in its lane.
-/// Objects nest; the thread that made one destroys it. No system call, and it never waits: where events come faster than they can be written they are lost, and counted.
+/// Objects nest; the thread that made one destroys it. No system call, and it never waits: where events come faster
+/// than they can be written they are lost, and counted.
 class Range {
  public:
   explicit Range(std::string_view name) noexcept;
@@ -40,8 +41,9 @@ struct TimelineOptions {
 };
 
 /// Records this process's timeline. In a job of several ranks each writes a file of its own, `trace.rank3.json` for
-/// `trace.json`, and `ddprun-timeline merge` joins them. The file is valid JSON at any time, also when the process is
-/// killed. Where ddprun records a timeline of the job, that one is written and this object does nothing.
+/// `trace.json`, behind a restart of the job `trace.rank3.restart1.json`, and `ddprun-timeline merge` joins them. The
+/// file is valid JSON at any time, also when the process is killed. Where ddprun records a timeline of the job, that
+/// one is written and this object does nothing.
 ///
 /// One at a time in a process. Throws std::runtime_error, naming the rank and the file, when the file cannot be
 /// written; a disk that is full later ends the timeline with a line on standard error, and nothing else.

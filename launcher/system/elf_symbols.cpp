@@ -1,6 +1,5 @@
-#include "launcher/watch/elf_symbols.h"
+#include "launcher/system/elf_symbols.h"
 
-#include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,12 +9,11 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <memory>
 
+#include "base/symbol_name.h"
 #include "launcher/system/unique_fd.h"
 #include "launcher/system/utf8.h"
 
@@ -88,14 +86,6 @@ std::uint64_t hexadecimal(std::string_view text) {
   return value;
 }
 
-std::string demangled(const std::string& name) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> readable(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                        std::free);
-  const std::string text = status == 0 && readable ? readable.get() : name;
-  return printable(beginning(text, kLongestName)) + (text.size() > kLongestName ? "..." : "");
-}
-
 std::string function_in(const std::string& path, std::uint64_t offset) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
@@ -105,7 +95,7 @@ std::string function_in(const std::string& path, std::uint64_t offset) {
   if (memory == MAP_FAILED) return "";
   const auto name = function_at({static_cast<const char*>(memory), size}, offset);
   ::munmap(memory, size);
-  return name ? demangled(*name) : "";
+  return name ? printable(ddp::detail::symbol_name(*name, kLongestName)) : "";
 }
 
 std::string hex_text(std::uint64_t value) {

@@ -1,0 +1,19 @@
+// The names of functions in stacks as people read them: C++'s symbols demangled, long ones without what is between
+// their angle brackets.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddp::detail {
+
+// A symbol of a program's or a library's file, with a version behind `@` perhaps: "train_step(Net&, Batch const&)".
+// What is no C++ symbol stays as it is; more than `most` bytes end with "...".
+std::string symbol_name(std::string_view symbol, std::size_t most);
+
+// A demangled name that has at most `most` bytes if need be: without template arguments, then without parameters, and
+// then cut off. Pure.
+std::string shortened_name(std::string_view name, std::size_t most);
+
+}  // namespace ddp::detail

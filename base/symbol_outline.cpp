@@ -190,40 +190,42 @@ class Outline {
     const char c = peek();
     if (is_digit(c)) {
       identifier();
-    } else if (c == 'X') {
+    } else if (c == 'S') {
+      substitution();
+    } else if (c == 'T') {
       ++at_;
-      skip_to_end(/*is_expression=*/true);
-    } else if (take("L_Z")) {
+      skip_number();
+    } else if (!skip_opening(c)) {
+      at_ += c == 'D' || c == 'A' ? 2 : 1;
+      if (c == 'A') skip_number();
+    }
+  }
+
+  // False where nothing opens.
+  bool skip_opening(char c) {
+    if (take("L_Z")) {
       encoding();
       skip_to_end();
-    } else if (c == 'L') {
-      ++at_;
-      skip_literal();
-    } else if (take("Ul") || take("DO") || take("Dw") || take("DT") || take("Dt")) {
-      const bool is_lambda = text_[at_ - 2] == 'U';
-      skip_to_end(/*is_expression=*/!is_lambda);
-      if (is_lambda) skip_number();
+    } else if (take("Ul")) {
+      skip_to_end();
+      skip_number();
     } else if (take("Ut")) {
       skip_number();
-    } else if (c == 'Z') {
-      ++at_;
+    } else if (take("DO") || take("Dw") || take("DT") || take("Dt") || take("X")) {
+      skip_to_end(/*is_expression=*/true);
+    } else if (take("L")) {
+      skip_literal();
+    } else if (take("Z")) {
       encoding();
       skip_to_end();
       if (peek() == 'N' || is_digit(peek())) skip_type();
     } else if (c == 'N' || c == 'I' || c == 'J' || c == 'F') {
       ++at_;
       skip_to_end();
-    } else if (c == 'S') {
-      substitution();
-    } else if (c == 'T') {
-      ++at_;
-      skip_number();
-    } else if (c == 'D' || c == 'A') {
-      at_ += 2;
-      if (c == 'A') skip_number();
     } else {
-      ++at_;
+      return false;
     }
+    return true;
   }
 
   // A type and the digits of a value: "Lb1E".

@@ -25,6 +25,11 @@ class SideChannel {
   // How many of them there were when the round began, this launcher not counted; torchrun's nodes are none.
   std::function<std::size_t()> members{};
 
+  void forget_members() {
+    to_members = nullptr;
+    members = nullptr;
+  }
+
   // By who uses it. What has come from the coordinator, and from a member: its node, and by how many microseconds its
   // steady clock is ahead of ours, once that is known.
   std::function<void(std::string_view bytes)> on_coordinator{};

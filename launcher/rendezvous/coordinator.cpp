@@ -47,9 +47,7 @@ Coordinator::Coordinator(EventLoop& loop, Messages& messages, CoordinatorOptions
 Coordinator::~Coordinator() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   for (const auto& [id, carrier] : carriers_) *carrier = {};
-  if (!options_.side_channel) return;
-  options_.side_channel->to_members = nullptr;
-  options_.side_channel->members = nullptr;
+  if (options_.side_channel) options_.side_channel->forget_members();
 }
 
 void Coordinator::call_in(Clock::duration time, std::function<void()> action) {

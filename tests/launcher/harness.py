@@ -50,6 +50,21 @@ def open_sockets():
     return found - {0}  # those that only wait for their time to be over belong to nobody
 
 
+def processes_with(mark):
+    """Pids of all living processes whose environment holds the text."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark.encode() in file.read() and is_running(int(name)):
+                    found.append(int(name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+    return found
+
+
 class Job:
     """One ddprun. `arguments` are its own and the program's; workers find `folder` as DDPRUN_TEST_FOLDER."""
 
@@ -70,17 +85,7 @@ class Job:
 
     def members(self):
         """Pids of all living processes of this job, ddprun's own included."""
-        found = []
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if self.mark.encode() in file.read() and is_running(int(name)):
-                        found.append(int(name))
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                pass
-        return found
+        return processes_with(self.mark)
 
     def sockets(self):
         """Inodes of all sockets that its processes have now."""

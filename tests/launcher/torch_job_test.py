@@ -1,11 +1,13 @@
 """Unmodified torch.distributed programs under ddprun: env:// and gloo."""
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 
-from harness import LauncherTest, main
+from harness import LauncherTest, main, processes_with
 
 ALL_REDUCE = """
 import os, sys, torch, torch.distributed as dist
@@ -71,10 +73,15 @@ class WithTorchrun(LauncherTest):
     def end(self, process):
         process.terminate()  # it ends its workers
         try:
-            process.communicate(timeout=60)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
+        process.stderr.close()
+        # All but one that it was just starting.
+        for pid in processes_with(f"DDPRUN_TEST_FOLDER={self.folder}\0"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class TorchJob(WithTorchrun):

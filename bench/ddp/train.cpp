@@ -1,8 +1,9 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" and "+unbatched" for batched_grad_copy, true and false. The first argument is "cpu", whose backend the
-// second one names, or "cuda": on the first GPU, one rank over NCCL.
+// "+batched" and "+unbatched" for batched_grad_copy, true and false, in "+c10d" to leave all steps to c10d's engine, in
+// "+fused" for an optimizer of one call for all parameters, in "+alone" for no DistributedDataParallel at all. The
+// first argument is "cpu", whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -44,26 +45,38 @@ struct LayersImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layers);
 
-template <typename Net>
-Step make_step(Net net, const ddp::GroupHandle& group, const ddp::DdpOptions& options, const torch::Tensor& x_on_host,
-               const torch::Tensor& y_on_host) {
-  net->to(group.device());
-  const torch::Tensor x = x_on_host.to(group.device());
-  const torch::Tensor y = y_on_host.defined() ? y_on_host.to(group.device()) : y_on_host;
-  auto model = std::make_shared<ddp::DistributedDataParallel<Net>>(net, group, options);
-  std::shared_ptr<torch::optim::Optimizer> optimizer;
-  if (group.device().is_cuda()) {  // one kernel for all parameters, in both languages
-    optimizer = std::make_shared<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(1e-3).momentum(0.9));
-  } else {
-    optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
-  }
-  return [=] {
+struct Way {
+  ddp::DdpOptions options;
+  bool is_fused = false;
+  bool is_alone = false;
+};
+
+template <typename Model>
+Step step_of(Model model, std::shared_ptr<torch::optim::Optimizer> optimizer, const torch::Tensor& x,
+             const torch::Tensor& y) {
+  return [=]() mutable {
     optimizer->zero_grad();
-    const torch::Tensor output = (*model)(x);
+    const torch::Tensor output = model(x);
     const torch::Tensor loss = y.defined() ? torch::nn::functional::cross_entropy(output, y) : output.square().mean();
     loss.backward();
     optimizer->step();
   };
+}
+
+template <typename Net>
+Step make_step(Net net, const ddp::GroupHandle& group, const Way& way, const torch::Tensor& x_on_host,
+               const torch::Tensor& y_on_host) {
+  net->to(group.device());
+  const torch::Tensor x = x_on_host.to(group.device());
+  const torch::Tensor y = y_on_host.defined() ? y_on_host.to(group.device()) : y_on_host;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  if (group.device().is_cuda() || way.is_fused) {  // one kernel for all parameters, in both languages
+    optimizer = std::make_shared<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(1e-3).momentum(0.9));
+  } else {
+    optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
+  }
+  if (way.is_alone) return step_of(net, optimizer, x, y);
+  return step_of(ddp::DistributedDataParallel<Net>(net, group, way.options), optimizer, x, y);
 }
 
 // Returns when a GPU has done what was queued.
@@ -73,27 +86,30 @@ void finish(const ddp::GroupHandle& group) {
 
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
   ddp::DdpOptions options{.gradient_as_bucket_view = !name.ends_with("+copies")};
-  if (name.ends_with("batched")) options.batched_grad_copy = name.ends_with("+batched");
+  if (name.ends_with("batched")) {
+    options.batched_grad_copy = name.ends_with("+batched");
+    options.own_engine = false;
+  }
+  if (name.ends_with("+c10d")) options.own_engine = false;
+  const Way way{.options = options, .is_fused = name.ends_with("+fused"), .is_alone = name.ends_with("+alone")};
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());
   const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };
   const auto labels = [](int64_t batch) { return torch::randint(10, {batch}, torch::kLong); };
-  if (model == "linear1") return make_step(Layers(1, 1), group, options, torch::randn({1, 1}), {});
-  if (model == "tiny200") return make_step(Layers(200, 8), group, options, torch::randn({8, 8}), {});
-  if (model == "wide") return make_step(Layers(4, 2048), group, options, torch::randn({2, 2048}), {});
-  if (model == "lenet16") return make_step(models::LeNet(), group, options, images(16), labels(16));
-  if (model == "lenet512") return make_step(models::LeNet(), group, options, images(512), labels(512));
+  if (model == "linear1") return make_step(Layers(1, 1), group, way, torch::randn({1, 1}), {});
+  if (model == "tiny200") return make_step(Layers(200, 8), group, way, torch::randn({8, 8}), {});
+  if (model == "wide") return make_step(Layers(4, 2048), group, way, torch::randn({2, 2048}), {});
+  if (model == "lenet16") return make_step(models::LeNet(), group, way, images(16), labels(16));
+  if (model == "lenet512") return make_step(models::LeNet(), group, way, images(512), labels(512));
   if (model == "resnet18_256") {
-    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(256),
-                     labels(256));
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, way, images(256), labels(256));
   }
-  if (model == "lenet128") return make_step(models::LeNet(), group, options, images(128), labels(128));
+  if (model == "lenet128") return make_step(models::LeNet(), group, way, images(128), labels(128));
   if (model == "resnet18_32") {
-    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(32),
-                     labels(32));
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, way, images(32), labels(32));
   }
   if (model == "resnet18") {
-    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, options, images(8), labels(8));
+    return make_step(models::ResNet18(models::ResNetOptions{.num_classes = 10}), group, way, images(8), labels(8));
   }
   throw std::invalid_argument("no case '" + name + "'");
 }

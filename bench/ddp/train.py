@@ -50,8 +50,9 @@ def make_step(name):
     model, _, mode = name.partition("+")
     net, x, y = CASES[model]()
     net, x, y = net.to(device), x.to(device), None if y is None else y.to(device)
-    wrapped = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=mode == "views")
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1e-3, momentum=0.9, fused=device.type == "cuda" or None)
+    wrapped = net if mode == "alone" else nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=mode == "views")
+    is_fused = device.type == "cuda" or mode == "fused"
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=1e-3, momentum=0.9, fused=is_fused or None)
 
     def step():
         optimizer.zero_grad()

@@ -59,6 +59,22 @@ bool copies_in_batches(const DdpOptions& options, const ReducedModel& model, int
   return is_on_cpu && model.bytes() <= kSmall * static_cast<int64_t>(model.parameters.size());
 }
 
+std::string beyond_own_engine(const DdpOptions& options, const ReducedModel& model) {
+  if (options.find_unused_parameters) return "find_unused_parameters";
+  if (options.static_graph) return "static_graph";
+  if (!options.gradient_as_bucket_view) return "gradient_as_bucket_view = false";
+  if (options.batched_grad_copy.value_or(false)) return "batched_grad_copy";
+  if (options.lazy_bucket_allocation) return "lazy_bucket_allocation";
+  if (options.comm_hook) return "comm_hook";
+  if (std::ranges::count(model.sparse_gradients, true) > 0) return "sparse gradients";
+  for (const at::Tensor& parameter : model.parameters) {
+    if (!parameter.is_cpu()) return "parameters on " + parameter.device().str();
+    if (!parameter.is_floating_point())
+      return std::string("parameters of dtype ") + c10::toString(parameter.scalar_type());
+  }
+  return "";
+}
+
 const char* option_not_in_python(const DdpOptions& options) {
   if (!options.bucket_ends.empty()) return "bucket_ends";
   return options.bucket_cap_bytes.is_automatic() ? "kAutoBucketCap" : nullptr;

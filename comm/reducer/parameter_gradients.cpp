@@ -9,22 +9,26 @@
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
 #include "comm/collectives/device_events.h"
+#include "comm/reducer/own_engine.h"
 
 namespace ddp::detail {
 namespace {
 
-at::Tensor alias_of(const at::Tensor& view, at::Tensor& kept) {
+const at::Tensor& kept_alias(const at::Tensor& view, at::Tensor& kept) {
   const bool fits = kept.defined() && kept.storage().is_alias_of(view.storage()) &&
                     kept.storage_offset() == view.storage_offset() && kept.sizes() == view.sizes() &&
                     kept.strides() == view.strides();
-  if (!fits) {
-    kept = at::empty({0}, view.options());
-    kept.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
-  }
+  if (!fits) kept = alias_of(view);
   return kept;
 }
 
 }  // namespace
+
+at::Tensor alias_of(const at::Tensor& view) {
+  at::Tensor alias = at::empty({0}, view.options());
+  alias.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
+  return alias;
+}
 
 ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets,
                                        std::shared_ptr<BucketTuning> tuning, bool in_batches)
@@ -34,7 +38,8 @@ ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool 
       tuning_(std::move(tuning)),
       aliases_(parameters_.size()) {}
 
-void ParameterGradients::follow_backward() {
+void ParameterGradients::follow_backward(std::shared_ptr<OwnEngine> own) {
+  own_ = std::move(own);
   hooks_.emplace(parameters_, [weak = weak_from_this()](size_t parameter) {
     if (const auto self = weak.lock()) self->after_accumulate(parameter);
   });
@@ -48,8 +53,9 @@ void ParameterGradients::before_forward() {
 // Views are replaced one by one, since the end of a backward that throws is never reached, and once more at the end:
 // the Reducer's final callback gives views to parameters that only other ranks have used.
 void ParameterGradients::after_accumulate(size_t parameter) {
+  const bool is_taken = own_ && own_->take(parameter);
   // Of a batch the last one is there with all others.
-  if (in_buckets_ && replace_view(parameter) && in_batches_) replace_views();
+  if (!is_taken && in_buckets_ && replace_view(parameter) && in_batches_) replace_views();
   queue_end_of_backward();
 }
 
@@ -85,7 +91,7 @@ void ParameterGradients::replace_views() {
 bool ParameterGradients::replace_view(size_t parameter) {
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
   if (!gradient.defined() || gradient.layout() != at::kStrided || !gradient.is_view()) return false;
-  gradient = alias_of(gradient, aliases_[parameter]);
+  gradient = kept_alias(gradient, aliases_[parameter]);
   return true;
 }
 

@@ -16,6 +16,11 @@
 
 namespace ddp::detail {
 
+class OwnEngine;
+
+/// A tensor on `view`'s memory that is no autograd view of it.
+at::Tensor alias_of(const at::Tensor& view);
+
 /// c10d::Reducer leaves gradients as views of its buckets, which optimizer.zero_grad() refuses to detach.
 class ParameterGradients : public std::enable_shared_from_this<ParameterGradients> {
  public:
@@ -24,8 +29,9 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets, std::shared_ptr<BucketTuning> tuning,
                      bool in_batches = false);
 
-  /// Has autograd call this behind the Reducer's hooks, and marks the parameters as wrapped. Once.
-  void follow_backward();
+  /// Has autograd call this behind the Reducer's hooks, and marks the parameters as wrapped. Once. `own` takes the
+  /// gradients of steps that are not the Reducer's.
+  void follow_backward(std::shared_ptr<OwnEngine> own = nullptr);
   /// Call before each forward.
   void before_forward();
 
@@ -47,6 +53,7 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   const bool in_batches_;
   const std::shared_ptr<BucketTuning> tuning_;
   std::vector<at::Tensor> aliases_;
+  std::shared_ptr<OwnEngine> own_;  // null where there is none
   std::atomic<bool> end_queued_{false};
   std::atomic<uint64_t> event_{0};  // of this backward in the timeline
   std::atomic<uint64_t> range_{0};  // the same on the device

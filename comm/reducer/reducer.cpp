@@ -12,6 +12,7 @@
 #include "comm/group/group_state.h"
 #include "comm/reducer/bucket_tuning.h"
 #include "comm/reducer/option_rules.h"
+#include "comm/reducer/own_engine.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/reducer_engine.h"
 #include "comm/reducer/reduction_context.h"
@@ -36,7 +37,10 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     engine_->set_static_graph();
     logger_->set_static_graph();
   }
-  gradients_->follow_backward();
+  const std::string beyond = beyond_own_engine(options, context_->model());
+  if (options.own_engine.value_or(false)) refuse_to_own(beyond);
+  if (options.own_engine.value_or(true) && beyond.empty()) own_ = std::make_shared<OwnEngine>(context_, engine_);
+  gradients_->follow_backward(own_);
   if (options.comm_hook) register_comm_hook(options.comm_hook, "");
 }
 
@@ -55,6 +59,7 @@ void GradientReducer::register_comm_hook(CommHook hook, const std::string& name)
                            agreement.name() + "'");
   }
   agreement.set(name.empty() ? hook_name(hook) : name);
+  if (context_->options().own_engine.value_or(false)) refuse_to_own("comm_hook");
   engine_->use_hook(std::move(hook), context_);
   logger_->set_comm_hook(agreement.name());
 }
@@ -76,11 +81,13 @@ void GradientReducer::before_forward(const Forward& forward) {
     engine_->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
   }
   if (forward.records_gradients) rebuild();
-  if (forward.will_reduce && tuning_ && tuning_->before_forward(*engine_)) gradients_->replace_views();
+  if (forward.will_reduce && tuning_ && tuning_->before_forward(*engine_)) regrouped();
 }
 
 void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs) {
-  engine_->prepare_for_backward(outputs);
+  // The number of ranks to divide by is told with each step then.
+  if (own_ && counts_active_ranks_) own_->leave_step();
+  if (!own_ || counts_active_ranks_ || !own_->begin_step()) engine_->prepare_for_backward(outputs);
   expect_step();
   if (tuning_) tuning_->after_forward(*engine_);
 }
@@ -102,7 +109,7 @@ void GradientReducer::shadow_backward(bool keep_gradients) {
 
 void GradientReducer::stop_tuning() {
   logger_->set_uneven_input_join();
-  if (tuning_ && tuning_->stop(*engine_)) gradients_->replace_views();
+  if (tuning_ && tuning_->stop(*engine_)) regrouped();
 }
 
 DdpLoggingData GradientReducer::logging_data() const {
@@ -154,6 +161,7 @@ void GradientReducer::rebuild() {
   // They would keep the old buckets in memory beside the new ones.
   if (engine_->should_rebuild_buckets()) gradients_->forget();
   try {
+    if (own_) own_->tell_engine();
     rebuilt = engine_->rebuild_buckets();
   } catch (const std::exception& error) {
     if (!context_->failure()->get().empty()) throw;
@@ -161,7 +169,19 @@ void GradientReducer::rebuild() {
   }
   if (!rebuilt) return;
   if (!bucket_ends_.empty()) engine_->regroup_after(bucket_ends_);
-  gradients_->replace_views();  // gradients that were there are in the new buckets now
+  regrouped();
+}
+
+// Gradients that were there are in the new buckets now.
+void GradientReducer::regrouped() {
+  gradients_->replace_views();
+  if (own_) own_->forget();
+}
+
+void GradientReducer::refuse_to_own(const std::string& beyond) const {
+  if (beyond.empty()) return;
+  throw std::invalid_argument(context_->rank() + ": DistributedDataParallel: own_engine does not go with " + beyond +
+                              ": leave own_engine out, then c10d's engine reduces");
 }
 
 std::vector<size_t> GradientReducer::indices_of_bucket_ends() const {

@@ -1,5 +1,5 @@
 // Internal: the engine under DistributedDataParallel: bucketed gradient reduction overlapped with backward. The work is
-// done by LibTorch's c10d::Reducer, the one under Python's DDP, so results are the same bits.
+// done by LibTorch's c10d::Reducer, the one under Python's DDP, or in its buckets by OwnEngine: the same bits.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,7 @@ class Logger;
 namespace ddp::detail {
 
 class BucketTuning;
+class OwnEngine;
 class ParameterGradients;
 class ReducerEngine;
 class ReductionContext;
@@ -28,7 +29,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
  public:
   /// Hooks into the gradients of `model`'s parameters; all ranks need the same shapes and dtypes in the same order, see
   /// comm/reducer/parameter_checks.h. Construct it under the stream on which the forwards will run. Not a collective by
-  /// itself. Throws std::invalid_argument when bucket_ends names something else than a parameter of the model.
+  /// itself. Throws std::invalid_argument when bucket_ends names something else than a parameter of the model, and when
+  /// own_engine is demanded for what it cannot do.
   GradientReducer(ReducedModel model, const GroupHandle& group, const DdpOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -68,7 +70,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
  private:
   void check_capture(const Forward& forward) const;
+  void refuse_to_own(const std::string& beyond) const;
   void rebuild();
+  void regrouped();
   std::vector<size_t> indices_of_bucket_ends() const;
 
   const std::shared_ptr<ReductionContext> context_;
@@ -78,6 +82,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   int64_t reducing_forwards_ = 0;
   bool counts_active_ranks_ = false;
   std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
+  std::shared_ptr<OwnEngine> own_;         // null where it cannot be had
   std::shared_ptr<c10d::Logger> logger_;
 };
 

@@ -1,8 +1,10 @@
 #include "comm/reducer/reducer_engine.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <limits>
@@ -82,6 +84,18 @@ class ReducerHook final : public c10d::CommHookInterface {
   const ReducerEngine& engine_;  // it owns this
 };
 
+// Sends nothing.
+class SilentProcessGroup final : public c10d::ProcessGroup {
+ public:
+  using ProcessGroup::ProcessGroup;
+
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& /*options*/) override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(tensors));
+    return work_of(std::move(future));
+  }
+};
+
 }  // namespace
 
 void ReducerEngine::use_hook(CommHook hook, std::shared_ptr<const ReductionContext> context) {
@@ -118,6 +132,39 @@ at::Tensor ReducerEngine::sum_of_used_flags() const {
   std::vector<at::Tensor> used{get_local_used_map_on_device()};
   process_group_->allreduce(used)->wait();
   return used.front();
+}
+
+void ReducerEngine::begin_foreign_step() {
+  const std::lock_guard lock(mutex_);
+  expect_autograd_hooks_ = false;
+  if (should_collect_runtime_stats()) record_backward_compute_start_time();
+}
+
+void ReducerEngine::note(Moment moment) {
+  const std::lock_guard lock(mutex_);
+  if (!should_collect_runtime_stats()) return;
+  switch (moment) {
+    case Moment::kFirstBucket:
+      return record_backward_comm_start_time();
+    case Moment::kComputed:
+      return record_backward_compute_end_time();
+    case Moment::kReduced:
+      return record_backward_comm_end_time();
+  }
+}
+
+void ReducerEngine::pretend_ready(const std::vector<size_t>& parameters) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> contents;
+  for (const auto& bucket : buckets_) contents.push_back(bucket.gradients.clone());
+  const auto group = std::exchange(
+      process_group_, c10::make_intrusive<SilentProcessGroup>(process_group_->getRank(), process_group_->getSize()));
+  const auto restore = c10::make_scope_exit([&] {
+    process_group_ = group;
+    for (size_t i = 0; i < contents.size(); ++i) buckets_[i].gradients.copy_(contents[i]);
+  });
+  prepare_for_backward({});
+  for (const size_t parameter : parameters) autograd_hook(parameter);
 }
 
 std::vector<std::vector<size_t>> ReducerEngine::assignment() const {

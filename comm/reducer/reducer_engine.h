@@ -30,9 +30,21 @@ class ReducerEngine final : public c10d::Reducer {
   std::vector<int64_t> bucket_bytes() const;
   std::vector<at::Tensor> bucket_parameters(size_t bucket) const { return buckets_.at(bucket).variables; }
   const std::vector<size_t>& unused_parameters() const { return unused_parameters_; }
+  const at::Tensor& bucket_memory(size_t bucket) const { return buckets_.at(bucket).gradients; }
+  /// Of the gradients in it.
+  const std::vector<at::Tensor>& bucket_views(size_t bucket) const { return buckets_.at(bucket).bucket_views_in; }
   bool has_rebuilt() const { return has_rebuilt_bucket_; }
   /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
+
+  /// Of steps that OwnEngine does the Reducer hears nothing but the times, in those steps in which its logger wants
+  /// them.
+  enum class Moment { kFirstBucket, kComputed, kReduced };
+  void begin_foreign_step();
+  void note(Moment moment);
+  /// Makes it see the gradients of `parameters` come, in a backward that reduces nothing and leaves the buckets as they
+  /// are: what is missing, or does not fit, is what it complains about.
+  void pretend_ready(const std::vector<size_t>& parameters);
 
   /// The buckets of a rank that has used nothing: full of zeros, and without a row where gradients are sparse, for
   /// which get_grad_buckets() fails.

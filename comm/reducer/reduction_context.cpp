@@ -14,40 +14,54 @@ namespace ddp::detail {
 ReductionContext::ReductionContext(ReducedModel model, GroupHandle group, DdpOptions options)
     : model_(std::move(model)), group_(std::move(group)), options_(std::move(options)), rank_(who(group_.info())) {}
 
-TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
-                                      const std::shared_ptr<BucketTransport>& transport) const {
+c10::IValue ReductionContext::Journey::finish() const {
+  if (arrived) {
+    arrived->waitAndThrow();
+    return arrived->value();
+  }
+  c10::IValue sum = transport->finish(nullptr);
+  event.end();
+  return sum;
+}
+
+ReductionContext::Journey ReductionContext::begin(const at::Tensor& bucket,
+                                                  const std::shared_ptr<BucketTransport>& transport) const {
   const BucketEvent event =
       events_.begin(bucket, [this](std::function<void()> step) { at_end_of_backward(std::move(step)); });
   check(bucket);
   compare_hooks();
   event.mark_start();
   TensorFuture arrived = transport->start();
-  if (!arrived) return finish_before_reducer(transport, event);
-  if (!arrived->devices().empty()) {
+  if (arrived && !arrived->devices().empty()) {
     if (event.on_host != 0) arrived->addCallback([event](c10::ivalue::Future& /*done*/) { event.end(); });
-    return arrived;
+  } else if (arrived) {
+    arrived = arrived->then(
+        [transport, event](c10::ivalue::Future& done) {
+          event.end();
+          return transport->finish(&done);
+        },
+        arrived->elementType());
   }
-  return arrived->then(
-      [transport, event](c10::ivalue::Future& done) {
-        event.end();
-        return transport->finish(&done);
-      },
-      arrived->elementType());
+  return {.transport = transport, .arrived = std::move(arrived), .event = event};
+}
+
+TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
+                                      const std::shared_ptr<BucketTransport>& transport) const {
+  const Journey journey = begin(bucket, transport);
+  return journey.arrived ? journey.arrived : finish_before_reducer(journey);
 }
 
 // The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first.
-TensorFuture ReductionContext::finish_before_reducer(const std::shared_ptr<BucketTransport>& transport,
-                                                     BucketEvent event) const {
+TensorFuture ReductionContext::finish_before_reducer(const Journey& journey) const {
   auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  auto finish = [transport, sum, event] {
+  auto finish = [journey, sum] {
     c10::IValue value;
     try {
-      value = transport->finish(nullptr);
+      value = journey.finish();
     } catch (const std::exception&) {
       sum->setError(std::current_exception());
       return;
     }
-    event.end();
     sum->markCompleted(std::move(value));
   };
   at_end_of_backward(std::move(finish));

@@ -29,9 +29,22 @@ class ReductionContext {
   const std::shared_ptr<FailureNote>& failure() const { return failure_; }
   const std::shared_ptr<HookAgreement>& hook() const { return hook_; }
 
-  /// The whole way of one bucket: checks it, and once that all ranks have the same hook; starts `transport` and sees to
-  /// it that it is finished before c10d::Reducer needs the sum. Called by the Reducer in the backward thread. What it
-  /// throws fails this rank's backward.
+  /// A bucket on its way.
+  struct Journey {
+    std::shared_ptr<BucketTransport> transport;
+    TensorFuture arrived;  ///< of the sum; null where only finish() can tell
+    BucketEvent event{};
+
+    /// Waits for the sum, in the backward thread.
+    c10::IValue finish() const;
+  };
+
+  /// Checks a bucket, and once that all ranks have the same hook, and starts `transport`. Called in the backward
+  /// thread. What it throws fails this rank's backward.
+  Journey begin(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
+
+  /// The whole way of one bucket of c10d::Reducer's: begins it and sees to it that it is finished before the Reducer
+  /// needs the sum.
   TensorFuture reduce(const at::Tensor& bucket, const std::shared_ptr<BucketTransport>& transport) const;
 
   /// While `reduce_all` runs, reductions finish in the call that starts them: it needs their sums itself.
@@ -44,7 +57,7 @@ class ReductionContext {
   void check(const at::Tensor& bucket) const;
   void compare_hooks() const;
   void at_end_of_backward(std::function<void()> step) const;
-  TensorFuture finish_before_reducer(const std::shared_ptr<BucketTransport>& transport, BucketEvent event) const;
+  TensorFuture finish_before_reducer(const Journey& journey) const;
 
   const ReducedModel model_;
   const GroupHandle group_;

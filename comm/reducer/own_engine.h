@@ -1,0 +1,69 @@
+// Internal: most steps without c10d::Reducer. Gradients go into its buckets, divided by the number of ranks on the way,
+// and full buckets go to their sums, with its bits and a small part of its instructions. c10d has the buckets, the
+// first step, which tells their order, and every step that needs more than that.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/reducer/reducer_engine.h"
+#include "comm/reducer/reduction_context.h"
+
+namespace ddp::detail {
+
+/// For models and options of which beyond_own_engine() says nothing. Shared with callbacks of autograd's.
+class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
+ public:
+  OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine);
+
+  /// Call after a forward whose backward shall reduce. False: that is for c10d, whose first step has not been, or which
+  /// has a communication hook.
+  bool begin_step();
+  /// The backward to come is for c10d.
+  void leave_step();
+  /// In the backward thread: `parameter` has its gradient. False where no step is under way. Throws as c10d where it
+  /// has had one in this step already, or one that does not fit.
+  bool take(size_t parameter);
+  /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
+  void tell_engine();
+  /// The engine's buckets are about to change, or have.
+  void forget();
+
+ private:
+  // The place of one parameter's gradient.
+  struct Place {
+    at::Tensor gradient;  // in the bucket, no view of it
+    size_t bucket = 0;
+    uint64_t step = 0;  // in which it was taken last
+  };
+  struct Bucket {
+    at::Tensor memory;
+    size_t size = 0;     // gradients
+    size_t pending = 0;  // that have not come
+    ReductionContext::Journey journey{};
+  };
+  enum class Stage { kIdle, kCollecting, kSent };
+
+  void find_places();
+  void put(const at::Tensor& gradient, size_t parameter) const;
+  void send_full_ones();
+  void finish(uint64_t step);
+  void check_gradients() const;
+  [[noreturn]] void refuse(size_t parameter, bool is_second) const;
+
+  const std::shared_ptr<const ReductionContext> context_;
+  const std::shared_ptr<ReducerEngine> engine_;
+  const std::vector<at::Tensor>& parameters_;
+  std::mutex mutex_;  // several threads may run backwards
+  std::vector<Place> places_;
+  std::vector<Bucket> buckets_;
+  Stage stage_ = Stage::kIdle;
+  uint64_t step_ = 0;
+  size_t next_ = 0;  // bucket to be sent
+};
+
+}  // namespace ddp::detail

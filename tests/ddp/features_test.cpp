@@ -19,6 +19,7 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 
+#include "tests/ddp/again.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
@@ -30,6 +31,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::Again;
 using test::ElementsAre;
 using test::expect_close;
 using test::expect_equal;
@@ -323,29 +325,11 @@ TEST_CASE("Features: const tensors without a graph and two pointers to one outpu
   });
 }
 
-// Runs its layer again in backward, as checkpointing does in a re-entrant way.
-struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               torch::nn::LinearImpl* layer) {
-    context->save_for_backward({x});
-    context->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
-    return layer->forward(x);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
-    const torch::AutoGradMode on(true);
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    torch::autograd::backward({layer->forward(x)}, {gradients[0]});
-    return {x.grad(), torch::Tensor()};
-  }
-};
-
 struct ReentrantImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = torch::tanh(in(x));
-    y = Checkpoint::apply(y, twice.get());
-    y = Checkpoint::apply(torch::tanh(y), twice.get());
+    y = Again::apply(y, twice.get());
+    y = Again::apply(torch::tanh(y), twice.get());
     return out(y);
   }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 4));

@@ -1,6 +1,5 @@
 // Steps that OwnEngine reduces leave what c10d's engine leaves, bit by bit, and fail with its words.
 #include <ATen/ops/empty_like.h>
-#include <torch/autograd.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -18,6 +17,7 @@
 #include <ddprun/ddp/comm_hooks.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 
+#include "tests/ddp/again.h"
 #include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
@@ -27,6 +27,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::Again;
 using test::expect_close;
 using test::expect_equal;
 using test::make;
@@ -179,24 +180,6 @@ TEST_CASE("OwnEngine: a parameter without gradient is named as by c10d and its g
     RANK_CHECK(words_of(messages[0]) == words_of(messages[1]));
   });
 }
-
-// Runs its layer again in backward, so that its parameters have gradients twice.
-struct Again : torch::autograd::Function<Again> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               torch::nn::LinearImpl* layer) {
-    context->save_for_backward({x});
-    context->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
-    return layer->forward(x);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
-    const torch::AutoGradMode on(true);
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    torch::autograd::backward({layer->forward(x)}, {gradients[0]});
-    return {x.grad(), torch::Tensor()};
-  }
-};
 
 struct TwiceImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, int times) {

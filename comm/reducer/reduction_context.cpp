@@ -51,10 +51,12 @@ TensorFuture ReductionContext::reduce(const at::Tensor& bucket,
   return journey.arrived ? journey.arrived : finish_before_reducer(journey);
 }
 
-// The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first.
+// The Reducer queues its last step behind the last bucket's reduction, so what is queued in that call comes first. A
+// reentrant backward, whose end may be the Reducer's, comes before what earlier buckets have queued: whichever is first
+// finishes all. Buckets of a backward that failed are gone with what it had queued.
 TensorFuture ReductionContext::finish_before_reducer(const Journey& journey) const {
   auto sum = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  auto finish = [journey, sum] {
+  const auto finish = std::make_shared<std::function<void()>>([journey, sum] {
     c10::IValue value;
     try {
       value = journey.finish();
@@ -63,8 +65,13 @@ TensorFuture ReductionContext::finish_before_reducer(const Journey& journey) con
       return;
     }
     sum->markCompleted(std::move(value));
-  };
-  at_end_of_backward(std::move(finish));
+  });
+  unfinished_->push_back(finish);
+  at_end_of_backward([finish, unfinished = unfinished_] {
+    for (const auto& each : std::exchange(*unfinished, {})) {
+      if (const auto step = each.lock()) (*step)();
+    }
+  });
   return sum;
 }
 

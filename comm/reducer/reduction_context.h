@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/process_group.h>
@@ -66,6 +67,9 @@ class ReductionContext {
   const std::shared_ptr<FailureNote> failure_ = std::make_shared<FailureNote>();
   const std::shared_ptr<HookAgreement> hook_ = std::make_shared<HookAgreement>();
   mutable BucketEvents events_;
+  // What finishes the buckets on their way, in their order; owned by what is queued. For the backward thread.
+  using Unfinished = std::vector<std::weak_ptr<std::function<void()>>>;
+  const std::shared_ptr<Unfinished> unfinished_ = std::make_shared<Unfinished>();
   bool finishes_at_once_ = false;
 };
 

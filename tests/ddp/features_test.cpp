@@ -364,6 +364,34 @@ TEST_CASE_METHOD(Features, "Features: static graphs may have reentrant segments 
   }
 }
 
+// Whose last gradients come in a backward within the backward.
+struct ReentrantFirstImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return out(Again::apply(x.detach().requires_grad_(), inner.get())); }
+  torch::nn::Linear inner = register_module("inner", torch::nn::Linear(6, 4));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
+};
+TORCH_MODULE(ReentrantFirst);
+
+TEST_CASE_METHOD(Features, "Features: the last bucket may be that of a reentrant segment") {
+  for (const bool own : {false, true}) {
+    run(2, [&](const GroupHandle& group) {
+      auto net = make<ReentrantFirst>(4);
+      DistributedDataParallel<ReentrantFirst> model(
+          net, group,
+          {.bucket_cap_bytes = 8, .first_bucket_bytes = 8, .own_engine = own ? std::nullopt : std::optional(false)});
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        model(numbers({3, 6}, group.rank() + 10 * step)).square().sum().backward();
+        const auto expected = mean_gradients<ReentrantFirst>(4, 2, [&](ReentrantFirst& alone, int rank) {
+          alone(numbers({3, 6}, rank + 10 * step)).square().sum().backward();
+        });
+        const auto parameters = net->parameters();
+        for (size_t i = 0; i < parameters.size(); ++i) expect_close(parameters[i].grad(), expected[i]);
+      }
+    });
+  }
+}
+
 TEST_CASE_METHOD(Features, "Features: a model used twice in one loss reduces once") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(5);

@@ -37,9 +37,10 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     engine_->set_static_graph();
     logger_->set_static_graph();
   }
-  const std::string beyond = beyond_own_engine(options, context_->model());
-  if (options.own_engine.value_or(false)) refuse_to_own(beyond);
-  if (options.own_engine.value_or(true) && beyond.empty()) own_ = std::make_shared<OwnEngine>(context_, engine_);
+  if (options.own_engine.value_or(false)) {
+    refuse_to_own(beyond_own_engine(options, context_->model()));
+    own_ = std::make_shared<OwnEngine>(context_, engine_);
+  }
   gradients_->follow_backward(own_);
   if (options.comm_hook) register_comm_hook(options.comm_hook, "");
 }

@@ -378,7 +378,7 @@ TEST_CASE_METHOD(Features, "Features: the last bucket may be that of a reentrant
       auto net = make<ReentrantFirst>(4);
       DistributedDataParallel<ReentrantFirst> model(
           net, group,
-          {.bucket_cap_bytes = 8, .first_bucket_bytes = 8, .own_engine = own ? std::nullopt : std::optional(false)});
+          {.bucket_cap_bytes = 8, .first_bucket_bytes = 8, .own_engine = own});
       for (int step = 0; step < 3; ++step) {
         net->zero_grad();
         model(numbers({3, 6}, group.rank() + 10 * step)).square().sum().backward();

@@ -177,7 +177,7 @@ class Timeline(Traces):
             self.assertIn("10 steps, from 0 to 4, of restart 1 from 0 to 4; a step takes ", self.explain().stdout)
 
     def test_of_a_python_job_is_said_that_nothing_is_seen(self):
-        script = self.write("train.py", "import os\nprint('rank', os.environ['RANK'])\n")
+        script = self.write("train.py", "import os\nprint(f\"rank {os.environ['RANK']}\\n\", end='')\n")
         status, out, err = self.start("-n", "2", "--no_prefix", "--timeline", self.file, script, environment=self.variables).finish()
         self.assertEqual(status, 0, err)
         self.assertEqual(sorted(out.splitlines()), ["rank 0", "rank 1"])

@@ -44,6 +44,8 @@
 #include <ddprun/monitor/summary_writer.h>
 #include <ddprun/optim/adagrad.h>
 #include <ddprun/optim/adam.h>
+#include <ddprun/optim/averaged_model.h>
+#include <ddprun/optim/averaging.h>
 #include <ddprun/optim/clip_grad.h>
 #include <ddprun/optim/larc.h>
 #include <ddprun/optim/lr_scheduler.h>
@@ -60,6 +62,7 @@
 #include <ddprun/syncbn/conversion.h>
 #include <ddprun/syncbn/join.h>
 #include <ddprun/syncbn/sync_batch_norm.h>
+#include <ddprun/syncbn/update_bn.h>
 #include <ddprun/training/accumulation.h>
 #include <ddprun/training/describe_job.h>
 #include <ddprun/training/epoch_metric.h>

@@ -1,0 +1,188 @@
+#include "ddprun/optim/averaged_model.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/serialize/input-archive.h>
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/rank_prefix.h"
+
+namespace ddp::optim {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// clone() makes each layer anew, with initial values that it draws; what the program draws next shall not depend on it.
+class KeptGenerator {
+ public:
+  KeptGenerator() : state_(read()) {}
+  ~KeptGenerator() {
+    at::Generator drawn = generator();
+    const std::lock_guard lock(drawn.mutex());
+    drawn.set_state(state_);
+  }
+  KeptGenerator(const KeptGenerator&) = delete;
+  KeptGenerator& operator=(const KeptGenerator&) = delete;
+
+ private:
+  static at::Generator generator() { return at::detail::getDefaultCPUGenerator(); }
+  static at::Tensor read() {
+    at::Generator drawn = generator();
+    const std::lock_guard lock(drawn.mutex());
+    return drawn.get_state();
+  }
+
+  at::Tensor state_;
+};
+
+std::vector<std::pair<std::string, at::Tensor>> defined(const auto& items) {
+  std::vector<std::pair<std::string, at::Tensor>> found;
+  for (const auto& item : items) {
+    if (item.value().defined()) found.emplace_back(item.key(), item.value().detach());
+  }
+  return found;
+}
+
+// The model's tensors by their place, as a wrapper's names differ.
+std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, const char* kind) {
+  const auto copies = defined(of_copy), currents = defined(of_model);
+  if (copies.size() != currents.size()) {
+    throw std::invalid_argument(rank_prefix() + "AveragedModel: expected the model that was copied, with " +
+                                std::to_string(copies.size()) + " " + kind + ", got one with " +
+                                std::to_string(currents.size()));
+  }
+  Tensors averaged, current;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (copies[i].second.sizes() != currents[i].second.sizes()) {
+      throw std::invalid_argument(rank_prefix() + "AveragedModel: expected the model that was copied; its '" +
+                                  currents[i].first + "' has another shape than '" + copies[i].first + "'");
+    }
+    averaged.push_back(copies[i].second);
+    current.push_back(currents[i].second.to(copies[i].second.device()));
+  }
+  return {averaged, current};
+}
+
+void copy_all(const Tensors& to, const Tensors& from) {
+  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+}  // namespace
+
+std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::Module* model,
+                                                              const AveragedModelOptions& options) {
+  if (model == nullptr) throw std::invalid_argument("AveragedModel got an empty module holder");
+  const KeptGenerator kept;
+  if (options.make_copy) {
+    auto copy = options.make_copy();
+    if (!copy) throw std::invalid_argument("AveragedModel: make_copy returned nothing");
+    if (copy.get() == model) throw std::invalid_argument("AveragedModel: make_copy returned the model itself");
+    return copy;
+  }
+  try {
+    return model->clone();
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw std::invalid_argument("AveragedModel: the model cannot be copied: " + what.substr(0, what.find('\n')) +
+                                ". Derive it and its children from torch::nn::Cloneable, or give "
+                                "AveragedModelOptions::make_copy.");
+  }
+}
+
+AveragedModelBase::AveragedModelBase(std::shared_ptr<torch::nn::Module> copy, const torch::nn::Module& model,
+                                     AveragedModelOptions options)
+    : torch::nn::Module("AveragedModel"), copy_(std::move(copy)), options_(std::move(options)) {
+  if (options_.avg_fn && options_.multi_avg_fn) {
+    throw std::invalid_argument("AveragedModel: only one of avg_fn and multi_avg_fn should be provided");
+  }
+  if (!options_.avg_fn && !options_.multi_avg_fn) options_.avg_fn = get_swa_avg_fn();
+  const at::NoGradGuard no_grad;
+  matched(copy_->named_parameters(), model.named_parameters(), "parameters");
+  matched(copy_->named_buffers(), model.named_buffers(), "buffers");
+  const auto parameters = model.parameters();
+  auto copies = copy_->parameters();
+  for (size_t i = 0; i < std::min(parameters.size(), copies.size()); ++i) {
+    // A copy by clone() has lost dtype, device and frozen layers; one by make_copy never had them.
+    copies[i].set_data(parameters[i].detach().clone());
+    copies[i].set_requires_grad(parameters[i].requires_grad());
+  }
+  const auto buffers = model.buffers();
+  auto buffer_copies = copy_->buffers();
+  for (size_t i = 0; i < std::min(buffers.size(), buffer_copies.size()); ++i) {
+    if (buffers[i].defined() && buffer_copies[i].defined()) buffer_copies[i].set_data(buffers[i].detach().clone());
+  }
+  if (options_.device) copy_->to(*options_.device);
+  register_module("module", copy_);
+  n_averaged_ = register_buffer("n_averaged", at::scalar_tensor(0, at::kLong));
+  copy_->train(model.is_training());
+}
+
+int64_t AveragedModelBase::n_averaged() const {
+  return n_averaged_.item<int64_t>();
+}
+
+void AveragedModelBase::update_parameters(AnyModuleRef model) {
+  const at::NoGradGuard no_grad;
+  const auto& source = model.get();
+  auto [averaged, current] = matched(copy_->named_parameters(), source.named_parameters(), "parameters");
+  const auto [averaged_buffers, buffers] = matched(copy_->named_buffers(), source.named_buffers(), "buffers");
+  if (options_.use_buffers) {
+    averaged.insert(averaged.end(), averaged_buffers.begin(), averaged_buffers.end());
+    current.insert(current.end(), buffers.begin(), buffers.end());
+  }
+  const int64_t count = n_averaged();
+  if (count == 0) {
+    copy_all(averaged, current);
+  } else {
+    average(std::move(averaged), std::move(current), count);
+  }
+  if (!options_.use_buffers) copy_all(averaged_buffers, buffers);
+  n_averaged_.add_(1);
+}
+
+void AveragedModelBase::average(Tensors averaged, Tensors current, int64_t count) const {
+  if (options_.avg_fn) {
+    for (size_t i = 0; i < averaged.size(); ++i) {
+      averaged[i].copy_(options_.avg_fn(averaged[i], current[i], count));
+    }
+    return;
+  }
+  std::map<std::pair<std::string, at::ScalarType>, std::pair<Tensors, Tensors>> groups;
+  for (size_t i = 0; i < averaged.size(); ++i) {
+    auto& group = groups[{averaged[i].device().str(), averaged[i].scalar_type()}];
+    group.first.push_back(averaged[i]);
+    group.second.push_back(current[i]);
+  }
+  for (const auto& [kind, group] : groups) options_.multi_avg_fn(group.first, group.second, count);
+}
+
+void AveragedModelBase::load(torch::serialize::InputArchive& archive) {
+  const at::NoGradGuard no_grad;
+  Tensors tensors = parameters();
+  for (const auto& buffer : buffers()) {
+    if (buffer.defined()) tensors.push_back(buffer);
+  }
+  Tensors before;
+  for (const auto& tensor : tensors) before.push_back(tensor.detach());
+  try {
+    torch::nn::Module::load(archive);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].sizes() == before[i].sizes() && tensors[i].scalar_type() == before[i].scalar_type()) continue;
+      throw std::invalid_argument(
+          rank_prefix() + "AveragedModel: the archive is of another model: expected a tensor of " +
+          std::to_string(before[i].numel()) + " elements, got one of " + std::to_string(tensors[i].numel()));
+    }
+  } catch (...) {
+    // LibTorch gives each tensor new memory as it goes; the old is still whole.
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(before[i]);
+    throw;
+  }
+}
+
+}  // namespace ddp::optim

@@ -227,7 +227,7 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: a second interrupt kills, but not 
             ::raise(SIGINT);
             attempt.in(1ms, [&] { ::raise(SIGINT); });  // as timeout(1) signals a process and then its group
             attempt.in(60ms, [&] { early = attempt.order_; });
-            attempt.in(200ms, [] { ::raise(SIGINT); });
+            attempt.when({"got"}, [&] { attempt.in(200ms, [] { ::raise(SIGINT); }); });
           });
           const std::string end = attempt.run("trap 'echo >>got' INT; " + kWait);
           return early + end + " / " + attempt.said_.text;
@@ -377,13 +377,16 @@ TEST_CASE_METHOD(SupervisorTest,
 }
 
 TEST_CASE_METHOD(SupervisorTest, "Supervisor: ranks that are started when the guardian is gone already are killed") {
-  CHECK(attempt(1, [](Attempt& attempt) {
-          Supervisor& supervisor = attempt.make("trap '' TERM; " + kWait);
-          attempt.lifeline_.writer.reset();
-          attempt.loop_.run_once();
-          supervisor.start(attempt.plans());
-          return attempt.wait();
-        }) == "0 was killed by SIGKILL when told, status 0, impatient");
+  const std::string end = attempt(1, [](Attempt& attempt) {
+    Supervisor& supervisor = attempt.make("trap '' TERM; " + kWait);
+    attempt.lifeline_.writer.reset();
+    attempt.loop_.run_once();
+    supervisor.start(attempt.plans());
+    return attempt.wait();
+  });
+  // On a busy machine SIGTERM comes before the rank ignores it.
+  const std::string how = end.find("SIGTERM") == std::string::npos ? "SIGKILL" : "SIGTERM";
+  CHECK(end == "0 was killed by " + how + " when told, status 0, impatient");
 }
 
 TEST_CASE_METHOD(SupervisorTest, "Supervisor: after a failure a stop signal is known, but the failure counts") {

@@ -12,14 +12,17 @@ Queued::~Queued() {
   devices().books.forget(this);
 }
 
-CollectiveQueue::~CollectiveQueue() {
+void CollectiveQueue::stop() {
+  std::deque<Job> left_out;
   {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
+    const std::lock_guard lock(reached_->mutex);
+    reached_->is_stopped = true;
+    left_out.swap(reached_->jobs);
   }
-  changed_.notify_all();
-  thread_.join();
-  for (const Job& job : jobs_) devices().engine.reach(job.end);
+  reached_->changed.notify_all();
+  if (thread_.joinable()) thread_.join();
+  for (const Job& job : left_out) devices().engine.reach(job.end);
+  let_go_of_ended();
 }
 
 // NCCL runs a communicator's calls in the order in which they were made, whatever their streams.
@@ -35,10 +38,15 @@ std::shared_ptr<Queued> CollectiveQueue::add(c10::Stream stream, const std::vect
     queued_.push_back(queued);
   }
   if (before) devices().engine.wait(key_of(stream), before);
-  const auto post = [this, end = queued->end, body = std::move(body)]() mutable {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back({.body = std::move(body), .end = end});
-    changed_.notify_all();
+  const auto post = [reached = reached_, end = queued->end, body = std::move(body)]() mutable {
+    std::unique_lock lock(reached->mutex);
+    if (!reached->is_stopped) {
+      reached->jobs.push_back({.body = std::move(body), .end = end});
+      reached->changed.notify_all();
+      return;
+    }
+    lock.unlock();
+    devices().engine.reach(end);
   };
   launch_waiting_for(stream, uses, name, post, queued->end);
   devices().books.record(queued.get(), stream);
@@ -71,6 +79,7 @@ void CollectiveQueue::drain() {
     last = last_;
   }
   if (last) devices().engine.synchronize(last);
+  let_go_of_ended();
 }
 
 // Works that nobody has waited for: what they hold may go when they are over.
@@ -92,12 +101,16 @@ void CollectiveQueue::let_go_of_ended() {
 
 void CollectiveQueue::work() {
   const KernelThread modes;
-  std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return is_stopping_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    Job job;
+    {
+      std::unique_lock lock(reached_->mutex);
+      reached_->changed.wait(lock, [this] { return reached_->is_stopped || !reached_->jobs.empty(); });
+      if (reached_->jobs.empty()) return;
+      job = std::move(reached_->jobs.front());
+      reached_->jobs.pop_front();
+    }
+    std::unique_lock lock(mutex_);
     const bool has_failed = error_ != nullptr;
     lock.unlock();
     std::exception_ptr error;
@@ -109,6 +122,7 @@ void CollectiveQueue::work() {
     job.body = nullptr;
     lock.lock();
     if (error && !error_) error_ = error;
+    lock.unlock();
     devices().engine.reach(job.end);
   }
 }

@@ -31,7 +31,7 @@ struct Queued {
 class CollectiveQueue {
  public:
   CollectiveQueue() = default;
-  ~CollectiveQueue();
+  ~CollectiveQueue() { stop(); }
   CollectiveQueue(const CollectiveQueue&) = delete;
   CollectiveQueue& operator=(const CollectiveQueue&) = delete;
 
@@ -46,23 +46,31 @@ class CollectiveQueue {
   void fail(const std::string& why);
   /// The host waits for all that was added.
   void drain();
+  /// What has not begun is left out, also where its stream comes to it later: no stream waits for it. The one that is
+  /// under way must be able to end.
+  void stop();
 
  private:
   struct Job {
     std::function<void()> body{};
     PointPtr end{};
   };
+  // Collectives whose stream has reached them. The streams hold it: they may come when the queue is gone.
+  struct Reached {
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    std::deque<Job> jobs{};
+    bool is_stopped = false;
+  };
   void work();
   void let_go_of_ended();
 
+  const std::shared_ptr<Reached> reached_ = std::make_shared<Reached>();
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
   std::list<std::shared_ptr<Queued>> queued_;
   PointPtr last_;
   std::exception_ptr error_;
   bool is_said_ = false;
-  bool is_stopping_ = false;
   std::thread thread_{[this] { work(); }};
 };
 

@@ -97,6 +97,13 @@ class Communicator final : public c10d::Backend {
         is_in_process_(is_in_process),
         stream_(guard().getNewStream(device, 0)) {}
 
+  ~Communicator() override {
+    if (!has_ended_) abort();
+    queue_->stop();
+  }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
   const std::string getBackendName() const override { return "nccl"; }
   bool supportsCoalescing() const override { return true; }
   void eagerConnectSingleDevice(at::Device /*device*/) override {}
@@ -214,10 +221,12 @@ class Communicator final : public c10d::Backend {
   }
 
   void abort() override {
+    has_ended_ = true;
     queue_->fail("the communicator was aborted");
     inner_->abort();
   }
   void shutdown() override {
+    has_ended_ = true;
     queue_->drain();
     if (const auto error = queue_->unsaid()) watchdog(error);
     inner_->shutdown();
@@ -284,6 +293,7 @@ class Communicator final : public c10d::Backend {
   const c10::Device device_;
   const bool is_in_process_;
   const c10::Stream stream_;
+  bool has_ended_ = false;
   bool is_barrier_ = false;
   bool is_coalescing_ = false;
   Tensors sent_;

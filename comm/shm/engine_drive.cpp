@@ -10,6 +10,8 @@ namespace {
 
 // So often a rank that waits sees whether the others still live.
 constexpr auto kSlice = std::chrono::milliseconds(10);
+// On a busy machine it may come to that so much later.
+constexpr auto kLateSlice = 100 * kSlice;
 
 std::exception_ptr error_of(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error(why));
@@ -109,6 +111,11 @@ bool Engine::sleep(const Limit& limit) {
 // After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
 void Engine::look_for_trouble(bool thoroughly) {
   std::optional<std::string> trouble;
+  if (thoroughly && !is_idle()) {
+    const Awaited awaited =
+        !joints_.empty() ? joints_.front()->awaited(room_) : Mailbox::awaited(*mailbox_.all().front(), room_);
+    if (!awaited.ranks.empty()) peers_.wait_for(awaited.ranks.front());
+  }
   if (!joints_.empty()) {
     trouble = peers_.first_failure();
     if (!trouble) trouble = trouble_of(*joints_.front(), joints_.front()->awaited(room_), thoroughly);
@@ -147,7 +154,12 @@ std::optional<std::string> Engine::trouble_of(Operation& operation, const Awaite
   const auto deadline = operation.deadline_.load();
   if (deadline == 0 || Clock::now().time_since_epoch().count() < deadline) return std::nullopt;
   std::string text = "timed out after " + std::to_string(operation.timeout_.count()) + " ms waiting for ";
-  for (size_t i = 0; i < awaited.ranks.size(); ++i) text += (i == 0 ? "" : ", ") + peers_.name(awaited.ranks[i]);
+  // It may wait itself, and its time be over in the same moment.
+  const std::chrono::nanoseconds recently =
+      std::clamp<std::chrono::nanoseconds>(operation.timeout_ / 4, 2 * kSlice, kLateSlice);
+  for (size_t i = 0; i < awaited.ranks.size(); ++i) {
+    text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
+  }
   return text;
 }
 

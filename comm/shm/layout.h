@@ -12,7 +12,7 @@ namespace ddp::shm {
 
 inline constexpr size_t kLine = 64;  // of the cache
 
-inline constexpr uint64_t kMagic = 0x3130'6d68'7370'6464;  // "ddpshm01"
+inline constexpr uint64_t kMagic = 0x3230'6d68'7370'6464;  // "ddpshm02"
 inline constexpr uint64_t kSlots = 4;                      // of a rank: rounds under way
 inline constexpr size_t kSlotBytes = size_t{128} << 10;    // a rank's part in a round
 inline constexpr uint64_t kChannelSlots = 4;
@@ -38,7 +38,9 @@ struct RankBlock {
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> processor;  ///< on which it was seen last; counted from 1
   int32_t pid;
-  uint64_t start_time;  ///< the process's, which tells it from a later one of the same pid
+  uint64_t start_time;             ///< the process's, which tells it from a later one of the same pid
+  std::atomic<int32_t> waits_for;  ///< rank, counted from 1, for which it waited when it last looked around; 0: none
+  std::atomic<int64_t> looked_at;  ///< when that was: nanoseconds of the host's steady clock
   std::array<char, 240> why;
 };
 

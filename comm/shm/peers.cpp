@@ -12,6 +12,15 @@
 #include "comm/shm/doorbell.h"
 
 namespace ddp::shm {
+namespace {
+
+// Of the clock that all processes of a host share.
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 Peers::Peers(Segment segment, int rank, std::vector<int> numbers)
     : segment_(std::move(segment)),
@@ -75,6 +84,26 @@ std::optional<std::string> Peers::gone(int rank) {
 std::string Peers::name(int rank) const {
   const int number = numbers_.empty() ? rank : numbers_.at(static_cast<size_t>(rank));
   return "rank " + std::to_string(number) + " (process " + std::to_string(segment_.block(rank).pid) + ")";
+}
+
+void Peers::wait_for(int rank) {
+  RankBlock& own = segment_.block(rank_);
+  own.waits_for.store(rank + 1, std::memory_order_relaxed);
+  own.looked_at.store(now(), std::memory_order_release);
+}
+
+std::string Peers::name_with_cause(int rank, std::chrono::nanoseconds recently) const {
+  std::string text = name(rank);
+  const int64_t earliest = now() - recently.count();
+  std::vector<int> named = {rank_, rank};
+  for (;;) {
+    const RankBlock& block = segment_.block(named.back());
+    if (block.looked_at.load(std::memory_order_acquire) < earliest) return text;
+    const int next = block.waits_for.load(std::memory_order_relaxed) - 1;
+    if (next < 0 || next >= segment_.ranks() || std::ranges::find(named, next) != named.end()) return text;
+    text += ", which waits for " + name(next);
+    named.push_back(next);
+  }
 }
 
 // A descriptor that was opened while the process of this start was alive stands for no later one of its number.

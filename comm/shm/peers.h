@@ -1,6 +1,7 @@
 // Internal: who of the other ranks is still there. No LibTorch.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,12 @@ class Peers {
   std::optional<std::string> gone(int rank);
   /// "rank 2 (process 1234)".
   std::string name(int rank) const;
+
+  /// This rank still waits, for `rank`. To be called again and again while it does.
+  void wait_for(int rank);
+  /// name(), and for whom that one waits in turn: "rank 2 (process 1234), which waits for rank 0 (process 1230)". Who
+  /// has not called wait_for() for `recently` is what the others wait for.
+  std::string name_with_cause(int rank, std::chrono::nanoseconds recently) const;
 
  private:
   bool has_died(int rank);

@@ -111,6 +111,31 @@ TEST_CASE("ShmMessages: a message of another size than expected is refused with 
   test::report_rank_checks();
 }
 
+TEST_CASE("ShmEngine: whoever waits for a rank that waits itself names the one that both wait for") {
+  std::atomic<int> ended{0};
+  run_shm_ranks(3, [&](const ShmRank& self) {
+    if (self.place.rank == 1) {
+      while (ended < 2) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    // Rank 2 waits for rank 0, which waits for rank 1 and has more time left when rank 2 has none.
+    std::vector<float> data(1);
+    const auto message =
+        std::make_shared<Message>(Message::Direction::kReceive, (self.place.rank + 1) % 3, 1, test::bytes_of(data), 4);
+    message->set_timeout(self.place.rank == 0 ? 4s : 2s);
+    self.engine->start(message);
+    const std::string error = error_of([&] { self.finish(*message); });
+    RANK_INFO(error);
+    const size_t first = error.find("waiting for rank 0 (process ");
+    const size_t cause = error.find("waits for rank 1 (process ");
+    RANK_CHECK((first != std::string::npos) == (self.place.rank == 2));
+    RANK_CHECK((cause != std::string::npos) == (self.place.rank == 2));
+    if (self.place.rank == 0) RANK_CHECK(error.find("waiting for rank 1 (process ") != std::string::npos);
+    ++ended;
+  });
+  test::report_rank_checks();
+}
+
 TEST_CASE("ShmEngine: a rank that does not come is named when the time is over, and the others hear of it") {
   std::atomic<int> ended{0};
   run_shm_ranks(3, [&](const ShmRank& self) {

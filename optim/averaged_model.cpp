@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,10 @@ std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::M
                                 ". Derive it and its children from torch::nn::Cloneable, or give "
                                 "AveragedModelOptions::make_copy.");
   }
+}
+
+void AveragedModelBase::refuse_other_class() {
+  throw std::invalid_argument("AveragedModel: make_copy returned a module of another class");
 }
 
 AveragedModelBase::AveragedModelBase(std::shared_ptr<torch::nn::Module> copy, const torch::nn::Module& model,

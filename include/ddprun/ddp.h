@@ -23,9 +23,14 @@
 #include <ddprun/data/device_loader.h>
 #include <ddprun/data/image_folder.h>
 #include <ddprun/data/loader.h>
+#include <ddprun/data/mixup.h>
 #include <ddprun/data/mnist.h>
+#include <ddprun/data/samples.h>
 #include <ddprun/data/synthetic_images.h>
 #include <ddprun/data/tensor_dataset.h>
+#include <ddprun/data/tensor_transforms.h>
+#include <ddprun/data/torch_dataset.h>
+#include <ddprun/data/transformed.h>
 #include <ddprun/data/volumes.h>
 #include <ddprun/ddp/apex_settings.h>
 #include <ddprun/ddp/comm_hooks.h>

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -53,6 +52,7 @@ class AveragedModelBase : public torch::nn::Module {
 
   static std::shared_ptr<torch::nn::Module> copy_of(const torch::nn::Module* model,
                                                     const AveragedModelOptions& options);
+  [[noreturn]] static void refuse_other_class();
 
  private:
   void average(std::vector<at::Tensor> averaged, std::vector<at::Tensor> current, int64_t count) const;
@@ -85,7 +85,7 @@ class AveragedModelImpl : public AveragedModelBase {
   AveragedModelImpl(const std::shared_ptr<torch::nn::Module>& copy, const torch::nn::Module& model,
                     const AveragedModelOptions& options)
       : AveragedModelBase(copy, model, options), module_(std::dynamic_pointer_cast<Contained>(copy)) {
-    if (!module_) throw std::invalid_argument("AveragedModel: make_copy returned a module of another class");
+    if (!module_) refuse_other_class();
   }
 
   std::shared_ptr<Contained> module_;

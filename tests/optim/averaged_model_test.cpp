@@ -16,7 +16,6 @@
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
-#include <ddprun/comm/manual_seed.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/averaged_model.h>
 #include <ddprun/syncbn/conversion.h>
@@ -57,6 +56,13 @@ bool same_bits(const torch::nn::Module& a, const torch::nn::Module& b) {
     if (!as[i].value().equal(bs[i].value())) return false;
   }
   return as.size() == bs.size();
+}
+
+// Ranks are threads here, which share LibTorch's generator.
+void set_parameters(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  auto generator = at::detail::createCPUGenerator(1);
+  for (auto& parameter : module.parameters()) parameter.copy_(at::randn(parameter.sizes(), generator));
 }
 
 std::string saved(const torch::nn::Module& module) {
@@ -173,8 +179,8 @@ TEST_CASE("AveragedModel: is saved and loaded whole or not at all") {
 TEST_CASE("AveragedModel: a run goes on from its checkpoint with the same average") {
   const test::TemporaryFolder folder;
   const auto train = [&](const GroupHandle& group, int64_t until) {
-    manual_seed(1, group);
     auto net = new_net();
+    set_parameters(*net);
     DistributedDataParallel model(net, group);
     AveragedModel ema(net, {.avg_fn = optim::get_ema_avg_fn(0.9)});
     torch::optim::SGD optimizer(net->parameters(), 0.1);

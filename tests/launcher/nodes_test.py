@@ -258,7 +258,7 @@ class Nodes(LauncherTest):
     def test_a_failed_job_is_started_again_on_all_nodes(self):
         script = ('echo $TORCHELASTIC_RESTART_COUNT >> attempts.$RANK\n'
                   'if [ $RANK = 2 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then\n'
-                  'until [ -e attempts.0 ] && [ -e attempts.1 ] && [ -e attempts.3 ]; do sleep 0.01; done; exit 3; fi\n'
+                  'until [ -s attempts.0 ] && [ -s attempts.1 ] && [ -s attempts.3 ]; do sleep 0.01; done; exit 3; fi\n'
                   '[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 1000\nexit 0')
         nodes = [self.node(rank, 2, 2, *shell(script), options=("--max-restarts", "1")) for rank in range(2)]
         for node in nodes:

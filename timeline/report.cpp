@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "timeline/device_shares.h"
 
 namespace ddp::timelines {
 namespace {
@@ -169,6 +170,41 @@ std::string overlap(const Analysis& analysis) {
   return text + "\n" + table(rows);
 }
 
+// The ranges that take most time on the devices, those of all ranks together.
+std::vector<std::string> largest_on_devices(const std::map<int, DeviceShare>& shares) {
+  constexpr std::size_t kMostColumns = 8;
+  std::map<std::string, std::int64_t> sums;
+  for (const auto& [rank, share] : shares) {
+    for (const auto& [name, time] : share.times) sums[name] += time;
+  }
+  std::vector<std::pair<std::int64_t, std::string>> order;
+  for (const auto& [name, time] : sums) order.emplace_back(time, name);
+  std::sort(order.rbegin(), order.rend());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(order.size(), kMostColumns); ++i) names.push_back(order[i].second);
+  return names;
+}
+
+std::string devices(const Trace& trace) {
+  const auto shares = device_shares(trace);
+  if (shares.empty()) return "";
+  const auto names = largest_on_devices(shares);
+  std::vector<Row> rows{{"rank", "busy"}};
+  for (const std::string& name : names) rows[0].push_back(shortened(name));
+  rows[0].emplace_back("communication while backward computes");
+  for (const auto& [rank, share] : shares) {
+    const auto time_of = [&share = share](const std::string& name) {
+      const auto found = share.times.find(name);
+      return found == share.times.end() ? 0 : found->second;
+    };
+    Row row{std::to_string(rank), share_text(share.busy, share.total)};
+    for (const std::string& name : names) row.push_back(share_text(time_of(name), share.total));
+    row.push_back(share_text(share.hidden, time_of("communication")));
+    rows.push_back(std::move(row));
+  }
+  return "\nwhat the devices do:\n" + table(rows);
+}
+
 std::string path_shares(const Trace& trace, const Analysis& analysis) {
   using What = std::tuple<int, Activity, std::uint32_t>;
   std::map<What, std::int64_t> times;
@@ -224,7 +260,7 @@ std::string time_text(double nanoseconds) {
 std::string report_text(const Trace& trace, const Analysis& analysis) {
   std::string text = head(trace, analysis);
   if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
-  text += shares(trace, analysis) + overlap(analysis) + path_shares(trace, analysis);
+  text += shares(trace, analysis) + overlap(analysis) + devices(trace) + path_shares(trace, analysis);
   return text + path_of(trace, analysis.steps[analysis.representative]);
 }
 

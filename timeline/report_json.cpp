@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "timeline/device_shares.h"
 #include "timeline/report.h"
 
 namespace ddp::timelines {
@@ -50,6 +51,16 @@ ordered_json json_of(const Trace& trace, int rank, const RankShare& share, const
           {"exposed_ms", milliseconds(overlap.communication - overlap.hidden)}};
 }
 
+ordered_json json_of(int rank, const DeviceShare& share) {
+  ordered_json times = ordered_json::object();
+  for (const auto& [name, time] : share.times) times[name] = milliseconds(time);
+  return {{"rank", rank},
+          {"total_ms", milliseconds(share.total)},
+          {"busy_ms", milliseconds(share.busy)},
+          {"ranges_ms", std::move(times)},
+          {"overlapped_ms", milliseconds(share.hidden)}};
+}
+
 }  // namespace
 
 std::string report_json(const Trace& trace, const Analysis& analysis) {
@@ -69,6 +80,8 @@ std::string report_json(const Trace& trace, const Analysis& analysis) {
                                    {"transfer_ms", milliseconds(bucket.transfer)},
                                    {"exposed_ms", milliseconds(bucket.exposed)}});
   }
+  document["devices"] = ordered_json::array();
+  for (const auto& [rank, share] : device_shares(trace)) document["devices"].push_back(json_of(rank, share));
   document["steps"] = ordered_json::array();
   for (const StepSummary& step : analysis.steps) document["steps"].push_back(json_of(trace, step));
   if (!analysis.steps.empty()) document["representative_step"] = analysis.steps[analysis.representative].number;

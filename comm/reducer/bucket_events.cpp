@@ -1,5 +1,6 @@
 #include "comm/reducer/bucket_events.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <string>
@@ -9,14 +10,26 @@
 
 namespace ddp::detail {
 
+namespace {
+
+// The first callback of a backward. On the host the wait ends with the event of backward itself; on the device behind
+// all callbacks, which let the stream of backward wait for the buckets.
+void begin_wait(c10::Device device) {
+  begin_event(EventKind::kWait, "wait for gradients");
+  const uint64_t range = begin_on_device("wait for gradients", device);
+  if (range == 0) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([range] { end_on_device_here(range); });
+}
+
+}  // namespace
+
 BucketEvent BucketEvents::begin(const at::Tensor& bucket, const std::function<void(std::function<void()>)>& at_end) {
   if (recording() == nullptr) return {};
   const int64_t backward = torch::autograd::get_current_graph_task_id();
   if (backward < 0 || backward != backward_) {
     backward_ = backward;
     next_ = 0;
-    // The first callback of this backward. What it opens ends with the event of backward itself.
-    if (backward >= 0) at_end([] { begin_event(EventKind::kWait, "wait for gradients"); });
+    if (backward >= 0) at_end([device = bucket.device()] { begin_wait(device); });
   }
   const uint64_t index = next_++;
   const at::Tensor& values = bucket.is_sparse() ? bucket._values() : bucket;

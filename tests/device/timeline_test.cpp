@@ -16,6 +16,7 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/sgd.h>
 
+#include "data/loading/device_transfer.h"
 #include "examples/models/lenet.h"
 #include "tests/support/catch.h"
 #include "tests/support/device/device.h"
@@ -116,7 +117,8 @@ TEST_CASE(
   REQUIRE(slices.size() == kRanks);
   for (const auto& [lane, of_device] : slices) {
     INFO(lane);
-    for (const char* name : {"loss", "forward", "backward", "bucket 0", "bucket 1", "optimizer"}) {
+    for (const char* name :
+         {"loss", "forward", "backward", "wait for gradients", "bucket 0", "bucket 1", "optimizer"}) {
       INFO(name);
       const bool is_late = std::string(name) == "bucket 1";  // the first backward has one bucket
       CHECK(named(of_device, name).size() == kSteps - (is_late ? 1 : 0));
@@ -129,6 +131,12 @@ TEST_CASE(
       CHECK(begin_of(backwards[step]) <= end_of(backwards[step]));
       if (step > 0) CHECK(begin_of(forwards[step - 1]) <= begin_of(forwards[step]));
     }
+    const auto waits = named(of_device, "wait for gradients");
+    REQUIRE(waits.size() == backwards.size());
+    for (size_t step = 0; step < waits.size(); ++step) {
+      CHECK(begin_of(backwards[step]) <= begin_of(waits[step]));
+      CHECK(begin_of(waits[step]) <= end_of(backwards[step]));
+    }
     // Nothing in a lane lies over the edge of something else.
     for (const json& one : of_device) {
       for (const json& other : of_device) {
@@ -138,6 +146,23 @@ TEST_CASE(
       }
     }
   }
+}
+
+TEST_CASE("DeviceRange: the copies of a loader are in the device's lanes") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "trace.json";
+  {
+    const Timeline recorded(file);
+    detail::DeviceTransfer transfer(  // whose end waits for what is on its way
+        device::device_at(0));
+    for (int i = 0; i < 3; ++i) {
+      transfer.start(transfer.pin({.data = at::ones({4, 3}), .target = at::zeros({4}, at::kLong)}));
+      CHECK(transfer.finish().data.cpu().sum().item<float>() == 12.F);
+    }
+  }
+  const auto slices = device_slices(file);
+  REQUIRE(slices.size() == 1);
+  CHECK(named(slices.begin()->second, "copy to the device").size() == 3);
 }
 
 TEST_CASE("DeviceRange: without a timeline, and on the CPU, nothing is asked of a device") {

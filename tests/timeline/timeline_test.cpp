@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 #include "timeline/analysis.h"
+#include "timeline/device_shares.h"
 #include "timeline/intervals.h"
 #include "timeline/merge.h"
 #include "timeline/report.h"
@@ -89,6 +91,38 @@ TEST_CASE("Timeline: shares, overlap and exposed communication are those that we
   CHECK(analysis.buckets[0].bytes == 4096);
   CHECK(analysis.buckets[0].queued == 2'000);
   CHECK(analysis.buckets[0].exposed == (30'000 + 8'000) / 2);
+}
+
+// On the device backward computes from 10 to 50 and then waits for two buckets, under way from 20 to 40 and from 35
+// to 60.
+TEST_CASE("Timeline: what a device does, and how much of the communication backward hides there, is what was drawn") {
+  std::vector<std::string> events = {slice(0, "step", 0, 100, "step 0", "\"step\":0"), slice(0, "forward", 0, 5)};
+  const auto on_device = [&](double begin, double end, const std::string& name) {
+    events.push_back(slice(0, "device", begin, end, name));
+  };
+  on_device(0, 10, "forward");
+  on_device(10, 60, "backward");
+  on_device(50, 60, "wait for gradients");
+  on_device(20, 40, "bucket 0");
+  on_device(35, 60, "bucket 1");
+  on_device(70, 80, "optimizer");
+  const Trace trace = read(file_of(events));
+  const auto shares = device_shares(trace);
+  REQUIRE(shares.size() == 1);
+  const DeviceShare& share = shares.at(0);
+  CHECK(share.total == 80'000);
+  CHECK(share.busy == 70'000);
+  CHECK(share.times == std::map<std::string, std::int64_t>{{"forward", 10'000},
+                                                           {"backward", 40'000},
+                                                           {"wait for gradients", 10'000},
+                                                           {"communication", 40'000},
+                                                           {"optimizer", 10'000}});
+  CHECK(share.hidden == 30'000);
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  CHECK_THAT(report_text(trace, analysis), Catch::Matchers::ContainsSubstring("what the devices do:\n  rank  busy "));
+  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
+  CHECK(device_shares(two_ranks()).empty());
 }
 
 TEST_CASE("Timeline: the critical path goes on with the rank that came last") {

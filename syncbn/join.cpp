@@ -2,7 +2,8 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <future>
 #include <stdexcept>
@@ -37,10 +38,12 @@ bool take_part(const ShadowedCollectives::Event& event, const GroupHandle& group
 }
 
 // Iteration after iteration, until the ranks that still train have joined too: then all of them are in here, and the
-// first gather of what would be another iteration shows it.
+// first gather of what would be another iteration shows it. On a stream of its own: the other joinables' collectives,
+// for which this thread's usual stream waits as well, end only after these.
 void keep_company(const Iteration& iteration, const GroupHandle& group) {
-  const c10::OptionalDeviceGuard guard(iteration.front().device.is_cuda() ? std::optional(iteration.front().device)
-                                                                          : std::nullopt);
+  const c10::Device device = iteration.front().device;
+  c10::OptionalStreamGuard guard;
+  if (device.is_cuda()) guard.reset_stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
   for (;;) {
     for (const auto& event : iteration) {
       if (take_part(event, group)) return;

@@ -21,6 +21,7 @@
 #include <ddprun/syncbn/sync_batch_norm.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
@@ -29,7 +30,9 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::here;
 using test::numbers;
+using test::placed;
 using test::run_ranks;
 using test::unconnected_rank;
 using torch::Tensor;
@@ -83,7 +86,7 @@ TORCH_MODULE(Net);
 Net make_net() {
   Net net;
   net->to(torch::kDouble);
-  return net;
+  return placed(net);
 }
 
 // Names and identities of everything that a model owns.
@@ -96,7 +99,7 @@ std::vector<std::pair<std::string, const void*>> inventory(const torch::nn::Modu
 }
 
 TEST_CASE("Conversion: a typed model equals one process with the whole batch") {
-  for (const auto wire : {test::Wire::kGloo, test::Wire::kShm, test::Wire::kLate}) {
+  for (const auto wire : test::wires({test::Wire::kGloo, test::Wire::kShm, test::Wire::kLate})) {
     run_ranks(3,
               [](const GroupHandle& group) {
                 Net whole = make_net();
@@ -159,7 +162,7 @@ TEST_CASE("Conversion: eval mode communicates nothing also without running stati
 
 TEST_CASE("Conversion: frozen layers in eval stay local while the model trains") {
   run_ranks(2, [](const GroupHandle& group) {
-    torch::nn::Sequential net{torch::nn::BatchNorm1d(3), torch::nn::BatchNorm1d(3)};
+    auto net = placed(torch::nn::Sequential{torch::nn::BatchNorm1d(3), torch::nn::BatchNorm1d(3)});
     convert_sync_batchnorm(net, group);
     auto& frozen = *net->ptr(0)->as<torch::nn::BatchNorm1d>();
     frozen.eval();
@@ -167,7 +170,7 @@ TEST_CASE("Conversion: frozen layers in eval stay local while the model trains")
     const Tensor x = numbers({4, 3}, static_cast<uint64_t>(group.rank())).to(torch::kFloat);
     const Tensor y = net->forward(x);
     y.sum().backward();
-    RANK_CHECK(torch::equal(frozen.running_mean, torch::zeros({3})));
+    RANK_CHECK(torch::equal(frozen.running_mean, here(torch::zeros({3}))));
     RANK_CHECK_FALSE(frozen.weight.grad().defined());
     Tensor mean = y.detach().mean(0);
     all_reduce(mean, group);
@@ -199,7 +202,7 @@ TEST_CASE("Conversion: a model that dies before its tensors is forgotten") {
     kept = net->norm2d->running_mean;
   }
   const Tensor x = numbers({3, 4, 2, 2}, 1);
-  torch::batch_norm(x, {}, {}, kept, torch::ones({4}, torch::kDouble), true, 0.1, 1e-5, false);  // would throw
+  torch::batch_norm(x, {}, {}, kept, here(torch::ones({4}, torch::kDouble)), true, 0.1, 1e-5, false);  // would throw
   kept = Tensor();
   CHECK_FALSE(intercepted());
 }
@@ -262,7 +265,7 @@ TEST_CASE("Conversion: a clone and a loaded model are plain until they are conve
   Net net = make_net();
   convert_sync_batchnorm(net, unconnected_rank(0, 2));
   const Tensor x = numbers({3, 4, 2, 2}, 1);
-  torch::nn::BatchNorm2d norm(4);
+  auto norm = placed(torch::nn::BatchNorm2d(4));
   norm->to(torch::kDouble);
   convert_sync_batchnorm(norm, unconnected_rank(0, 2));
   CHECK_THROWS(norm(x));
@@ -281,12 +284,12 @@ TEST_CASE("Conversion: a clone and a loaded model are plain until they are conve
 
 TEST_CASE("Conversion: a replaced tensor is noticed by another layer") {
   run_ranks(2, [](const GroupHandle& group) {
-    torch::nn::Sequential net{torch::nn::BatchNorm1d(3), torch::nn::BatchNorm1d(3)};
+    auto net = placed(torch::nn::Sequential{torch::nn::BatchNorm1d(3), torch::nn::BatchNorm1d(3)});
     convert_sync_batchnorm(net, group);
     auto& second = *net->ptr(1)->as<torch::nn::BatchNorm1d>();
-    second.running_mean = torch::zeros({3});
+    second.running_mean = here(torch::zeros({3}));
     try {
-      net->forward(torch::ones({4, 3}));
+      net->forward(here(torch::ones({4, 3})));
       RANK_FAIL("did not throw");
     } catch (const std::logic_error& error) {
       RANK_CHECK_THAT(error.what(),
@@ -350,7 +353,7 @@ TEST_CASE("Conversion: a layer without any tensor is replaced where a sequential
     torch::nn::Sequential net;
     net->push_back("first", torch::nn::BatchNorm2d(4));
     net->push_back("unknown", anonymous());
-    net->to(torch::kDouble);
+    placed(net)->to(torch::kDouble);
     const auto original = net->ptr(1);
     RANK_CHECK(convert_sync_batchnorm(net, group) == 2U);
     RANK_CHECK(net->ptr(1) != original);
@@ -358,7 +361,7 @@ TEST_CASE("Conversion: a layer without any tensor is replaced where a sequential
 
     const Tensor all = numbers({4, 4, 2, 2}, 3);
     torch::nn::Sequential whole{torch::nn::BatchNorm2d(4), anonymous()};
-    whole->to(torch::kDouble);
+    placed(whole)->to(torch::kDouble);
     const Tensor expected = whole->forward(all).narrow(0, 2 * group.rank(), 2);
     RANK_CHECK(torch::allclose(net->forward(all.narrow(0, 2 * group.rank(), 2)), expected, 1e-12, 1e-12));
 
@@ -388,15 +391,15 @@ TEST_CASE("Conversion: a wrapped model is refused with the right order") {
 // LibTorch's own check, before anything of ours is called: documented, and ddp::SyncBatchNorm is the way out.
 TEST_CASE("Conversion: one value per channel is still refused by LibTorch") {
   run_ranks(2, [](const GroupHandle& group) {
-    torch::nn::BatchNorm1d norm(3);
+    auto norm = placed(torch::nn::BatchNorm1d(3));
     convert_sync_batchnorm(norm, group);
     try {
-      norm(torch::ones({1, 3}));
+      norm(here(torch::ones({1, 3})));
       RANK_FAIL("did not throw");
     } catch (const std::exception& error) {
       RANK_CHECK_THAT(error.what(), ContainsSubstring("Expected more than 1 value per channel"));
     }
-    SyncBatchNorm synchronised(3, group);
+    auto synchronised = placed(SyncBatchNorm(3, group));
     synchronised(numbers({1, 3}, static_cast<uint64_t>(group.rank())).to(torch::kFloat));
   });
 }
@@ -406,9 +409,10 @@ TEST_CASE("Conversion: errors name the layer") {
   run_ranks(2, [&](const GroupHandle& group) {
     torch::nn::Sequential net;
     net->push_back("stem", torch::nn::BatchNorm2d(group.rank() == 0 ? 4 : 6));
+    placed(net);
     convert_sync_batchnorm(net, group);
     try {
-      net->forward(torch::ones({2, group.rank() == 0 ? 4 : 6, 3, 3}));
+      net->forward(here(torch::ones({2, group.rank() == 0 ? 4 : 6, 3, 3})));
     } catch (const std::exception& error) {
       texts[group.rank()] = error.what();
     }

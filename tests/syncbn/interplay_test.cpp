@@ -18,6 +18,7 @@
 
 #include "examples/models/resnet.h"
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/syncbn/numbers.h"
@@ -27,6 +28,7 @@ namespace {
 
 using Catch::Matchers::WithinAbs;
 
+using test::here;
 using test::numbers;
 using test::run_ranks;
 using test::Wire;
@@ -55,15 +57,16 @@ template <typename Model, typename... Arguments>
 Model make(Arguments&&... arguments) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  return Model(std::forward<Arguments>(arguments)...);
+  return test::placed(Model(std::forward<Arguments>(arguments)...));
 }
 
 void expect_close(const torch::nn::Module& actual, const torch::nn::Module& expected, double relative) {
   const auto compare = [&](const auto& a, const auto& e) {
     for (const auto& item : e) {
-      const Tensor value = a[item.key()];
-      const double scale = std::max(1e-3, item.value().detach().abs().max().template item<double>());
-      const double difference = (value - item.value()).abs().max().template item<double>();
+      const Tensor value = a[item.key()].detach().cpu();
+      const Tensor exact = item.value().detach().cpu();
+      const double scale = std::max(1e-3, exact.abs().max().template item<double>());
+      const double difference = (value - exact).abs().max().template item<double>();
       RANK_INFO(item.key());
       RANK_CHECK(difference <= relative * scale);
     }
@@ -95,7 +98,8 @@ TEST_CASE("Interplay: a wrapped converted model follows one process with the who
     whole(numbers({8, 6}, step)).square().mean().backward();
     whole_optimizer.step();
   }
-  for (const Wire wire : {Wire::kGloo, Wire::kShm, Wire::kLate}) {
+  whole->to(torch::kCPU);  // the ranks have devices of their own
+  for (const Wire wire : test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})) {
     run_ranks(2,
               [&](const GroupHandle& group) {
                 auto net = make<Net>();
@@ -183,6 +187,7 @@ TEST_CASE("Interplay: join with uneven data equals one process with what data th
     (whole(step < kShort ? batch : batch.narrow(0, 4, 4)).square().sum() / 2).backward();
     whole_optimizer.step();
   }
+  whole->to(torch::kCPU);
   with_two_groups(2, [&](const GroupHandle& group, const GroupHandle& norms_group) {
     auto net = make<Net>();
     convert_sync_batchnorm(net, norms_group);
@@ -228,12 +233,16 @@ TEST_CASE("Interplay: joinable layers need a group of their own") {
 TEST_CASE("Interplay: ranks without data may pass empty batches") {
   auto whole = make<Net>();
   whole(numbers({4, 6}, 1)).square().sum().backward();
+  const Tensor expected = whole->first->weight.grad().cpu();
   run_ranks(2, [&](const GroupHandle& group) {
     auto net = make<Net>();
     convert_sync_batchnorm(net, group);
     DistributedDataParallel<Net> model(net, group);
-    model(group.rank() == 0 ? torch::empty({0, 6}, torch::kDouble) : numbers({4, 6}, 1)).square().sum().backward();
-    RANK_CHECK(torch::allclose(net->first->weight.grad() * 2, whole->first->weight.grad(), 1e-10, 1e-12));
+    model(group.rank() == 0 ? here(torch::empty({0, 6}, torch::kDouble)) : numbers({4, 6}, 1))
+        .square()
+        .sum()
+        .backward();
+    RANK_CHECK(torch::allclose(net->first->weight.grad() * 2, here(expected), 1e-10, 1e-12));
   });
 }
 
@@ -306,7 +315,7 @@ TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20
   constexpr int kSteps = 20;
   const auto images = [](uint64_t step) { return numbers({16, 3, 32, 32}, step); };
   const auto labels = [](uint64_t step) {
-    return torch::randint(10, {16}, at::detail::createCPUGenerator(1000 + step), torch::kLong);
+    return here(torch::randint(10, {16}, at::detail::createCPUGenerator(1000 + step), torch::kLong));
   };
   const auto make_resnet = [] {
     auto net = make<models::ResNet18>(models::ResNetOptions{.num_classes = 10});
@@ -337,12 +346,13 @@ TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20
   };
   auto whole = make_resnet();
   const auto expected = train(whole, *whole, 0, 1);
+  whole->to(torch::kCPU);
   run_ranks(2, [&](const GroupHandle& group) {
     auto net = make_resnet();
     RANK_CHECK(convert_sync_batchnorm(net, group) == 20U);
     DistributedDataParallel<models::ResNet18> model(net, group);
     const auto own = train(model, *net, group.rank(), group.size());
-    Tensor losses = torch::tensor(own, torch::kDouble);
+    Tensor losses = here(torch::tensor(own, torch::kDouble));
     all_reduce(losses, group, ReduceOp::kAvg);
     for (int64_t step = 0; step < kSteps; ++step) {
       const double whole_loss = expected[static_cast<size_t>(step)];

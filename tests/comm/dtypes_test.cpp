@@ -28,6 +28,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -37,6 +38,7 @@ namespace {
 using test::ContainsAll;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr at::ScalarType kTaken[] = {at::kFloat, at::kDouble,      at::kHalf,         at::kBFloat16,
@@ -47,7 +49,7 @@ constexpr at::ScalarType kLacked[] = {at::kShort,  at::kUInt16,        at::kUInt
 
 // Four rows for each rank of a group of `size`; small numbers, other ones on each rank.
 at::Tensor numbers(int rank, int size, at::ScalarType dtype) {
-  const at::Tensor whole = at::arange(8L * size, at::kLong).mul(3 + rank).add(rank).remainder(4);
+  const at::Tensor whole = here(at::arange(8L * size, at::kLong)).mul(3 + rank).add(rank).remainder(4);
   return whole.view({4L * size, 2}).to(dtype);
 }
 
@@ -113,7 +115,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what is moved arrives as it was, of every dtyp
       [](const at::Tensor& rows, int /*rank*/, int size) { return rows[size - 1]; });
   holds(
       [](const at::Tensor& tensor, const GroupHandle& group) {
-        broadcast_coalesced({tensor.t(), at::ones({1})}, 0, group);
+        broadcast_coalesced({tensor.t(), here(at::ones({1}))}, 0, group);
         return tensor;
       },
       [](const at::Tensor& rows, int /*rank*/, int /*size*/) { return rows[0]; });
@@ -162,7 +164,7 @@ const std::vector<Operation>& operations() {
       {"all_reduce", [](auto& t, auto& g) { all_reduce_async(t, g, ReduceOp::kMax).wait(); }},
       {"all_reduce_coalesced",
        [](auto& t, auto& g) {
-         all_reduce_coalesced({at::ones({2}), t}, g);
+         all_reduce_coalesced({here(at::ones({2})), t}, g);
        }},
       {"all_reduce", [](auto& t, auto& g) { all_reduce_future(t, g)->waitAndThrow(); }},
       {"reduce", [](auto& t, auto& g) { reduce(t, 0, g); }},
@@ -170,13 +172,13 @@ const std::vector<Operation>& operations() {
       {"broadcast", [](auto& t, auto& g) { broadcast(t, 0, g); }},
       {"broadcast_coalesced",
        [](auto& t, auto& g) {
-         broadcast_coalesced({at::ones({2}), t}, 0, g);
+         broadcast_coalesced({here(at::ones({2})), t}, 0, g);
        }},
       {"all_gather", [](auto& t, auto& g) { all_gather(t, g); }},
       {"all_gather_uneven", [](auto& t, auto& g) { all_gather_uneven(t, g); }},
       {"all_gather_coalesced",
        [](auto& t, auto& g) {
-         all_gather_coalesced({at::ones({2}), t}, g);
+         all_gather_coalesced({here(at::ones({2})), t}, g);
        }},
       {"gather", [](auto& t, auto& g) { gather(t, 0, g); }},
       {"scatter", [](auto& t, auto& g) { scatter(t, Tensors(static_cast<size_t>(g.size()), t), 0, g); }},
@@ -194,7 +196,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what the backend lacks is refused by every col
   run([](const GroupHandle& group) {
     const std::string who = "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ": ";
     for (const at::ScalarType dtype : kLacked) {
-      const at::Tensor tensor = at::empty({4L * group.size(), 2}, at::TensorOptions(dtype));
+      const at::Tensor tensor = here(at::empty({4L * group.size(), 2}, at::TensorOptions(dtype)));
       const std::string name = c10::toString(dtype);
       for (const Operation& operation : operations()) {
         RANK_INFO(operation.name << " of " << name);
@@ -205,7 +207,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what the backend lacks is refused by every col
       }
     }
     // Nothing was sent, and nobody counts as failed.
-    const at::Tensor sum = at::ones({2});
+    const at::Tensor sum = here(at::ones({2}));
     all_reduce(sum, group);
     RANK_CHECK_THAT(sum, EqualsTensor(at::full({2}, static_cast<float>(group.size()))));
   });
@@ -213,7 +215,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what the backend lacks is refused by every col
 
 TEST_CASE_METHOD(Dtypes, "Dtypes: one rank alone may be refused and go on with what the others have") {
   run([](const GroupHandle& group) {
-    at::Tensor tensor = at::ones({2}, group.rank() == 0 && group.size() > 1 ? at::kShort : at::kInt);
+    at::Tensor tensor = here(at::ones({2}, group.rank() == 0 && group.size() > 1 ? at::kShort : at::kInt));
     if (group.rank() == 0 && group.size() > 1) {
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { all_reduce(tensor, group); }),
                       ContainsAll({"rank 0 of ", "no Short"}));
@@ -228,7 +230,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: the bytes of any dtype may be moved") {
   run([](const GroupHandle& group) {
     for (const at::ScalarType dtype : kLacked) {
       RANK_INFO(c10::toString(dtype));
-      const at::Tensor tensor = at::full({3}, group.rank() + 1, at::kFloat).to(dtype);
+      const at::Tensor tensor = here(at::full({3}, group.rank() + 1, at::kFloat)).to(dtype);
       broadcast(tensor.view(at::kByte), 0, group);
       RANK_CHECK_THAT(tensor.to(at::kFloat), EqualsTensor(at::ones({3})));
     }
@@ -244,7 +246,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: messages between two ranks have any dtype") {
     dtypes.insert(dtypes.end(), std::begin(kTaken), std::end(kTaken));
     for (const at::ScalarType dtype : dtypes) {
       RANK_INFO(c10::toString(dtype));
-      const at::Tensor sent = at::full({3}, group.rank() % 2, at::kFloat).to(dtype);
+      const at::Tensor sent = here(at::full({3}, group.rank() % 2, at::kFloat)).to(dtype);
       const at::Tensor received = at::empty_like(sent);
       batch_send_recv({send_to(next, sent), receive_from(before, received)}, group);
       RANK_CHECK_THAT(received.to(at::kComplexFloat).abs(), EqualsTensor(at::full({3}, before % 2, at::kFloat)));
@@ -254,7 +256,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: messages between two ranks have any dtype") {
 
 TEST_CASE("Dtypes: quantized tensors are refused, which no backend knows") {
   test::run_ranks(2, [](const GroupHandle& group) {
-    const at::Tensor tensor = at::quantize_per_tensor(at::ones({4, 2}), 0.5, 0, at::kQInt8);
+    const at::Tensor tensor = at::quantize_per_tensor(here(at::ones({4, 2})), 0.5, 0, at::kQInt8);
     const auto says_so = ContainsAll({"rank " + std::to_string(group.rank()) + " of 2: ",
                                       "got a quantized one, a QInt8 tensor of shape [4, 2] on cpu: pass .int_repr()"});
     for (const Operation& operation : operations()) {
@@ -273,7 +275,7 @@ TEST_CASE("Dtypes: a single process, which sends nothing, takes all") {
   ProcessGroup group = init_process_group({.rank_info = RankInfo{}});
   for (const at::ScalarType dtype : kLacked) {
     INFO(c10::toString(dtype));
-    for (const Operation& operation : operations()) CHECK_NOTHROW(operation.run(at::empty({4, 2}, dtype), group));
+    for (const Operation& operation : operations()) CHECK_NOTHROW(operation.run(here(at::empty({4, 2}, dtype)), group));
   }
 }
 
@@ -284,13 +286,13 @@ TEST_CASE("Dtypes: the list of gloo's is what gloo itself takes") {
   std::vector<std::string> taken;
   for (const at::ScalarType dtype : kTaken) {
     INFO(c10::toString(dtype));
-    CHECK_NOTHROW(broadcast(at::empty({2}, dtype), 0, group));
+    CHECK_NOTHROW(broadcast(here(at::empty({2}, dtype)), 0, group));
     if (!at::isComplexType(dtype)) taken.emplace_back(c10::toString(dtype));
   }
   CHECK_THAT(detail::gloo_dtypes(), Catch::Matchers::UnorderedRangeEquals(taken));
   for (const at::ScalarType dtype : kLacked) {
     INFO(c10::toString(dtype));
-    CHECK_THAT(error_of<std::runtime_error>([&] { broadcast(at::empty({2}, dtype), 0, group); }),
+    CHECK_THAT(error_of<std::runtime_error>([&] { broadcast(here(at::empty({2}, dtype)), 0, group); }),
                Catch::Matchers::ContainsSubstring("Invalid scalar type"));
   }
 }

@@ -29,6 +29,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -38,6 +39,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using test::error_of;
+using test::here;
 using test::run_ranks;
 using test::Wire;
 
@@ -50,7 +52,7 @@ void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const st
 }
 
 at::Tensor matrix(int rank, int64_t rows, at::ScalarType dtype = at::kFloat) {
-  return (at::arange(rows * 3, at::kLong) + 100 * rank).view({rows, 3}).to(dtype);
+  return (here(at::arange(rows * 3, at::kLong)) + 100 * rank).view({rows, 3}).to(dtype);
 }
 
 class Exchange : public test::EveryWireAndSize {};
@@ -78,10 +80,10 @@ TEST_CASE_METHOD(Exchange, "Exchange: reduce scatter gives each rank its rows") 
 TEST_CASE_METHOD(Exchange, "Exchange: reductions of bools are any and all") {
   run([](const GroupHandle& group) {
     const auto flags = [&](int rank) {
-      return at::arange(4, at::kLong).eq(rank).logical_or(at::arange(4, at::kLong).eq(3));
+      return here(at::arange(4, at::kLong)).eq(rank).logical_or(here(at::arange(4, at::kLong)).eq(3));
     };
-    at::Tensor any = at::zeros({4}, at::kBool);
-    at::Tensor all = at::ones({4}, at::kBool);
+    at::Tensor any = here(at::zeros({4}, at::kBool));
+    at::Tensor all = here(at::ones({4}, at::kBool));
     for (int rank = 0; rank < group.size(); ++rank) {
       any = any.logical_or(flags(rank));
       all = all.logical_and(flags(rank));
@@ -111,7 +113,7 @@ TEST_CASE_METHOD(Exchange, "Exchange: uneven shapes that cannot fit are an error
   run([](const GroupHandle& group) {
     if (group.size() == 1) return;
     const bool last = group.rank() == group.size() - 1;
-    const at::Tensor tensor = last ? at::zeros({2, 4}, at::kDouble) : at::zeros({1, 3});
+    const at::Tensor tensor = last ? here(at::zeros({2, 4}, at::kDouble)) : here(at::zeros({1, 3}));
     const auto names_both =
         test::ContainsAll({"rank " + std::to_string(group.rank()) + " of ", "rank 0 has a Float tensor of shape [1, 3]",
                            "rank " + std::to_string(group.size() - 1) + " a Double tensor of shape [2, 4]"});
@@ -137,7 +139,7 @@ TEST_CASE_METHOD(Exchange, "Exchange: gather fills the root and scatter reverses
             parts.push_back(all[rank]);
           }
         }
-        at::Tensor back = at::full({2, 3}, -1.0F);
+        at::Tensor back = here(at::full({2, 3}, -1.0F));
         async ? scatter_async(back, parts, root, group).wait() : scatter(back, parts, root, group);
         expect_equal(back, mine);
       }
@@ -149,8 +151,10 @@ TEST_CASE_METHOD(Exchange, "Exchange: all to all transposes the ranks") {
   run([](const GroupHandle& group) {
     const int n = group.size();
     // Row r of rank s says "from s to r".
-    const at::Tensor mine = (at::arange(n, at::kLong) + 10 * group.rank()).unsqueeze(1).expand({n, 2}).contiguous();
-    const at::Tensor expected = (at::arange(n, at::kLong) * 10 + group.rank()).unsqueeze(1).expand({n, 2}).contiguous();
+    const at::Tensor mine =
+        (here(at::arange(n, at::kLong)) + 10 * group.rank()).unsqueeze(1).expand({n, 2}).contiguous();
+    const at::Tensor expected =
+        (here(at::arange(n, at::kLong)) * 10 + group.rank()).unsqueeze(1).expand({n, 2}).contiguous();
     expect_equal(all_to_all(mine, group), expected);
     expect_equal(all_to_all_async(mine, group).wait(), expected);
   });
@@ -185,21 +189,21 @@ TEST_CASE_METHOD(Exchange, "Exchange: all to all takes parts of any length") {
 TEST_CASE_METHOD(Exchange, "Exchange: async operations overlap and end in any order of waits") {
   run([](const GroupHandle& group) {
     const int n = group.size();
-    at::Tensor sum = at::full({1000}, group.rank() + 1.0F);
-    at::Tensor copy = at::full({3}, group.rank(), at::kLong);
-    at::Tensor highest = at::full({2}, group.rank() + 0.5);
+    at::Tensor sum = here(at::full({1000}, group.rank() + 1.0F));
+    at::Tensor copy = here(at::full({3}, group.rank(), at::kLong));
+    at::Tensor highest = here(at::full({2}, group.rank() + 0.5));
     auto first = all_reduce_async(sum, group);
     auto second = broadcast_async(copy, n - 1, group);
-    auto third = all_gather_async(at::full({2}, group.rank(), at::kInt), group);
+    auto third = all_gather_async(here(at::full({2}, group.rank(), at::kInt)), group);
     auto fourth = reduce_async(highest, 0, group, ReduceOp::kMax);
     const at::Tensor all = third.wait();
-    for (int rank = 0; rank < n; ++rank) expect_equal(all[rank], at::full({2}, rank, at::kInt));
+    for (int rank = 0; rank < n; ++rank) expect_equal(all[rank], here(at::full({2}, rank, at::kInt)));
     fourth.wait();
-    if (group.rank() == 0) expect_equal(highest, at::full({2}, n - 0.5));
+    if (group.rank() == 0) expect_equal(highest, here(at::full({2}, n - 0.5)));
     first.wait();
-    expect_equal(sum, at::full({1000}, n * (n + 1) / 2.0F));
+    expect_equal(sum, here(at::full({1000}, n * (n + 1) / 2.0F)));
     second.wait();
-    expect_equal(copy, at::full({3}, n - 1, at::kLong));
+    expect_equal(copy, here(at::full({3}, n - 1, at::kLong)));
     RANK_CHECK((first.is_done() && second.is_done() && third.is_done() && fourth.is_done()));
     expect_equal(third.wait(), all, "waiting twice");
   });
@@ -207,11 +211,11 @@ TEST_CASE_METHOD(Exchange, "Exchange: async operations overlap and end in any or
 
 TEST_CASE_METHOD(Exchange, "Exchange: is done becomes true without a wait") {
   run([](const GroupHandle& group) {
-    at::Tensor tensor = at::ones({4});
+    at::Tensor tensor = here(at::ones({4}));
     auto pending = all_reduce_async(tensor, group);
     while (!pending.is_done()) std::this_thread::yield();
     pending.wait();
-    expect_equal(tensor, at::full({4}, static_cast<float>(group.size())));
+    expect_equal(tensor, here(at::full({4}, static_cast<float>(group.size()))));
   });
 }
 
@@ -220,8 +224,8 @@ TEST_CASE_METHOD(Exchange, "Exchange: coalesced lists take mixed dtypes and stri
     const int n = group.size();
     const auto make = [](int rank) {
       return std::vector<at::Tensor>{
-          matrix(rank, 2), at::full({}, rank + 1, at::kLong),     matrix(rank, 4).t(),
-          at::zeros({0}),  at::full({2, 2}, rank + 1, at::kLong), at::full({3}, 0.5, at::kHalf)};
+          matrix(rank, 2),      here(at::full({}, rank + 1, at::kLong)),     matrix(rank, 4).t(),
+          here(at::zeros({0})), here(at::full({2, 2}, rank + 1, at::kLong)), here(at::full({3}, 0.5, at::kHalf))};
     };
     std::vector<at::Tensor> sums = make(0);
     for (int rank = 1; rank < n; ++rank) {
@@ -246,21 +250,21 @@ TEST_CASE_METHOD(Exchange, "Exchange: tags keep messages of a pair apart") {
   run([](const GroupHandle& group) {
     if (group.size() == 1 || group.rank() > 1) return;
     if (group.rank() == 0) {
-      const at::Tensor first = at::full({4}, 1.0F);
-      const at::Tensor second = at::full({2, 2}, 2.0, at::kDouble);
+      const at::Tensor first = here(at::full({4}, 1.0F));
+      const at::Tensor second = here(at::full({2, 2}, 2.0, at::kDouble));
       auto a = send_async(first, 1, group, 7);
       auto b = send_async(second, 1, group, 8);
       a.wait();
       b.wait();
     } else {
-      at::Tensor second = at::zeros({2, 2}, at::kDouble);
-      at::Tensor first = at::zeros({4});
+      at::Tensor second = here(at::zeros({2, 2}, at::kDouble));
+      at::Tensor first = here(at::zeros({4}));
       auto b = recv_async(second, 0, group, 8);
       auto a = recv_async(first, 0, group, 7);
       b.wait();
       a.wait();
-      expect_equal(first, at::full({4}, 1.0F));
-      expect_equal(second, at::full({2, 2}, 2.0, at::kDouble));
+      expect_equal(first, here(at::full({4}, 1.0F)));
+      expect_equal(second, here(at::full({2, 2}, 2.0, at::kDouble)));
     }
   });
 }
@@ -272,26 +276,26 @@ TEST_CASE_METHOD(Exchange, "Exchange: batched messages go round a ring without b
       batch_send_recv({}, group);
       return;
     }
-    const at::Tensor mine = at::full({100'000}, static_cast<float>(group.rank()));
+    const at::Tensor mine = here(at::full({100'000}, static_cast<float>(group.rank())));
     at::Tensor theirs = at::empty_like(mine);
     const int next = (group.rank() + 1) % n;
     const int previous = (group.rank() + n - 1) % n;
     batch_send_recv({send_to(next, mine), receive_from(previous, theirs)}, group);
-    expect_equal(theirs, at::full({100'000}, static_cast<float>(previous)));
+    expect_equal(theirs, here(at::full({100'000}, static_cast<float>(previous))));
   });
 }
 
 TEST_CASE_METHOD(Exchange, "Exchange: recv any says who sent") {
   run([](const GroupHandle& group) {
     if (group.rank() != 0) {
-      send(at::full({2}, group.rank(), at::kLong), 0, group, 3);
+      send(here(at::full({2}, group.rank(), at::kLong)), 0, group, 3);
       return;
     }
     std::vector<bool> seen(static_cast<size_t>(group.size()));
     for (int i = 1; i < group.size(); ++i) {
-      at::Tensor tensor = at::zeros({2}, at::kLong);
+      at::Tensor tensor = here(at::zeros({2}, at::kLong));
       const int from = recv_any(tensor, group, 3);
-      expect_equal(tensor, at::full({2}, from, at::kLong));
+      expect_equal(tensor, here(at::full({2}, from, at::kLong)));
       seen.at(static_cast<size_t>(from)) = true;
     }
     RANK_CHECK(std::count(seen.begin(), seen.end(), true) == group.size() - 1);
@@ -323,14 +327,15 @@ TEST_CASE_METHOD(Exchange, "Exchange: JSON and strings arrive at the root or eve
 TEST_CASE_METHOD(Exchange, "Exchange: reduce value works in place and reduce tensor on a copy") {
   run([](const GroupHandle& group) {
     const int n = group.size();
-    at::Tensor loss = at::full({}, group.rank() + 1.0F);
+    at::Tensor loss = here(at::full({}, group.rank() + 1.0F));
     const at::Tensor before = loss.clone();
-    expect_equal(reduce_tensor(loss, group), at::full({}, (n + 1) / 2.0F), "mean as a copy");
-    expect_equal(reduce_tensor(loss, group, /*average=*/false), at::full({}, n * (n + 1) / 2.0F), "sum as a copy");
+    expect_equal(reduce_tensor(loss, group), here(at::full({}, (n + 1) / 2.0F)), "mean as a copy");
+    expect_equal(reduce_tensor(loss, group, /*average=*/false), here(at::full({}, n * (n + 1) / 2.0F)),
+                 "sum as a copy");
     expect_equal(loss, before, "left alone");
     const at::Tensor same = reduce_value(loss, group);
     RANK_CHECK(same.is_same(loss));
-    expect_equal(loss, at::full({}, (n + 1) / 2.0F));
+    expect_equal(loss, here(at::full({}, (n + 1) / 2.0F)));
     expect_equal(reduce_tensor(matrix(group.rank(), 2).t(), group, false),
                  (matrix(0, 2).t() * n + 50.0F * static_cast<float>(n * (n - 1))).contiguous(), "not contiguous");
     RANK_CHECK(is_main_process(group) == (group.rank() == 0));
@@ -346,29 +351,34 @@ TEST_CASE_METHOD(Exchange, "Exchange: wrong arguments are refused on the rank al
                                         operation + ": ") &&
                           ContainsSubstring(why));
     };
-    const at::Tensor one = at::ones({1});
+    const at::Tensor one = here(at::ones({1}));
     const int other = (group.rank() + 1) % n;
-    refuses([&] { all_reduce(at::ones({2}, at::kInt), group, ReduceOp::kAvg); }, "all_reduce", "floating-point");
-    refuses([&] { all_reduce(at::ones({2}, at::kComplexFloat), group, ReduceOp::kMax); }, "all_reduce", "complex");
-    refuses([&] { reduce_scatter(at::ones({}), group); }, "reduce_scatter", "multiple of the group's size");
+    refuses([&] { all_reduce(here(at::ones({2}, at::kInt)), group, ReduceOp::kAvg); }, "all_reduce", "floating-point");
+    refuses([&] { all_reduce(here(at::ones({2}, at::kComplexFloat)), group, ReduceOp::kMax); }, "all_reduce",
+            "complex");
+    refuses([&] { reduce_scatter(here(at::ones({})), group); }, "reduce_scatter", "multiple of the group's size");
     refuses([&] { send(one, group.rank(), group); }, "send", "is this rank itself");
     refuses([&] { recv(one, group.rank(), group); }, "recv", "is this rank itself");
     refuses([&] { recv(one, n, group); }, "recv", "expected 0 to " + std::to_string(n - 1));
     refuses([&] { recv_any(one, group, -1); }, "recv_any", "expected a tag of at least 0, got -1");
     if (n > 1) {
       refuses([&] { send(one, other, group, -2); }, "send", "expected a tag of at least 0, got -2");
-      refuses([&] { reduce_scatter(at::ones({n + 1}), group); }, "reduce_scatter", "multiple of the group's size");
-      refuses([&] { all_to_all(at::ones({n + 1}), group); }, "all_to_all", "multiple of the group's size");
+      refuses([&] { reduce_scatter(here(at::ones({n + 1})), group); }, "reduce_scatter",
+              "multiple of the group's size");
+      refuses([&] { all_to_all(here(at::ones({n + 1})), group); }, "all_to_all", "multiple of the group's size");
     }
     refuses([&] { scatter(one, std::vector<at::Tensor>(static_cast<size_t>(n) + 1, one), group.rank(), group); },
             "scatter", "expected one part per rank, " + std::to_string(n) + ", got " + std::to_string(n + 1));
-    refuses([&] { scatter(one, std::vector<at::Tensor>(static_cast<size_t>(n), at::ones({2})), group.rank(), group); },
-            "scatter", "part 0 is a Float tensor of shape [2] on cpu");
+    refuses(
+        [&] {
+          scatter(one, std::vector<at::Tensor>(static_cast<size_t>(n), here(at::ones({2}))), group.rank(), group);
+        },
+        "scatter", "part 0 is a Float tensor of shape [2] on cpu");
     refuses([&] { all_to_all_uneven(one, {5, 6, 7, 8, 9}, group); }, "all_to_all_uneven", "got (5, 6, 7, 8, 9)");
     refuses([&] { all_to_all(std::vector<at::Tensor>{}, {}, group); }, "all_to_all", "the first input is missing");
-    refuses([&] { all_gather_uneven(at::ones({}), group); }, "all_gather_uneven", "expected 1 to 16 dimensions");
+    refuses([&] { all_gather_uneven(here(at::ones({})), group); }, "all_gather_uneven", "expected 1 to 16 dimensions");
     refuses([&] { all_reduce_coalesced({one, at::Tensor()}, group); }, "all_reduce_coalesced", "a tensor is undefined");
-    at::Tensor sum = at::ones({1});
+    at::Tensor sum = here(at::ones({1}));
     all_reduce(sum, group);
     RANK_CHECK(sum.item<float>() == static_cast<float>(n));
   });
@@ -380,7 +390,7 @@ TEST_CASE_METHOD(Disagreement, "Disagreement: of operations is named with both s
   run_ranks(2,
             [&](const GroupHandle& group) {
               const CollectiveOptions options{.timeout = std::chrono::milliseconds(400)};
-              at::Tensor tensor = at::ones({4});
+              at::Tensor tensor = here(at::ones({4}));
               messages.at(static_cast<size_t>(group.rank())) = error_of<std::runtime_error>([&] {
                 if (group.rank() == 0) all_reduce(tensor, group, ReduceOp::kSum, options);
                 if (group.rank() == 1) broadcast(tensor, 0, group, options);
@@ -422,7 +432,7 @@ TEST_CASE("PointToPoint: a message that nobody sends ends at the timeout and nam
       while (!failed) std::this_thread::yield();
       return;
     }
-    at::Tensor tensor = at::ones({4});
+    at::Tensor tensor = here(at::ones({4}));
     RANK_CHECK_THAT(
         error_of<std::runtime_error>([&] { recv(tensor, 0, group, 5, {.timeout = std::chrono::milliseconds(300)}); }),
         ContainsSubstring("rank 1 of 2: recv from rank 0, tag 5 of a Float tensor of shape [4] on cpu failed"));

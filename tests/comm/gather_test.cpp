@@ -22,6 +22,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -31,6 +32,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 constexpr int kRanks = 3;
 
@@ -41,7 +43,7 @@ class Gather : protected test::EveryWire {
 
 // Rank 0's values for a shape, and the same plus 100 for each further rank.
 at::Tensor values(int64_t rank, at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
-  return at::arange(c10::multiply_integers(shape), at::kLong).add(100 * rank).to(dtype).view(shape);
+  return here(at::arange(c10::multiply_integers(shape), at::kLong)).add(100 * rank).to(dtype).view(shape);
 }
 
 at::Tensor of_all_ranks(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
@@ -54,32 +56,32 @@ TEST_CASE_METHOD(Gather, "Gather: tensors without elements travel, too") {
   on_ranks([](const GroupHandle& group) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0}, {3, 0}, {0, 2}, {2, 0, 4}}) {
       RANK_INFO("shape " << at::IntArrayRef(shape));
-      const at::Tensor empty = at::zeros(shape);
+      const at::Tensor empty = here(at::zeros(shape));
       std::vector<int64_t> stacked = shape;
       stacked.insert(stacked.begin(), kRanks);
       RANK_CHECK(all_gather(empty, group).sizes() == stacked);
       const at::Tensor gathered = gather(empty, 1, group);
       RANK_CHECK(gathered.defined() == (group.rank() == 1));
       if (group.rank() == 1) RANK_CHECK(gathered.sizes() == stacked);
-      at::Tensor target = at::zeros(shape);
+      at::Tensor target = here(at::zeros(shape));
       scatter(target, std::vector<at::Tensor>(group.rank() == 2 ? kRanks : 0, empty), 2, group);
       RANK_CHECK(target.sizes() == shape);
-      RANK_CHECK(all_gather_coalesced({empty, at::ones({2})}, group).at(0).sizes() == stacked);
+      RANK_CHECK(all_gather_coalesced({empty, here(at::ones({2}))}, group).at(0).sizes() == stacked);
       all_reduce(target, group);
       reduce(target, 0, group);
       broadcast(target, 0, group);
-      broadcast_coalesced({target, at::ones({2})}, 0, group);
+      broadcast_coalesced({target, here(at::ones({2}))}, 0, group);
       all_reduce_coalesced({target, target}, group);
     }
-    RANK_CHECK(all_to_all(at::zeros({0, 2}), group).sizes() == at::IntArrayRef({0, 2}));
-    RANK_CHECK(all_to_all(at::zeros({kRanks, 0}), group).sizes() == at::IntArrayRef({kRanks, 0}));
-    const UnevenParts nothing = all_to_all_uneven(at::zeros({0, 2}), {0, 0, 0}, group);
+    RANK_CHECK(all_to_all(here(at::zeros({0, 2})), group).sizes() == at::IntArrayRef({0, 2}));
+    RANK_CHECK(all_to_all(here(at::zeros({kRanks, 0})), group).sizes() == at::IntArrayRef({kRanks, 0}));
+    const UnevenParts nothing = all_to_all_uneven(here(at::zeros({0, 2})), {0, 0, 0}, group);
     RANK_CHECK(nothing.tensor.sizes() == at::IntArrayRef({0, 2}));
     RANK_CHECK(nothing.counts == std::vector<int64_t>(kRanks, 0));
-    for (const at::Tensor& part : all_gather_uneven(at::zeros({0, 2}), group)) {
+    for (const at::Tensor& part : all_gather_uneven(here(at::zeros({0, 2})), group)) {
       RANK_CHECK(part.sizes() == at::IntArrayRef({0, 2}));
     }
-    RANK_CHECK(reduce_scatter(at::zeros({0, 4}), group).sizes() == at::IntArrayRef({0, 4}));
+    RANK_CHECK(reduce_scatter(here(at::zeros({0, 4})), group).sizes() == at::IntArrayRef({0, 4}));
     // The connections are in step after all that.
     RANK_CHECK_THAT(all_gather(values(group.rank(), {2}), group), EqualsTensor(of_all_ranks({2})));
   });
@@ -93,7 +95,7 @@ TEST_CASE_METHOD(Gather, "Gather: a tensor without dimensions is one row of the 
     for (int root = 0; root < kRanks; ++root) {
       const at::Tensor all = gather(one, root, group);
       if (group.rank() == root) RANK_CHECK_THAT(all, EqualsTensor(at::tensor({0.0F, 100.0F, 200.0F})));
-      at::Tensor target = at::zeros({});
+      at::Tensor target = here(at::zeros({}));
       std::vector<at::Tensor> parts;
       for (int rank = 0; rank < kRanks; ++rank) parts.push_back(values(rank, {}));
       scatter(target, parts, root, group);
@@ -104,9 +106,9 @@ TEST_CASE_METHOD(Gather, "Gather: a tensor without dimensions is one row of the 
     RANK_CHECK_THAT(sum, EqualsTensor(at::full({}, 300.0F)));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { all_gather_uneven(one, group); }),
                     ContainsSubstring("expected 1 to 16 dimensions, got a Float tensor of shape []"));
-    RANK_CHECK_THAT(
-        error_of<std::invalid_argument>([&] { all_gather_uneven(at::zeros(std::vector<int64_t>(17, 1)), group); }),
-        ContainsSubstring("expected 1 to 16 dimensions"));
+    RANK_CHECK_THAT(error_of<std::invalid_argument>(
+                        [&] { all_gather_uneven(here(at::zeros(std::vector<int64_t>(17, 1))), group); }),
+                    ContainsSubstring("expected 1 to 16 dimensions"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { all_to_all(one, group); }), ContainsSubstring("shape []"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { reduce_scatter(one, group); }),
                     ContainsSubstring("shape []"));
@@ -129,7 +131,7 @@ TEST_CASE_METHOD(Gather, "Gather: coalesced lists take what has gaps, alone or w
         at::Tensor memory = values(group.rank(), {4, 6});
         at::Tensor view = views[i](memory);
         std::vector<at::Tensor> list{view};
-        if (!alone) list.push_back(at::ones({2}));
+        if (!alone) list.push_back(here(at::ones({2})));
         at::Tensor expected = of_all_ranks({4, 6}).sum(0);
         const at::Tensor gathered = all_gather_coalesced(list, group).at(0);
         for (int rank = 0; rank < kRanks; ++rank) {
@@ -160,7 +162,7 @@ TEST_CASE_METHOD(Gather, "Gather: coalesced lists take lazily conjugated numbers
       const at::Tensor memory = of(group.rank());
       std::vector<at::Tensor> list{memory.conj()};
       RANK_CHECK(list[0].is_conj());
-      if (!alone) list.push_back(at::ones({2}, at::kComplexFloat));
+      if (!alone) list.push_back(here(at::ones({2}, at::kComplexFloat)));
       const at::Tensor gathered = all_gather_coalesced(list, group).at(0);
       for (int rank = 0; rank < kRanks; ++rank) {
         RANK_CHECK_THAT(gathered.select(0, rank), EqualsTensor(of(rank).conj().resolve_conj()));
@@ -176,7 +178,7 @@ TEST_CASE_METHOD(Gather, "Gather: broadcast coalesced packs into messages of any
   on_ranks([&](const GroupHandle& group) {
     std::vector<at::Tensor> tensors{values(group.rank(), {5}), values(group.rank(), {2, 3}, at::kLong),
                                     values(group.rank(), {}, at::kHalf), values(group.rank(), {7}).requires_grad_(),
-                                    at::zeros({0})};
+                                    here(at::zeros({0}))};
     broadcast_coalesced(tensors, 2, group, buffer_bytes);
     RANK_CHECK_THAT(tensors[0], EqualsTensor(values(2, {5})));
     RANK_CHECK_THAT(tensors[1], EqualsTensor(values(2, {2, 3}, at::kLong)));
@@ -194,7 +196,7 @@ TEST_CASE_METHOD(Gather, "Gather: every bit arrives, of NaNs and zeros with a si
                                     int64_t{0x7ff0000000000000},
                                     1,
                                     -1 - 0x1234};
-    const at::Tensor numbers = at::tensor(bits, at::kLong).add(group.rank()).view(at::kDouble);
+    const at::Tensor numbers = here(at::tensor(bits, at::kLong)).add(group.rank()).view(at::kDouble);
     const at::Tensor all = all_gather(numbers, group).view(at::kLong);
     for (int rank = 0; rank < kRanks; ++rank) {
       RANK_CHECK_THAT(all.select(0, rank), EqualsTensor(at::tensor(bits, at::kLong).add(rank)));
@@ -212,8 +214,8 @@ TEST_CASE_METHOD(Gather, "Gather: every bit arrives, of NaNs and zeros with a si
 TEST_CASE_METHOD(Gather, "Gather: infinities add up as numbers do") {
   on_ranks([](const GroupHandle& group) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    at::Tensor sums = at::tensor({group.rank() == 0 ? kInfinity : 1.0F, group.rank() == 1 ? -kInfinity : kInfinity,
-                                  group.rank() == 2 ? std::numeric_limits<float>::quiet_NaN() : 0.0F});
+    at::Tensor sums = here(at::tensor({group.rank() == 0 ? kInfinity : 1.0F, group.rank() == 1 ? -kInfinity : kInfinity,
+                                       group.rank() == 2 ? std::numeric_limits<float>::quiet_NaN() : 0.0F}));
     all_reduce(sums, group);
     RANK_CHECK(sums[0].item<float>() == kInfinity);
     RANK_CHECK(sums[1].isnan().item<bool>());
@@ -252,7 +254,7 @@ TEST_CASE_METHOD(Gather, "Gather: scatter reads the parts on the root alone and 
       for (const at::ScalarType dtype : {at::kFloat, at::kBool, at::kLong, at::kComplexDouble}) {
         std::vector<at::Tensor> parts;
         for (int rank = 0; rank < kRanks; ++rank) parts.push_back(values(rank, {2, 2}, dtype));
-        at::Tensor target = at::zeros({2, 2}, dtype);
+        at::Tensor target = here(at::zeros({2, 2}, dtype));
         const bool is_root = group.rank() == root;
         // Elsewhere they may be anything.
         scatter(target, is_root ? parts : std::vector<at::Tensor>{at::Tensor()}, root, group);
@@ -265,18 +267,20 @@ TEST_CASE_METHOD(Gather, "Gather: scatter reads the parts on the root alone and 
 
 TEST_CASE_METHOD(Gather, "Gather: wrong parts of a scatter are refused on the root, which may do it again") {
   on_ranks([](const GroupHandle& group) {
-    at::Tensor target = at::zeros({2});
-    const at::Tensor right = at::ones({2});
+    at::Tensor target = here(at::zeros({2}));
+    const at::Tensor right = here(at::ones({2}));
     if (group.rank() == 0) {
       const auto why = [&](const std::vector<at::Tensor>& parts) {
         return error_of<std::invalid_argument>([&] { scatter(target, parts, 0, group); });
       };
       RANK_CHECK_THAT(why({}), ContainsSubstring("rank 0 of 3: scatter: expected one part per rank, 3, got 0"));
       RANK_CHECK_THAT(why({right, right}), ContainsSubstring("3, got 2"));
-      RANK_CHECK_THAT(why({right, at::ones({3}), right}), ContainsSubstring("part 1 is a Float tensor of shape [3]"));
-      RANK_CHECK_THAT(why({right, right, at::ones({2}, at::kDouble)}), ContainsSubstring("part 2 is a Double tensor"));
+      RANK_CHECK_THAT(why({right, here(at::ones({3})), right}),
+                      ContainsSubstring("part 1 is a Float tensor of shape [3]"));
+      RANK_CHECK_THAT(why({right, right, here(at::ones({2}, at::kDouble))}),
+                      ContainsSubstring("part 2 is a Double tensor"));
       RANK_CHECK_THAT(why({right, at::Tensor(), right}), ContainsSubstring("undefined"));
-      RANK_CHECK_THAT(why({right, at::ones({4}).slice(0, 0, 4, 2), right}), ContainsSubstring(".contiguous()"));
+      RANK_CHECK_THAT(why({right, here(at::ones({4})).slice(0, 0, 4, 2), right}), ContainsSubstring(".contiguous()"));
     }
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { scatter(target, {}, kRanks, group); }),
                     ContainsSubstring("root 3 is not a rank: expected 0 to 2"));
@@ -289,7 +293,7 @@ TEST_CASE_METHOD(Gather, "Gather: wrong parts of a scatter are refused on the ro
 
 TEST_CASE_METHOD(Gather, "Gather: lists for all to all need one tensor per rank, of one dtype") {
   on_ranks([](const GroupHandle& group) {
-    const at::Tensor two = at::ones({2});
+    const at::Tensor two = here(at::ones({2}));
     const auto why = [&](const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
       return error_of<std::invalid_argument>([&] { all_to_all(outputs, inputs, group); });
     };
@@ -300,8 +304,8 @@ TEST_CASE_METHOD(Gather, "Gather: lists for all to all need one tensor per rank,
     RANK_CHECK_THAT(why({two, two, two.to(at::kLong)}, {two, two, two}), ContainsSubstring("outputs[2] is a Long"));
     RANK_CHECK_THAT(why({two, two, two}, {two, two.to(at::kHalf), two}), ContainsSubstring("inputs[1] is a Half"));
     // Shapes are free: rank r sends r + 1 numbers to every rank.
-    std::vector<at::Tensor> outputs{at::zeros({1, 1}), at::zeros({2}), at::zeros({3})};
-    const at::Tensor own = at::full({group.rank() + 1}, static_cast<float>(group.rank()));
+    std::vector<at::Tensor> outputs{here(at::zeros({1, 1})), here(at::zeros({2})), here(at::zeros({3}))};
+    const at::Tensor own = here(at::full({group.rank() + 1}, static_cast<float>(group.rank())));
     all_to_all(outputs, {own, own, own}, group);
     RANK_CHECK_THAT(outputs[0], EqualsTensor(at::zeros({1, 1})));
     RANK_CHECK_THAT(outputs[2], EqualsTensor(at::full({3}, 2.0F)));

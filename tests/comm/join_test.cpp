@@ -14,6 +14,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
@@ -21,6 +22,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::here;
 using test::run_ranks;
 using test::Wire;
 
@@ -35,7 +37,7 @@ class Summing final : public Joinable {
   }
 
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& /*options*/) override { return std::make_unique<Hook>(*this); }
-  c10::Device join_device() const override { return c10::kCPU; }
+  c10::Device join_device() const override { return test::test_device(); }
   const GroupHandle& join_group() const override { return group_; }
 
   int shadowed = 0;
@@ -53,7 +55,7 @@ class Summing final : public Joinable {
   };
 
   float sum(float value) {
-    const at::Tensor total = at::full({1}, value);
+    const at::Tensor total = here(at::full({1}, value));
     all_reduce(total, group_);
     return total.item<float>();
   }

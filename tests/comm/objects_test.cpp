@@ -26,6 +26,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -37,6 +38,7 @@ using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 constexpr int kRanks = 3;
 
@@ -120,20 +122,21 @@ TEST_CASE_METHOD(Objects, "ReduceValue: is the mean or the sum, in place and of 
   on_ranks([](const GroupHandle& group) {
     const auto rank = static_cast<float>(group.rank());
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {2, 3}, {0}}) {
-      const at::Tensor mean = at::full(shape, rank);
+      const at::Tensor mean = here(at::full(shape, rank));
       const at::Tensor returned = reduce_value(mean, group);
       RANK_CHECK(returned.is_same(mean));
       RANK_CHECK_THAT(mean, EqualsTensor(at::full(shape, 1.0F)));
-      const at::Tensor sum = at::full(shape, rank);
+      const at::Tensor sum = here(at::full(shape, rank));
       reduce_value(sum, group, /*average=*/false);
       RANK_CHECK_THAT(sum, EqualsTensor(at::full(shape, 3.0F)));
     }
-    at::Tensor counts = at::full({2}, group.rank(), at::kLong);
+    at::Tensor counts = here(at::full({2}, group.rank(), at::kLong));
     RANK_CHECK_THAT(reduce_value(counts, group, false), EqualsTensor(at::full({2}, 3, at::kLong)));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { reduce_value(counts, group); }),
                     ContainsSubstring("the average needs a floating-point dtype, got a Long tensor"));
-    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { reduce_value(at::zeros({4}).slice(0, 0, 4, 2), group); }),
-                    ContainsSubstring(".contiguous()"));
+    RANK_CHECK_THAT(
+        error_of<std::invalid_argument>([&] { reduce_value(here(at::zeros({4})).slice(0, 0, 4, 2), group); }),
+        ContainsSubstring(".contiguous()"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { reduce_value(at::Tensor(), group); }),
                     ContainsSubstring("undefined"));
   });
@@ -141,20 +144,21 @@ TEST_CASE_METHOD(Objects, "ReduceValue: is the mean or the sum, in place and of 
 
 TEST_CASE_METHOD(Objects, "ReduceTensor: leaves its argument alone, which may have gaps or a graph") {
   on_ranks([](const GroupHandle& group) {
-    const at::Tensor memory = at::arange(8, at::kFloat).view({2, 4}).add(group.rank());
+    const at::Tensor memory = here(at::arange(8, at::kFloat)).view({2, 4}).add(group.rank());
     const at::Tensor before = memory.clone();
     RANK_CHECK_THAT(reduce_tensor(memory.t(), group), EqualsTensor(before.sub(group.rank()).add(1).t().contiguous()));
     RANK_CHECK_THAT(memory, EqualsTensor(before));
-    const at::Tensor leaf = at::full({2}, static_cast<double>(group.rank()), at::kDouble).requires_grad_();
+    const at::Tensor leaf = here(at::full({2}, static_cast<double>(group.rank()), at::kDouble)).requires_grad_();
     for (const at::Tensor& value : {leaf, leaf.mul(1)}) {
       const at::Tensor mean = reduce_tensor(value, group);
       RANK_CHECK_FALSE(mean.requires_grad());
       RANK_CHECK_THAT(mean, EqualsTensor(at::ones({2}, at::kDouble)));
     }
     RANK_CHECK_THAT(leaf.detach(), EqualsTensor(at::full({2}, static_cast<double>(group.rank()), at::kDouble)));
-    const at::Tensor conjugated = at::complex(at::ones({2}), at::full({2}, static_cast<float>(group.rank()))).conj();
+    const at::Tensor conjugated =
+        at::complex(here(at::ones({2})), here(at::full({2}, static_cast<float>(group.rank())))).conj();
     RANK_CHECK_THAT(reduce_tensor(conjugated, group, false),
-                    EqualsTensor(at::complex(at::full({2}, 3.0F), at::full({2}, -3.0F))));
+                    EqualsTensor(at::complex(here(at::full({2}, 3.0F)), here(at::full({2}, -3.0F)))));
   });
 }
 
@@ -186,7 +190,7 @@ TEST_CASE("MainProcess: is rank 0, and only there a line is formatted and printe
 }
 
 at::Tensor three_numbers() {
-  return at::randint(int64_t{1} << 40, {3}, at::kLong);
+  return here(at::randint(int64_t{1} << 40, {3}, at::kLong));
 }
 
 // Expected values: torch.randint(1 << 40, (3,)) of a generator seeded with splitmix64's mixture, computed in Python.
@@ -213,9 +217,9 @@ TEST_CASE("ManualSeed: the stream of a seed and a rank is the same in every vers
   at::manual_seed(seed);
   CHECK(common.equal(three_numbers()));
   take_rank_stream(group);
-  CHECK(three_numbers().equal(at::tensor(expected, at::kLong)));
+  CHECK(three_numbers().equal(here(at::tensor(expected, at::kLong))));
   seed_per_rank(seed, group);
-  CHECK(three_numbers().equal(at::tensor(expected, at::kLong)));
+  CHECK(three_numbers().equal(here(at::tensor(expected, at::kLong))));
 }
 
 TEST_CASE("ManualSeed: without a seed the stream goes on as it was") {
@@ -229,7 +233,7 @@ TEST_CASE("ManualSeed: without a seed the stream goes on as it was") {
   manual_seed(1, group);
   manual_seed(0, group);
   take_rank_stream(group);
-  CHECK(three_numbers().equal(at::tensor({1057549715991, 485020007269, 900039302234}, at::kLong)));
+  CHECK(three_numbers().equal(here(at::tensor({1057549715991, 485020007269, 900039302234}, at::kLong))));
 }
 
 }  // namespace

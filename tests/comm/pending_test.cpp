@@ -25,6 +25,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -34,6 +35,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 class PendingWorks : protected test::EveryWireAndSize {
  protected:
@@ -48,9 +50,9 @@ TEST_CASE_METHOD(PendingWorks, "Pending: operations may be waited for in any ord
     std::vector<Pending<void>> reductions;
     std::vector<Pending<at::Tensor>> gathered;
     for (size_t i = 0; i < kCount; ++i) {
-      sums.push_back(at::full({static_cast<int64_t>(i + 1)}, static_cast<float>(i)));
+      sums.push_back(here(at::full({static_cast<int64_t>(i + 1)}, static_cast<float>(i))));
       reductions.push_back(all_reduce_async(sums.back(), group));
-      gathered.push_back(all_gather_async(at::full({2}, static_cast<float>(i * 10) + group.rank()), group));
+      gathered.push_back(all_gather_async(here(at::full({2}, static_cast<float>(i * 10) + group.rank())), group));
     }
     std::vector<size_t> places(2 * kCount);
     std::iota(places.begin(), places.end(), 0);
@@ -73,14 +75,15 @@ TEST_CASE_METHOD(PendingWorks, "Pending: operations may be waited for in any ord
 TEST_CASE_METHOD(PendingWorks, "Pending: what is never waited for ends all the same and disturbs nobody") {
   run([](const GroupHandle& group) {
     for (int round = 0; round < 20; ++round) {
-      static_cast<void>(all_reduce_async(at::ones({1000}), group));
-      static_cast<void>(all_gather_async(at::ones({1000}), group));
-      static_cast<void>(all_to_all_async(at::ones({group.size(), 10}), group));
-      static_cast<void>(all_reduce_coalesced_async({at::ones({7}), at::ones({3}, at::kLong)}, group));
-      static_cast<void>(scatter_async(
-          at::zeros({3}), std::vector<at::Tensor>(static_cast<size_t>(group.size()), at::ones({3})), 0, group));
+      static_cast<void>(all_reduce_async(here(at::ones({1000})), group));
+      static_cast<void>(all_gather_async(here(at::ones({1000})), group));
+      static_cast<void>(all_to_all_async(here(at::ones({group.size(), 10})), group));
+      static_cast<void>(all_reduce_coalesced_async({here(at::ones({7})), here(at::ones({3}, at::kLong))}, group));
+      static_cast<void>(scatter_async(here(at::zeros({3})),
+                                      std::vector<at::Tensor>(static_cast<size_t>(group.size()), here(at::ones({3}))),
+                                      0, group));
     }
-    const at::Tensor sum = at::ones({5});
+    const at::Tensor sum = here(at::ones({5}));
     all_reduce(sum, group);
     RANK_CHECK_THAT(sum, EqualsTensor(at::full({5}, all_ranks(group))));
   });
@@ -88,12 +91,12 @@ TEST_CASE_METHOD(PendingWorks, "Pending: what is never waited for ends all the s
 
 TEST_CASE_METHOD(PendingWorks, "Pending: further waits return the same and change nothing") {
   run([](const GroupHandle& group) {
-    Pending<at::Tensor> pending = all_gather_async(at::ones({2}), group);
+    Pending<at::Tensor> pending = all_gather_async(here(at::ones({2})), group);
     const at::Tensor first = pending.wait();
     first.fill_(7);
     RANK_CHECK(pending.wait().is_same(first));
     RANK_CHECK_THAT(pending.wait(), EqualsTensor(at::full({group.size(), 2}, 7.F)));
-    at::Tensor tensor = at::ones({2});
+    at::Tensor tensor = here(at::ones({2}));
     Pending<void> sum = all_reduce_coalesced_async({tensor.t()}, group);
     sum.wait();
     tensor.fill_(9);
@@ -104,7 +107,7 @@ TEST_CASE_METHOD(PendingWorks, "Pending: further waits return the same and chang
 
 TEST_CASE_METHOD(PendingWorks, "Pending: a handle that was moved from says so") {
   run([](const GroupHandle& group) {
-    at::Tensor tensor = at::ones({2});
+    at::Tensor tensor = here(at::ones({2}));
     Pending<void> first = all_reduce_async(tensor, group);
     Pending<void> second = std::move(first);
     const auto says_so = ContainsSubstring("this handle refers to no operation");
@@ -115,7 +118,7 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a handle that was moved from says so") 
     first = std::move(second);
     first.wait();
     RANK_CHECK_THAT(tensor, EqualsTensor(at::full({2}, all_ranks(group))));
-    Pending<at::Tensor> gathering = all_gather_async(at::ones({2}), group);
+    Pending<at::Tensor> gathering = all_gather_async(here(at::ones({2})), group);
     Pending<int> counting = std::move(gathering).then<int>(3, [](const at::Tensor&) {});
     RANK_CHECK_THAT(error_of<std::logic_error>([&] { gathering.wait(); }), says_so);
     RANK_CHECK_THAT(error_of<std::logic_error>([&] { static_cast<void>(gathering.is_done()); }), says_so);
@@ -126,9 +129,9 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a handle that was moved from says so") 
 TEST_CASE_METHOD(PendingWorks, "Pending: steps follow once, in order, with the result and without recording") {
   run([](const GroupHandle& group) {
     std::vector<std::string> steps;
-    const at::Tensor weight = at::ones({2}).requires_grad_();
+    const at::Tensor weight = here(at::ones({2})).requires_grad_();
     at::Tensor product;
-    Pending<std::string> last = all_gather_async(at::ones({2}), group)
+    Pending<std::string> last = all_gather_async(here(at::ones({2})), group)
                                     .then<int>(5,
                                                [&](const at::Tensor& all) {
                                                  RANK_CHECK(all.size(0) == group.size());
@@ -149,10 +152,11 @@ TEST_CASE_METHOD(PendingWorks, "Pending: steps follow once, in order, with the r
 
 TEST_CASE_METHOD(PendingWorks, "Pending: what a step throws reaches who waits, and the group goes on") {
   run([](const GroupHandle& group) {
-    Pending<int> pending =
-        all_gather_async(at::ones({2}), group).then<int>(1, [](const at::Tensor&) { throw std::domain_error("mine"); });
+    Pending<int> pending = all_gather_async(here(at::ones({2})), group).then<int>(1, [](const at::Tensor&) {
+      throw std::domain_error("mine");
+    });
     RANK_CHECK_THROWS_AS(pending.wait(), std::domain_error);
-    const at::Tensor sum = at::ones({1});
+    const at::Tensor sum = here(at::ones({1}));
     all_reduce(sum, group);
     RANK_CHECK(sum.item<float>() == all_ranks(group));
   });
@@ -162,7 +166,7 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a step that throws runs once, and later
   run([](const GroupHandle& group) {
     int calls = 0;
     int later_calls = 0;
-    const at::Tensor sum = at::ones({1});
+    const at::Tensor sum = here(at::ones({1}));
     Pending<int> pending = all_reduce_async(sum, group)
                                .then<int>(1,
                                           [&] {
@@ -179,7 +183,7 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a step that throws runs once, and later
     RANK_CHECK(later_calls == 0);
     RANK_CHECK(sum.item<float>() == 2 * all_ranks(group));
     // Whatever was thrown, also what is no std::exception.
-    Pending<int> odd = all_reduce_async(at::ones({1}), group).then<int>(1, [&] { throw ++calls; });
+    Pending<int> odd = all_reduce_async(here(at::ones({1})), group).then<int>(1, [&] { throw ++calls; });
     RANK_CHECK_THROWS_AS(odd.wait(), int);
     RANK_CHECK_THROWS_AS(odd.wait(), int);
     RANK_CHECK(calls == 2);
@@ -188,9 +192,9 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a step that throws runs once, and later
 
 TEST_CASE_METHOD(PendingWorks, "Pending: a step that waits for its own handle's group may start new operations") {
   run([](const GroupHandle& group) {
-    const at::Tensor second = at::ones({2});
+    const at::Tensor second = here(at::ones({2}));
     Pending<int> pending =
-        all_reduce_async(at::ones({1}), group).then<int>(1, [&] { all_reduce_async(second, group).wait(); });
+        all_reduce_async(here(at::ones({1})), group).then<int>(1, [&] { all_reduce_async(second, group).wait(); });
     RANK_CHECK(pending.wait() == 1);
     RANK_CHECK(pending.wait() == 1);
     RANK_CHECK_THAT(second, EqualsTensor(at::full({2}, all_ranks(group))));
@@ -206,7 +210,7 @@ TEST_CASE("Pending: an operation that failed is done, and each wait throws the s
                       return;
                     }
                     int calls = 0;
-                    const at::Tensor tensor = at::ones({2});
+                    const at::Tensor tensor = here(at::ones({2}));
                     Pending<int> pending = all_reduce_async(tensor, group).then<int>(1, [&] { ++calls; });
                     RANK_CHECK_FALSE(pending.is_done());
                     const std::string first = error_of<std::runtime_error>([&] { pending.wait(); });
@@ -231,7 +235,7 @@ TEST_CASE_METHOD(PendingWorks, "Pending: operations of several groups end indepe
     // Each rank begins with another group: in one group this would be another order of calls.
     for (size_t i = 0; i < groups.size(); ++i) {
       const size_t which = (i + static_cast<size_t>(group.rank())) % groups.size();
-      tensors.push_back(at::full({4}, static_cast<float>(which + 1)));
+      tensors.push_back(here(at::full({4}, static_cast<float>(which + 1))));
       pending.push_back(all_reduce_async(tensors.back(), groups[which]));
     }
     for (size_t i = pending.size(); i-- > 0;) {

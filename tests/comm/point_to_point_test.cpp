@@ -29,6 +29,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -40,6 +41,7 @@ using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 constexpr int kLargestTag = std::numeric_limits<int>::max() - 1;  // of users; the next one is the library's
 
@@ -57,18 +59,18 @@ class PointToPoint {
 // Values that depend on the rank, of every kind that a user may have.
 std::vector<at::Tensor> every_kind(int rank) {
   std::vector<at::Tensor> tensors;
-  const at::Tensor numbers = at::arange(6, at::kLong).add(10 * rank).view({2, 3});
+  const at::Tensor numbers = here(at::arange(6, at::kLong)).add(10 * rank).view({2, 3});
   for (const at::ScalarType dtype :
        {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kShort, at::kInt, at::kLong,
         at::kBool, at::kComplexFloat, at::kComplexDouble}) {
     tensors.push_back(numbers.to(dtype));
   }
-  tensors.push_back(at::full({}, rank + 0.5F));
-  tensors.push_back(at::zeros({0}));
-  tensors.push_back(at::zeros({2, 0, 3}));
-  tensors.push_back(at::full({300'000}, rank + 1.F));  // more than sockets hold
-  tensors.push_back(at::full({2}, rank + 7.F).requires_grad_());
-  tensors.push_back(at::full({4, 2}, rank + 3.F).narrow(0, 1, 2));  // a part that is contiguous
+  tensors.push_back(here(at::full({}, rank + 0.5F)));
+  tensors.push_back(here(at::zeros({0})));
+  tensors.push_back(here(at::zeros({2, 0, 3})));
+  tensors.push_back(here(at::full({300'000}, rank + 1.F)));  // more than sockets hold
+  tensors.push_back(here(at::full({2}, rank + 7.F)).requires_grad_());
+  tensors.push_back(here(at::full({4, 2}, rank + 3.F)).narrow(0, 1, 2));  // a part that is contiguous
   return tensors;
 }
 
@@ -93,8 +95,8 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: every kind of tensor arrives as it
 
 TEST_CASE_METHOD(PointToPoint, "PointToPoint: a leaf takes a message without being recorded") {
   run(2, [](const GroupHandle& group) {
-    at::Tensor leaf = at::zeros({2}).requires_grad_();
-    if (group.rank() == 0) send(at::ones({2}), 1, group);
+    at::Tensor leaf = here(at::zeros({2})).requires_grad_();
+    if (group.rank() == 0) send(here(at::ones({2})), 1, group);
     if (group.rank() == 1) {
       recv(leaf, 0, group);
       RANK_CHECK((leaf.is_leaf() && leaf.requires_grad()));
@@ -116,7 +118,7 @@ TEST_CASE_METHOD(PointToPoint,
       std::vector<Pending<void>> pending;
       for (int number = 0; number < kEach; ++number) {
         for (size_t tag = 0; tag < kTags; ++tag) {
-          pending.push_back(send_async(at::full({3}, value(tag, number)), 1, group, tags[tag]));
+          pending.push_back(send_async(here(at::full({3}, value(tag, number))), 1, group, tags[tag]));
         }
       }
       for (Pending<void>& each : pending) each.wait();
@@ -127,7 +129,7 @@ TEST_CASE_METHOD(PointToPoint,
     std::shuffle(order.begin(), order.end(), std::mt19937(4));
     for (const size_t tag : order) {
       for (int number = 0; number < kEach; ++number) {
-        at::Tensor received = at::zeros({3});
+        at::Tensor received = here(at::zeros({3}));
         recv(received, 0, group, tags[tag]);
         RANK_CHECK_THAT(received, EqualsTensor(at::full({3}, value(tag, number))));
       }
@@ -139,12 +141,12 @@ TEST_CASE_METHOD(PointToPoint,
                  "PointToPoint: all pairs of ranks may exchange at once, waited for in another order on each") {
   for (const int size : {2, 3, 4}) {
     run(size, [](const GroupHandle& group) {
-      const auto text = [](int from, int to) { return at::full({5}, static_cast<float>(10 * from + to)); };
+      const auto text = [](int from, int to) { return here(at::full({5}, static_cast<float>(10 * from + to))); };
       std::vector<std::pair<int, at::Tensor>> received;
       std::vector<Pending<void>> pending;
       for (int peer = group.size() - 1; peer >= 0; --peer) {
         if (peer == group.rank()) continue;
-        received.emplace_back(peer, at::zeros({5}));
+        received.emplace_back(peer, here(at::zeros({5})));
         pending.push_back(recv_async(received.back().second, peer, group, 3));
         pending.push_back(send_async(text(group.rank(), peer), peer, group, 3));
       }
@@ -161,12 +163,12 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: one receiver of any rank's message
   run(4, [](const GroupHandle& group) {
     constexpr int kEach = 5;
     if (group.rank() != 2) {
-      for (int i = 0; i < kEach; ++i) send(at::full({}, static_cast<float>(10 * group.rank() + i)), 2, group, 9);
+      for (int i = 0; i < kEach; ++i) send(here(at::full({}, static_cast<float>(10 * group.rank() + i))), 2, group, 9);
       return;
     }
     std::vector<int> next(4, 0);
     for (int i = 0; i < 3 * kEach; ++i) {
-      at::Tensor received = at::zeros({});
+      at::Tensor received = here(at::zeros({}));
       const int from = recv_any(received, group, 9);
       RANK_REQUIRE((from >= 0 && from < 4 && from != 2));
       RANK_CHECK(received.item<float>() == static_cast<float>(10 * from + next[static_cast<size_t>(from)]++));
@@ -179,18 +181,18 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: messages do not mix with collectiv
   run(2, [](const GroupHandle& group) {
     const auto other = new_group(group, {0, 1});
     const int peer = 1 - group.rank();
-    at::Tensor in_group = at::zeros({2});
-    at::Tensor in_other = at::zeros({2});
+    at::Tensor in_group = here(at::zeros({2}));
+    at::Tensor in_other = here(at::zeros({2}));
     Pending<void> first = recv_async(in_group, peer, group);
     Pending<void> second = recv_async(in_other, peer, *other);
     for (int i = 0; i < 10; ++i) {
-      const at::Tensor sum = at::ones({3});
+      const at::Tensor sum = here(at::ones({3}));
       all_reduce(sum, group);
       RANK_CHECK_THAT(sum, EqualsTensor(at::full({3}, 2.F)));
       all_reduce(sum, *other);
     }
-    send(at::full({2}, 4.F), peer, *other);
-    send(at::full({2}, 3.F), peer, group);
+    send(here(at::full({2}, 4.F)), peer, *other);
+    send(here(at::full({2}, 3.F)), peer, group);
     second.wait();
     first.wait();
     RANK_CHECK_THAT(in_group, EqualsTensor(at::full({2}, 3.F)));
@@ -200,7 +202,7 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: messages do not mix with collectiv
 
 TEST_CASE_METHOD(PointToPoint, "PointToPoint: tags that are no user's are refused") {
   run(2, [](const GroupHandle& group) {
-    at::Tensor tensor = at::ones({2});
+    at::Tensor tensor = here(at::ones({2}));
     for (const int tag : {-1, std::numeric_limits<int>::min(), kLargestTag + 1}) {
       for (const auto& message : {error_of<std::invalid_argument>([&] { send(tensor, 1 - group.rank(), group, tag); }),
                                   error_of<std::invalid_argument>([&] { recv(tensor, 1 - group.rank(), group, tag); }),
@@ -217,7 +219,7 @@ TEST_CASE_METHOD(PointToPoint,
   std::atomic<bool> gave_up{false};
   run(2, [&](const GroupHandle& group) {
     if (group.rank() == 1) {
-      at::Tensor tensor = at::zeros({2});
+      at::Tensor tensor = here(at::zeros({2}));
       const auto begin = std::chrono::steady_clock::now();
       RANK_CHECK_THAT(
           error_of<std::runtime_error>([&] { recv(tensor, 0, group, 8, {.timeout = 200ms}); }),
@@ -236,8 +238,8 @@ TEST_CASE_METHOD(PointToPoint,
 TEST_CASE_METHOD(PointToPoint, "PointToPoint: a handle whose group was closed meanwhile ends, one way or the other") {
   run(2, [](const GroupHandle& group) {
     auto other = new_group(group, {0, 1});
-    at::Tensor received = at::zeros({2});
-    Pending<void> sending = send_async(at::ones({2}), 1 - group.rank(), *other);
+    at::Tensor received = here(at::zeros({2}));
+    Pending<void> sending = send_async(here(at::ones({2})), 1 - group.rank(), *other);
     Pending<void> receiving = recv_async(received, 1 - group.rank(), *other);
     receiving.wait();
     barrier(group);
@@ -245,7 +247,7 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: a handle whose group was closed me
     sending.wait();
     receiving.wait();  // again
     RANK_CHECK_THAT(received, EqualsTensor(at::ones({2})));
-    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { send(at::ones({2}), 1 - group.rank(), *other); }),
+    RANK_CHECK_THAT(error_of<std::runtime_error>([&] { send(here(at::ones({2})), 1 - group.rank(), *other); }),
                     ContainsSubstring("closed"));
   });
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/complex.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -15,6 +16,8 @@
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -281,6 +284,18 @@ TEST_CASE_METHOD(OnDevices, "Device: autocast has CUDA's list") {
   CHECK(full.mm(full).scalar_type() == at::kFloat);
   at::autocast::clear_cache();
   device::drain();
+}
+
+TEST_CASE_METHOD(OnDevices, "Device: complex numbers have parts that share their memory, and conjugates") {
+  at::Tensor numbers = at::complex(at::arange(3, on(kFirst).dtype(at::kFloat)), at::ones({3}, on(kFirst)));
+  CHECK(at::equal(at::view_as_real(numbers).select(1, 0).cpu(), at::arange(3, at::kFloat)));
+  at::view_as_real(numbers).select(1, 1).mul_(2);
+  const at::Tensor expected = at::complex(at::arange(3, at::kFloat), at::full({3}, 2.0F));
+  CHECK(at::equal(numbers.cpu(), expected));
+  CHECK(at::equal(numbers.conj().cpu(), expected.conj().resolve_conj()));
+  CHECK(at::equal(numbers.conj().clone().cpu(), expected.conj().resolve_conj()));
+  CHECK(at::equal(numbers.conj().resolve_conj().cpu(), expected.conj().resolve_conj()));
+  CHECK(at::equal(at::view_as_complex(at::view_as_real(numbers).slice(0, 1)).cpu(), expected.slice(0, 1)));
 }
 
 TEST_CASE_METHOD(OnDevices, "Device: contexts are made on the devices that are used, and no others") {

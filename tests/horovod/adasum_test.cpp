@@ -21,6 +21,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -30,12 +31,13 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 using test::IsCloseTo;
 
 // The paper's formula, with plain loops.
 at::Tensor by_the_formula(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.to(at::kDouble).contiguous();
-  const at::Tensor y = b.to(at::kDouble).contiguous();
+  const at::Tensor x = a.cpu().to(at::kDouble).contiguous();
+  const at::Tensor y = b.cpu().to(at::kDouble).contiguous();
   const auto* p = x.const_data_ptr<double>();
   const auto* q = y.const_data_ptr<double>();
   double dot = 0;
@@ -57,8 +59,8 @@ TEST_CASE("Adasum: is the formula of the paper for random vectors of every dtype
     const double tolerance = dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 1e-6 : 1e-2;
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {0}, {7}, {2, 3, 4}}) {
       for (int round = 0; round < 5; ++round) {
-        const at::Tensor a = at::randn(shape, generator).to(dtype);
-        const at::Tensor b = at::randn(shape, generator).mul(std::pow(10., round - 2)).to(dtype);
+        const at::Tensor a = here(at::randn(shape, generator)).to(dtype);
+        const at::Tensor b = here(at::randn(shape, generator)).mul(std::pow(10., round - 2)).to(dtype);
         CHECK_THAT(adasum(a, b), IsCloseTo(by_the_formula(a, b), tolerance, tolerance));
         UNSCOPED_INFO("and does not depend on which one comes first, up to rounding");
         CHECK_THAT(adasum(b, a), IsCloseTo(adasum(a, b), tolerance, tolerance));
@@ -68,25 +70,27 @@ TEST_CASE("Adasum: is the formula of the paper for random vectors of every dtype
 }
 
 TEST_CASE("Adasum: sums of products that no float holds do not overflow") {
-  const at::Tensor large = at::full({4}, 1e30F);  // whose square is above the largest float
+  const at::Tensor large = here(at::full({4}, 1e30F));  // whose square is above the largest float
   CHECK_THAT(adasum(large, large), IsCloseTo(large, 1e-6, 0));
-  const at::Tensor small = at::full({4}, 1e-30F);  // whose square is below the smallest one
+  const at::Tensor small = here(at::full({4}, 1e-30F));  // whose square is below the smallest one
   CHECK_THAT(adasum(small, small), IsCloseTo(small, 1e-6, 0));
   CHECK_THAT(adasum(large, -large), IsCloseTo(at::zeros({4}), 0, 0));
 }
 
 TEST_CASE("Adasum: zero vectors leave the other one, bit for bit") {
-  const at::Tensor a = at::tensor({1.F, -0.3333333F, 1e-38F, 3e38F});
-  CHECK(at::equal(adasum(a, at::zeros({4})), a));
-  CHECK(at::equal(adasum(at::zeros({4}), a), a));
-  CHECK(at::equal(adasum(at::zeros({4}), at::zeros({4})), at::zeros({4})));
+  const at::Tensor a = here(at::tensor({1.F, -0.3333333F, 1e-38F, 3e38F}));
+  CHECK(at::equal(adasum(a, here(at::zeros({4}))), a));
+  CHECK(at::equal(adasum(here(at::zeros({4})), a), a));
+  CHECK(at::equal(adasum(here(at::zeros({4})), here(at::zeros({4}))), here(at::zeros({4}))));
 }
 
 TEST_CASE("Adasum: what is no number stays visible") {
   const float kNaN = std::numeric_limits<float>::quiet_NaN();
-  CHECK(adasum(at::tensor({1.F, kNaN}), at::ones({2})).isnan().any().item<bool>());
-  CHECK_FALSE(
-      adasum(at::full({2}, std::numeric_limits<float>::infinity()), at::ones({2})).isfinite().all().item<bool>());
+  CHECK(adasum(here(at::tensor({1.F, kNaN})), here(at::ones({2}))).isnan().any().item<bool>());
+  CHECK_FALSE(adasum(here(at::full({2}, std::numeric_limits<float>::infinity())), here(at::ones({2})))
+                  .isfinite()
+                  .all()
+                  .item<bool>());
 }
 
 class AdasumRanks : protected test::EveryWire {};
@@ -95,9 +99,9 @@ TEST_CASE_METHOD(AdasumRanks, "Adasum: every rank gets the same bits, each tenso
   run(size, [](const GroupHandle& group) {
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(group.rank()) + 11);
     const auto make = [&] {
-      return std::vector<at::Tensor>{at::randn({3, 5}, generator), at::randn({}, generator).to(at::kDouble),
-                                     at::zeros({0}), at::randn({4, 2}, generator).t(),
-                                     at::randn({9}, generator).to(at::kHalf).requires_grad_()};
+      return std::vector<at::Tensor>{here(at::randn({3, 5}, generator)), here(at::randn({}, generator)).to(at::kDouble),
+                                     here(at::zeros({0})), here(at::randn({4, 2}, generator)).t(),
+                                     here(at::randn({9}, generator)).to(at::kHalf).requires_grad_()};
     };
     const std::vector<at::Tensor> tensors = make();
     std::vector<at::Tensor> expected;
@@ -125,33 +129,33 @@ TEST_CASE_METHOD(AdasumRanks, "Adasum: every rank gets the same bits, each tenso
 TEST_CASE_METHOD(AdasumRanks, "Adasum: what it cannot do is refused on every rank before anything is sent") {
   run(3, [](const GroupHandle& group) {
     const std::string me = "rank " + std::to_string(group.rank()) + " of 3: ";
-    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({at::ones({2})}, group); }),
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({here(at::ones({2}))}, group); }),
                     ContainsSubstring(me + "Adasum needs a power of two"));
   });
   run(2, [](const GroupHandle& group) {
     const std::string me = "rank " + std::to_string(group.rank()) + " of 2: ";
     for (const at::Tensor& bad :
-         {at::ones({2}, at::kLong), at::ones({2}, at::kBool), at::Tensor(), at::ones({2}, at::kComplexFloat),
-          at::ones({2, 2}).to_sparse(), at::ones({1}).expand({3})}) {
-      const at::Tensor good = at::ones({2});
+         {here(at::ones({2}, at::kLong)), here(at::ones({2}, at::kBool)), at::Tensor(),
+          here(at::ones({2}, at::kComplexFloat)), at::ones({2, 2}).to_sparse(), here(at::ones({1})).expand({3})}) {
+      const at::Tensor good = here(at::ones({2}));
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
                         adasum_allreduce({good, bad}, group);
                       }),
                       ContainsSubstring(me));
       RANK_CHECK_THAT(good, EqualsTensor(at::ones({2})));
     }
-    const at::Tensor good = at::ones({2});
+    const at::Tensor good = here(at::ones({2}));
     adasum_allreduce({good}, group);
     RANK_CHECK_THAT(good, EqualsTensor(at::ones({2})));
   });
 }
 
 TEST_CASE("Adasum: two vectors have one shape and one floating point dtype") {
-  CHECK_THROWS_AS(adasum(at::ones({2}), at::ones({3})), std::invalid_argument);
-  CHECK_THROWS_AS(adasum(at::ones({2}), at::ones({1})), std::invalid_argument);
-  CHECK_THROWS_AS(adasum(at::ones({2}), at::ones({2}, at::kDouble)), std::invalid_argument);
-  CHECK_THROWS_AS(adasum(at::ones({2}, at::kLong), at::ones({2}, at::kLong)), std::invalid_argument);
-  CHECK_THROWS_AS(adasum(at::Tensor(), at::ones({2})), std::invalid_argument);
+  CHECK_THROWS_AS(adasum(here(at::ones({2})), here(at::ones({3}))), std::invalid_argument);
+  CHECK_THROWS_AS(adasum(here(at::ones({2})), here(at::ones({1}))), std::invalid_argument);
+  CHECK_THROWS_AS(adasum(here(at::ones({2})), here(at::ones({2}, at::kDouble))), std::invalid_argument);
+  CHECK_THROWS_AS(adasum(here(at::ones({2}, at::kLong)), here(at::ones({2}, at::kLong))), std::invalid_argument);
+  CHECK_THROWS_AS(adasum(at::Tensor(), here(at::ones({2}))), std::invalid_argument);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -33,19 +34,20 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 class BroadcastState : protected test::EveryWireAndSize {};
 
 NamedTensors tensors_of(int rank) {
-  const at::Tensor numbers = at::arange(12, at::kFloat).view({3, 4}) + rank;
+  const at::Tensor numbers = here(at::arange(12, at::kFloat)).view({3, 4}) + rank;
   return {{"matrix", numbers},
           {"transposed", numbers.clone().t()},
           {"leaf", numbers.clone().requires_grad_()},
-          {"scalar", at::full({}, rank, at::kLong)},
-          {"nothing", at::zeros({0, 2})},
-          {"flag", at::full({2}, rank % 2 == 0, at::kBool)},
-          {"half", at::full({3}, rank + 0.5, at::kHalf)},
-          {"slice", (at::arange(20, at::kDouble) * (rank + 1)).slice(0, 1, 20, 3)}};
+          {"scalar", here(at::full({}, rank, at::kLong))},
+          {"nothing", here(at::zeros({0, 2}))},
+          {"flag", here(at::full({2}, rank % 2 == 0, at::kBool))},
+          {"half", here(at::full({3}, rank + 0.5, at::kHalf))},
+          {"slice", (here(at::arange(20, at::kDouble)) * (rank + 1)).slice(0, 1, 20, 3)}};
 }
 
 TEST_CASE_METHOD(BroadcastState, "BroadcastState: parameters of every kind become the root's, whichever rank that is") {
@@ -68,16 +70,16 @@ TEST_CASE_METHOD(BroadcastState, "BroadcastState: parameters of every kind becom
 TEST_CASE_METHOD(BroadcastState,
                  "BroadcastState: lists that differ are named on every rank and nothing is overwritten") {
   if (size() == 1) return;
-  const at::Tensor tensor = at::ones({2});
+  const at::Tensor tensor = here(at::ones({2}));
   const std::vector<NamedTensors> others{{},
-                                         {{"other", at::ones({2})}},
-                                         {{"weight", at::ones({3})}},
-                                         {{"weight", at::ones({2}, at::kDouble)}},
-                                         {{"weight", at::ones({2})}, {"bias", at::ones({1})}}};
+                                         {{"other", here(at::ones({2}))}},
+                                         {{"weight", here(at::ones({3}))}},
+                                         {{"weight", here(at::ones({2}, at::kDouble))}},
+                                         {{"weight", here(at::ones({2}))}, {"bias", here(at::ones({1}))}}};
   for (const NamedTensors& other : others) {
     run([&](const GroupHandle& group) {
       const bool is_other = group.rank() == group.size() - 1;
-      const NamedTensors mine{{"weight", at::full({2}, group.rank() + 1.F)}};
+      const NamedTensors mine{{"weight", here(at::full({2}, group.rank() + 1.F))}};
       RANK_CHECK_THAT(error_of<std::runtime_error>([&] { broadcast_parameters(is_other ? other : mine, 0, group); }),
                       ContainsSubstring("broadcast_parameters: the ranks' parameters differ"));
       RANK_CHECK_THAT(mine[0].second, EqualsTensor(at::full({2}, group.rank() + 1.F)));
@@ -94,10 +96,10 @@ TEST_CASE_METHOD(BroadcastState, "BroadcastState: what is no tensor and who is n
                     }),
                     ContainsSubstring("broadcast_parameters: 'weight' is undefined"));
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
-                      broadcast_parameters({{"weight", at::ones({1})}}, group.size(), group);
+                      broadcast_parameters({{"weight", here(at::ones({1}))}}, group.size(), group);
                     }),
                     ContainsSubstring("is not a rank"));
-    std::vector<at::Tensor> weights{at::ones({2}).requires_grad_()};
+    std::vector<at::Tensor> weights{here(at::ones({2})).requires_grad_()};
     torch::optim::LBFGS lbfgs(weights);
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { broadcast_optimizer_state(lbfgs, 0, group); }),
                     ContainsSubstring("cannot broadcast the state of LBFGS"));
@@ -129,14 +131,14 @@ TEST_CASE_METHOD(BroadcastState, "BroadcastState: every optimizer goes on as the
       maker<optim::Adagrad, optim::AdagradOptions>([](auto&) {}),
       maker<optim::RMSprop, optim::RMSpropOptions>([](auto& options) { options.momentum(0.5).centered(true); })};
   const auto step = [](torch::optim::Optimizer& optimizer, const Weights& weights, float gradient) {
-    for (const at::Tensor& weight : weights) weight.mutable_grad() = at::full(weight.sizes(), gradient);
+    for (const at::Tensor& weight : weights) weight.mutable_grad() = here(at::full(weight.sizes(), gradient));
     optimizer.step();
   };
   run([&](const GroupHandle& group) {
     const int root = group.size() - 1;
     for (size_t i = 0; i < makers.size(); ++i) {
       RANK_INFO("optimizer " << i);
-      const Weights weights{at::ones({2, 2}).requires_grad_(), at::ones({}).requires_grad_()};
+      const Weights weights{here(at::ones({2, 2})).requires_grad_(), here(at::ones({})).requires_grad_()};
       const auto optimizer = makers[i](weights, group.rank() == root ? 0.25 : 0.5);
       // The root has made steps; some of the others have made more, rank 0 of several none.
       for (int k = 0; k < group.rank() + (group.size() == 1 ? 1 : 0); ++k) step(*optimizer, weights, k + 1.F);

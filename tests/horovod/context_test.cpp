@@ -24,6 +24,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -33,6 +34,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 // A context owns its group: one of all ranks, of its own.
 Context context_on(const GroupHandle& group) {
@@ -51,7 +53,7 @@ class Contexts : protected test::EveryWireAndSize {
     run([&](const GroupHandle& group) {
       const Context hvd = context_on(group);
       body(hvd);
-      const at::Tensor sum = hvd.allreduce(at::ones({1}), {.op = Op::kSum});
+      const at::Tensor sum = hvd.allreduce(here(at::ones({1})), {.op = Op::kSum});
       RANK_CHECK(sum.item<float>() == static_cast<float>(hvd.size()));
     });
   }
@@ -61,7 +63,7 @@ TEST_CASE_METHOD(Contexts, "Context: allreduce leaves its argument alone and all
   on_ranks([](const Context& hvd) {
     const float n = static_cast<float>(hvd.size());
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3}, {2, 0, 1}, {2, 3}}) {
-      const at::Tensor mine = at::full(shape, hvd.rank() + 1.F);
+      const at::Tensor mine = here(at::full(shape, hvd.rank() + 1.F));
       const at::Tensor before = mine.clone();
       RANK_CHECK_THAT(hvd.allreduce(mine, {.op = Op::kSum}), EqualsTensor(at::full(shape, n * (n + 1) / 2)));
       RANK_CHECK_THAT(hvd.allreduce(mine), EqualsTensor(at::full(shape, (n + 1) / 2)));
@@ -79,10 +81,10 @@ TEST_CASE_METHOD(Contexts, "Context: allreduce leaves its argument alone and all
 TEST_CASE_METHOD(Contexts, "Context: new tensors are made of any view, of leaves as well, and record nothing") {
   on_ranks([](const Context& hvd) {
     const float n = static_cast<float>(hvd.size());
-    const at::Tensor matrix = at::arange(6, at::kFloat).view({2, 3});
+    const at::Tensor matrix = here(at::arange(6, at::kFloat)).view({2, 3});
     const std::vector<at::Tensor> views{matrix.t(),
                                         matrix.slice(1, 0, 3, 2),
-                                        at::ones({1}).expand({4}),
+                                        here(at::ones({1})).expand({4}),
                                         at::_neg_view(matrix),
                                         matrix.clone().requires_grad_(),
                                         matrix.clone().requires_grad_().mul(2),
@@ -103,13 +105,14 @@ TEST_CASE_METHOD(Contexts, "Context: factors come before and after, and only whe
   on_ranks([](const Context& hvd) {
     const float n = static_cast<float>(hvd.size());
     const AllreduceOptions factors{.op = Op::kSum, .prescale_factor = 0.5, .postscale_factor = 3};
-    RANK_CHECK_THAT(hvd.allreduce(at::full({2}, 4.F), factors), EqualsTensor(at::full({2}, 6 * n)));
-    RANK_CHECK_THAT(hvd.grouped_allreduce({at::full({2}, 4.F), at::full({1}, 2., at::kDouble)}, factors).at(1),
-                    EqualsTensor(at::full({1}, 3. * n, at::kDouble)));
-    RANK_CHECK_THAT(hvd.allreduce(at::full({1}, -4.F), {.op = Op::kMax, .prescale_factor = -1}),
+    RANK_CHECK_THAT(hvd.allreduce(here(at::full({2}, 4.F)), factors), EqualsTensor(at::full({2}, 6 * n)));
+    RANK_CHECK_THAT(
+        hvd.grouped_allreduce({here(at::full({2}, 4.F)), here(at::full({1}, 2., at::kDouble))}, factors).at(1),
+        EqualsTensor(at::full({1}, 3. * n, at::kDouble)));
+    RANK_CHECK_THAT(hvd.allreduce(here(at::full({1}, -4.F)), {.op = Op::kMax, .prescale_factor = -1}),
                     EqualsTensor(at::full({1}, 4.F)));
     for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
-      const at::Tensor whole = at::ones({2}, dtype);
+      const at::Tensor whole = here(at::ones({2}, dtype));
       const auto expected = ContainsSubstring(me(hvd) + ": allreduce: prescale_factor and postscale_factor need");
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { hvd.allreduce(whole, factors); }), expected);
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { hvd.allreduce_(whole.clone(), factors); }), expected);
@@ -120,27 +123,27 @@ TEST_CASE_METHOD(Contexts, "Context: factors come before and after, and only whe
 
 TEST_CASE_METHOD(Contexts, "Context: wrong arguments are refused with the rank") {
   on_ranks([](const Context& hvd) {
-    const at::Tensor good = at::ones({2});
+    const at::Tensor good = here(at::ones({2}));
     const std::vector<std::function<void()>> calls{
         [&] { hvd.allreduce(at::Tensor()); },
         [&] { hvd.allreduce_(at::Tensor()); },
         [&] {
-          hvd.allreduce_(at::ones({2, 3}).t());
+          hvd.allreduce_(here(at::ones({2, 3})).t());
         },
-        [&] { hvd.allreduce(good.to_sparse()); },
+        [&] { hvd.allreduce(at::ones({2}).to_sparse()); },
         [&] { hvd.allreduce(at::empty({2}, at::device(at::kMeta))); },
-        [&] { hvd.allreduce(at::ones({2}, at::kLong)); },  // the average
+        [&] { hvd.allreduce(here(at::ones({2}, at::kLong))); },  // the average
         [&] {
           hvd.grouped_allreduce({good, at::Tensor()});
         },
         [&] { hvd.allgather(at::Tensor()); },
-        [&] { hvd.allgather(at::ones({})); },
+        [&] { hvd.allgather(here(at::ones({}))); },
         [&] { hvd.broadcast(good, -1); },
         [&] { hvd.broadcast(good, hvd.size()); },
         [&] { hvd.broadcast(at::Tensor(), 0); },
         [&] { hvd.broadcast_(at::Tensor(), 0); },
         [&] { hvd.broadcast_object("", hvd.size()); },
-        [&] { hvd.reducescatter(at::ones({}), Op::kSum); },
+        [&] { hvd.reducescatter(here(at::ones({})), Op::kSum); },
         [&] { hvd.reducescatter(good, Op::kAdasum); },
         [&] { hvd.alltoall(good, {5}); },
         [&] { hvd.alltoall(good, std::vector<int64_t>(static_cast<size_t>(hvd.size()), -1)); }};
@@ -155,7 +158,7 @@ TEST_CASE_METHOD(Contexts, "Context: allgather joins rows of different lengths, 
   on_ranks([](const Context& hvd) {
     for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kLong, at::kBool, at::kComplexDouble}) {
       std::vector<at::Tensor> all;
-      for (int rank = 0; rank < hvd.size(); ++rank) all.push_back(at::full({rank, 2}, rank % 2).to(dtype));
+      for (int rank = 0; rank < hvd.size(); ++rank) all.push_back(here(at::full({rank, 2}, rank % 2)).to(dtype));
       const at::Tensor mine = all[static_cast<size_t>(hvd.rank())];
       RANK_CHECK_THAT(hvd.allgather(mine), EqualsTensor(at::cat(all)));
       auto pending = hvd.allgather_async(mine);
@@ -171,9 +174,10 @@ TEST_CASE_METHOD(Contexts, "Context: alltoall takes splits with nothing for some
     // Rank r sends r rows to the last rank and none to the others.
     std::vector<int64_t> splits(static_cast<size_t>(n), 0);
     splits.back() = hvd.rank();
-    const at::Tensor received = hvd.alltoall(at::full({hvd.rank(), 2}, hvd.rank() + 0.5F), splits);
-    std::vector<at::Tensor> expected{at::zeros({0, 2})};
-    for (int rank = 0; rank < n && hvd.rank() == n - 1; ++rank) expected.push_back(at::full({rank, 2}, rank + 0.5F));
+    const at::Tensor received = hvd.alltoall(here(at::full({hvd.rank(), 2}, hvd.rank() + 0.5F)), splits);
+    std::vector<at::Tensor> expected{here(at::zeros({0, 2}))};
+    for (int rank = 0; rank < n && hvd.rank() == n - 1; ++rank)
+      expected.push_back(here(at::full({rank, 2}, rank + 0.5F)));
     RANK_CHECK_THAT(received, EqualsTensor(at::cat(expected)));
   });
 }
@@ -186,7 +190,7 @@ TEST_CASE("Context: nothing but its places is left after shutdown") {
   moved.shutdown();
   CHECK_FALSE(moved.is_initialized());
   CHECK((moved.rank() == 0 && moved.size() == 1 && moved.local_rank() == 0 && moved.local_size() == 1));
-  CHECK_THAT(error_of<std::runtime_error>([&] { moved.allreduce(at::ones({1})); }), ContainsSubstring("closed"));
+  CHECK_THAT(error_of<std::runtime_error>([&] { moved.allreduce(here(at::ones({1}))); }), ContainsSubstring("closed"));
   CHECK_THAT(error_of<std::runtime_error>([&] { moved.grouped_allreduce({}); }), ContainsSubstring("closed"));
   CHECK_THAT(error_of<std::runtime_error>([&] { moved.barrier(); }), ContainsSubstring("closed"));
 }

@@ -20,6 +20,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -29,11 +30,12 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
 at::Tensor parameter(at::IntArrayRef shape = {2}) {
-  return at::zeros(shape).requires_grad_();
+  return here(at::zeros(shape)).requires_grad_();
 }
 
 class Optimizers : protected test::EveryWireAndSize {};
@@ -58,7 +60,7 @@ TEST_CASE_METHOD(Optimizers, "DistributedOptimizer: options that differ between 
           error_of<std::runtime_error>(
               [&] { DistributedOptimizer(sgd, group, is_other ? other : DistributedOptimizerOptions{}); }),
           ContainsSubstring("DistributedOptimizer: the ranks' options differ") && ContainsSubstring(expected));
-      const at::Tensor sum = at::ones({1});
+      const at::Tensor sum = here(at::ones({1}));
       all_reduce(sum, group);
       RANK_CHECK(sum.item<float>() == static_cast<float>(group.size()));
     });
@@ -93,7 +95,7 @@ TEST_CASE_METHOD(Optimizers,
   run([](const GroupHandle& group) {
     const at::Tensor scalar = parameter({});
     const at::Tensor empty = parameter({0, 3});
-    const at::Tensor frozen = at::ones({2});
+    const at::Tensor frozen = here(at::ones({2}));
     const at::Tensor weight = parameter({2, 2});
     SGD sgd(std::vector{torch::optim::OptimizerParamGroup({scalar, empty}),
                         torch::optim::OptimizerParamGroup({frozen, weight})},
@@ -112,7 +114,7 @@ TEST_CASE_METHOD(Optimizers,
 
 TEST_CASE_METHOD(Optimizers, "DistributedOptimizer: steps without any backward are steps with gradients of zero") {
   run([](const GroupHandle& group) {
-    const at::Tensor weight = at::ones({2}).requires_grad_();
+    const at::Tensor weight = here(at::ones({2})).requires_grad_();
     SGD sgd(std::vector{weight}, SGDOptions(0.1));
     DistributedOptimizer optimizer(sgd, group);
     for (int i = 0; i < 3; ++i) optimizer.step();

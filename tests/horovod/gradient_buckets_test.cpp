@@ -18,6 +18,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
@@ -27,9 +28,10 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::EqualsTensor;
 using test::error_of;
+using test::here;
 
 at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
-  return at::zeros(shape, dtype).requires_grad_();
+  return here(at::zeros(shape, dtype)).requires_grad_();
 }
 
 int64_t bytes_of(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& members) {
@@ -106,7 +108,7 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients of any layout are reduced 
     const float n = static_cast<float>(group.size());
     std::vector<at::Tensor> parameters{parameter({2, 3}), parameter({2, 3})};
     GradientBuckets buckets(parameters, {{0, 1}}, group, {.average = false});
-    const at::Tensor transposed = at::ones({3, 2}).t();
+    const at::Tensor transposed = here(at::ones({3, 2})).t();
     parameters[0].mutable_grad() = transposed;
     buckets.finish();
     RANK_CHECK(parameters[0].grad().is_same(transposed));
@@ -139,14 +141,14 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: a step that fails leaves nothing beh
     std::vector<at::Tensor> parameters{parameter({2, 2}), parameter({1000})};
     GradientBuckets buckets(parameters, {{1}, {0}}, group, {.average = false});
     for (int round = 1; round <= 10; ++round) {
-      parameters[1].mutable_grad() = at::full({1000}, 1000.F);
+      parameters[1].mutable_grad() = here(at::full({1000}, 1000.F));
       buckets.gradient_ready(1);  // under way
-      parameters[0].mutable_grad() = at::ones({2, 2}).to_sparse();
+      parameters[0].mutable_grad() = here(at::ones({2, 2})).to_sparse();
       RANK_CHECK_THAT(error_of<std::runtime_error>([&] { buckets.finish(); }),
                       ContainsSubstring("rank " + std::to_string(group.rank()) + " of ") &&
                           ContainsSubstring("parameter number 0 has a sparse gradient"));
-      parameters[0].mutable_grad() = at::ones({2, 2});
-      parameters[1].mutable_grad() = at::full({1000}, static_cast<float>(round));
+      parameters[0].mutable_grad() = here(at::ones({2, 2}));
+      parameters[1].mutable_grad() = here(at::full({1000}, static_cast<float>(round)));
       buckets.finish();
       RANK_CHECK_THAT(parameters[0].grad(), EqualsTensor(at::full({2, 2}, n)));
       RANK_CHECK_THAT(parameters[1].grad(), EqualsTensor(at::full({1000}, n * static_cast<float>(round))));

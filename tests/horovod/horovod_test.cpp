@@ -25,6 +25,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
@@ -36,6 +37,7 @@ using Catch::Matchers::ContainsSubstring;
 
 using test::ElementsAre;
 using test::error_of;
+using test::here;
 using test::run_ranks;
 using torch::nn::Linear;
 using torch::optim::SGD;
@@ -49,7 +51,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, double t
 
 // A small network with fixed values, the same on all ranks.
 torch::nn::Sequential make_net() {
-  torch::nn::Sequential net(Linear(3, 4), Linear(4, 2));
+  auto net = test::placed(torch::nn::Sequential(Linear(3, 4), Linear(4, 2)));
   const at::NoGradGuard no_grad;
   int64_t number = 0;
   for (at::Tensor& parameter : net->parameters()) {
@@ -60,7 +62,8 @@ torch::nn::Sequential make_net() {
 }
 
 at::Tensor batch(int rank, int step) {
-  return (at::arange(6, at::kFloat).view({2, 3}) + static_cast<float>(rank) - 0.5F * static_cast<float>(step)) / 5;
+  return (here(at::arange(6, at::kFloat)).view({2, 3}) + static_cast<float>(rank) - 0.5F * static_cast<float>(step)) /
+         5;
 }
 
 at::Tensor loss_of(torch::nn::Sequential& net, int rank, int step) {
@@ -79,7 +82,7 @@ std::vector<at::Tensor> reference(int size, int steps, int passes, double diviso
     optimizer.step();
   }
   std::vector<at::Tensor> values;
-  for (const at::Tensor& parameter : net->parameters()) values.push_back(parameter.detach().clone());
+  for (const at::Tensor& parameter : net->parameters()) values.push_back(parameter.detach().cpu().clone());
   return values;
 }
 
@@ -184,38 +187,39 @@ TEST_CASE_METHOD(Horovod, "Horovod: collectives have Horovod's meanings") {
     Context hvd(ProcessGroup(std::shared_ptr<detail::GroupState>(&group.state(), [](detail::GroupState*) {})));
     const int n = hvd.size();
     const float rank = static_cast<float>(hvd.rank());
-    const at::Tensor mine = at::full({2}, rank + 1);
+    const at::Tensor mine = here(at::full({2}, rank + 1));
     const float sum = static_cast<float>(n * (n + 1)) / 2;
-    expect_close(hvd.allreduce(mine), at::full({2}, sum / n), 1e-6, "the default is the average");
-    expect_close(hvd.allreduce(mine, {.op = Op::kSum}), at::full({2}, sum));
+    expect_close(hvd.allreduce(mine), here(at::full({2}, sum / n)), 1e-6, "the default is the average");
+    expect_close(hvd.allreduce(mine, {.op = Op::kSum}), here(at::full({2}, sum)));
     expect_close(hvd.allreduce(mine, {.op = Op::kMax, .prescale_factor = 2, .postscale_factor = 3}),
-                 at::full({2}, 6.0F * n));
-    expect_close(mine, at::full({2}, rank + 1), 1e-6, "left alone");
+                 here(at::full({2}, 6.0F * n)));
+    expect_close(mine, here(at::full({2}, rank + 1)), 1e-6, "left alone");
     at::Tensor in_place = mine.clone();
     hvd.allreduce_(in_place, {.op = Op::kSum});
-    expect_close(in_place, at::full({2}, sum));
+    expect_close(in_place, here(at::full({2}, sum)));
     auto handle = hvd.allreduce_async(mine, {.op = Op::kSum, .postscale_factor = 0.5});
-    expect_close(Context::synchronize(handle), at::full({2}, sum / 2));
+    expect_close(Context::synchronize(handle), here(at::full({2}, sum / 2)));
     RANK_CHECK(Context::poll(handle));
-    const auto grouped = hvd.grouped_allreduce({mine, at::full({}, 2.0)}, {.op = Op::kSum});
-    expect_close(grouped[0], at::full({2}, sum));
-    expect_close(grouped[1], at::full({}, 2.0 * n));
+    const auto grouped = hvd.grouped_allreduce({mine, here(at::full({}, 2.0))}, {.op = Op::kSum});
+    expect_close(grouped[0], here(at::full({2}, sum)));
+    expect_close(grouped[1], here(at::full({}, 2.0 * n)));
 
     std::vector<at::Tensor> rows;
-    for (int i = 0; i < n; ++i) rows.push_back(at::full({i, 2}, static_cast<float>(i)));
+    for (int i = 0; i < n; ++i) rows.push_back(here(at::full({i, 2}, static_cast<float>(i))));
     const at::Tensor own_rows = rows[static_cast<size_t>(hvd.rank())];
     expect_close(hvd.allgather(own_rows), at::cat(rows));
     auto gathering = hvd.allgather_async(own_rows);
     expect_close(Context::synchronize(gathering), at::cat(rows));
 
-    expect_close(hvd.broadcast(mine, n - 1), at::full({2}, static_cast<float>(n)));
+    expect_close(hvd.broadcast(mine, n - 1), here(at::full({2}, static_cast<float>(n))));
     auto sending = hvd.broadcast_async(mine, 0);
-    expect_close(Context::synchronize(sending), at::ones({2}));
-    expect_close(hvd.alltoall(at::full({n, 2}, rank)), at::arange(n, at::kFloat).unsqueeze(1).expand({n, 2}));
+    expect_close(Context::synchronize(sending), here(at::ones({2})));
+    expect_close(hvd.alltoall(here(at::full({n, 2}, rank))),
+                 here(at::arange(n, at::kFloat)).unsqueeze(1).expand({n, 2}));
     const std::vector<int64_t> splits(static_cast<size_t>(n), 2);
-    RANK_CHECK(hvd.alltoall(at::full({2L * n, 2}, rank), splits).sizes() == std::vector<int64_t>{2L * n, 2});
-    expect_close(hvd.reducescatter(at::full({n, 2}, rank), Op::kSum),
-                 at::full({1, 2}, static_cast<float>(n * (n - 1)) / 2));
+    RANK_CHECK(hvd.alltoall(here(at::full({2L * n, 2}, rank)), splits).sizes() == std::vector<int64_t>{2L * n, 2});
+    expect_close(hvd.reducescatter(here(at::full({n, 2}, rank)), Op::kSum),
+                 here(at::full({1, 2}, static_cast<float>(n * (n - 1)) / 2)));
     RANK_CHECK(hvd.broadcast_object(hvd.rank() == 0 ? "{\"epoch\": 3}" : "") == "{\"epoch\": 3}");
     RANK_CHECK(hvd.allgather_object(std::to_string(hvd.rank())).back() == std::to_string(n - 1));
     hvd.barrier();
@@ -239,7 +243,7 @@ at::Tensor adasum_of(const std::vector<at::Tensor>& values, size_t begin, size_t
 TEST_CASE_METHOD(Horovod, "Horovod: Adasum is the recursion of the paper layer by layer") {
   run([&](const GroupHandle& group) {
     const auto layer = [](int which, int rank) {
-      return at::sin(at::arange(5 + which, at::kFloat) * (rank + 1.3F) + static_cast<float>(which));
+      return at::sin(here(at::arange(5 + which, at::kFloat)) * (rank + 1.3F) + static_cast<float>(which));
     };
     std::vector<at::Tensor> mine{layer(0, group.rank()), layer(1, group.rank()),
                                  layer(2, group.rank()).to(at::kDouble)};
@@ -261,21 +265,21 @@ TEST_CASE_METHOD(Horovod, "Horovod: Adasum is the recursion of the paper layer b
       RANK_INFO("same bits");
       RANK_CHECK(at::equal(everywhere[rank], mine[0]));
     }
-    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({at::ones({2}, at::kLong)}, group); }),
+    RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { adasum_allreduce({here(at::ones({2}, at::kLong))}, group); }),
                     ContainsSubstring("floating-point"));
   });
 }
 
 TEST_CASE("Adasum: adds orthogonal vectors and averages equal ones") {
-  const at::Tensor a = at::tensor({3.0F, 0.0F});
-  const at::Tensor b = at::tensor({0.0F, 4.0F});
-  expect_close(adasum(a, b), at::tensor({3.0F, 4.0F}));
+  const at::Tensor a = here(at::tensor({3.0F, 0.0F}));
+  const at::Tensor b = here(at::tensor({0.0F, 4.0F}));
+  expect_close(adasum(a, b), here(at::tensor({3.0F, 4.0F})));
   expect_close(adasum(a, a), a);
-  expect_close(adasum(a, -a), at::zeros({2}), 1e-6, "opposite ones: 1.5 a - 1.5 a");
-  expect_close(adasum(a, at::zeros({2})), a);
-  expect_close(adasum(at::zeros({2}), b), b);
+  expect_close(adasum(a, -a), here(at::zeros({2})), 1e-6, "opposite ones: 1.5 a - 1.5 a");
+  expect_close(adasum(a, here(at::zeros({2}))), a);
+  expect_close(adasum(here(at::zeros({2})), b), b);
   // (1 - 3/18) (3, 0) + (1 - 3/4) (1, 1)
-  expect_close(adasum(a, at::ones({2})), at::tensor({2.75F, 0.25F}));
+  expect_close(adasum(a, here(at::ones({2}))), here(at::tensor({2.75F, 0.25F})));
 }
 
 TEST_CASE_METHOD(Horovod, "Horovod: Adasum optimizer combines how far the parameters moved") {
@@ -358,7 +362,8 @@ TEST_CASE("HorovodErrors: optimizer options that contradict each other are refus
     RANK_CHECK_THAT(refusal({.num_groups = 1, .groups = {{named[0].second}}}), ContainsSubstring("exclude each other"));
     RANK_CHECK_THAT(refusal({.groups = {{named[0].second}, {named[0].second}}}),
                     ContainsSubstring("a parameter is there twice"));
-    RANK_CHECK_THAT(refusal({.groups = {{at::ones({1})}}}), ContainsSubstring("is no parameter of the optimizer"));
+    RANK_CHECK_THAT(refusal({.groups = {{here(at::ones({1}))}}}),
+                    ContainsSubstring("is no parameter of the optimizer"));
     RANK_CHECK_THAT(refusal({.fusion_threshold_bytes = 0}), ContainsSubstring("fusion_threshold_bytes"));
     torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions());
     RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { DistributedOptimizer optimizer(lbfgs, group); }),
@@ -408,7 +413,7 @@ TEST_CASE("HorovodErrors: loading into the model leaves its hooks in place") {
 // Rank 0 as well: it would go on, and then be accused by the others of having left them.
 TEST_CASE("HorovodErrors: models that differ are named on every rank") {
   run_ranks(3, [](const GroupHandle& group) {
-    Linear net(3, group.rank() == 0 ? 2 : 5);
+    auto net = test::placed(Linear(3, group.rank() == 0 ? 2 : 5));
     SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
     const std::string message = error_of<std::runtime_error>(
         [&] { DistributedOptimizer optimizer(sgd, group, {.named_parameters = net->named_parameters().pairs()}); });
@@ -421,11 +426,11 @@ TEST_CASE("HorovodErrors: models that differ are named on every rank") {
 TEST_CASE("HorovodErrors: sparse gradients are refused unless they may become dense") {
   for (const bool dense : {false, true}) {
     run_ranks(2, [&](const GroupHandle& group) {
-      torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true)._weight(at::zeros({4, 2})));
+      torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true)._weight(here(at::zeros({4, 2}))));
       SGD sgd(table->parameters(), torch::optim::SGDOptions(1.0));
       DistributedOptimizer optimizer(sgd, group, {.sparse_as_dense = dense});
       const auto train = [&] {
-        table->forward(at::full({1}, group.rank(), at::kLong)).sum().backward();
+        table->forward(here(at::full({1}, group.rank(), at::kLong))).sum().backward();
         optimizer.step();
       };
       if (!dense) {
@@ -434,14 +439,15 @@ TEST_CASE("HorovodErrors: sparse gradients are refused unless they may become de
       }
       train();
       expect_close(table->weight.detach(),
-                   at::tensor({-0.5F, -0.5F, -0.5F, -0.5F, 0.0F, 0.0F, 0.0F, 0.0F}).view({4, 2}));
+                   here(at::tensor({-0.5F, -0.5F, -0.5F, -0.5F, 0.0F, 0.0F, 0.0F, 0.0F})).view({4, 2}));
     });
   }
 }
 
 TEST_CASE("BucketPlan: follows the order in which gradients become ready") {
-  const std::vector<at::Tensor> parameters{at::zeros({4}), at::zeros({4}), at::zeros({2}, at::kDouble), at::zeros({4}),
-                                           at::zeros({1})};
+  const std::vector<at::Tensor> parameters{here(at::zeros({4})), here(at::zeros({4})),
+                                           here(at::zeros({2}, at::kDouble)), here(at::zeros({4})),
+                                           here(at::zeros({1}))};
   CHECK_THAT(plan_buckets(parameters, {}, 1),
              ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
   CHECK_THAT(plan_buckets(parameters, {}, 20),

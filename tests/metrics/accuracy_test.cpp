@@ -18,6 +18,7 @@
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -28,6 +29,7 @@ using Catch::Matchers::IsNaN;
 using Catch::Matchers::MessageMatches;
 using Catch::Matchers::WithinULP;
 using test::ElementsAre;
+using test::here;
 using test::SharedSamples;
 
 // Counted by this process alone.
@@ -81,15 +83,15 @@ TEST_CASE_METHOD(SharedSamples, "Accuracy: has PyTorch's counts for every k, in 
 TEST_CASE_METHOD(SharedSamples, "Accuracy: of equal scores the first is the guess") {
   on_ranks([](const GroupHandle& group) {
     Accuracy accuracy;
-    accuracy.update(at::zeros({8, 1000}), at::tensor({0, 0, 1, 2, 0, 999, 0, 500}, at::kLong));
+    accuracy.update(here(at::zeros({8, 1000})), here(at::tensor({0, 0, 1, 2, 0, 999, 0, 500}, at::kLong)));
     RANK_CHECK_THAT(accuracy.counts(group).right, ElementsAre(4 * kRanks));
   });
 }
 
 TEST_CASE("Accuracy: takes scores of any memory layout and floating-point dtype") {
   at::manual_seed(4);
-  const at::Tensor scores = at::randn({64, 7});
-  const at::Tensor target = at::randint(7, {64}, at::kLong);
+  const at::Tensor scores = here(at::randn({64, 7}));
+  const at::Tensor target = here(at::randint(7, {64}, at::kLong));
   Accuracy plain({1, 3});
   plain.update(scores, target);
   const auto expected = counted(plain).right;
@@ -109,31 +111,31 @@ TEST_CASE("Accuracy: NaN counts as the greatest score, and infinities as scores,
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Accuracy accuracy({1, 2});
   accuracy.update(
-      at::tensor({kNaN, 1.0F, 2.0F, kInfinity, 0.0F, -kInfinity, -kInfinity, -kInfinity, 0.0F}).view({3, 3}),
-      at::tensor({0, 0, 2}, at::kLong));
+      here(at::tensor({kNaN, 1.0F, 2.0F, kInfinity, 0.0F, -kInfinity, -kInfinity, -kInfinity, 0.0F})).view({3, 3}),
+      here(at::tensor({0, 0, 2}, at::kLong)));
   CHECK_THAT(counted(accuracy).right, ElementsAre(3, 3));
 }
 
 TEST_CASE("Accuracy: a batch without samples counts nothing, whatever its device options") {
   Accuracy accuracy({1, 2});
-  accuracy.update(at::zeros({0, 5}), at::zeros({0}, at::kLong));
+  accuracy.update(here(at::zeros({0, 5})), here(at::zeros({0}, at::kLong)));
   CHECK(counted(accuracy).samples == 0);
   CHECK_THAT(counted(accuracy).right, ElementsAre(0, 0));
-  accuracy.update(at::zeros({2, 5}), at::zeros({2}, at::kLong));
-  accuracy.update(at::zeros({0, 9}), at::zeros({0}, at::kLong));
+  accuracy.update(here(at::zeros({2, 5})), here(at::zeros({2}, at::kLong)));
+  accuracy.update(here(at::zeros({0, 9})), here(at::zeros({0}, at::kLong)));
   CHECK(counted(accuracy).samples == 2);
 }
 
 TEST_CASE("Accuracy: one class is always guessed right, and a target that is no class never") {
   Accuracy accuracy;
-  accuracy.update(at::zeros({4, 1}), at::tensor({0, 0, -100, 1}, at::kLong));
+  accuracy.update(here(at::zeros({4, 1})), here(at::tensor({0, 0, -100, 1}, at::kLong)));
   CHECK_THAT(counted(accuracy).right, ElementsAre(2));
   CHECK(counted(accuracy).samples == 4);
 }
 
 TEST_CASE("Accuracy: a copy counts on its own") {
-  const at::Tensor scores = at::zeros({3, 2});
-  const at::Tensor target = at::zeros({3}, at::kLong);
+  const at::Tensor scores = here(at::zeros({3, 2}));
+  const at::Tensor target = here(at::zeros({3}, at::kLong));
   Accuracy first;
   first.update(scores, target);
   Accuracy second = first;
@@ -146,8 +148,8 @@ TEST_CASE("Accuracy: a copy counts on its own") {
 }
 
 TEST_CASE("Accuracy: goes on outside of the inference mode in which it began, and the other way round") {
-  const at::Tensor scores = at::zeros({3, 2});
-  const at::Tensor target = at::zeros({3}, at::kLong);
+  const at::Tensor scores = here(at::zeros({3, 2}));
+  const at::Tensor target = here(at::zeros({3}, at::kLong));
   Accuracy accuracy;
   {
     const c10::InferenceMode inference;
@@ -163,11 +165,11 @@ TEST_CASE("Accuracy: goes on outside of the inference mode in which it began, an
 }
 
 TEST_CASE("Accuracy: neither keeps nor changes what it is given") {
-  const at::Tensor scores = at::tensor({0.0F, 1.0F}).view({1, 2});
-  const at::Tensor target = at::ones({1}, at::kLong);
+  const at::Tensor scores = here(at::tensor({0.0F, 1.0F})).view({1, 2});
+  const at::Tensor target = here(at::ones({1}, at::kLong));
   Accuracy accuracy;
   accuracy.update(scores, target);
-  CHECK(scores.equal(at::tensor({0.0F, 1.0F}).view({1, 2})));
+  CHECK(scores.equal(here(at::tensor({0.0F, 1.0F})).view({1, 2})));
   scores.fill_(0.0);
   target.fill_(0);
   CHECK_THAT(counted(accuracy).right, ElementsAre(1));
@@ -178,13 +180,13 @@ TEST_CASE("Accuracy: what does not fit is refused with both shapes, and counts n
     CHECK_THROWS_MATCHES(action(), std::invalid_argument, MessageMatches(ContainsSubstring(text)));
   };
   Accuracy accuracy({1, 5});
-  const at::Tensor target = at::zeros({3}, at::kLong);
-  refused([&] { accuracy.update(at::zeros({3, 4}), target); }, "at least 5 classes");
-  refused([&] { accuracy.update(at::zeros({3, 9}), at::zeros({2}, at::kLong)); }, "[3, 9] and [2]");
-  refused([&] { accuracy.update(at::zeros({3}), target); }, "[3] and [3]");
-  refused([&] { accuracy.update(at::zeros({}), target); }, "[] and [3]");
-  refused([&] { accuracy.update(at::zeros({3, 9, 2}), target); }, "[3, 9, 2]");
-  refused([&] { accuracy.update(at::zeros({3, 9}), target.unsqueeze(1)); }, "[3, 1]");
+  const at::Tensor target = here(at::zeros({3}, at::kLong));
+  refused([&] { accuracy.update(here(at::zeros({3, 4})), target); }, "at least 5 classes");
+  refused([&] { accuracy.update(here(at::zeros({3, 9})), here(at::zeros({2}, at::kLong))); }, "[3, 9] and [2]");
+  refused([&] { accuracy.update(here(at::zeros({3})), target); }, "[3] and [3]");
+  refused([&] { accuracy.update(here(at::zeros({})), target); }, "[] and [3]");
+  refused([&] { accuracy.update(here(at::zeros({3, 9, 2})), target); }, "[3, 9, 2]");
+  refused([&] { accuracy.update(here(at::zeros({3, 9})), target.unsqueeze(1)); }, "[3, 1]");
   CHECK(counted(accuracy).samples == 0);
   refused([] { Accuracy({0}); }, "at least 1");
   refused([] { Accuracy({1, -5}); }, "at least 1");

@@ -15,6 +15,7 @@
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -23,6 +24,7 @@ namespace {
 using Catch::Matchers::IsNaN;
 using Catch::Matchers::WithinRel;
 using Catch::Matchers::WithinULP;
+using test::here;
 using test::SharedSamples;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -40,8 +42,8 @@ TEST_CASE_METHOD(SharedSamples, "Average: weighs every sample equally") {
     if (group.rank() == 0) average.update(1.0, 7);
     if (group.rank() == 1) average.update(std::nan(""), 0);
     if (group.rank() == 2) {
-      average.update(at::tensor(4.0F), 3);
-      average.update(at::tensor({-6.0}, at::kDouble), 1);
+      average.update(here(at::tensor(4.0F)), 3);
+      average.update(here(at::tensor({-6.0}, at::kDouble)), 1);
     }
     for (int round = 0; round < 2; ++round)
       RANK_CHECK_THAT(average.compute(group), WithinULP((7.0 + 12.0 - 6.0) / 11.0, 4));
@@ -50,7 +52,7 @@ TEST_CASE_METHOD(SharedSamples, "Average: weighs every sample equally") {
     RANK_CHECK_THAT(average.compute(group), WithinULP(1.0, 4));
   });
   CHECK_THROWS_AS(Average().update(1.0, -1), std::invalid_argument);
-  CHECK_THROWS_AS(Average().update(at::zeros({2}), 1), std::invalid_argument);
+  CHECK_THROWS_AS(Average().update(here(at::zeros({2})), 1), std::invalid_argument);
 }
 
 // torch.manual_seed(23); (torch.randn(64) * 10).double().mean()
@@ -75,24 +77,24 @@ TEST_CASE_METHOD(SharedSamples, "Average: of batches of any size is PyTorch's me
 TEST_CASE("Average: is a double's, whatever the tensors are") {
   Average average;
   // In float32 the hundredth of these would be lost in the sum.
-  average.update(at::tensor(16777216.0F), 1);
-  for (int i = 0; i < 99; ++i) average.update(at::tensor(1.0F), 1);
+  average.update(here(at::tensor(16777216.0F)), 1);
+  for (int i = 0; i < 99; ++i) average.update(here(at::tensor(1.0F)), 1);
   CHECK_THAT(computed(average), WithinULP((16777216.0 + 99.0) / 100, 0));
   Average of_halves;
-  for (int i = 0; i < 1000; ++i) of_halves.update(at::tensor(0.5).to(at::kHalf), 1000);
+  for (int i = 0; i < 1000; ++i) of_halves.update(here(at::tensor(0.5)).to(at::kHalf), 1000);
   CHECK_THAT(computed(of_halves), WithinULP(0.5, 0));
   Average of_integers;
-  of_integers.update(at::tensor({7}, at::kLong), 2);
-  of_integers.update(at::ones({1, 1, 1}, at::kBool), 1);
+  of_integers.update(here(at::tensor({7}, at::kLong)), 2);
+  of_integers.update(here(at::ones({1, 1, 1}, at::kBool)), 1);
   CHECK_THAT(computed(of_integers), WithinULP(5.0, 0));
 }
 
 TEST_CASE("Average: mixes numbers and tensors") {
   Average average;
   average.update(1.0, 1);
-  average.update(at::tensor(2.0), 2);
+  average.update(here(at::tensor(2.0)), 2);
   average.update(3.0, 3);
-  average.update(at::tensor(4.0), 4);
+  average.update(here(at::tensor(4.0)), 4);
   CHECK_THAT(computed(average), WithinULP(3.0, 0));
 }
 
@@ -102,8 +104,8 @@ TEST_CASE("Average: a value that is not finite shows, and one over no samples do
     average.update(1.0);
     average.update(value, samples);
     Average tensors;
-    tensors.update(at::tensor(1.0));
-    tensors.update(at::tensor(value), samples);
+    tensors.update(here(at::tensor(1.0)));
+    tensors.update(here(at::tensor(value)), samples);
     CHECK((computed(tensors) == computed(average) || (std::isnan(computed(tensors)) && std::isnan(computed(average)))));
     return computed(average);
   };
@@ -118,7 +120,7 @@ TEST_CASE("Average: of nothing is NaN, also after updates with no samples") {
   Average average;
   CHECK_THAT(computed(average), IsNaN());
   average.update(5.0, 0);
-  average.update(at::tensor(5.0), 0);
+  average.update(here(at::tensor(5.0)), 0);
   CHECK_THAT(computed(average), IsNaN());
   average.update(5.0, 1);
   average.reset();
@@ -126,7 +128,7 @@ TEST_CASE("Average: of nothing is NaN, also after updates with no samples") {
 }
 
 TEST_CASE("Average: a loss leaves its graph behind and may be changed afterwards") {
-  at::Tensor weight = at::ones({1}).requires_grad_();
+  at::Tensor weight = here(at::ones({1})).requires_grad_();
   at::Tensor loss = weight.mul(3.0).sum();
   Average average;
   average.update(loss, 2);
@@ -139,7 +141,7 @@ TEST_CASE("Average: a loss leaves its graph behind and may be changed afterwards
   loss.detach().fill_(100.0);
   CHECK_THAT(computed(average), WithinULP(3.0, 0));
   UNSCOPED_INFO("double, as the sum is: it must be no alias of what it was given");
-  const at::Tensor reused = at::ones({}, at::kDouble);
+  const at::Tensor reused = here(at::ones({}, at::kDouble));
   Average once;
   once.update(reused, 1);
   reused.fill_(9.0);
@@ -148,9 +150,9 @@ TEST_CASE("Average: a loss leaves its graph behind and may be changed afterwards
 
 TEST_CASE("Average: a copy adds up on its own") {
   Average first;
-  first.update(at::tensor(1.0), 1);
+  first.update(here(at::tensor(1.0)), 1);
   Average second = first;
-  second.update(at::tensor(3.0), 1);
+  second.update(here(at::tensor(3.0)), 1);
   second.update(5.0, 1);
   CHECK(computed(first) == 1.0);
   CHECK(computed(second) == 3.0);
@@ -160,11 +162,11 @@ TEST_CASE("Average: what it cannot add is refused and counts nothing") {
   Average average;
   average.update(2.0, 1);
   CHECK_THROWS_AS(average.update(1.0, -1), std::invalid_argument);
-  CHECK_THROWS_AS(average.update(at::tensor(1.0), -1), std::invalid_argument);
-  CHECK_THROWS_AS(average.update(at::zeros({2})), std::invalid_argument);
-  CHECK_THROWS_AS(average.update(at::zeros({0})), std::invalid_argument);
+  CHECK_THROWS_AS(average.update(here(at::tensor(1.0)), -1), std::invalid_argument);
+  CHECK_THROWS_AS(average.update(here(at::zeros({2}))), std::invalid_argument);
+  CHECK_THROWS_AS(average.update(here(at::zeros({0}))), std::invalid_argument);
   CHECK_THROWS_AS(average.update(at::Tensor()), std::invalid_argument);
-  CHECK_THROWS_AS(average.update(at::zeros({2}), 0), std::invalid_argument);
+  CHECK_THROWS_AS(average.update(here(at::zeros({2})), 0), std::invalid_argument);
   CHECK(computed(average) == 2.0);
 }
 

@@ -16,6 +16,7 @@
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
@@ -27,6 +28,7 @@ using Catch::Matchers::MessageMatches;
 using Catch::Matchers::WithinULP;
 using Counts = std::vector<int64_t>;
 using test::ElementsAre;
+using test::here;
 using test::SharedSamples;
 
 // Counted by this process alone.
@@ -36,7 +38,7 @@ Counts counted(const ConfusionMatrix& matrix) {
 }
 
 at::Tensor classes(const std::vector<int64_t>& values) {
-  return at::tensor(values, at::kLong);
+  return here(at::tensor(values, at::kLong));
 }
 
 TEST_CASE_METHOD(SharedSamples, "ConfusionMatrix: has every pair once") {
@@ -124,8 +126,8 @@ TEST_CASE("ConfusionMatrix: rows are right classes and columns guesses") {
 
 TEST_CASE("ConfusionMatrix: takes integers of any dtype, shape and memory layout") {
   at::manual_seed(8);
-  const at::Tensor guess = at::randint(3, {4, 6}, at::kLong);
-  const at::Tensor target = at::randint(3, {4, 6}, at::kLong);
+  const at::Tensor guess = here(at::randint(3, {4, 6}, at::kLong));
+  const at::Tensor target = here(at::randint(3, {4, 6}, at::kLong));
   ConfusionMatrix plain(3);
   plain.update(guess, target);
   const auto is_the_same = [&](const at::Tensor& a, const at::Tensor& b) {
@@ -141,16 +143,16 @@ TEST_CASE("ConfusionMatrix: takes integers of any dtype, shape and memory layout
   CHECK(is_the_same(guess.t().contiguous().t(), target));
   CHECK(is_the_same(guess.view({2, 2, 3, 2}), target.view({2, 2, 3, 2})));
   ConfusionMatrix of_bools(2);
-  of_bools.update(at::ones({3}, at::kBool), at::zeros({3}, at::kBool));
+  of_bools.update(here(at::ones({3}, at::kBool)), here(at::zeros({3}, at::kBool)));
   CHECK(counted(of_bools) == Counts{0, 3, 0, 0});
   ConfusionMatrix of_one(2);
-  of_one.update(at::ones({}, at::kLong), at::ones({}, at::kLong));
+  of_one.update(here(at::ones({}, at::kLong)), here(at::ones({}, at::kLong)));
   CHECK(counted(of_one) == Counts{0, 0, 0, 1});
 }
 
 TEST_CASE("ConfusionMatrix: a batch without samples counts nothing") {
   ConfusionMatrix matrix(2, {.ignore_index = 9});
-  matrix.update(at::zeros({0, 3}, at::kLong), at::zeros({0, 3}, at::kLong));
+  matrix.update(here(at::zeros({0, 3}, at::kLong)), here(at::zeros({0, 3}, at::kLong)));
   CHECK(counted(matrix) == Counts(4, 0));
   UNSCOPED_INFO("nor one of which all are ignored, whatever was guessed there");
   matrix.update(classes({0, 77, -5}), classes({9, 9, 9}));
@@ -191,13 +193,18 @@ TEST_CASE("ConfusionMatrix: what does not fit is refused and counts nothing") {
   refused([] { ConfusionMatrix(32'769); }, "1 to 32768 classes, got 32769");
   refused([] { ConfusionMatrix(std::numeric_limits<int64_t>::max()); }, "got 9223372036854775807");
   ConfusionMatrix matrix(3);
-  refused([&] { matrix.update(at::zeros({2}, at::kLong), at::zeros({3}, at::kLong)); }, "equal shape");
-  refused([&] { matrix.update(at::zeros({2, 1}, at::kLong), at::zeros({2}, at::kLong)); }, "[2, 1] and Long [2]");
-  refused([&] { matrix.update(at::zeros({2}), at::zeros({2}, at::kLong)); }, "integer tensors");
-  refused([&] { matrix.update(at::zeros({2}, at::kLong), at::zeros({2}, at::kHalf)); }, "integer tensors");
-  refused([&] { matrix.update(at::zeros({2}, at::kComplexFloat), at::zeros({2}, at::kLong)); }, "integer tensors");
-  refused([&] { matrix.update(at::full({2}, 3, at::kLong), at::zeros({2}, at::kLong)); }, "within 0 to 2");
-  refused([&] { matrix.update(at::zeros({2}, at::kLong), at::full({2}, -1, at::kLong)); }, "within 0 to 2");
+  refused([&] { matrix.update(here(at::zeros({2}, at::kLong)), here(at::zeros({3}, at::kLong))); }, "equal shape");
+  refused(
+      [&] {
+        matrix.update(here(at::zeros({2, 1}, at::kLong)), here(at::zeros({2}, at::kLong)));
+      },
+      "[2, 1] and Long [2]");
+  refused([&] { matrix.update(here(at::zeros({2})), here(at::zeros({2}, at::kLong))); }, "integer tensors");
+  refused([&] { matrix.update(here(at::zeros({2}, at::kLong)), here(at::zeros({2}, at::kHalf))); }, "integer tensors");
+  refused([&] { matrix.update(here(at::zeros({2}, at::kComplexFloat)), here(at::zeros({2}, at::kLong))); },
+          "integer tensors");
+  refused([&] { matrix.update(here(at::full({2}, 3, at::kLong)), here(at::zeros({2}, at::kLong))); }, "within 0 to 2");
+  refused([&] { matrix.update(here(at::zeros({2}, at::kLong)), here(at::full({2}, -1, at::kLong))); }, "within 0 to 2");
   refused([&] { matrix.update(classes({0, 1, 2, 3}), classes({0, 1, 2, 2})); }, "within 0 to 2");
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   refused([&] { matrix.update(classes({kHuge}), classes({0})); }, "within 0 to 2");

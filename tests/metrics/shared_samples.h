@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 
 namespace ddp::test {
 
@@ -19,7 +20,7 @@ class SharedSamples : protected EveryWire {
   /// The first two thirds of the rows for rank 0, none for rank 1, the others for rank 2.
   static at::Tensor share(const at::Tensor& all, int rank) {
     const int64_t cut = (2 * all.size(0) + 2) / 3;
-    return rank == 0 ? all.slice(0, 0, cut) : all.slice(0, cut, rank == 1 ? cut : all.size(0));
+    return here(rank == 0 ? all.slice(0, 0, cut) : all.slice(0, cut, rank == 1 ? cut : all.size(0)));
   }
 };
 

@@ -9,12 +9,14 @@
 
 #include "tests/metrics/shared_samples.h"
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using test::here;
 using test::SharedSamples;
 
 double seconds(Clock::duration time) {
@@ -27,7 +29,7 @@ void wait_at_least(Clock::duration time) {
 }
 
 double combined(double value, const GroupHandle& group, ReduceOp op) {
-  at::Tensor tensor = at::tensor({value}, at::kDouble);
+  at::Tensor tensor = here(at::tensor({value}, at::kDouble));
   all_reduce(tensor, group, op);
   return tensor.item<double>();
 }

@@ -21,6 +21,7 @@
 
 #include "tests/optim/numbers.h"
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 
 namespace ddp::optim {
 namespace {
@@ -30,12 +31,13 @@ using Catch::Matchers::MessageMatches;
 using Catch::Matchers::WithinAbs;
 using test::expect_near;
 using test::expect_same_bits;
+using test::here;
 using test::new_parameters;
 using test::numbers;
 using test::set_gradients;
 
 at::Tensor flag(double value) {
-  return at::scalar_tensor(value, at::kFloat);
+  return here(at::scalar_tensor(value, at::kFloat));
 }
 
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
@@ -192,7 +194,7 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: memory layouts make no difference", "", Pai
   const auto options = variants(TestType{}).back();
   const auto expected = numbers({4, 3, 5, 5}, 1).requires_grad_();
   const auto channels_last = expected.detach().contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
-  const auto strided = at::zeros({4, 3, 5, 10}).slice(3, 0, 10, 2).copy_(expected.detach()).requires_grad_();
+  const auto strided = here(at::zeros({4, 3, 5, 10})).slice(3, 0, 10, 2).copy_(expected.detach()).requires_grad_();
   typename TestType::Our one({expected}, options), two({channels_last}, options), three({strided}, options);
   for (int step = 0; step < 4; ++step) {
     const auto gradient = numbers({4, 3, 5, 5}, 50 + step);
@@ -241,12 +243,12 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: bad gradients and scales are refused and no
     expect_same_bits(parameters, new_parameters());
   };
   refused([&] { optimizer.step_scaled({.grad_scale = flag(1).to(at::kDouble)}); }, "grad_scale must be a float32");
-  refused([&] { optimizer.step_scaled({.found_inf = at::zeros({2})}); }, "found_inf must be a float32");
+  refused([&] { optimizer.step_scaled({.found_inf = here(at::zeros({2}))}); }, "found_inf must be a float32");
   parameters[4].mutable_grad() = numbers({129}, 3).to_sparse();
   refused([&] { optimizer.step(); }, "does not support sparse gradients");
-  const auto complex = at::zeros({2}, at::kComplexFloat).requires_grad_();
+  const auto complex = here(at::zeros({2}, at::kComplexFloat)).requires_grad_();
   typename TestType::Our other({complex}, options);
-  complex.mutable_grad() = at::ones({2}, at::kComplexFloat);
+  complex.mutable_grad() = here(at::ones({2}, at::kComplexFloat));
   CHECK_THROWS_MATCHES(other.step(), std::invalid_argument,
                        MessageMatches(ContainsSubstring("requires all the params to be floating point")));
 }
@@ -286,7 +288,7 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: a refused step leaves parameters gradients 
         auto& last = parameters.back().mutable_grad();
         if (text == "sparse") last = last.to_sparse();
         if (text == "dtype") last = last.to(at::kDouble);
-        if (text == "shape") last = at::ones({130});
+        if (text == "shape") last = here(at::ones({130}));
         if (text == "lr") lr_of_last_group(*optimizer).set_lr(-1);
         UNSCOPED_INFO(cause);
         CHECK_THROWS_AS(optimizer->step(), std::invalid_argument);
@@ -361,7 +363,7 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: clipping and a scaled step read no device t
   optimizer.zero_grad(false);
   at::removeCallback(handle);
   // LibTorch's kernels for the CPU read the step counters, which are host memory, by aten::item and what that calls.
-  const bool counts = optimizer.parameter_state(parameters[0]).contains("step");
+  const bool counts = !test::is_on_devices() && optimizer.parameter_state(parameters[0]).contains("step");
   CHECK(reads == (counts ? 2 * static_cast<int>(parameters.size()) : 0));
 }
 
@@ -384,19 +386,19 @@ TEST_CASE("SGD: a skipped first step leaves zero momentum") {
 // Where LibTorch's kernel, and so Python's fused SGD, is wrong.
 TEST_CASE("SGD: half precision is right") {
   for (const auto dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
-    const auto plain = at::zeros({97}, dtype).requires_grad_();
+    const auto plain = here(at::zeros({97}, dtype)).requires_grad_();
     SGD without_momentum({plain}, SGDOptions(0.5));
-    plain.mutable_grad() = at::ones({97}, dtype);
+    plain.mutable_grad() = here(at::ones({97}, dtype));
     without_momentum.step();
     UNSCOPED_INFO(dtype);
-    CHECK(plain.equal(at::full({97}, -0.5, dtype)));
-    const auto parameter = at::zeros({97}, dtype).requires_grad_();
+    CHECK(plain.equal(here(at::full({97}, -0.5, dtype))));
+    const auto parameter = here(at::zeros({97}, dtype)).requires_grad_();
     SGD optimizer({parameter}, SGDOptions(0.5).momentum(0.5).dampening(0.25));
     for (const double expected : {-0.5, -1.125}) {  // momentum 1, then 0.5 + 0.75
-      parameter.mutable_grad() = at::ones({97}, dtype);
+      parameter.mutable_grad() = here(at::ones({97}, dtype));
       optimizer.step();
       INFO(dtype << ": " << parameter);
-      CHECK(parameter.equal(at::full({97}, expected, dtype)));
+      CHECK(parameter.equal(here(at::full({97}, expected, dtype))));
     }
   }
 }
@@ -438,7 +440,7 @@ TEST_CASE("SGD: contradicting options are refused") {
 TEST_CASE("ZeroGrad: both kinds work on gradients that are views of a bucket") {
   const auto parameters = new_parameters();
   SGD optimizer(parameters, SGDOptions(0.1));
-  auto bucket = at::ones({1000});
+  auto bucket = here(at::ones({1000}));
   const auto use_bucket = [&] {
     int64_t offset = 0;
     for (const auto& parameter : parameters) {
@@ -483,7 +485,7 @@ TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const double scale = 4096;
     const auto gradient = (numbers({3000}, 7) * scale).to(dtype);  // a norm of 220,000, beyond float16's range
-    const auto parameter = at::zeros({3000}, dtype).requires_grad_();
+    const auto parameter = here(at::zeros({3000}, dtype)).requires_grad_();
     parameter.mutable_grad() = gradient.clone();
     const auto norm = clip_grad_norm_({parameter}, 1.0, {.error_if_nonfinite = true, .grad_scale = flag(scale)});
     CHECK(norm.scalar_type() == at::kFloat);
@@ -520,7 +522,7 @@ TEST_CASE("ClipGradNorm: refuses what is not finite only when asked") {
       MessageMatches(ContainsSubstring("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
   CHECK_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
   CHECK_THROWS_AS(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
-  CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = at::ones({3})}), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = here(at::ones({3}))}), std::invalid_argument);
   set_gradients(parameters, 0, 10);
   clip_grad_value_(parameters, 0.5);
   CHECK(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
@@ -530,7 +532,7 @@ TEST_CASE("Larc: gives each layer apex's rate") {
   for (const bool clip : {true, false}) {
     for (const double scale : {0.0, 64.0}) {
       auto parameters = new_parameters();
-      parameters[1] = at::zeros({3}).requires_grad_();  // a layer without norm is left alone
+      parameters[1] = here(at::zeros({3})).requires_grad_();  // a layer without norm is left alone
       const double lr = 0.01, decay = 0.1, trust = 0.002, eps = 1e-8;
       Larc<SGD> optimizer(parameters, SGDOptions(lr).weight_decay(decay),
                           LarcOptions{.trust_coefficient = trust, .clip = clip, .eps = eps});

@@ -18,6 +18,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
 
@@ -26,6 +27,7 @@ namespace {
 
 using Catch::Matchers::UnorderedRangeEquals;
 using Catch::Matchers::WithinAbs;
+using test::here;
 
 constexpr int kRanks = 3;
 constexpr int kClasses = 3;
@@ -48,7 +50,7 @@ TORCH_MODULE(Net);
 
 /// Equal parameters on all ranks; running statistics are rank 0's, or others.
 Net net_of_rank(int rank) {
-  Net net;
+  auto net = test::placed(Net());
   const torch::NoGradGuard no_grad;
   double value = 0.1;
   for (auto& parameter : net->parameters()) {
@@ -105,8 +107,8 @@ TEST_CASE_METHOD(EvaluationTest, "Evaluation: uneven and empty shares give the r
         return indices;
       }();
       const auto batch = dataset.get_batch(all);
-      const auto target = batch.target.remainder(kClasses);
-      const auto scores = reference(batch.data);
+      const auto target = here(batch.target).remainder(kClasses);
+      const auto scores = reference(here(batch.data));
       std::vector<int64_t> confusion(kClasses * kClasses, 0);
       const auto guesses = scores.argmax(1);
       int64_t right = 0;
@@ -214,9 +216,9 @@ TEST_CASE("Evaluation: training goes on with the bits that it has without") {
       const auto validation = samples(7);
       for (int64_t step = 0; step < 4; ++step) {
         const auto data =
-            at::cos(at::arange(24, at::kFloat).view({6, 4}) * static_cast<double>(step + 1 + group.rank()));
+            at::cos(here(at::arange(24, at::kFloat)).view({6, 4}) * static_cast<double>(step + 1 + group.rank()));
         optimizer.zero_grad();
-        const auto target = at::arange(6, at::kLong).remainder(kClasses);
+        const auto target = here(at::arange(6, at::kLong)).remainder(kClasses);
         const auto loss = torch::nn::functional::cross_entropy(model(data), target);
         // Before its backward, even: what it has saved stays.
         if (evaluates) evaluated(net, validation, group, {.batch_size = 2});
@@ -224,8 +226,8 @@ TEST_CASE("Evaluation: training goes on with the bits that it has without") {
         optimizer.step();
       }
       auto& tensors = trained[evaluates ? 1 : 0][group.rank()];
-      for (const auto& parameter : net->parameters()) tensors.push_back(parameter.detach().clone());
-      for (const auto& buffer : net->buffers()) tensors.push_back(buffer.clone());
+      for (const auto& parameter : net->parameters()) tensors.push_back(parameter.detach().cpu().clone());
+      for (const auto& buffer : net->buffers()) tensors.push_back(buffer.cpu().clone());
     });
   }
   for (int rank = 0; rank < 2; ++rank) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -100,6 +101,7 @@ class Communicator final : public c10d::Backend {
   ~Communicator() override {
     if (!has_ended_) abort();
     queue_->stop();
+    for (const auto& [peer, pair] : pairs_) pair.queue->stop();
   }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -200,11 +202,11 @@ class Communicator final : public c10d::Backend {
   }
 
   WorkPtr send(Tensors& tensors, int to, int tag) override {
-    return message(tensors, false,
+    return message(tensors, to, false,
                    [this, real = for_kernels(tensors), to, tag]() mutable { return inner_->send(real, to, tag); });
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
-    return message(tensors, true,
+    return message(tensors, from, true,
                    [this, real = for_kernels(tensors), from, tag]() mutable { return inner_->recv(real, from, tag); });
   }
   void startCoalescing() override { is_coalescing_ = true; }
@@ -223,16 +225,27 @@ class Communicator final : public c10d::Backend {
   void abort() override {
     has_ended_ = true;
     queue_->fail("the communicator was aborted");
+    for (const auto& [peer, pair] : pairs_) pair.queue->fail("the communicator was aborted");
     inner_->abort();
   }
   void shutdown() override {
     has_ended_ = true;
     queue_->drain();
     if (const auto error = queue_->unsaid()) watchdog(error);
+    for (const auto& [peer, pair] : pairs_) {
+      pair.queue->drain();
+      if (const auto error = pair.queue->unsaid()) watchdog(error);
+    }
     inner_->shutdown();
   }
 
  private:
+  // Each works on a stream of its own. NCCL has one for all ranks and one for each pair that exchanges messages.
+  struct Line {
+    c10::Stream stream;
+    std::shared_ptr<CollectiveQueue> queue = std::make_shared<CollectiveQueue>();
+  };
+
   // What nobody has been told by a call is said by NCCL's watchdog, which ends the process.
   void watchdog(const std::exception_ptr& error) const {
     if (is_in_process_) std::rethrow_exception(error);
@@ -244,11 +257,12 @@ class Communicator final : public c10d::Backend {
     std::abort();
   }
 
-  WorkPtr message(const Tensors& tensors, bool written, Start start) {
+  WorkPtr message(const Tensors& tensors, int peer, bool written, Start start) {
     if (!is_coalescing_) {
       const Tensors none;
-      return queue(written ? "recv" : "send", written ? none : tensors, written ? tensors : none, true,
-                   std::move(start));
+      const auto pair = pairs_.try_emplace(peer, Line{.stream = guard().getNewStream(device_, 0)}).first;
+      return queue_on(pair->second, written ? "recv" : "send", written ? none : tensors, written ? tensors : none, true,
+                      std::move(start));
     }
     auto& list = written ? received_ : sent_;
     list.insert(list.end(), tensors.begin(), tensors.end());
@@ -265,9 +279,15 @@ class Communicator final : public c10d::Backend {
 
   WorkPtr queue(const std::string& name, const Tensors& read, const Tensors& written, bool async, Start start,
                 std::function<void()> after = {}, const Tensors& outputs = {}) {
-    queue_->rethrow();
+    return queue_on({.stream = stream_, .queue = queue_}, name, read, written, async, std::move(start),
+                    std::move(after), outputs);
+  }
+
+  WorkPtr queue_on(const Line& line, const std::string& name, const Tensors& read, const Tensors& written, bool async,
+                   Start start, std::function<void()> after = {}, const Tensors& outputs = {}) {
+    line.queue->rethrow();
     const c10::Stream here = current_stream(device_.index());
-    const c10::Stream stream = async ? stream_ : here;
+    const c10::Stream stream = async ? line.stream : here;
     follow(stream, here);
     std::vector<Use> uses;
     Tensors all;
@@ -278,7 +298,7 @@ class Communicator final : public c10d::Backend {
       devices().ledger.fault(name + " of a communicator of " + device_.str() + " got tensors of another device");
       throw std::invalid_argument(name + ": the communicator is of " + device_.str());
     }
-    const auto queued = queue_->add(stream, uses, name, [start = std::move(start), after = std::move(after)] {
+    const auto queued = line.queue->add(stream, uses, name, [start = std::move(start), after = std::move(after)] {
       if (const WorkPtr work = start()) work->wait();
       if (after) after();
     });
@@ -286,7 +306,7 @@ class Communicator final : public c10d::Backend {
       queued->held.clear();
       return nullptr;
     }
-    return c10::make_intrusive<QueuedWork>(queue_, queued, outputs.empty() ? written : outputs, is_barrier_);
+    return c10::make_intrusive<QueuedWork>(line.queue, queued, outputs.empty() ? written : outputs, is_barrier_);
   }
 
   const c10::intrusive_ptr<c10d::Backend> inner_;
@@ -299,6 +319,7 @@ class Communicator final : public c10d::Backend {
   Tensors sent_;
   Tensors received_;
   std::vector<Start> messages_;
+  std::map<int, Line> pairs_;  // by the other rank
   const std::shared_ptr<CollectiveQueue> queue_ = std::make_shared<CollectiveQueue>();
 };
 

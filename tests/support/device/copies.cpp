@@ -24,7 +24,7 @@ bool is_locked(const at::Tensor& tensor) {
 // Whether the host's memory is copied as it is; else a GPU goes through a temporary tensor, which is not page-locked.
 bool is_plain(const at::Tensor& self, const at::Tensor& source) {
   return self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && self.is_contiguous() &&
-         source.is_contiguous();
+         source.is_contiguous() && self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg();
 }
 
 void to_device(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {

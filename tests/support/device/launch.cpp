@@ -53,7 +53,10 @@ at::Tensor for_kernel(const at::Tensor& tensor) {
   if (!tensor.defined() || !is_ours(tensor.device())) return tensor;
   const c10::InferenceMode off(false);
   void* address = tensor.numel() == 0 ? nullptr : devices().memory.real(tensor.const_data_ptr());
-  return at::from_blob(address, tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
+  at::Tensor real = at::from_blob(address, tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
+  real._set_conj(tensor.is_conj());  // copies meet them
+  real._set_neg(tensor.is_neg());
+  return real;
 }
 
 void launch(c10::Stream stream, const std::vector<Use>& uses, const std::string& name, std::function<void()> kernel) {

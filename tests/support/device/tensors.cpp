@@ -3,6 +3,8 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -65,6 +67,21 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::In
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
   const at::Tensor shape = shape_on_cpu(self).unfold(dimension, size, step);
   return view_of(self, shape.sizes(), shape.strides(), self.storage_offset());
+}
+
+// The same memory as numbers of another type, of which each is two or half of one before.
+at::Tensor as_other_numbers(const at::Tensor& self, const at::Tensor& shape, int64_t offset) {
+  at::Tensor result = view_of(self, shape.sizes(), shape.strides(), offset);
+  result.unsafeGetTensorImpl()->set_storage_and_dtype(self.storage(), shape.dtype());
+  return result;
+}
+
+at::Tensor view_as_real(const at::Tensor& self) {
+  return as_other_numbers(self, at::view_as_real(shape_on_cpu(self)), 2 * self.storage_offset());
+}
+
+at::Tensor view_as_complex(const at::Tensor& self) {
+  return as_other_numbers(self, at::view_as_complex(shape_on_cpu(self)), self.storage_offset() / 2);
 }
 
 // A storage of at least so many bytes, with what was in it.
@@ -149,6 +166,8 @@ void register_tensors(torch::Library& aten) {
   aten.impl("view", TORCH_FN(view));
   aten.impl("_reshape_alias", TORCH_FN(reshape_alias));
   aten.impl("unfold", TORCH_FN(unfold));
+  aten.impl("view_as_real", TORCH_FN(view_as_real));
+  aten.impl("view_as_complex", TORCH_FN(view_as_complex));
   aten.impl("resize_", TORCH_FN(resize_));
   aten.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   aten.impl("set_.source_Storage", TORCH_FN(set_whole_storage));

@@ -19,6 +19,7 @@ PROGRAM = os.environ["WATCHED_PROGRAM"]
 # How often a rank is slowed, and how many even jobs run.
 SLOWED = int(os.environ.get("SLOWED", "1"))
 EVEN = int(os.environ.get("EVEN", "1"))
+EVEN_WORK = os.environ.get("EVEN_WORK", "sleep,compute").split(",")
 # Two windows of 4 s, or four where the rank only waits for a CPU, and time to begin.
 PATIENCE = 60
 
@@ -139,12 +140,14 @@ class Stragglers(LauncherTest):
         self.name_all(SLOWED, attempt)
 
     def test_even_jobs_name_nobody(self):
+        # Where others take the CPUs away the ranks are not even, and one may be named for it.
+        enter = self.ahead_of_others()
         for _ in range(EVEN):
             ranks = random.randint(2, 4)
             step = random.choice([0.001, 0.005, 0.02])
-            work = random.choice(["sleep", "compute"])
+            work = random.choice(EVEN_WORK)
             status, _, err = self.run_job("-n", str(ranks), PROGRAM, self.folder, "--step_time", str(step), "--work", work,
-                                          "--seconds", "20", patience=200)
+                                          "--seconds", "20", patience=200, preexec_fn=enter)
             os.remove(self.path("meeting"))
             self.assertEqual(status, 0, err)
             self.assertNotIn("holds up", err, f"{ranks} ranks, {work}, steps of {step} s")

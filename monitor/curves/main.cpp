@@ -21,6 +21,11 @@ namespace {
 
 using namespace ddp::curves;
 
+// Exit statuses, those of ddprun-checkpoint.
+constexpr int kGood = 0;
+constexpr int kFailed = 1;   // what could not be read, drawn or written
+constexpr int kMisused = 2;  // the command line, as with most programs
+
 struct Options {
   std::vector<std::string> paths;
   std::string out = "curves.svg";
@@ -151,7 +156,12 @@ int main(int argc, char** argv) try {
   app.get_formatter()->column_width(28);
   Options options;
   add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
+  app.footer("Exit status: 0; 1 when something cannot be read, drawn or written; 2 when the command line is wrong.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kGood : kMisused;
+  }
   const Format format = format_of(options.out);  // before anything is read
   const std::vector<Chart> charts = read_charts(options);
   const std::string picture =
@@ -160,8 +170,8 @@ int main(int argc, char** argv) try {
   out << picture;
   if (!out.flush()) throw std::runtime_error(options.out + ": cannot be written");
   std::printf("%s: %zu %s\n", options.out.c_str(), charts.size(), charts.size() == 1 ? "chart" : "charts");
-  return 0;
+  return kGood;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
-  return 1;
+  return kFailed;
 }

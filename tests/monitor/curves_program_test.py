@@ -57,6 +57,11 @@ class Curves(unittest.TestCase):
             self.assertEqual((result.returncode, result.stderr), (1, f"error: {name}: expected a picture that ends in .png or .svg\n"))
             self.assertFalse((self.folder / name).exists())
 
+    def test_a_wrong_command_line_is_told_by_its_status(self):
+        for words in ((), ("--nothing",), ("run", "--smooth", "2")):
+            self.assertEqual(self.run_curves(*words).returncode, 2)
+        self.assertIn("Exit status: ", self.run_curves("--help").stdout)
+
     def test_names_what_is_wrong(self):
         result = self.run_curves("nowhere")
         self.assertEqual((result.returncode, result.stderr), (1, "error: nowhere: no such file or folder\n"))

@@ -25,18 +25,25 @@
 #include <ddprun/amp/autocast.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/placement.h"
 
 namespace ddp {
 namespace {
 
+using test::here;
+
+c10::DeviceType kind() {
+  return test::test_device().type();
+}
+
 at::ScalarType type_of_product() {
-  return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
+  return at::mm(here(at::ones({2, 2})), here(at::ones({2, 2}))).scalar_type();
 }
 
 TEST_CASE("Autocast: products are in 16 bits inside and in 32 after") {
   for (const auto dtype : {c10::kBFloat16, c10::kHalf}) {
     {
-      const Autocast autocast(c10::kCPU, {.dtype = dtype});
+      const Autocast autocast(kind(), {.dtype = dtype});
       CHECK(type_of_product() == dtype);
     }
     CHECK(type_of_product() == c10::kFloat);
@@ -49,12 +56,12 @@ TEST_CASE("Autocast: the CPU's default is bfloat16") {
 }
 
 TEST_CASE("Autocast: scopes nest and give back what they found") {
-  const Autocast outer(c10::kCPU, {.dtype = c10::kHalf, .cache = false});
+  const Autocast outer(kind(), {.dtype = c10::kHalf, .cache = false});
   {
-    const Autocast off(c10::kCPU, {.enabled = false});
+    const Autocast off(kind(), {.enabled = false});
     CHECK(type_of_product() == c10::kFloat);
     {
-      const Autocast inner(c10::kCPU, {.dtype = c10::kBFloat16, .cache = true});
+      const Autocast inner(kind(), {.dtype = c10::kBFloat16, .cache = true});
       CHECK(type_of_product() == c10::kBFloat16);
       CHECK(at::autocast::is_autocast_cache_enabled());
     }
@@ -63,7 +70,7 @@ TEST_CASE("Autocast: scopes nest and give back what they found") {
     CHECK_FALSE(at::autocast::is_autocast_cache_enabled());
   }
   CHECK(type_of_product() == c10::kHalf);
-  const Autocast inherits(c10::kCPU);
+  const Autocast inherits(kind());
   INFO("the dtype of the scope around it");
   CHECK(type_of_product() == c10::kHalf);
 }
@@ -82,30 +89,30 @@ TEST_CASE("Autocast: an exception ends it") {
 
 // The cached 16-bit copy of a weight is one node of the graph, however often the weight is used.
 TEST_CASE("Autocast: weights are cast once per outermost scope") {
-  const at::Tensor weight = at::ones({2, 2}).requires_grad_();
-  const at::Tensor x = at::ones({2, 2});
+  const at::Tensor weight = here(at::ones({2, 2})).requires_grad_();
+  const at::Tensor x = here(at::ones({2, 2}));
   std::vector<at::Tensor> kept;  // a freed node's address could be that of another one
   const auto cast_of_weight = [&] {
     kept.push_back(at::mm(x, weight));
     return kept.back().grad_fn()->next_edge(1).function.get();
   };
   {
-    const Autocast outer(c10::kCPU);
+    const Autocast outer(kind());
     const auto* first = cast_of_weight();
     {
-      const Autocast inner(c10::kCPU);
+      const Autocast inner(kind());
       CHECK(cast_of_weight() == first);
     }
     UNSCOPED_INFO("an inner scope's end keeps the copies");
     CHECK(cast_of_weight() == first);
-    const Autocast uncached(c10::kCPU, {.cache = false});
+    const Autocast uncached(kind(), {.cache = false});
     CHECK(cast_of_weight() != first);
   }
   {
     const at::NoGradGuard no_grad;
     weight.fill_(3);
   }
-  const Autocast again(c10::kCPU);
+  const Autocast again(kind());
   INFO("a new scope sees the stepped weight");
   CHECK(at::mm(x, weight)[0][0].item<double>() == 6);
 }
@@ -125,7 +132,7 @@ TEST_CASE("Autocast: a dtype that the CPU cannot use disables it") {
 }
 
 TEST_CASE("Autocast: threads have their own and with_autocast takes it along") {
-  const Autocast autocast(c10::kCPU, {.dtype = c10::kHalf, .cache = false});
+  const Autocast autocast(kind(), {.dtype = c10::kHalf, .cache = false});
   at::ScalarType plain{}, carried{}, after{};
   bool cache = true;
   std::thread([&] { plain = type_of_product(); }).join();
@@ -185,11 +192,11 @@ TEST_CASE("Autocast: the CPU's lists leave sums, norms and exponentials in 16 bi
 }
 
 TEST_CASE("Autocast: backward outside gives gradients in the weights' type") {
-  const at::Tensor weight = at::ones({2, 2}).requires_grad_();
+  const at::Tensor weight = here(at::ones({2, 2})).requires_grad_();
   at::Tensor loss;
   {
-    const Autocast autocast(c10::kCPU);
-    loss = at::linear(at::ones({2, 2}), weight).sum();
+    const Autocast autocast(kind());
+    loss = at::linear(here(at::ones({2, 2})), weight).sum();
   }
   loss.backward();
   CHECK(weight.grad().scalar_type() == c10::kFloat);

@@ -18,6 +18,7 @@
 #include "comm/reducer/option_rules.h"
 #include "tests/support/catch.h"
 #include "tests/support/every_wire.h"
+#include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
 
 namespace ddp::detail {
@@ -58,7 +59,7 @@ class Tuned {
   static ReducedModel model(int count, int64_t bytes_each) {
     ReducedModel model{.name = "Net"};
     for (int i = 0; i < count; ++i) {
-      model.parameters.push_back(at::zeros({bytes_each / 4}).requires_grad_());
+      model.parameters.push_back(test::here(at::zeros({bytes_each / 4})).requires_grad_());
       model.names.push_back("parameter " + std::to_string(i));
     }
     return model;
@@ -107,7 +108,7 @@ TEST_CASE_METHOD(Tuning, "BucketTuning: each size regroups the buckets once, and
     }
     RANK_CHECK(tried == std::set<int64_t>{2 * kMiB, kMiB, 512 * kKiB, 256 * kKiB});
     const int64_t chosen = tuning.bytes();
-    const at::Tensor all = all_gather(at::tensor({chosen}, at::kLong), group);
+    const at::Tensor all = all_gather(test::here(at::tensor({chosen}, at::kLong)), group);
     for (int rank = 0; rank < group.size(); ++rank) RANK_CHECK(all[rank].item<int64_t>() == chosen);
     for (int i = 0; i < 10; ++i) RANK_CHECK_FALSE(tuned.step());
     RANK_CHECK(tuning.bytes() == chosen);
@@ -149,7 +150,7 @@ TEST_CASE("BucketTuning: nothing is measured before the order of the gradients i
   test::run_ranks(1, [](const GroupHandle& group) {
     ReducedModel model{.name = "Net"};
     for (const char* name : {"a", "b"}) {
-      model.parameters.push_back(at::zeros({1 << 18}).requires_grad_());
+      model.parameters.push_back(test::here(at::zeros({1 << 18})).requires_grad_());
       model.names.emplace_back(name);
     }
     const auto context =

@@ -1,4 +1,5 @@
-// The detector detects: with any one wait for an event left out of the library, something here says so.
+// The detector detects: with any one wait for an event, or any one record_stream(), left out of the library, something
+// here says so.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -9,6 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/cloneable.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
@@ -60,7 +62,7 @@ struct AsideImpl : torch::nn::Cloneable<AsideImpl> {
     {
       const c10::StreamGuard guard(other);
       half = x * factor;
-      for (const at::Tensor& tensor : {x, factor}) tensor.record_stream(other);
+      x.record_stream(other);
     }
     device::order(other, own);
     half.record_stream(own);
@@ -81,7 +83,22 @@ void load_batches() {
   const SyntheticImages images({.size = 12, .channels = 1, .height = 4, .width = 4, .classes = 3});
   SequentialSampler sampler(images.size());
   DeviceLoader loader(images, sampler, kFirst, {.batch_size = 4});
-  for (auto& batch : loader) batch.data.add(1);
+  for (auto& batch : loader) {
+    batch.data.add(1);
+    batch.target.add(1);
+  }
+}
+
+// One place for all cases: not each of them needs all that happens there.
+[[gnu::noinline]] TensorMap copy_of(HostSnapshot& snapshot, at::Tensor weight, bool is_kept) {
+  TensorMap copied = snapshot.take("model", {{"weight", weight}});
+  if (is_kept) {
+    weight.add_(1);
+  } else {
+    weight.reset();
+  }
+  snapshot.wait();
+  return copied;
 }
 
 void snapshot() {
@@ -90,11 +107,26 @@ void snapshot() {
   at::Tensor busy = at::ones({256, 256}, at::TensorOptions(kFirst));
   for (int step = 0; step < 2; ++step) {
     for (int i = 0; i < 10; ++i) busy = busy.mm(busy).clamp(0, 1);  // the copy comes late
-    const TensorMap copied = snapshot.take("model", {{"weight", weight}});
-    weight.add_(1);
-    snapshot.wait();
+    const TensorMap copied = copy_of(snapshot, weight, /*is_kept=*/true);
     if (copied.at("weight").sum().item<float>() != 4.F * static_cast<float>(3 + step)) throw std::runtime_error("torn");
   }
+}
+
+// A tensor of another stream than the current one, which may use it.
+at::Tensor made_elsewhere() {
+  const c10::Stream other = device::new_stream(0);
+  at::Tensor tensor;
+  {
+    const c10::StreamGuard guard(other);
+    tensor = at::ones({4}, at::TensorOptions(kFirst));
+  }
+  device::order(other, current(kFirst));
+  return tensor;
+}
+
+void snapshot_of_what_goes() {
+  HostSnapshot snapshot;
+  copy_of(snapshot, made_elsewhere(), /*is_kept=*/false);
 }
 
 void data_parallel() {
@@ -141,29 +173,32 @@ void on_one_rank(const std::function<void(const GroupHandle&)>& body) {
         {.backend = "cuda:nccl", .devices = {kFirst}});
 }
 
-void use_hook(const std::function<CommHook(const GroupHandle&)>& make, int steps) {
+// Where nobody waits for it, what it has used is let go at once.
+void use_hook(const std::function<CommHook(const GroupHandle&)>& make, int steps, bool is_awaited) {
   on_one_rank([&](const GroupHandle& group) {
     const CommHook hook = make(group);
     const std::vector<at::Tensor> parameters{at::ones({8, 6}, at::TensorOptions(kFirst)),
                                              at::ones({5}, at::TensorOptions(kFirst))};
     for (int step = 0; step < steps; ++step) {
       const at::Tensor buffer = at::ones({53}, at::TensorOptions(kFirst)).mul(step + 1);
-      test::run_hook(hook, buffer, parameters);
+      const TensorFuture future = test::start_hook(hook, buffer, parameters);
+      if (!is_awaited) continue;
+      future->waitAndThrow();
       buffer.sum();
     }
   });
 }
 
-void power_sgd() {
+void power_sgd(bool is_awaited) {
   use_hook(
       [](const GroupHandle& group) {
         return hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2, .min_compression_rate = 1}));
       },
-      5);
+      5, is_awaited);
 }
 
-void compress() {
-  use_hook([](const GroupHandle& group) { return hooks::fp16_compress(group); }, 3);
+void compress(bool is_awaited) {
+  use_hook([](const GroupHandle& group) { return hooks::fp16_compress(group); }, 3, is_awaited);
 }
 
 void collectives() {
@@ -199,6 +234,17 @@ void wait_elsewhere() {
   });
 }
 
+void wait_for_what_goes() {
+  on_one_rank([](const GroupHandle& group) {
+    at::Tensor tensor = made_elsewhere();
+    auto sum = all_reduce_async(tensor, group);
+    const c10::StreamGuard guard(device::new_stream(0));
+    sum.wait();
+    tensor.add(1);
+    tensor.reset();
+  });
+}
+
 // What is wrong: faults of memory or streams, a wrong number, an exception.
 std::vector<std::string> noticed(const std::function<void()>& work) {
   device::faults();
@@ -224,7 +270,7 @@ bool is_noticed(const std::function<void()>& work) {
   return false;
 }
 
-TEST_CASE("Mutation: with any one of its waits for events left out the library is caught") {
+TEST_CASE("Mutation: with any one of its waits for events or of its record_streams left out the library is caught") {
   struct Case {
     const char* name;
     std::function<void()> work;
@@ -233,13 +279,17 @@ TEST_CASE("Mutation: with any one of its waits for events left out the library i
   const std::vector<Case> cases{
       {"loader", load_batches, 1},
       {"snapshot", snapshot, 3},
+      {"snapshot of what goes", snapshot_of_what_goes, 1},
       {"DataParallel", data_parallel, 2},
       {"DataParallel aside", [] { data_parallel_aside(false); }, 2},
       {"DataParallel half aside", [] { data_parallel_aside(true); }, 2},
-      {"PowerSGD", power_sgd, 1},
-      {"compression hook", compress, 0},
+      {"PowerSGD", [] { power_sgd(true); }, 1},
+      {"PowerSGD that nobody waits for", [] { power_sgd(false); }, 1},
+      {"compression hook", [] { compress(true); }, 0},
+      {"compression hook that nobody waits for", [] { compress(false); }, 1},
       {"collectives", collectives, 1},
       {"wait elsewhere", wait_elsewhere, 1},
+      {"of elsewhere, waited for elsewhere", wait_for_what_goes, 1},
   };
   std::set<std::string> met;
   std::set<std::string> caught;  // not every case needs every wait that it meets
@@ -259,9 +309,14 @@ TEST_CASE("Mutation: with any one of its waits for events left out the library i
     }
     device::mutation::stop();
   }
-  WARN(caught.size() << " waits were left out, one at a time, and noticed");
+  const auto count_of = [&](const char* act) {
+    return std::ranges::count_if(caught, [&](const std::string& place) { return place.starts_with(act); });
+  };
+  WARN(count_of("wait") << " waits and " << count_of("record_stream")
+                        << " record_streams were left out, one at a time, and noticed");
   CHECK(caught == met);
-  CHECK(caught.size() >= 8);
+  CHECK(count_of("wait") >= 8);
+  CHECK(count_of("record_stream") >= 3);
 }
 
 }  // namespace

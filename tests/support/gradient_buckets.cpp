@@ -4,7 +4,7 @@
 
 namespace ddp::test {
 
-void run_hook(const CommHook& hook, const at::Tensor& buffer, const std::vector<at::Tensor>& parameters) {
+TensorFuture start_hook(const CommHook& hook, const at::Tensor& buffer, const std::vector<at::Tensor>& parameters) {
   std::vector<size_t> offsets;
   std::vector<size_t> lengths;
   std::vector<c10::IntArrayRef> sizes;
@@ -17,7 +17,11 @@ void run_hook(const CommHook& hook, const at::Tensor& buffer, const std::vector<
   }
   c10d::GradBucket bucket(0, 1, buffer, offsets, lengths, sizes, parameters, std::nullopt);
   GradientBucket view(bucket, parameters);
-  hook(view)->waitAndThrow();
+  return hook(view);
+}
+
+void run_hook(const CommHook& hook, const at::Tensor& buffer, const std::vector<at::Tensor>& parameters) {
+  start_hook(hook, buffer, parameters)->waitAndThrow();
 }
 
 }  // namespace ddp::test

@@ -1,5 +1,6 @@
 #include "tests/support/stream_books.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ddp::test {
@@ -87,8 +88,14 @@ void StreamBooks::freed(void* block) {
   const std::lock_guard lock(mutex_);
   const Block gone = std::move(blocks_.extract(block).mapped());
   Clock& clock = clock_of(gone.stream);
+  const auto is_kept = [&](Key stream, uint64_t time) {
+    if (gone.kept_for.contains(stream)) return true;
+    // Or until another stream is done that waits for that use.
+    return std::ranges::any_of(gone.kept_for, [&](Key kept) { return clock_of(kept)[stream] >= time; });
+  };
   for (const auto& [stream, uses] : gone.uses) {
-    if (stream == gone.stream || gone.kept_for.contains(stream) || clock[stream] >= uses.last().time) continue;
+    const uint64_t time = uses.last().time;
+    if (stream == gone.stream || clock[stream] >= time || is_kept(stream, time)) continue;
     faults_.push_back("memory of " + name(gone.stream) + " was freed while " + uses.last().what + " on " +
                       name(stream) + " still used it: no record_stream");
   }

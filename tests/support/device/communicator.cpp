@@ -47,7 +47,7 @@ class QueuedWork final : public c10d::Work {
     return true;
   }
   void synchronize() override {
-    if (!mutation::is_left_out()) {
+    if (!mutation::is_left_out(mutation::Act::kWait)) {
       const c10::Stream here = current_stream(queued_->stream.device_index());
       devices().books.block(queued_.get(), here);
       devices().engine.wait(key_of(here), queued_->end);

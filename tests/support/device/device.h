@@ -64,13 +64,14 @@ std::vector<std::string> live_memory();
 std::vector<std::string> memory_kept_since(uint64_t number);
 uint64_t last_allocation();
 
-/// Places in the code that make a stream wait for an event, and what happens without one of them.
+/// Places in the code that make a stream wait for an event, or call record_stream(), and what happens without one of
+/// them.
 namespace mutation {
 /// From now on remembers the places, and forgets those before.
 void watch();
 /// Those met since watch(), outside LibTorch and the device itself, in words.
 std::vector<std::string> places();
-/// Leaves out the waits of one of the places, by its text; "" leaves out none.
+/// Leaves out what one of the places does, by its text; "" leaves out none.
 void leave_out(const std::string& place);
 /// Stops watching; nothing is left out any more.
 void stop();

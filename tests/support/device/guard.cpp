@@ -93,7 +93,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& stream) const override {
     auto* own = static_cast<Event*>(event);
-    if (own == nullptr || mutation::is_left_out()) return;
+    if (own == nullptr || mutation::is_left_out(mutation::Act::kWait)) return;
     devices().books.block(own, stream);
     devices().engine.wait(key_of(stream), own->point);
   }
@@ -112,7 +112,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return devices().engine.is_idle(key_of(stream)); }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for(stream, "synchronizeStream"); }
   void synchronizeEvent(void* event) const override {
-    if (event == nullptr || mutation::is_left_out()) return;
+    if (event == nullptr || mutation::is_left_out(mutation::Act::kWait)) return;
     // Events may be waited for where streams may not, as Python's sync debug mode has it.
     devices().ledger.count([](Counts& counts) { counts.host_waits.emplace_back("synchronizeEvent"); });
     devices().engine.synchronize(static_cast<Event*>(event)->point);

@@ -1,9 +1,11 @@
-// Leaves out single event waits of the code under test, to see that their absence is noticed.
+// Leaves out single event waits, or record_stream()s, of the code under test, to see that their absence is noticed.
 #pragma once
 
 namespace ddp::test::device::mutation {
 
-/// Whether the wait that is about to be queued is left out. Remembers its place.
-bool is_left_out();
+enum class Act { kWait, kRecordStream };
+
+/// Whether what is about to be done is left out. Remembers its place.
+bool is_left_out(Act act);
 
 }  // namespace ddp::test::device::mutation

@@ -13,6 +13,7 @@
 
 #include "tests/support/device/devices.h"
 #include "tests/support/device/launch.h"
+#include "tests/support/device/mutation.h"
 #include "tests/support/device/operators.h"
 
 namespace ddp::test::device {
@@ -141,6 +142,7 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
+  if (mutation::is_left_out(mutation::Act::kRecordStream)) return;
   if (Block* block = DeviceAllocator::block_of(self.storage().data_ptr())) devices().allocator.used_on(*block, stream);
 }
 

@@ -5,12 +5,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <chrono>
 #include <utility>
 
-#include <ddprun/comm/device_range.h>
-
-#include "comm/collectives/device_events.h"
 #include "comm/core/graph_capture.h"
 
 namespace ddp::detail {
@@ -32,11 +28,6 @@ DeviceTransfer::DeviceTransfer(c10::Device device) : device_(device) {
   stream_ = guard.getStreamFromGlobalPool(device_);
 }
 
-DeviceTransfer::~DeviceTransfer() {
-  constexpr auto kPatience = std::chrono::milliseconds(200);
-  if (copies()) finish_device_ranges(kPatience);
-}
-
 Batch DeviceTransfer::pin(const Batch& batch) const {
   if (!copies()) return batch;
   const c10::DeviceGuard device(device_);  // else a context on device 0 for each rank's workers
@@ -50,7 +41,6 @@ void DeviceTransfer::start(const Batch& pinned) {
   }
   refuse_while_capturing();
   const c10::StreamGuard stream(*stream_);
-  const timeline::DeviceRange range("copy to the device", device_);
   copy_ = {.data = pinned.data.to(device_, /*non_blocking=*/true),
            .target = pinned.target.to(device_, /*non_blocking=*/true)};
   done_.emplace(device_.type());

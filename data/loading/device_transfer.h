@@ -14,10 +14,6 @@ namespace ddp::detail {
 class DeviceTransfer : public BatchTransfer {
  public:
   explicit DeviceTransfer(c10::Device device);
-  /// Waits a moment for the copies that a timeline records, if there is one.
-  ~DeviceTransfer() override;
-  DeviceTransfer(const DeviceTransfer&) = delete;
-  DeviceTransfer& operator=(const DeviceTransfer&) = delete;
 
   bool copies() const override { return stream_.has_value(); }
   /// LibTorch keeps page-locked memory, and gives it out again only when the copies from it are done.

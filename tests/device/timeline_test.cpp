@@ -16,7 +16,6 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/optim/sgd.h>
 
-#include "data/loading/device_transfer.h"
 #include "examples/models/lenet.h"
 #include "tests/support/catch.h"
 #include "tests/support/device/device.h"
@@ -146,23 +145,6 @@ TEST_CASE(
       }
     }
   }
-}
-
-TEST_CASE("DeviceRange: the copies of a loader are in the device's lanes") {
-  const test::TemporaryFolder folder;
-  const std::string file = folder / "trace.json";
-  {
-    const Timeline recorded(file);
-    detail::DeviceTransfer transfer(  // whose end waits for what is on its way
-        device::device_at(0));
-    for (int i = 0; i < 3; ++i) {
-      transfer.start(transfer.pin({.data = at::ones({4, 3}), .target = at::zeros({4}, at::kLong)}));
-      CHECK(transfer.finish().data.cpu().sum().item<float>() == 12.F);
-    }
-  }
-  const auto slices = device_slices(file);
-  REQUIRE(slices.size() == 1);
-  CHECK(named(slices.begin()->second, "copy to the device").size() == 3);
 }
 
 TEST_CASE("DeviceRange: without a timeline, and on the CPU, nothing is asked of a device") {

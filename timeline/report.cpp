@@ -191,7 +191,7 @@ std::string devices(const Trace& trace) {
   const auto names = largest_on_devices(shares);
   std::vector<Row> rows{{"rank", "busy"}};
   for (const std::string& name : names) rows[0].push_back(shortened(name));
-  rows[0].emplace_back("communication while backward computes");
+  rows[0].emplace_back("hidden");
   for (const auto& [rank, share] : shares) {
     const auto time_of = [&share = share](const std::string& name) {
       const auto found = share.times.find(name);
@@ -202,7 +202,7 @@ std::string devices(const Trace& trace) {
     row.push_back(share_text(share.hidden, time_of("communication")));
     rows.push_back(std::move(row));
   }
-  return "\nwhat the devices do:\n" + table(rows);
+  return "\nwhat the devices do (hidden: of communication, while backward computes):\n" + table(rows);
 }
 
 std::string path_shares(const Trace& trace, const Analysis& analysis) {

@@ -120,7 +120,9 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
   CHECK(share.hidden == 30'000);
   const auto lines = rank_lines(trace);
   const Analysis analysis = analyse(lines);
-  CHECK_THAT(report_text(trace, analysis), Catch::Matchers::ContainsSubstring("what the devices do:\n  rank  busy "));
+  CHECK_THAT(report_text(trace, analysis),
+             Catch::Matchers::ContainsSubstring(
+                 "what the devices do (hidden: of communication, while backward computes):\n  rank  busy "));
   CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
   CHECK(device_shares(two_ranks()).empty());
 }

@@ -24,4 +24,13 @@ DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device
           .notice = "more ranks than GPUs on this node: sharing GPU " + std::to_string(index) + " (" + facts + ")"};
 }
 
+bool lacks_local_rank(const std::string& source, const EnvironmentLookup& lookup) {
+  return source == "Slurm" && !lookup("SLURM_LOCALID");
+}
+
+DeviceChoice choose_cuda_device_by_rank(int rank, int device_count, const std::string& visible) {
+  if (device_count < 1) return choose_cuda_device(0, 1, device_count, "", visible);  // throws
+  return {.index = rank % device_count, .notice = ""};
+}
+
 }  // namespace ddp

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <ddprun/base/rank_info.h>
+
 namespace ddp {
 
 /// The answer of choose_cuda_device().
@@ -18,5 +20,11 @@ struct DeviceChoice {
 /// number of devices and CUDA_VISIBLE_DEVICES.
 DeviceChoice choose_cuda_device(int local_rank, int local_world_size, int device_count, const std::string& exclusive,
                                 const std::string& visible);
+
+/// Whether a scheduler told the rank alone (`source` is RankInfo's): Slurm's SLURM_PROCID without SLURM_LOCALID.
+bool lacks_local_rank(const std::string& source, const EnvironmentLookup& lookup);
+
+/// The device then, as programs for Slurm have it: rank % devices. Throws as choose_cuda_device() where there is none.
+DeviceChoice choose_cuda_device_by_rank(int rank, int device_count, const std::string& visible);
 
 }  // namespace ddp

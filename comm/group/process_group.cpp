@@ -80,9 +80,11 @@ c10::Device choose_device(const ProcessGroupOptions& options, const BackendMap& 
   if (options.device && options.device->has_index()) return *options.device;
 
   const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
-  const DeviceChoice choice =
-      choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
-                         exclusive != nullptr ? exclusive->title : "", visible ? "'" + *visible + "'" : "unset");
+  const std::string shown = visible ? "'" + *visible + "'" : "unset";
+  const DeviceChoice choice = lacks_local_rank(info.source, process_environment())
+                                  ? choose_cuda_device_by_rank(info.rank, cuda_device_count(), shown)
+                                  : choose_cuda_device(info.local_rank, info.local_world_size, cuda_device_count(),
+                                                       exclusive != nullptr ? exclusive->title : "", shown);
   if (!choice.notice.empty()) {
     std::fprintf(stderr, "ddprun: %s: %s\n", who(info).c_str(), choice.notice.c_str());
   }

@@ -31,7 +31,7 @@ Batch SyntheticImages::get_batch(std::span<const int64_t> indices) const {
       throw std::out_of_range("SyntheticImages: index " + std::to_string(index) + " is out of range for " +
                               std::to_string(size()) + " images");
     }
-    SampleRandom random(options_.seed, /*epoch=*/0, index);
+    SampleRandom random(options_.seed, /*epoch=*/0, options_.first + index);
     *target = random.below(static_cast<uint64_t>(options_.classes));
     SampleRandom of_class(options_.seed, /*epoch=*/1, *target++);
     const double mean = of_class.uniform(-1, 1);

@@ -1,7 +1,10 @@
 #include "comm/core/device_choice.h"
 
+#include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "tests/support/catch.h"
 
@@ -64,6 +67,31 @@ TEST_CASE("DeviceChoice: refuses to do without a device") {
     CHECK_THAT(error_of(0, 1, 0, exclusive),
                ContainsSubstring("no CUDA device is visible") && ContainsSubstring("'gloo'"));
   }
+}
+
+TEST_CASE("DeviceChoice: a rank that Slurm tells no local rank takes device rank % devices") {
+  const auto with = [](std::map<std::string, std::string> variables) {
+    return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    };
+  };
+  const std::map<std::string, std::string> rank_alone{
+      {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "host0"}, {"MASTER_PORT", "1"}};
+  const auto source = rank_info_from_environment(with(rank_alone)).source;
+  CHECK(lacks_local_rank(source, with(rank_alone)));
+  auto whole = rank_alone;
+  whole["SLURM_LOCALID"] = "1";
+  CHECK_FALSE(lacks_local_rank(rank_info_from_environment(with(whole)).source, with(whole)));
+  const std::map<std::string, std::string> torchs{
+      {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "host0"}, {"MASTER_PORT", "1"}};
+  CHECK_FALSE(lacks_local_rank(rank_info_from_environment(with(torchs)).source, with(torchs)));
+  for (int rank = 0; rank < 8; ++rank) {
+    CHECK(choose_cuda_device_by_rank(rank, 4, "unset").index == rank % 4);
+    CHECK(choose_cuda_device_by_rank(rank, 1, "unset").index == 0);
+  }
+  CHECK(choose_cuda_device_by_rank(5, 4, "unset").notice == "");
+  CHECK_THROWS_AS(choose_cuda_device_by_rank(0, 0, "''"), std::invalid_argument);
 }
 
 }  // namespace

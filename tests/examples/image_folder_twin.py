@@ -116,4 +116,5 @@ def main():
     job.end(args.step_losses)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,11 +2,12 @@
 
 #include <cmath>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "examples/models/image_models.h"
 #include "examples/models/lenet.h"
-#include "examples/models/resnet.h"
 #include "tests/support/catch.h"
 
 namespace models {
@@ -91,6 +92,45 @@ TEST_CASE("Models: ResNets have the published number of parameters") {
   CHECK(parameter_count(*ResNet18()) == 11'689'512);
   CHECK(parameter_count(*ResNet34()) == 21'797'672);
   CHECK(parameter_count(*ResNet50()) == 25'557'032);
+}
+
+TEST_CASE("Models: ImageNet's other nets have torchvision's number of parameters and first and last names") {
+  AlexNet alexnet;
+  CHECK(parameter_count(*alexnet) == 61'100'840);
+  CHECK(shapes_of(*alexnet).at("classifier.6.weight") == Shape{1000, 4096});
+  CHECK(alexnet->forward(torch::rand({1, 3, 64, 64})).sizes() == Shape{1, 1000});
+  const auto googlenet = shapes_of(*GoogLeNet());
+  CHECK(parameter_count(*GoogLeNet()) == 13'004'888);
+  CHECK(parameter_count(*GoogLeNet(GoogLeNetOptions{.aux_logits = false})) == 6'624'904);
+  CHECK(googlenet.at("inception3a.branch2.1.conv.weight") == Shape{128, 96, 3, 3});
+  CHECK(googlenet.at("inception5b.branch4.1.bn.running_var") == Shape{128});
+  CHECK(googlenet.at("aux2.conv.conv.weight") == Shape{128, 528, 1, 1});
+  const auto inception = shapes_of(*InceptionV3());
+  CHECK(parameter_count(*InceptionV3()) == 27'161'264);
+  CHECK(inception.at("Mixed_6b.branch7x7_2.conv.weight") == Shape{128, 128, 1, 7});
+  CHECK(inception.at("AuxLogits.conv1.conv.weight") == Shape{768, 128, 5, 5});
+}
+
+TEST_CASE("Models: auxiliary classifiers speak in training alone, and their part of the loss is the papers'") {
+  GoogLeNet net(GoogLeNetOptions{.num_classes = 4});
+  const auto images = torch::rand({2, 3, 64, 64});
+  const auto output = net->forward(images);
+  CHECK(output.sizes() == Shape{2, 3, 4});
+  net->eval();
+  CHECK(net->forward(images).sizes() == Shape{2, 4});
+  const auto target = torch::tensor({1, 3}, torch::kLong);
+  const auto of = [&](int i) { return torch::nn::functional::cross_entropy(output.select(1, i), target); };
+  CHECK(classification_loss(output, target).allclose(of(0) + 0.3 * (of(1) + of(2))));
+  CHECK(classification_loss(output.narrow(1, 0, 2), target).allclose(of(0) + 0.4 * of(1)));
+  CHECK(classification_loss(output.select(1, 0), target).equal(of(0)));
+}
+
+TEST_CASE("Models: nets are made by torchvision's names") {
+  CHECK(dynamic_cast<AlexNetImpl*>(make_image_model("alexnet", 3).get()) != nullptr);
+  CHECK(dynamic_cast<ResNet18Impl*>(make_image_model("resnet18", 3).get()) != nullptr);
+  CHECK(make_image_model("googlenet", 3)->named_parameters()["fc.bias"].size(0) == 3);
+  CHECK(image_size_of("inception_v3") == 299);
+  CHECK_THROWS_AS(make_image_model("vgg99", 3), std::invalid_argument);
 }
 
 TEST_CASE("Models: ResNets map images to logits") {

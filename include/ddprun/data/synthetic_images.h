@@ -10,6 +10,7 @@ namespace ddp {
 
 struct SyntheticImagesOptions {
   int64_t size = 1024;  ///< number of pictures
+  int64_t first = 0;    ///< of all pictures of the seed, the first: for a validation set beside a training set
   int64_t channels = 3;
   int64_t height = 224;
   int64_t width = 224;
@@ -18,7 +19,7 @@ struct SyntheticImagesOptions {
 };
 
 /// Noise with mean 0 and variance 1, uniformly distributed, around a mean that depends on the class, so that a network
-/// can learn it. A picture depends on seed and index alone. Safe from several threads.
+/// can learn it. A picture depends on seed and first + index alone. Safe from several threads.
 class SyntheticImages {
  public:
   /// Throws std::invalid_argument for sizes below 1.

@@ -12,7 +12,7 @@ import sys
 
 # The pages by heading of the navigation. A page that is in none of them fails the build.
 CONTENTS = {
-    "Begin": ["install", "port", "programs", "coming-from"],
+    "Begin": ["install", "port", "programs", "gallery", "coming-from"],
     "Guides": ["guide-parallel", "ddp", "data-parallel", "guide-accumulation", "guide-allreduce", "guide-mixed-precision", "guide-sync-batch-norm",
                "guide-dataset", "guide-fine-tuning", "many-nodes", "watching", "errors"],
     "Reference": ["launcher", "collectives", "samplers", "data", "training", "checkpoints", "optim", "schedules", "amp", "syncbn", "monitor",

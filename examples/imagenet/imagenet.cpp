@@ -17,7 +17,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include <ddprun/ddp.h>
 #include <ddprun/training/command_line.h>
@@ -86,6 +86,35 @@ Data open_data(const Arguments& args) {
       std::ssize(train.class_names)};
 }
 
+// All ranks' images per second.
+double train_epoch(const ParallelStep& step, auto& loader, auto& optimizer, ddp::RunRecorder& recorder,
+                   ddp::MetricsFile* losses, int64_t epoch, const ddp::GroupHandle& group) {
+  ddp::Throughput throughput;
+  for (const auto& batch : loader) {
+    optimizer.zero_grad();
+    const auto loss = models::classification_loss(step.forward(batch.data), batch.target);
+    step.update(loss);
+    recorder.step(loss.detach(), batch.target.size(0));
+    throughput.update(batch.target.size(0));
+    if (losses == nullptr) continue;
+    const auto of_all = ddp::reduce_tensor(loss, group).template item<double>();
+    losses->write({{"epoch", epoch}, {"step", recorder.steps_done()}, {"loss", of_all}});
+  }
+  static_cast<void>(recorder.mean_loss());  // waits for the device
+  return throughput.compute(group);
+}
+
+std::vector<ddp::EpochMetric> validate(torch::nn::Module& net, auto& model, const Data& data,
+                                       const ddp::GroupHandle& group) {
+  ddp::Accuracy accuracy({1, std::min(data.classes, int64_t{5})});
+  for (const auto& batch : ddp::evaluate(net, data.validation, group)) {
+    accuracy.update(model(batch.data), batch.target);
+  }
+  const auto counts = accuracy.counts(group);
+  return {ddp::ratio_metric("accuracy", counts.right[0], counts.samples),
+          ddp::ratio_metric("accuracy_top_5", counts.right[1], counts.samples)};
+}
+
 int run(Arguments args) {
   auto& options = args.training;
   auto group = ddp::init_process_group(options.process_group);
@@ -131,31 +160,15 @@ int run(Arguments args) {
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     recorder.begin_epoch(epoch, loader.size());
-    ddp::Throughput throughput;
     const auto begin = std::chrono::steady_clock::now();
-    for (const auto& batch : loader) {
-      optimizer.zero_grad();
-      const auto loss = models::classification_loss(step.forward(batch.data), batch.target);
-      step.update(loss);
-      recorder.step(loss.detach(), batch.target.size(0));
-      throughput.update(batch.target.size(0));
-      if (args.step_losses.empty()) continue;
-      const auto of_all = ddp::reduce_tensor(loss, group).item<double>();
-      losses.write({{"epoch", epoch}, {"step", recorder.steps_done()}, {"loss", of_all}});
-    }
-    static_cast<void>(recorder.mean_loss());  // waits for the device
+    const double rate =
+        train_epoch(step, loader, optimizer, recorder, args.step_losses.empty() ? nullptr : &losses, epoch, group);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    const double rate = throughput.compute(group);
     scheduler.step();
 
-    ddp::Accuracy accuracy({1, std::min(data.classes, int64_t{5})});
-    for (const auto& batch : ddp::evaluate(net, data.validation, group)) {
-      accuracy.update(mixed(batch.data), batch.target);
-    }
-    const auto counts = accuracy.counts(group);
-    const auto top_1 = ddp::ratio_metric("accuracy", counts.right[0], counts.samples);
-    checkpoints.save(epoch + 1, state, {.metrics = {{top_1.name, top_1.value}}});
-    recorder.end_epoch({top_1, ddp::ratio_metric("accuracy_top_5", counts.right[1], counts.samples)});
+    const auto metrics = validate(*net, mixed, data, group);
+    checkpoints.save(epoch + 1, state, {.metrics = {{metrics[0].name, metrics[0].value}}});
+    recorder.end_epoch(metrics);
     const auto rounded = [](double value) { return std::round(value * 100) / 100; };
     ddp::print_on_main(group, "epoch ", epoch, ": ", rounded(seconds.count()), " s, ", rounded(rate), " images/s");
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;

@@ -21,11 +21,12 @@ using State = std::vector<at::Tensor>;
 
 constexpr const char* kOnDevices = "cpu:gloo,cuda:nccl";
 
-// Of each precision, on each number of devices.
-int schedules() {
-  constexpr int kUsual = 10;
+// Of each precision, on each of two numbers of devices: 50 of each precision, or fewer of a net that takes longer.
+constexpr int kUsual = 25;
+constexpr int kFew = 10;
+int schedules(int usual) {
   const char* text = std::getenv("DDPRUN_TEST_SCHEDULES");
-  return text == nullptr ? kUsual : std::atoi(text);
+  return text == nullptr ? usual : std::atoi(text);
 }
 
 template <typename Net>
@@ -56,7 +57,7 @@ bool same_bits(const State& a, const State& b) {
 }
 
 template <typename Net>
-void expect_one_result(const std::function<Net()>& construct, Work work) {
+void expect_one_result(const std::function<Net()>& construct, Work work, int usual) {
   uint64_t seed = 0;
   for (const int size : {2, 4}) {
     for (const char* level : kLevels) {
@@ -64,7 +65,7 @@ void expect_one_result(const std::function<Net()>& construct, Work work) {
       INFO(size << " devices, " << level);
       device::run_in_program_order();
       const State expected = state_of_rank_0<Net>(simulated(size), kOnDevices, construct, work);
-      for (int i = 0; i < schedules(); ++i) {
+      for (int i = 0; i < schedules(usual); ++i) {
         INFO("schedule " << ++seed);
         device::set_schedule(seed);
         const State state = state_of_rank_0<Net>(simulated(size), kOnDevices, construct, work);
@@ -121,18 +122,18 @@ TEST_CASE_METHOD(OnDevices, "Ddp: a transformer has the CPU's bits on 2 and 4 de
   expect_the_cpus_bits<Transformer>(make_transformer, kSequences);
 }
 TEST_CASE_METHOD(OnDevices, "Ddp: LeNet has one result in every schedule and precision") {
-  expect_one_result<models::LeNet>(make_lenet, kImages);
+  expect_one_result<models::LeNet>(make_lenet, kImages, kUsual);
 }
 TEST_CASE_METHOD(OnDevices, "Ddp: a transformer has one result in every schedule and precision") {
-  expect_one_result<Transformer>(make_transformer, kSequences);
+  expect_one_result<Transformer>(make_transformer, kSequences, kUsual);
 }
 TEST_CASE_METHOD(OnDevices,
                  "Ddp: ResNet-18's layers with SyncBatchNorm have one result in every schedule and precision") {
-  expect_one_result<SlimResNet18>(make_slim_resnet, kSmallImages);
+  expect_one_result<SlimResNet18>(make_slim_resnet, kSmallImages, kFew);
 }
 TEST_CASE_METHOD(OnDevices, "Ddp: ResNet-18 with SyncBatchNorm has one result in every schedule and precision",
                  "[.slow]") {
-  expect_one_result<models::ResNet18>(make_resnet, {.input = {2, 3, 16, 16}, .steps = 1});
+  expect_one_result<models::ResNet18>(make_resnet, {.input = {2, 3, 16, 16}, .steps = 1}, kFew);
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ ONLY_A_GPU = [
         "the simulation takes its place",
         ["ddp.gpu_SharedGpu", "launcher.gpu_driver"],
     ),
+    ("sparse and quantized tensors on a GPU", "the simulated devices know neither", []),
     ("running out of device memory, fragmentation, the time that page-locking takes", "memory is the host's", []),
     ("copies between GPUs by NVLink or PCIe, and GPUs that cannot reach each other", "all memory is one file", []),
 ]

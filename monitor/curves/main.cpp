@@ -156,7 +156,7 @@ int main(int argc, char** argv) try {
   app.get_formatter()->column_width(28);
   Options options;
   add_options(app, options);
-  app.footer("Exit status: 0; 1 when something cannot be read, drawn or written; 2 when the command line is wrong.");
+  app.footer("Exit status: 0; 1 when something cannot be read, drawn or written;\n2 when the command line is wrong.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

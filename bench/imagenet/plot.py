@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The rows of scripts/bench imagenet --json as a picture: `plot.py < ROWS > imagenet.svg`; or with --table as a table for a page.
-Nothing but Python's own library."""
+"""The rows of scripts/bench imagenet --json as table and picture: `plot.py PAGE < ROWS` writes the table into the page, between
+`<!-- bench imagenet -->` and `<!-- end -->`, and imagenet.svg beside it. Nothing but Python's own library."""
 
 import html
 import json
+import pathlib
 import re
 import sys
 
@@ -61,5 +62,13 @@ def table(times, accuracy, subject):
     return "\n".join(lines) + "\n"
 
 
-draw = table if sys.argv[1:] == ["--table"] else picture
-sys.stdout.write(draw(*read(sys.stdin)))
+def main():
+    page = pathlib.Path(sys.argv[1])
+    measured = read(sys.stdin)
+    page.with_name("imagenet.svg").write_text(picture(*measured))
+    before, _, after = re.split(r"(?<=<!-- bench imagenet -->\n)(.*?)(?=<!-- end -->)", page.read_text(), maxsplit=1, flags=re.DOTALL)
+    page.write_text(before + table(*measured) + after)
+
+
+if __name__ == "__main__":
+    main()

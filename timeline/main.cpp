@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tool_status.h"
 #include "timeline/analysis.h"
 #include "timeline/merge.h"
 #include "timeline/rank_lines.h"
@@ -20,11 +21,7 @@
 namespace {
 
 using namespace ddp::timelines;
-
-// Exit statuses, those of ddprun-checkpoint.
-constexpr int kGood = 0;
-constexpr int kFailed = 1;   // what could not be read or written, or is no timeline
-constexpr int kMisused = 2;  // the command line, as with most programs
+using namespace ddp::tool_status;
 
 struct Options {
   std::string file;

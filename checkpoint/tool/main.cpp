@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/tool_status.h"
 #include "checkpoint/core/printable_text.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
@@ -15,12 +16,8 @@
 
 namespace {
 
+using namespace ddp::tool_status;
 using ddp::tool::TensorSource;
-
-// Exit statuses.
-constexpr int kGood = 0;
-constexpr int kFailed = 1;   // damage, nothing to look at, or what could not be read or written
-constexpr int kMisused = 2;  // the command line, as with most programs
 
 // Whether standard output has got everything.
 bool is_written() {

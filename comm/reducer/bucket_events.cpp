@@ -9,7 +9,6 @@
 #include "comm/collectives/device_events.h"
 
 namespace ddp::detail {
-
 namespace {
 
 // The first callback of a backward. On the host the wait ends with the event of backward itself; on the device behind

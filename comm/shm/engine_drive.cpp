@@ -10,8 +10,8 @@ namespace {
 
 // So often a rank that waits sees whether the others still live.
 constexpr auto kSlice = std::chrono::milliseconds(10);
-// On a busy machine it may come to that so much later.
-constexpr auto kLateSlice = 100 * kSlice;
+// On a busy machine a rank that waits comes to look only so much later.
+constexpr auto kLatestLook = 100 * kSlice;
 
 std::exception_ptr error_of(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error(why));
@@ -154,9 +154,9 @@ std::optional<std::string> Engine::trouble_of(Operation& operation, const Awaite
   const auto deadline = operation.deadline_.load();
   if (deadline == 0 || Clock::now().time_since_epoch().count() < deadline) return std::nullopt;
   std::string text = "timed out after " + std::to_string(operation.timeout_.count()) + " ms waiting for ";
-  // It may wait itself, and its time be over in the same moment.
+  // The awaited rank may itself wait for another one, and its time be over in the same moment.
   const std::chrono::nanoseconds recently =
-      std::clamp<std::chrono::nanoseconds>(operation.timeout_ / 4, 2 * kSlice, kLateSlice);
+      std::clamp<std::chrono::nanoseconds>(operation.timeout_ / 4, 2 * kSlice, kLatestLook);
   for (size_t i = 0; i < awaited.ranks.size(); ++i) {
     text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tool_status.h"
 #include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
@@ -20,11 +21,7 @@
 namespace {
 
 using namespace ddp::curves;
-
-// Exit statuses, those of ddprun-checkpoint.
-constexpr int kGood = 0;
-constexpr int kFailed = 1;   // what could not be read, drawn or written
-constexpr int kMisused = 2;  // the command line, as with most programs
+using namespace ddp::tool_status;
 
 struct Options {
   std::vector<std::string> paths;

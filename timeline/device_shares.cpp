@@ -22,15 +22,16 @@ Intervals ranges_named(const Ranges& ranges, std::string_view name) {
 
 DeviceShare share_of(Ranges ranges) {
   DeviceShare share;
-  Intervals busy;
+  Intervals all, busy;
   for (auto& [name, each] : ranges) {
     each = merged(std::move(each));
     share.times[name] = total(each);
+    all.insert(all.end(), each.begin(), each.end());
     if (name != kWait) busy.insert(busy.end(), each.begin(), each.end());
   }
-  busy = merged(std::move(busy));
-  if (!busy.empty()) share.total = busy.back().end - busy.front().begin;
-  share.busy = total(busy);
+  share.busy = total(merged(std::move(busy)));
+  all = merged(std::move(all));
+  share.total = all.back().end - all.front().begin;
   // The range of backward ends when the gradients are there.
   const Intervals backward = ranges_named(ranges, kBackward);
   const Intervals transfers = common(ranges_named(ranges, kCommunication), backward);

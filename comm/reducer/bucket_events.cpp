@@ -11,13 +11,15 @@
 namespace ddp::detail {
 namespace {
 
-// The first callback of a backward. On the host the wait ends with the event of backward itself; on the device behind
-// all callbacks, which let the stream of backward wait for the buckets.
+// The first callback of a backward. The wait ends behind all callbacks, which let the stream of backward wait for the
+// buckets; on the host with the event of backward, unless recording began within it and that event is not there.
 void begin_wait(c10::Device device) {
-  begin_event(EventKind::kWait, "wait for gradients");
-  const uint64_t range = begin_on_device("wait for gradients", device);
-  if (range == 0) return;
-  torch::autograd::Engine::get_default_engine().queue_callback([range] { end_on_device_here(range); });
+  const uint64_t on_host = begin_event(EventKind::kWait, "wait for gradients");
+  const uint64_t on_device = begin_on_device("wait for gradients", device);
+  torch::autograd::Engine::get_default_engine().queue_callback([on_host, on_device] {
+    end_event(on_host);
+    end_on_device_here(on_device);
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -145,6 +146,40 @@ TEST_CASE(
       }
     }
   }
+}
+
+// As by `ddprun timeline start`, which comes at any moment.
+TEST_CASE("DeviceRange: a recording that begins within a backward has a wait for gradients that ends") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "trace.json";
+  std::optional<Timeline> recorded;
+  std::barrier all(kRanks);  // of the host
+  spawn(kRanks, [&](const GroupHandle& group) {
+    models::LeNet net(10);
+    net->to(group.device());
+    DistributedDataParallel<models::LeNet> model(net, group);
+    const at::Tensor data = at::randn({2, 3, 32, 32}).to(group.device());
+    int step = 0;
+    // The first parameter's gradient is the last one.
+    net->parameters().front().register_hook([&](const at::Tensor& /*gradient*/) {
+      if (step != 1) return;
+      if (group.rank() == 0) recorded.emplace(file);
+      all.arrive_and_wait();
+    });
+    for (; step < 4; ++step) model(data).sum().backward();
+    net->parameters().front().cpu();
+  });
+  recorded.reset();
+  std::ifstream stream(file);
+  const json trace = json::parse(stream);
+  int waits = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("name") != "wait for gradients" || event.at("cat") != "wait") continue;
+    ++waits;
+    INFO(event.dump());
+    CHECK_FALSE((event.contains("args") && event.at("args").contains("unfinished")));
+  }
+  CHECK(waits >= kRanks);
 }
 
 TEST_CASE("DeviceRange: without a timeline, and on the CPU, nothing is asked of a device") {

@@ -125,6 +125,11 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
                  "what the devices do (hidden: of communication, while backward computes):\n  rank  busy "));
   CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
   CHECK(device_shares(two_ranks()).empty());
+  // A wait that lasts longer than what was computed is no more than all of the time.
+  const auto waits = device_shares(
+      read(file_of({slice(0, "device", 0, 10, "forward"), slice(0, "device", 5, 25, "wait for gradients")})));
+  CHECK(waits.at(0).total == 25'000);
+  CHECK(waits.at(0).busy == 10'000);
 }
 
 TEST_CASE("Timeline: the critical path goes on with the rank that came last") {

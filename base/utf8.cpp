@@ -17,6 +17,16 @@ constexpr Form kForms[] = {
     {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
 };
 
+bool is_control(char32_t code) {
+  return code < 0x20 || (0x7F <= code && code < 0xA0);
+}
+
+// Marks, embeddings, overrides and isolates of the bidirectional algorithm, and its line and paragraph separators.
+bool turns_direction(char32_t code) {
+  return code == 0x061C || code == 0x200E || code == 0x200F || (0x2028 <= code && code <= 0x202E) ||
+         (0x2066 <= code && code <= 0x2069);
+}
+
 }  // namespace
 
 std::size_t utf8_length(std::string_view text) noexcept {
@@ -31,6 +41,31 @@ std::size_t utf8_length(std::string_view text) noexcept {
     return valid ? form.length : 0;
   }
   return 0;
+}
+
+Utf8Character first_character(std::string_view text) noexcept {
+  const std::size_t length = utf8_length(text);
+  if (length == 0) return {.code = 0xFFFD, .length = 1};
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[i])); };
+  if (length == 1) return {.code = byte(0), .length = 1};
+  char32_t code = byte(0) & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3F);
+  return {.code = code, .length = length};
+}
+
+std::string shown_text(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const Utf8Character character = first_character(text);
+    const bool is_valid = utf8_length(text) > 0;
+    if (is_control(character.code) || turns_direction(character.code)) {
+      shown += ' ';
+    } else {
+      shown += is_valid ? text.substr(0, character.length) : std::string_view("\xEF\xBF\xBD");
+    }
+    text.remove_prefix(character.length);
+  }
+  return shown;
 }
 
 }  // namespace ddp::detail

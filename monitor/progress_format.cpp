@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "monitor/text_width.h"
+#include "base/text_width.h"
+#include "base/utf8.h"
 #include "monitor/utf8.h"
 
 namespace ddp {
@@ -24,7 +25,7 @@ std::string printf_double(const char* format, double value) {
 std::string printable(const std::string& text) {
   std::string clean;
   for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Character character = first_character(rest);
+    const detail::Utf8Character character = detail::first_character(rest);
     const char32_t code = character.code;
     const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
     clean += is_control ? std::string_view(" ") : rest.substr(0, character.length);

@@ -20,31 +20,60 @@ Intervals ranges_named(const Ranges& ranges, std::string_view name) {
   return found == ranges.end() ? Intervals{} : found->second;
 }
 
-DeviceShare share_of(Ranges ranges) {
-  DeviceShare share;
-  Intervals all, busy;
+Intervals all_of(const Ranges& ranges) {
+  Intervals all;
+  for (const auto& [name, each] : ranges) all.insert(all.end(), each.begin(), each.end());
+  return merged(std::move(all));
+}
+
+// When a rank's shares are taken: in its steps, or in all of the time where there are none.
+Intervals window_of(const Ranges& ranges, const std::map<int, RankLine>& lines, int rank) {
+  Intervals steps;
+  if (const auto line = lines.find(rank); line != lines.end()) {
+    for (const Slice& step : line->second.steps) steps.push_back({step.begin, step.end});
+  }
+  if (!steps.empty()) return merged(std::move(steps));
+  const Intervals all = all_of(ranges);
+  return all.empty() ? all : Intervals{{all.front().begin, all.back().end}};
+}
+
+DeviceShare share_of(Ranges ranges, const Intervals& window) {
+  DeviceShare share{.total = total(window)};
+  Intervals busy;
   for (auto& [name, each] : ranges) {
-    each = merged(std::move(each));
+    each = common(each, window);
     share.times[name] = total(each);
-    all.insert(all.end(), each.begin(), each.end());
     if (name != kWait) busy.insert(busy.end(), each.begin(), each.end());
   }
   share.busy = total(merged(std::move(busy)));
-  all = merged(std::move(all));
-  share.total = all.back().end - all.front().begin;
   // The range of backward ends when the gradients are there.
   const Intervals backward = ranges_named(ranges, kBackward);
   const Intervals transfers = common(ranges_named(ranges, kCommunication), backward);
   const Intervals waits = common(ranges_named(ranges, kWait), backward);
   share.hidden = total(transfers) - total(common(transfers, waits));
-  share.times[std::string(kBackward)] -= total(waits);
-  std::erase_if(share.times, [](const auto& each) { return each.second <= 0; });
+  if (!backward.empty()) share.times[std::string(kBackward)] -= total(waits);
   return share;
+}
+
+// Of all ranks together.
+std::vector<std::string> largest(const std::map<int, DeviceShare>& shares, std::size_t most) {
+  std::map<std::string, std::int64_t> sums;
+  for (const auto& [rank, share] : shares) {
+    for (const auto& [name, time] : share.times) sums[name] += time;
+  }
+  std::vector<std::pair<std::int64_t, std::string>> order;
+  for (const auto& [name, time] : sums) {
+    if (time > 0) order.emplace_back(time, name);
+  }
+  std::sort(order.rbegin(), order.rend());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(order.size(), most); ++i) names.push_back(order[i].second);
+  return names;
 }
 
 }  // namespace
 
-std::map<int, DeviceShare> device_shares(const Trace& trace) {
+DeviceShares device_shares(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t names) {
   std::map<int, Ranges> ranges;
   for (const Slice& slice : trace.slices) {
     if (slice.activity != Activity::kDevice) continue;
@@ -52,8 +81,20 @@ std::map<int, DeviceShare> device_shares(const Trace& trace) {
     const bool is_bucket = name.starts_with("bucket ");
     ranges[slice.rank][is_bucket ? std::string(kCommunication) : name].push_back({slice.begin, slice.end});
   }
-  std::map<int, DeviceShare> shares;
-  for (auto& [rank, each] : ranges) shares.emplace(rank, share_of(std::move(each)));
+  DeviceShares shares;
+  for (auto& [rank, of_rank] : ranges) {
+    for (auto& [name, each] : of_rank) each = merged(std::move(each));
+    shares.ranks.emplace(rank, share_of(of_rank, window_of(of_rank, lines, rank)));
+  }
+  shares.names = largest(shares.ranks, names);
+  for (auto& [rank, share] : shares.ranks) {
+    Ranges others = std::move(ranges.at(rank));
+    std::erase_if(others, [&](const auto& each) {
+      return std::find(shares.names.begin(), shares.names.end(), each.first) != shares.names.end();
+    });
+    share.others = total(common(all_of(others), window_of(others, lines, rank)));
+    std::erase_if(share.times, [&](const auto& each) { return others.contains(each.first) || each.second <= 0; });
+  }
   return shares;
 }
 

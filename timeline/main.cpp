@@ -1,5 +1,6 @@
 // ddprun-timeline: where the time of a recorded training goes.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/terminal_columns.h"
 #include "base/tool_status.h"
 #include "timeline/analysis.h"
 #include "timeline/merge.h"
@@ -52,7 +54,8 @@ void explain(const Options& options) {
     picture << draw_svg(trace, lines, analysis) << std::flush;
     if (!picture) throw TraceError(options.svg + ": the picture cannot be written: " + std::strerror(errno));
   }
-  print(options.json ? report_json(trace, analysis) : report_text(trace, analysis));
+  print(options.json ? report_json(trace, lines, analysis)
+                     : report_text(trace, lines, analysis, ddp::detail::terminal_columns(STDOUT_FILENO)));
 }
 
 void merge(const Options& options) {

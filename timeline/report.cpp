@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/text_table.h"
+#include "base/text_width.h"
 #include "base/utf8.h"
 #include "timeline/device_shares.h"
 
@@ -15,6 +17,9 @@ namespace ddp::timelines {
 namespace {
 
 using Row = std::vector<std::string>;
+
+// Of ranges by their names.
+constexpr std::size_t kMostColumns = 8;
 
 std::string format(const char* pattern, double value) {
   std::array<char, 64> text{};
@@ -32,34 +37,12 @@ std::string bytes_text(std::int64_t bytes) {
                             : format("%.1f MB", static_cast<double>(bytes) / 1e6);
 }
 
-std::string table(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      line.append("  ").append(row[i]).append(widths[i] - row[i].size(), ' ');
-    line.erase(line.find_last_not_of(' ') + 1);
-    text.append(line).append("\n");
-  }
-  return text;
-}
-
-// A name in a table; what a terminal would not show as one character each is a blank.
+// A name in a table.
 std::string shortened(const std::string& name) {
-  constexpr std::size_t kMost = 40;
-  std::string text;
-  for (std::string_view rest = name; !rest.empty();) {
-    const std::size_t length = std::max<std::size_t>(detail::utf8_length(rest), 1);
-    if (text.size() + length > kMost) return text + "...";
-    const auto byte = static_cast<unsigned char>(rest.front());
-    text += byte < 0x20 || byte == 0x7f ? std::string_view(" ") : rest.substr(0, length);
-    rest.remove_prefix(length);
-  }
-  return text;
+  constexpr std::int64_t kMost = 40;
+  const std::string shown = detail::shown_text(name);
+  if (shown.find_first_not_of(' ') == std::string::npos) return "(no name)";
+  return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
 }
 
 std::string activity_text(Activity activity) {
@@ -98,8 +81,17 @@ std::string head(const Trace& trace, const Analysis& analysis) {
          in_text(times.size() - 1) + ")\n";
 }
 
+// Of a column for a range of the program's own, which may be called as one that is not.
+std::string title(const std::string& name, const std::vector<std::string>& taken) {
+  const std::string text = shortened(name);
+  return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
+}
+
 std::string own_name(const Trace& trace, std::uint32_t name) {
-  return name < trace.names.size() ? shortened(trace.names[name]) : "own range";
+  if (name >= trace.names.size()) return "own range";
+  std::vector<std::string> taken{"rank", "own ranges", "communication"};
+  for (std::size_t i = 0; i < kActivities; ++i) taken.emplace_back(name_of(static_cast<Activity>(i)));
+  return title(trace.names[name], taken);
 }
 
 std::string activity_text(const Trace& trace, Activity activity, std::uint32_t name) {
@@ -108,7 +100,6 @@ std::string activity_text(const Trace& trace, Activity activity, std::uint32_t n
 
 // The program's own ranges and phases that take most time, those of all ranks together; the others are "own ranges".
 std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
-  constexpr std::size_t kMostColumns = 8;
   std::map<std::uint32_t, std::int64_t> sums;
   for (const auto& [rank, share] : analysis.ranks) {
     for (const auto& [name, time] : share.own) sums[name] += time;
@@ -121,7 +112,7 @@ std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
   return names;
 }
 
-std::string shares(const Trace& trace, const Analysis& analysis) {
+std::string shares(const Trace& trace, const Analysis& analysis, std::size_t columns) {
   std::vector<Activity> shown;
   for (std::size_t i = 0; i < kActivities; ++i) {
     const bool is_used = std::any_of(analysis.ranks.begin(), analysis.ranks.end(),
@@ -142,6 +133,11 @@ std::string shares(const Trace& trace, const Analysis& analysis) {
   if (has_rest) rows[0].emplace_back("own ranges");
   for (const auto& [rank, share] : analysis.ranks) {
     Row row{std::to_string(rank)};
+    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // the file ends before it does
+      row.resize(rows[0].size(), "-");
+      rows.push_back(std::move(row));
+      continue;
+    }
     for (const Activity activity : shown)
       row.push_back(share_text(share.times[static_cast<std::size_t>(activity)], share.total));
     for (const std::uint32_t name : own)
@@ -149,10 +145,10 @@ std::string shares(const Trace& trace, const Analysis& analysis) {
     if (has_rest) row.push_back(share_text(rest_of(share), share.total));
     rows.push_back(std::move(row));
   }
-  return "\nwhere the time of the steps goes:\n" + table(rows);
+  return "\nwhere the time of the steps goes:\n" + detail::text_table(rows, columns);
 }
 
-std::string overlap(const Analysis& analysis) {
+std::string overlap(const Analysis& analysis, std::size_t columns) {
   if (analysis.buckets.empty()) return "";
   std::vector<Row> rows{{"rank", "communication", "while backward computes", "exposed"}};
   const auto steps = static_cast<double>(analysis.steps.size());
@@ -161,51 +157,40 @@ std::string overlap(const Analysis& analysis) {
     rows.push_back({std::to_string(rank), time_text(static_cast<double>(each.communication) / steps),
                     share_text(each.hidden, each.communication), time_text(exposed / steps)});
   }
-  std::string text = "\ngradients, per step:\n" + table(rows);
+  std::string text = "\ngradients, per step:\n" + detail::text_table(rows, columns);
   rows = {{"bucket", "size", "ready until start", "transfer", "exposed"}};
   for (const BucketSummary& bucket : analysis.buckets) {
     rows.push_back({std::to_string(bucket.index), bytes_text(bucket.bytes), time_text(bucket.queued),
                     time_text(bucket.transfer), time_text(bucket.exposed)});
   }
-  return text + "\n" + table(rows);
+  return text + "\n" + detail::text_table(rows, columns);
 }
 
-// The ranges that take most time on the devices, those of all ranks together.
-std::vector<std::string> largest_on_devices(const std::map<int, DeviceShare>& shares) {
-  constexpr std::size_t kMostColumns = 8;
-  std::map<std::string, std::int64_t> sums;
-  for (const auto& [rank, share] : shares) {
-    for (const auto& [name, time] : share.times) sums[name] += time;
-  }
-  std::vector<std::pair<std::int64_t, std::string>> order;
-  for (const auto& [name, time] : sums) order.emplace_back(time, name);
-  std::sort(order.rbegin(), order.rend());
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(order.size(), kMostColumns); ++i) names.push_back(order[i].second);
-  return names;
-}
-
-std::string devices(const Trace& trace) {
-  const auto shares = device_shares(trace);
-  if (shares.empty()) return "";
-  const auto names = largest_on_devices(shares);
+std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
+  const auto [names, ranks] = device_shares(trace, lines, kMostColumns);
+  if (ranks.empty()) return "";
+  const bool has_others =
+      std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
   std::vector<Row> rows{{"rank", "busy"}};
-  for (const std::string& name : names) rows[0].push_back(shortened(name));
+  for (const std::string& name : names) rows[0].push_back(title(name, {"rank", "busy", "other ranges", "hidden"}));
+  if (has_others) rows[0].emplace_back("other ranges");
   rows[0].emplace_back("hidden");
-  for (const auto& [rank, share] : shares) {
+  for (const auto& [rank, share] : ranks) {
     const auto time_of = [&share = share](const std::string& name) {
       const auto found = share.times.find(name);
       return found == share.times.end() ? 0 : found->second;
     };
     Row row{std::to_string(rank), share_text(share.busy, share.total)};
     for (const std::string& name : names) row.push_back(share_text(time_of(name), share.total));
+    if (has_others) row.push_back(share_text(share.others, share.total));
     row.push_back(share_text(share.hidden, time_of("communication")));
     rows.push_back(std::move(row));
   }
-  return "\nwhat the devices do (hidden: of communication, while backward computes):\n" + table(rows);
+  return "\nwhat the devices do in the steps (hidden: of communication, while backward computes):\n" +
+         detail::text_table(rows, columns);
 }
 
-std::string path_shares(const Trace& trace, const Analysis& analysis) {
+std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_t columns) {
   using What = std::tuple<int, Activity, std::uint32_t>;
   std::map<What, std::int64_t> times;
   std::int64_t sum = 0;
@@ -225,10 +210,10 @@ std::string path_shares(const Trace& trace, const Analysis& analysis) {
     const auto& [rank, activity, name] = what;
     rows.push_back({share_text(time, sum), std::to_string(rank), activity_text(trace, activity, name)});
   }
-  return "\nwhat decides how long the steps take (critical path):\n" + table(rows);
+  return "\nwhat decides how long the steps take (critical path):\n" + detail::text_table(rows, columns);
 }
 
-std::string path_of(const Trace& trace, const StepSummary& step) {
+std::string path_of(const Trace& trace, const StepSummary& step, std::size_t columns) {
   std::vector<Row> rows{{"at", "for", "rank", "does"}};
   constexpr std::size_t kMostRows = 40;
   constexpr std::int64_t kUnseen = 1000;  // a shorter part of the whole is none
@@ -242,7 +227,7 @@ std::string path_of(const Trace& trace, const StepSummary& step) {
   std::string text = "\ncritical path of ";
   text += step.number < 0 ? "all of it" : "step " + std::to_string(step.number);
   if (step.restart > 0) text += " of restart " + std::to_string(step.restart);
-  text += ", which took " + time_text(static_cast<double>(step.duration())) + ":\n" + table(rows);
+  text += ", which took " + time_text(static_cast<double>(step.duration())) + ":\n" + detail::text_table(rows, columns);
   if (step.path.size() > kMostRows) text += "  and " + std::to_string(step.path.size() - kMostRows) + " more\n";
   return text;
 }
@@ -257,11 +242,13 @@ std::string time_text(double nanoseconds) {
   return format("%.2f s", nanoseconds / 1e9);
 }
 
-std::string report_text(const Trace& trace, const Analysis& analysis) {
+std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
+                        std::size_t columns) {
   std::string text = head(trace, analysis);
   if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
-  text += shares(trace, analysis) + overlap(analysis) + devices(trace) + path_shares(trace, analysis);
-  return text + path_of(trace, analysis.steps[analysis.representative]);
+  text += shares(trace, analysis, columns) + overlap(analysis, columns) + devices(trace, lines, columns);
+  text += path_shares(trace, analysis, columns);
+  return text + path_of(trace, analysis.steps[analysis.representative], columns);
 }
 
 }  // namespace ddp::timelines

@@ -1,5 +1,7 @@
 #include <nlohmann/json.hpp>
 
+#include <limits>
+
 #include "timeline/device_shares.h"
 #include "timeline/report.h"
 
@@ -63,7 +65,7 @@ ordered_json json_of(int rank, const DeviceShare& share) {
 
 }  // namespace
 
-std::string report_json(const Trace& trace, const Analysis& analysis) {
+std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis) {
   ordered_json document{{"ranks", ordered_json::array()},
                         {"events", trace.events},
                         {"lost_events", trace.lost},
@@ -81,7 +83,9 @@ std::string report_json(const Trace& trace, const Analysis& analysis) {
                                    {"exposed_ms", milliseconds(bucket.exposed)}});
   }
   document["devices"] = ordered_json::array();
-  for (const auto& [rank, share] : device_shares(trace)) document["devices"].push_back(json_of(rank, share));
+  for (const auto& [rank, share] : device_shares(trace, lines, std::numeric_limits<std::size_t>::max()).ranks) {
+    document["devices"].push_back(json_of(rank, share));
+  }
   document["steps"] = ordered_json::array();
   for (const StepSummary& step : analysis.steps) document["steps"].push_back(json_of(trace, step));
   if (!analysis.steps.empty()) document["representative_step"] = analysis.steps[analysis.representative].number;

@@ -8,14 +8,16 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <istream>
 #include <iterator>
 #include <limits>
-#include <streambuf>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+
+#include "timeline/checked_bytes.h"
 
 namespace ddp::timelines {
 namespace {
@@ -31,42 +33,6 @@ constexpr double kMostWhole = 9e15;
 constexpr int kMostRestarts = 65'535;
 constexpr std::string_view kWriter = "ddprun timeline 1";
 
-// The bytes of a stream, as long as no string in them is longer than `most`.
-class CheckedBytes : public std::streambuf {
- public:
-  CheckedBytes(std::istream& from, std::size_t most) : from_(from), most_(most) {}
-
- protected:
-  int_type underflow() override {
-    from_.read(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
-    const auto count = static_cast<std::size_t>(from_.gcount());
-    if (count == 0) return traits_type::eof();
-    for (std::size_t i = 0; i < count; ++i) look_at(buffer_[i]);
-    setg(buffer_.data(), buffer_.data(), buffer_.data() + count);
-    return traits_type::to_int_type(buffer_[0]);
-  }
-
- private:
-  void look_at(char byte) {
-    if (!in_string_) {
-      in_string_ = byte == '"';
-      length_ = 0;
-      return;
-    }
-    if (++length_ > most_) throw TraceError("a text of more than " + std::to_string(most_) + " bytes is in it");
-    if (std::exchange(is_escaped_, false)) return;
-    is_escaped_ = byte == '\\';
-    in_string_ = byte != '"';
-  }
-
-  std::istream& from_;
-  std::size_t most_;
-  std::array<char, 1 << 16> buffer_{};
-  bool in_string_ = false;
-  bool is_escaped_ = false;
-  std::size_t length_ = 0;
-};
-
 struct Event {
   std::string form{};
   std::string name{};
@@ -81,9 +47,10 @@ struct Event {
   std::optional<double> started{};
 };
 
-std::int64_t nanoseconds(double microseconds) {
-  if (!(std::abs(microseconds) < kMostMicroseconds)) throw TraceError("a time in it is none");
-  return std::llround(microseconds * 1000);
+std::string number_text(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", number);
+  return text.data();
 }
 
 // Takes what is needed out of the parser's events; path_ has the keys that lead to where it is.
@@ -200,7 +167,16 @@ class Handler : public json::json_sax_t {
     return found->second;
   }
 
+  std::int64_t nanoseconds(const char* what, double microseconds, double least = -kMostMicroseconds) const {
+    if (!(least <= microseconds && microseconds < kMostMicroseconds)) {
+      throw TraceError("the " + std::string(what) + " of event " + std::to_string(events_seen_) +
+                       " in traceEvents is no time: " + number_text(microseconds));
+    }
+    return std::llround(microseconds * 1000);
+  }
+
   void take() {
+    ++events_seen_;
     if (event_.rank < 0) return;
     const int rank = static_cast<int>(event_.rank);
     if (event_.form == "M") {
@@ -218,17 +194,17 @@ class Handler : public json::json_sax_t {
                        " events; record fewer steps (--timeline_steps)");
     }
     trace_.ranks.try_emplace(rank, "rank " + std::to_string(rank));
-    const std::int64_t begin = nanoseconds(*event_.time);
+    const std::int64_t begin = nanoseconds("ts", *event_.time);
     Slice slice{.rank = rank,
                 .activity = *activity,
                 .restart = restarts_[rank],
                 .lane = event_.lane,
                 .begin = begin,
-                .end = begin + std::max<std::int64_t>(nanoseconds(event_.duration), 0),
+                .end = begin + nanoseconds("dur", event_.duration, /*least=*/0),
                 .name = index_of(event_.name),
                 .number = event_.number,
                 .bytes = event_.bytes};
-    if (event_.started) slice.started = nanoseconds(*event_.started);
+    if (event_.started) slice.started = nanoseconds("started", *event_.started);
     trace_.slices.push_back(slice);
   }
 
@@ -244,6 +220,7 @@ class Handler : public json::json_sax_t {
   std::unordered_map<std::string, std::uint32_t> indices_;
   std::unordered_map<int, std::uint16_t> restarts_;  // that the rank's events are of, as they come
   std::size_t failed_at_ = 0;
+  std::size_t events_seen_ = 0;  // of all kinds
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Writes monitor/character_widths.h: `make_character_widths.py > monitor/character_widths.h`.
+"""Writes base/character_widths.h: `make_character_widths.py > base/character_widths.h`.
 
 The ranges of characters that take no column of a terminal, or two, by the Unicode tables of this Python. As in wcwidth():
 no column for marks that stand over or around another character, for format characters (but the soft hyphen and

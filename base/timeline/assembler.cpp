@@ -162,7 +162,7 @@ void Assembler::settle() {
   ++pass_;
 }
 
-void Assembler::finish(std::uint64_t now) {
+void Assembler::finish(std::uint64_t now, bool is_over) {
   settle();
   settle();
   now = told(now, newest_);
@@ -173,7 +173,18 @@ void Assembler::finish(std::uint64_t now) {
     emit(std::move(event), now);
   }
   operations_.clear();
-  if (ended_step_) emit_step(ended_step_->time);
+  end_last_step(is_over);
+}
+
+// No further phase tells where it ends: behind its optimizer, where that is known. Where an optimizer is expected, or
+// may be one that tells nothing, the step is not over.
+void Assembler::end_last_step(bool is_over) {
+  if (ended_step_ && optimizer_end_ > ended_step_->time) {
+    emit_step(optimizer_end_);
+  } else if (ended_step_ && is_over && optimizer_end_ == 0) {
+    emit_step(ended_step_->time);
+  }
+  ended_step_.reset();
   step_begin_.reset();
 }
 
@@ -200,6 +211,7 @@ void Assembler::name_lane(std::uint64_t lane, const std::string& name, std::uint
 
 void Assembler::emit(TraceEvent event, std::uint64_t end) {
   event.end = std::max(event.begin, end);
+  if (event.kind == EventKind::kOptimizer && !event.is_unfinished) optimizer_end_ = std::max(optimizer_end_, event.end);
   sink_(std::move(event));
 }
 
@@ -262,20 +274,22 @@ void Assembler::note_begin(EventKind kind, std::uint64_t time) {
 // DistributedDataParallel knows where backward ends; the optimizer, and what else comes before the next step's first
 // phase, belong to the step as well. A program that counts steps itself has told the end.
 void Assembler::end_step(const Record& record) {
-  if (ended_step_) emit_step(ended_step_->time);
-  ended_step_ = {.number = record.number, .time = record.time};
-  if (record.value != 0) return emit_step(record.time);
+  const bool is_exact = (record.value & kExactEnd) != 0;
+  const bool is_cut = (record.value & kCutBegin) != 0;
+  if (ended_step_ && is_exact && is_cut) end_last_step(/*is_over=*/false);  // recording had been off
+  if (ended_step_ && ended_step_->number != record.number) emit_step(ended_step_->time);
+  ended_step_ = {.number = record.number, .time = record.time, .is_cut = is_cut};
+  if (is_exact) return emit_step(record.time);
   const auto next = std::find_if(phase_begins_.begin(), phase_begins_.end(),
                                  [&](std::uint64_t begin) { return begin >= record.time; });
   if (next != phase_begins_.end()) emit_step(*next);
 }
 
 void Assembler::emit_step(std::uint64_t end) {
-  const std::uint64_t number = ended_step_->number;
-  ended_step_.reset();
+  const auto [number, time, is_cut] = *std::exchange(ended_step_, std::nullopt);
   const std::uint64_t begin = step_begin_.value_or(end);
   step_begin_ = std::max(begin, end);
-  if (end <= begin) return;
+  if (is_cut || end <= begin) return;
   emit(
       {.lane = kStepsLane, .begin = begin, .name = "step " + std::to_string(number), .number = number, .is_step = true},
       end);

@@ -33,8 +33,9 @@ class Assembler {
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
   // Every lane has been read: what ended in another thread than it began in before the last call is told now.
   void settle();
-  // Nothing more comes, or nothing for now: what is open ends at `now`, unfinished.
-  void finish(std::uint64_t now);
+  // Nothing more comes (`is_over`), or nothing for now: what is open ends at `now`, unfinished, but for a step, of
+  // which a part is none.
+  void finish(std::uint64_t now, bool is_over = true);
   // Records that made no sense.
   std::uint64_t damaged() const { return damaged_; }
 
@@ -72,6 +73,7 @@ class Assembler {
   void name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place);
   void note_begin(EventKind kind, std::uint64_t time);
   void end_step(const Record& record);
+  void end_last_step(bool is_over);
   void emit_step(std::uint64_t end);
 
   Sink sink_;
@@ -93,9 +95,11 @@ class Assembler {
   struct EndedStep {
     std::uint64_t number = 0;
     std::uint64_t time = 0;
+    bool is_cut = false;
   };
   std::optional<EndedStep> ended_step_ = std::nullopt;  // its end is where the next one's first phase begins
   std::deque<std::uint64_t> phase_begins_{};            // of late, of data and forward
+  std::uint64_t optimizer_end_ = 0;                     // of the last one; 0: there was none
   std::uint64_t damaged_ = 0;
 };
 

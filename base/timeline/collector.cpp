@@ -22,12 +22,19 @@ constexpr double kLittle = 0.05;
 
 void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running) {
   const auto mode = static_cast<std::uint64_t>(plan.mode);
+  const bool is_same = ring.mode.load(std::memory_order_relaxed) == mode &&
+                       ring.first.load(std::memory_order_relaxed) == plan.first &&
+                       ring.last.load(std::memory_order_relaxed) == plan.last;
+  if (is_same && is_running) return;
   ring.first.store(plan.first, std::memory_order_relaxed);
   ring.last.store(plan.last, std::memory_order_relaxed);
   ring.mode.store(mode, std::memory_order_release);
   if (!is_running) return;  // its writer looks when it begins
   const std::uint64_t step = ring.step.load(std::memory_order_relaxed);
-  ring.recording.store(is_wanted(plan.mode, step, plan.first, plan.last) ? 1 : 0, std::memory_order_release);
+  const bool is_on = is_wanted(plan.mode, step, plan.first, plan.last);
+  const bool was_on = ring.recording.load(std::memory_order_relaxed) != 0;
+  if (is_on && !was_on) ring.starts.fetch_add(1, std::memory_order_relaxed);
+  ring.recording.store(is_on ? 1 : 0, std::memory_order_release);
 }
 
 Collector::Collector(RecordSink& sink, std::function<void()> after_pass)
@@ -65,6 +72,17 @@ void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ri
     auto reader = std::make_unique<RingReader>(*ring);
     sources_.push_back({.rank = rank, .ring = std::move(ring), .reader = std::move(reader)});
     sink_.begin_rank(rank, name);
+  });
+}
+
+void Collector::tell(int rank, std::vector<std::uint64_t> words) {
+  post([this, rank, words = std::move(words)] {
+    constexpr std::size_t kLane = kLanes - 1;
+    const auto is_meant = [&](const Source& source) { return source.rank == rank; };
+    const auto source = std::find_if(sources_.begin(), sources_.end(), is_meant);
+    const auto free = static_cast<std::uint64_t>(LaneState::kFree);
+    if (source == sources_.end() || source->ring->lanes[kLane].state.load(std::memory_order_relaxed) != free) return;
+    sink_.take(rank, kLane, 0, words);
   });
 }
 

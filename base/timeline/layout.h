@@ -10,7 +10,7 @@
 namespace ddp::detail {
 
 // A change of what stands here is a new version, and such memory is neither written nor read.
-inline constexpr std::uint64_t kTimelineVersion = 1;
+inline constexpr std::uint64_t kTimelineVersion = 2;
 // The launcher writes it before it starts the program.
 inline constexpr std::uint64_t kTimelineGreeting = 0x656e694c72706464;  // "ddprLine"
 // The variable with the number of the memory's descriptor.
@@ -47,6 +47,7 @@ struct TimelineRing {
   RingWord last;       // up to and without this one
   RingWord recording;  // not 0: events are wanted
   RingWord step;       // steps that have ended
+  RingWord starts;     // how often the reader has switched it on while the writer ran
   RingWord homeless;   // events of threads for which there was no lane
   std::array<Lane, kLanes> lanes;
   std::array<std::array<RingWord, kLaneWords>, kLanes> words;

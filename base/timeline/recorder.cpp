@@ -75,6 +75,7 @@ Recorder::Recorder(TimelineRing& ring) noexcept : ring_(ring) {
   const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
   const bool is_on = is_wanted(mode, 0, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed));
   ring_.recording.store(is_on ? 1 : 0, kRelaxed);
+  note_begin_of_step();
   ring_.version.store(kTimelineVersion, kRelease);
 }
 
@@ -114,6 +115,7 @@ std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcep
 
 std::uint64_t Recorder::begin(EventKind kind, std::string_view name, std::uint64_t number,
                               std::uint64_t bytes) noexcept {
+  if (is_ending_.load(kRelaxed) && ends_before(kind)) return 0;
   const bool is_within = is_within_thread(kind);
   const std::uint64_t open = own_lane.ring == &ring_ ? own_lane.open : 0;
   const std::uint64_t position = write({.type = RecordType::kBegin,
@@ -157,15 +159,56 @@ void Recorder::value(std::string_view name, double number) noexcept {
         kForEnds);
 }
 
+void Recorder::write_step(std::uint64_t ended, bool is_exact, bool is_whole) noexcept {
+  write({.type = RecordType::kStep,
+         .time = timeline_clock(),
+         .number = ended,
+         .value = (is_exact ? kExactEnd : 0) | (is_whole ? 0 : kCutBegin)},
+        kForEnds);
+}
+
+void Recorder::begin_step() noexcept {
+  note_begin_of_step();
+  const std::uint64_t step = ring_.step.load(kRelaxed);
+  if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, /*is_whole=*/false);
+}
+
+void Recorder::note_begin_of_step() noexcept {
+  start_of_step_.store(is_on() ? ring_.starts.load(kRelaxed) : kNoStart, kRelaxed);
+}
+
 void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
   ring_.step.store(ended + 1, kRelaxed);
-  if (is_on()) {
-    write({.type = RecordType::kStep, .time = timeline_clock(), .number = ended, .value = is_told ? 1U : 0U}, kForEnds);
-  }
+  const bool is_beyond = is_ending_.exchange(false, kRelaxed);  // of what was asked for
+  const bool was_on = is_on() && !is_beyond;
   const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
-  if (mode != RecordingMode::kSteps) return;
-  ring_.recording.store(is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) ? 1 : 0,
-                        kRelaxed);
+  const bool goes_by_steps = mode == RecordingMode::kSteps;
+  const bool is_next =
+      goes_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) : is_on();
+  const std::uint64_t start = ring_.starts.load(kRelaxed);
+  const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
+  // The end of the step before is where the first one begins.
+  if (was_on || is_next) write_step(ended, is_told, was_on && was_whole);
+  if (!goes_by_steps) return;
+  if (was_on && !is_next && !is_told) {
+    was_whole_.store(was_whole, kRelaxed);
+    is_ending_.store(true, kRelaxed);
+  } else {
+    ring_.recording.store(is_next ? 1 : 0, kRelaxed);
+  }
+}
+
+// What follows the last step that was asked for begins: recording ends. What its reader has chosen meanwhile counts.
+bool Recorder::ends_before(EventKind kind) noexcept {
+  const bool is_next = kind == EventKind::kData || kind == EventKind::kForward || kind == EventKind::kEvaluation ||
+                       kind == EventKind::kClosing;
+  if (!is_next || !is_ending_.exchange(false, kRelaxed)) return false;
+  const std::uint64_t step = ring_.step.load(kRelaxed);
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
+  if (is_wanted(mode, step, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed))) return false;
+  write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
+  if (mode == RecordingMode::kSteps) ring_.recording.store(0, kRelaxed);
+  return true;
 }
 
 }  // namespace ddp::detail

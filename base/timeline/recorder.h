@@ -2,6 +2,7 @@
 // first event.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -28,15 +29,26 @@ class Recorder {
   void span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept;
   void value(std::string_view name, double number) noexcept;
   // A step has ended, before which `ended` had; `is_told`: the program says so itself. Turns recording on and off where
-  // it goes by steps.
+  // it goes by steps; off only with what follows the last one's backward, unless it is told.
   void step(std::uint64_t ended, bool is_told) noexcept;
+  // The program itself has begun to record: what comes until the next step() is a whole step.
+  void begin_step() noexcept;
 
   TimelineRing& ring() noexcept { return ring_; }
 
  private:
+  static constexpr std::uint64_t kNoStart = ~std::uint64_t{0};  // it is off
+
   std::uint64_t write(const Record& record, std::size_t reserve) noexcept;
+  void write_step(std::uint64_t ended, bool is_exact, bool is_whole) noexcept;
+  bool ends_before(EventKind kind) noexcept;
+  void note_begin_of_step() noexcept;
 
   TimelineRing& ring_;
+  // The ring's `starts` when the step began that is under way; it is whole while that is so.
+  std::atomic<std::uint64_t> start_of_step_{kNoStart};
+  std::atomic<bool> is_ending_{false};  // the last step that was asked for lasts until the next phase
+  std::atomic<bool> was_whole_{false};  // that step was
 };
 
 }  // namespace ddp::detail

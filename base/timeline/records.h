@@ -39,12 +39,18 @@ enum class RecordType : std::uint8_t {
   kBegin = 1,   // `number` and `value`: of the collective or bucket, and its bytes
   kEnd = 2,     // `number`: the id of what ends
   kMark = 3,    // `number`: the id of a bucket whose transfer begins
-  kStep = 4,    // a step has ended; `number`: how many had before, `value`: 1 when the program itself counts them
+  kStep = 4,    // a step has ended; `number`: how many had before, `value`: of the bits below
   kValue = 5,   // `value`: the bits of a double that `text` names
   kSpan = 6,    // the whole of an event; `number`: nanoseconds when it ended, `value`: its stream
   kThread = 7,  // `text`: the name of the thread that has the lane from now on, `number`: its number, `value`: its
                 // process's
 };
+
+// Of a step's record: it ends at this moment, as the program itself says, or as the next phase begins now; where it is
+// not set, the step lasts until the next one's first phase. There may be a record of each kind of the same step.
+inline constexpr std::uint64_t kExactEnd = 1;
+// It had begun before it was recorded.
+inline constexpr std::uint64_t kCutBegin = 2;
 
 // Longer names are cut off.
 inline constexpr std::size_t kLongestText = 160;

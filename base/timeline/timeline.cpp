@@ -55,6 +55,11 @@ struct Timeline::Parts {
     file.flush();
     say_problem();
   }
+  // The program says when: what follows is a whole step.
+  void apply(const detail::RecordingPlan& plan) {
+    detail::set_plan(*ring, plan, /*is_running=*/true);
+    if (detail::Recorder* recorder = detail::recording()) recorder->begin_step();
+  }
   void after_pass() {
     const auto now = Clock::now();
     if (file.waiting() < kMuchText && now - last_flush < kFlushInterval) return;
@@ -101,7 +106,7 @@ Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& opt
   const detail::RecordingPlan plan{.mode = is_all ? detail::RecordingMode::kOn : detail::RecordingMode::kSteps,
                                    .first = static_cast<std::uint64_t>(std::max<std::int64_t>(options.first_step, 0)),
                                    .last = static_cast<std::uint64_t>(std::max<std::int64_t>(options.end_step, 0))};
-  if (options.starts) detail::set_plan(*ring, plan, /*is_running=*/true);
+  if (options.starts) parts_->apply(plan);
 }
 
 Timeline::~Timeline() {
@@ -111,11 +116,11 @@ Timeline::~Timeline() {
 }
 
 void Timeline::start() {
-  if (parts_) detail::set_plan(*parts_->ring, {.mode = detail::RecordingMode::kOn}, /*is_running=*/true);
+  if (parts_) parts_->apply({.mode = detail::RecordingMode::kOn});
 }
 
 void Timeline::stop() {
-  if (parts_) detail::set_plan(*parts_->ring, {.mode = detail::RecordingMode::kOff}, /*is_running=*/true);
+  if (parts_) parts_->apply({.mode = detail::RecordingMode::kOff});
 }
 
 }  // namespace ddp

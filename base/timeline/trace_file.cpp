@@ -25,6 +25,13 @@ constexpr std::string_view kEnd = "}\n";
   throw std::runtime_error(why);
 }
 
+// "/dev/stdout" is a file like any other, where the output is one.
+bool is_own_output(const struct stat& file) {
+  struct stat output {};
+  return (::fstat(STDOUT_FILENO, &output) == 0 && output.st_ino == file.st_ino && output.st_dev == file.st_dev) ||
+         (::fstat(STDERR_FILENO, &output) == 0 && output.st_ino == file.st_ino && output.st_dev == file.st_dev);
+}
+
 // The last line is the whole tail.
 bool is_whole(std::string_view bytes) {
   if (!bytes.ends_with("}}\n")) return false;
@@ -46,16 +53,25 @@ std::size_t end_of_events(std::string_view bytes) {
 
 TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move(path)) {
   // Not blocking: a pipe without a reader is refused at once.
-  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  int fd = ::open(path_.c_str(), kFlags);
+  const bool is_new = fd < 0 && errno == ENOENT;
+  if (is_new) fd = ::open(path_.c_str(), kFlags | O_CREAT, 0666);
   if (fd < 0) refuse(fd, std::strerror(errno));
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) refuse(fd, "no regular file");
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse(fd, "another job writes its timeline there");
-  if (::ftruncate(fd, 0) != 0) refuse(fd, std::strerror(errno));
+  if (is_own_output(status)) refuse(fd, "the output of this process goes there");
   fd_ = fd;
-  buffer_.append(kHead).append(about).append(kEvents);
-  flush();
-  if (problem_.empty()) return;
+  const std::string head = std::string(kHead).append(about).append(kEvents);
+  last_tail_ = tail();
+  // Over what the file had, which takes no new room and so is lost only where this one is there.
+  if (write_at(0, head + last_tail_) == head.size() + last_tail_.size()) {
+    size_ = head.size();
+    if (::ftruncate(fd, static_cast<off_t>(size_ + last_tail_.size())) == 0) return;
+    problem_ = std::strerror(errno);
+  }
+  if (is_new) ::unlink(path_.c_str());
   fd_ = -1;
   refuse(fd, problem_);
 }
@@ -103,7 +119,20 @@ void TraceFile::end_where_room_ends(std::size_t written) {
   problem_ = problem;
 }
 
+// Somebody else has been at the file. Behind what is missing nothing would make sense.
+void TraceFile::look() {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) {
+    problem_ = std::strerror(errno);
+  } else if (status.st_nlink == 0) {
+    problem_ = "somebody has removed it";
+  } else if (static_cast<std::uint64_t>(status.st_size) != size_ + last_tail_.size()) {
+    problem_ = "somebody else has written to it";
+  }
+}
+
 void TraceFile::flush() {
+  if (problem_.empty()) look();
   if (!problem_.empty()) return;
   const std::string end = tail();
   if (buffer_.empty() && end == last_tail_) return;

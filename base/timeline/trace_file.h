@@ -11,7 +11,8 @@ namespace ddp::detail {
 class TraceFile {
  public:
   // `about`: a JSON object that says where the events come from. An existing file is overwritten. Throws
-  // std::runtime_error, without the path, when the file cannot be written, or another process writes it.
+  // std::runtime_error, without the path, when the file cannot be written, another process writes it, or this process's
+  // own output goes there; then it is as it was.
   TraceFile(std::string path, std::string_view about);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
@@ -33,6 +34,7 @@ class TraceFile {
   std::string tail() const;
   // Returns how many bytes were written; with fewer than all, there is a problem.
   std::size_t write_at(std::uint64_t place, std::string_view text);
+  void look();
   void end_where_room_ends(std::size_t written);
 
   std::string path_;

@@ -41,8 +41,9 @@ std::uint64_t parse_step(const std::string& text, const std::string& whole) {
   return step;
 }
 
-// FIRST:LAST as Python's slices have it; either may be left out.
+// FIRST:LAST as Python's slices have it; either may be left out, and with the colon there is one step.
 void read_steps(const std::string& text, Options& options) {
+  if (text == ":") throw UsageError("--timeline_steps: expected FIRST:LAST, numbers of steps, got ':'");
   const std::size_t colon = text.find(':');
   Options::StepRange steps{.first = 0, .last = std::numeric_limits<std::uint64_t>::max()};
   const std::string first = text.substr(0, colon);
@@ -83,7 +84,8 @@ void declare_watching(OptionTable& table, Options& options) {
              "Write what each rank does and when to FILE, for Perfetto and ddprun-timeline");
   table.parsed(
       "--timeline_steps", [&](const std::string& text) { read_steps(text, options); }, "FIRST:LAST", "all",
-      "Only steps from number FIRST, counted from 0, up to and without LAST");
+      "Only steps from number FIRST, counted from 0, up to and without LAST; FIRST: from there on, :LAST up to there, "
+      "FIRST alone that one");
 }
 
 }  // namespace launcher

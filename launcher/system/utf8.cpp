@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace launcher {
 namespace {
-
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character.front());
@@ -55,20 +55,7 @@ std::size_t shown_character(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    const std::string_view character = text.substr(0, static_cast<std::size_t>(utf8_length(text.front())));
-    const bool is_whole = is_character(character);
-    if (!is_whole) {
-      shown.append(kReplacement);
-    } else if (is_control(character)) {
-      shown.push_back(' ');
-    } else {
-      shown.append(character);
-    }
-    text.remove_prefix(is_whole ? character.size() : 1);
-  }
-  return shown;
+  return ddp::detail::shown_text(text);
 }
 
 std::string_view beginning(std::string_view text, std::size_t most) {

@@ -15,7 +15,7 @@ bool is_character(std::string_view bytes);
 // Bytes of the character with which `text` begins; 0 where there is none that a terminal would just show: a control
 // character of seven or eight bits (U+0080 to U+009F begin sequences too), or what is not UTF-8.
 std::size_t shown_character(std::string_view text);
-// `text` as it can be shown: each control character is a blank, each byte that is not UTF-8 is U+FFFD.
+// `text` as it can be shown, see ddp::detail::shown_text().
 std::string printable(std::string_view text);
 // The beginning of `text`, at most `most` bytes of it; no character is cut.
 std::string_view beginning(std::string_view text, std::size_t most);

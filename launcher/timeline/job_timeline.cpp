@@ -31,6 +31,11 @@ std::string file_of_node(const std::string& file, int node, int restart) {
   return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
 }
 
+// As it is told to who asks, from another folder perhaps.
+std::string whole_path(const std::string& file) {
+  return std::filesystem::absolute(file).lexically_normal().string();
+}
+
 }  // namespace
 
 JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& options,
@@ -116,6 +121,7 @@ void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
 }
 
 void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
+  tell_open_work();
   if (collector_) collector_->end_all();
   if (stream_) stream_->end_node();
   ranks_.clear();
@@ -168,7 +174,16 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
     add_ranks();
   }
   apply(plan_);
-  if (stream_ && plan_.mode == RecordingMode::kOff) collector_->pause_all([] {});
+  if (plan_.mode == RecordingMode::kOn) open_work_.note(ranks_);
+  if (stream_ && plan_.mode == RecordingMode::kOff) {
+    tell_open_work();
+    collector_->pause_all([] {});
+  }
+}
+
+void JobTimeline::tell_open_work() {
+  if (!collector_) return;
+  for (auto& [rank, words] : open_work_.take(ranks_)) collector_->tell(rank, std::move(words));
 }
 
 void JobTimeline::tell_others() {
@@ -216,11 +231,12 @@ std::string JobTimeline::start(const std::string& file) {
   const std::string own = is_alone && !options_.timeline_file.empty()
                               ? file_of_node(options_.timeline_file, node_, restart_)
                               : options_.timeline_file;
-  const std::string target = !file.empty() ? file : written_ ? written_->path() : own;
+  std::string target = !file.empty() ? file : written_ ? written_->path() : own;
   if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
-  if (!written_ || written_->path() != target) {
+  target = whole_path(target);
+  if (!written_ || whole_path(written_->path()) != target || !written_->problem().empty()) {
     if (written_ && plan_.mode != RecordingMode::kOff) {
-      return "error: a timeline is being written to " + written_->path() + "; stop it first";
+      return "error: a timeline is being written to " + whole_path(written_->path()) + "; stop it first";
     }
     try {
       begin(Role::kWrites, target);
@@ -229,17 +245,21 @@ std::string JobTimeline::start(const std::string& file) {
     }
     add_ranks();
   }
+  const bool was_off = plan_.mode == RecordingMode::kOff;
   plan_ = {.mode = RecordingMode::kOn};
   apply(plan_);
+  if (was_off) open_work_.note(ranks_);
   tell_others();
   return "recording to " + target;
 }
 
 std::string JobTimeline::stop() {
+  if (written_ && !written_->problem().empty()) return stopped();
   if (!written_ || plan_.mode == RecordingMode::kOff) return "error: no timeline is being recorded";
   plan_ = {.mode = RecordingMode::kOff};
   apply(plan_);
   tell_others();
+  tell_open_work();
   written_->unsettle();
   collector_->pause_all([written = written_.get()] { written->settle(); });
   return std::string(kStopping);
@@ -247,8 +267,12 @@ std::string JobTimeline::stop() {
 
 std::string JobTimeline::stopped() const {
   if (!written_) return "error: no timeline is being recorded";
+  const std::string path = whole_path(written_->path());
+  if (const std::string problem = written_->problem(); !problem.empty()) {
+    return "error: the timeline in " + path + " has ended: " + problem;
+  }
   if (!written_->is_settled()) return std::string(kStopping);
-  return "stopped; " + written_->path() + " has " + std::to_string(written_->events()) + " events" +
+  return "stopped; " + path + " has " + std::to_string(written_->events()) + " events" +
          (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
 }
 

@@ -19,6 +19,7 @@
 #include "launcher/system/event_loop.h"
 #include "launcher/system/messages.h"
 #include "launcher/timeline/node_stream.h"
+#include "launcher/timeline/open_work.h"
 #include "launcher/timeline/written_timeline.h"
 #include "launcher/watch/watched_rank.h"
 
@@ -56,6 +57,7 @@ class JobTimeline {
   void begin(Role role, const std::string& file);
   void add_ranks();
   void apply(const ddp::detail::RecordingPlan& plan);
+  void tell_open_work();
   void tell_others();
   std::string start(const std::string& file);
   std::string stop();
@@ -75,6 +77,7 @@ class JobTimeline {
   Role role_ = Role::kNone;
   int node_ = 0;
   std::vector<WatchedRank> ranks_;  // of this attempt
+  OpenWork open_work_;
   int restart_ = 0;
   bool has_said_empty_ = false;
   std::string orders_;  // of the coordinator, not whole yet

@@ -82,13 +82,17 @@ void WrittenTimeline::finish() {
 void WrittenTimeline::flush() {
   file_.flush();
   const std::lock_guard lock(mutex_);
-  if (!has_told_) problem_ = file_.problem();
+  problem_ = file_.problem();
+}
+
+std::string WrittenTimeline::problem() {
+  const std::lock_guard lock(mutex_);
+  return problem_;
 }
 
 std::string WrittenTimeline::take_problem() {
   const std::lock_guard lock(mutex_);
-  if (!problem_.empty()) has_told_ = true;
-  return std::exchange(problem_, {});
+  return problem_.empty() || std::exchange(has_told_, true) ? "" : problem_;
 }
 
 }  // namespace launcher

@@ -45,7 +45,9 @@ class WrittenTimeline {
   bool holds_back() const { return holds_back_; }
   std::size_t ended_nodes() const { return ended_nodes_; }
   void forget_ended_nodes() { ended_nodes_ = 0; }
-  // Why the file grows no more; empty while all is well, and once it was told.
+  // Why the file grows no more; empty while all is well.
+  std::string problem();
+  // The same, but empty once it was told.
   std::string take_problem();
 
  private:

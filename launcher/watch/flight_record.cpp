@@ -130,10 +130,13 @@ ordered_json entry_of(const CollectiveRecord& call, const GroupRecord& group, co
           {"frames", ordered_json::array()}};
 }
 
+// Half a record helps nobody.
 bool write_file(const std::filesystem::path& file, const std::string& bytes) {
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();
+  std::error_code error;
+  if (!out.good()) std::filesystem::remove(file, error);
   return out.good();
 }
 

@@ -1,9 +1,9 @@
 #include "launcher/watch/hang_report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "base/text_table.h"
 #include "launcher/system/utf8.h"
 #include "launcher/watch/collective_text.h"
 
@@ -11,7 +11,7 @@ namespace launcher {
 namespace {
 
 constexpr std::size_t kMostRows = 64;
-using Row = std::array<std::string, 7>;
+using Row = std::vector<std::string>;
 
 std::string collective_of(const RankView& rank) {
   if (!rank.progress) return "not seen: it tells nothing";
@@ -44,30 +44,20 @@ Row row_of(const RankView& rank, std::uint64_t now) {
 
 }  // namespace
 
-std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now) {
+std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now, std::size_t columns) {
   std::vector<Row> rows{{"rank", "host", "phase", "since", "step", "collective", "process"}};
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostRows); ++i) rows.push_back(row_of(ranks[i], now));
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += " " + row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 1, ' ');
-    }
-    text += line + "\n";
-  }
+  std::string text = ddp::detail::text_table(rows, columns);
   if (ranks.size() > kMostRows) text += "  and " + std::to_string(ranks.size() - kMostRows) + " more\n";
   return text;
 }
 
-std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now) {
+std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now,
+                    std::size_t columns) {
   std::string text =
       "ddprun: no rank has made progress for " + duration_text(static_cast<std::uint64_t>(report.idle.count()));
-  text += report.is_shown_elsewhere ? "; node 0 shows where each of them is\n" : ":\n" + rank_table(report.views, now);
+  text += report.is_shown_elsewhere ? "; node 0 shows where each of them is\n"
+                                    : ":\n" + rank_table(report.views, now, columns);
   text += "ddprun: " + printable(report.verdict.sentence) + "\n";
   for (const RankStack& stack : stacks) {
     text += "  stack of rank " + std::to_string(stack.rank) + ":";

@@ -11,8 +11,9 @@
 
 namespace launcher {
 
-// A table with one row per rank. `now`: microseconds of the clock of the pages.
-std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now);
+// A table with one row per rank. `now`: microseconds of the clock of the pages. `columns`: of the terminal, 0 where
+// there is none.
+std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now, std::size_t columns = 0);
 
 // A rank's stack, as lines; or why there is none.
 struct RankStack {
@@ -29,6 +30,7 @@ struct HangReport {
 };
 
 // Lines with "ddprun: " in front of the first and the last but the stacks.
-std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now);
+std::string to_text(const HangReport& report, const std::vector<RankStack>& stacks, std::uint64_t now,
+                    std::size_t columns = 0);
 
 }  // namespace launcher

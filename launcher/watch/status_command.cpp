@@ -1,7 +1,6 @@
 #include "launcher/watch/status_command.h"
 
 #include <nlohmann/json.hpp>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,8 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/terminal_columns.h"
+#include "base/text_table.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
+#include "launcher/system/utf8.h"
 #include "launcher/watch/job_search.h"
 #include "launcher/watch/status_document.h"
 
@@ -19,6 +21,7 @@ namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
+using ddp::detail::terminal_columns;
 
 struct Question {
   std::string job{};  // its name or ddprun's process number; empty: all
@@ -45,12 +48,6 @@ void print(const std::string& text) {
     throw LaunchError("cannot write to standard output");
 }
 
-// Of the terminal; 0 where that is not known.
-std::size_t terminal_columns() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
 // Of one that does not answer its socket and its process are all that is known.
 std::string json_of_silent(const FoundJob& job) {
   return nlohmann::ordered_json{
@@ -58,7 +55,7 @@ std::string json_of_silent(const FoundJob& job) {
       .dump();
 }
 
-std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t columns = 0) {
+std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t columns) {
   std::string text;
   for (const FoundJob& job : found) {
     if (job.document.empty() && !json) continue;
@@ -69,10 +66,12 @@ std::string text_of(const std::vector<FoundJob>& found, bool json, std::size_t c
   return text;
 }
 
-std::string problems_of(const std::vector<FoundJob>& found) {
+std::string problems_of(const std::vector<FoundJob>& found, std::size_t columns = 0) {
   std::string text;
   for (const FoundJob& job : found) {
-    if (!job.problem.empty()) text += "ddprun: " + job.problem + "\n";
+    if (job.problem.empty()) continue;
+    const std::string line = "ddprun: " + job.problem;
+    text += columns == 0 ? line + "\n" : ddp::detail::wrapped_text(printable(line), columns);
   }
   return text;
 }
@@ -89,12 +88,14 @@ int run_status_command(std::span<const std::string> arguments) {
   if (found.empty()) return refuse_job(question.job);
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   while (question.refreshes && is_terminal && !found.empty()) {
-    // Home, then each line to its end, then what is left below. Lines that wrapped would tear the table.
-    print("\x1b[H\x1b[2J" + text_of(found, false, terminal_columns()) + problems_of(found));
+    // Home, and everything anew. Lines that the terminal broke would tear the table.
+    const std::size_t columns = terminal_columns(STDOUT_FILENO);
+    print("\x1b[H\x1b[2J" + text_of(found, false, columns) + problems_of(found, columns));
     std::this_thread::sleep_for(1s);
     found = find_jobs(question.job);
   }
-  if (const std::string text = text_of(found, question.json); !text.empty()) print(text);
+  const std::string text = text_of(found, question.json, terminal_columns(STDOUT_FILENO));
+  if (!text.empty()) print(text);
   const std::string problems = problems_of(found);
   print_block(problems);
   return problems.empty() ? 0 : 1;

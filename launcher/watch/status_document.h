@@ -38,7 +38,7 @@ nlohmann::ordered_json status_document(const JobView& job, const std::vector<Ran
                                        std::chrono::system_clock::time_point time);
 
 // A line on the job, a table of its ranks, and a line for each that holds up the others, from such a document; "" when
-// it is none. Lines are cut off at `columns`; 0: they are not.
+// it is none. No line is wider than `columns`; 0: they are as wide as they come.
 std::string status_text(const std::string& document, std::size_t columns = 0);
 
 // The document as OpenMetrics.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 
+#include "base/text_table.h"
 #include "launcher/system/utf8.h"
 #include "launcher/watch/collective_text.h"
 #include "launcher/watch/status_document.h"
@@ -85,24 +86,7 @@ std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std:
   return row;
 }
 
-std::string table(const Rows& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line.append("  ").append(row[i]).append(widths[i] - row[i].size(), ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
-std::string to_text(const ordered_json& document) {
+std::string to_text(const ordered_json& document, std::size_t columns) {
   std::string text = "job ";
   text.append(document.at("job").get<std::string>()).append(" (ddprun ");
   text.append(std::to_string(document.at("pid").get<int>())).append(" on ");
@@ -112,7 +96,10 @@ std::string to_text(const ordered_json& document) {
   if (attempt > 0) text.append(", restart ").append(std::to_string(attempt));
   text.append(":");
   for (const auto& word : document.at("program")) text.append(" ").append(word.get<std::string>());
-  text = printable(text).append("\n");
+  const auto in_lines = [&](const std::string& line) {
+    return columns == 0 ? line + "\n" : ddp::detail::wrapped_text(line, columns);
+  };
+  text = in_lines(printable(text));
   const auto values = value_names(document);
   const bool gpus = has_gpus(document);
   Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
@@ -125,34 +112,17 @@ std::string to_text(const ordered_json& document) {
     rows.push_back(row_of(rank, values, gpus));
     for (std::string& cell : rows.back()) cell = printable(cell);
     if (rank.contains("holds_up") && rank.at("holds_up").is_string()) {
-      stragglers += printable(rank.at("holds_up").get<std::string>()) + "\n";
+      stragglers += in_lines(printable(rank.at("holds_up").get<std::string>()));
     }
   }
-  return text + table(rows) + stragglers;
-}
-
-// Each line's first so many characters.
-std::string cut_off(const std::string& text, std::size_t columns) {
-  std::string result;
-  std::size_t column = 0;
-  for (const char c : text) {
-    const bool continues = (static_cast<unsigned char>(c) & 0xc0) == 0x80;
-    if (c == '\n') {
-      column = 0;
-      result += c;
-    } else if (continues ? column <= columns : ++column <= columns) {
-      result += c;
-    }
-  }
-  return result;
+  return text + ddp::detail::text_table(rows, columns) + stragglers;
 }
 
 }  // namespace
 
 std::string status_text(const std::string& document, std::size_t columns) {
   try {
-    const std::string text = to_text(ordered_json::parse(document));
-    return columns == 0 ? text : cut_off(text, columns);
+    return to_text(ordered_json::parse(document), columns);
   } catch (const ordered_json::exception&) {
     return "";
   }

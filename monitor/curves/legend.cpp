@@ -3,8 +3,8 @@
 #include <array>
 #include <set>
 
+#include "base/utf8.h"
 #include "monitor/curves/stroke_font.h"
-#include "monitor/utf8.h"
 
 namespace ddp::curves {
 namespace {
@@ -118,7 +118,7 @@ std::string shortened(const std::string& text, double width) {
   if (label_width(text) <= width) return text;
   std::vector<std::string> characters;
   for (std::string_view rest = text; !rest.empty();) {
-    const size_t length = first_character(rest).length;
+    const size_t length = detail::first_character(rest).length;
     characters.emplace_back(rest.substr(0, length));
     rest.remove_prefix(length);
   }

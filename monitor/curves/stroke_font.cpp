@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/text_width.h"
+#include "base/utf8.h"
 #include "monitor/curves/glyphs.h"
-#include "monitor/text_width.h"
-#include "monitor/utf8.h"
 
 namespace ddp::curves {
 namespace {
@@ -93,7 +93,7 @@ std::vector<Polyline> letter_pieces(char32_t code, char32_t before) {
 double text_width(std::string_view text, double font_size) {
   double width = 0;
   while (!text.empty()) {
-    const Utf8Character character = first_character(text);
+    const detail::Utf8Character character = detail::first_character(text);
     width += advance_of(character.code);
     text.remove_prefix(character.length);
   }
@@ -106,7 +106,7 @@ std::vector<Polyline> text_strokes(std::string_view text, double font_size) {
   double left = 0;
   char32_t before = 0;
   while (!text.empty()) {
-    const Utf8Character character = first_character(text);
+    const detail::Utf8Character character = detail::first_character(text);
     for (Polyline& piece : letter_pieces(character.code, before)) {
       for (Spot& spot : piece) spot = {(left + spot.x) * scale, -spot.y * scale};
       strokes.push_back(std::move(piece));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/timeline/assembler.h"
+#include "base/timeline/collector.h"
 #include "base/timeline/recorder.h"
 #include "base/timeline/ring_reader.h"
 #include "base/timeline/trace_event.h"
@@ -246,6 +247,138 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: steps switch recording on and off") {
     recorder->step(step, true);
   }
   CHECK(seen == "001100");
+}
+
+// What a program with DistributedDataParallel does in a step; `parts` of forward, backward and optimizer.
+void run_step(Recorder& recorder, std::uint64_t number, const std::string& parts = "fbso") {
+  for (const char part : parts) {
+    const EventKind kind = part == 'f'   ? EventKind::kForward
+                           : part == 'b' ? EventKind::kBackward
+                                         : EventKind::kOptimizer;
+    if (part == 's') {
+      recorder.step(number, /*is_told=*/false);
+    } else if (recorder.is_on()) {
+      recorder.end(recorder.begin(kind, category_of(kind)));
+    }
+  }
+}
+
+void plan(TimelineRing& ring, RecordingMode mode, std::uint64_t first = 0, std::uint64_t last = 0) {
+  set_plan(ring, {.mode = mode, .first = first, .last = last}, /*is_running=*/true);
+}
+
+// "0 2": the numbers of the steps among them.
+std::string steps_of(const std::vector<TraceEvent>& slices) {
+  std::string numbers;
+  for (const TraceEvent& slice : slices) {
+    if (slice.is_step) numbers += (numbers.empty() ? "" : " ") + std::to_string(slice.number.value_or(0));
+  }
+  return numbers;
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: a step that had begun before it was recorded is none, wherever that was") {
+  const std::size_t begin = GENERATE(0U, 1U, 2U, 3U, 4U);  // before this part of step 1
+  const std::string parts = "fbso";
+  plan(*ring, RecordingMode::kOff);
+  run_step(*recorder, 0);
+  run_step(*recorder, 1, parts.substr(0, begin));
+  plan(*ring, RecordingMode::kOn);
+  run_step(*recorder, 1, parts.substr(begin));
+  for (std::uint64_t step = 2; step < 5; ++step) run_step(*recorder, step);
+  read();
+  assembler.finish(timeline_clock(), /*is_over=*/false);
+  const bool is_seen = begin < 3;  // else step 1 had ended, and where is not known
+  CHECK(steps_of(slices()) == (is_seen ? "2 3 4" : "3 4"));
+  const TraceEvent first = slices(is_seen ? "step 2" : "step 3").front();
+  int forwards = 0;
+  for (const TraceEvent& forward : slices("forward")) forwards += forward.begin == first.begin ? 1 : 0;
+  CHECK(forwards == 1);
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: a step that is switched off and on again is none") {
+  run_step(*recorder, 0);
+  run_step(*recorder, 1, "f");
+  plan(*ring, RecordingMode::kOff);
+  read();
+  assembler.finish(timeline_clock(), /*is_over=*/false);
+  plan(*ring, RecordingMode::kOn);
+  run_step(*recorder, 1, "bso");
+  run_step(*recorder, 2);
+  read();
+  assembler.finish(timeline_clock());
+  CHECK(steps_of(slices()) == "0 2");
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: a step whose optimizer has not ended when recording does is none") {
+  const std::size_t end = GENERATE(2U, 3U, 4U);  // before this part of step 1
+  const bool is_over = GENERATE(false, true);
+  run_step(*recorder, 0);
+  run_step(*recorder, 1, std::string("fbso").substr(0, end));
+  read();
+  assembler.finish(timeline_clock(), is_over);
+  REQUIRE(steps_of(slices()) == (end == 4 ? "0 1" : "0"));
+  if (end == 4) CHECK(only("step 1").end == slices("optimizer").back().end);
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: chosen steps last from first phase to first phase, the last one too") {
+  ring->mode = static_cast<std::uint64_t>(RecordingMode::kSteps);
+  ring->first = 2;
+  ring->last = 4;
+  recorder = std::make_unique<Recorder>(*ring);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    run_step(*recorder, step);
+    if (step == 4) read();
+  }
+  CHECK_FALSE(recorder->is_on());
+  CHECK(steps_of(slices()) == "2 3");
+  CHECK(only("step 2").begin == slices("forward").front().begin);
+  CHECK(only("step 2").end == slices("forward").back().begin);
+  CHECK(only("step 3").end > slices("optimizer").back().end);
+  CHECK(slices("forward").size() == 2);
+  CHECK(slices("optimizer").size() == 3);  // that of step 1 as well, which is in no step
+  CHECK(slices("optimizer")[0].end < only("step 2").begin);
+  read();
+  assembler.finish(timeline_clock());
+  CHECK(steps_of(slices()) == "2 3");
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: what follows the last chosen step may be evaluation, or another plan") {
+  ring->mode = static_cast<std::uint64_t>(RecordingMode::kSteps);
+  ring->last = 2;
+  recorder = std::make_unique<Recorder>(*ring);
+  run_step(*recorder, 0);
+  run_step(*recorder, 1);
+  SECTION("evaluation") {
+    CHECK(recorder->begin(EventKind::kEvaluation, "evaluation") == 0);
+    CHECK_FALSE(recorder->is_on());
+    read();
+    CHECK(steps_of(slices()) == "0 1");
+  }
+  SECTION("everything") {
+    plan(*ring, RecordingMode::kOn);
+    run_step(*recorder, 2);
+    run_step(*recorder, 3);
+    read();
+    assembler.finish(timeline_clock());
+    CHECK(steps_of(slices()) == "0 1 3");  // step 2 was not asked for when it began
+  }
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: a program that begins to record says where a step begins") {
+  plan(*ring, RecordingMode::kOff);
+  run_step(*recorder, 0);
+  for (std::uint64_t step = 1; step < 7; step += 3) {
+    plan(*ring, RecordingMode::kOn);
+    recorder->begin_step();
+    run_step(*recorder, step);
+    run_step(*recorder, step + 1);
+    plan(*ring, RecordingMode::kOff);
+    run_step(*recorder, step + 2);
+  }
+  read();
+  assembler.finish(timeline_clock());
+  CHECK(steps_of(slices()) == "1 2 4 5");
+  CHECK(only("step 2").end < only("step 4").begin);
 }
 
 TEST_CASE_METHOD(TimelineTest, "Timeline: threads write while it is read, and nothing is torn") {

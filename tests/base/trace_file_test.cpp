@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +75,65 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: where the disk is full it ends vali
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   CHECK(events_of(path).size() > 300);
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: without room nothing is left behind, and nothing is lost") {
+  const bool has_old = GENERATE(false, true);
+  const std::string old(has_old ? 100 : 0, 'x');
+  if (has_old) std::ofstream(path) << old;
+  const pid_t child = ::fork();  // the limit is for good
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      const TraceFile file(path, "{}");
+    } catch (const std::runtime_error& error) {
+      ::_exit(std::string(error.what()).find("too large") != std::string::npos ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(std::filesystem::exists(path) == has_old);
+  CHECK(text_of(path) == old);
+}
+
+TEST_CASE_METHOD(TraceFileTest,
+                 "Trace file: one that somebody removes, empties or writes to is told, once there is more or not") {
+  const bool has_more = GENERATE(false, true);
+  const std::string what = GENERATE("removed", "emptied", "written to");
+  TraceFile file(path, "{}");
+  file.add("{\"i\":1}");
+  file.flush();
+  REQUIRE(file.problem().empty());
+  if (what == "removed") std::filesystem::remove(path);
+  if (what == "emptied") std::filesystem::resize_file(path, 0);
+  if (what == "written to") std::ofstream(path, std::ios::app) << "more";
+  if (has_more) file.add("{\"i\":2}");
+  file.flush();
+  CHECK(file.problem() == (what == "removed" ? "somebody has removed it" : "somebody else has written to it"));
+  if (what == "emptied") CHECK(text_of(path).empty());
+}
+
+TEST_CASE_METHOD(TraceFileTest, "Trace file: where this process's output goes is no place for it") {
+  const int descriptor = GENERATE(STDOUT_FILENO, STDERR_FILENO);
+  const std::string name = GENERATE(std::string(), std::string("/dev/fd/"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::FILE* output = std::fopen(path.c_str(), "w");
+    ::dup2(::fileno(output), descriptor);
+    try {
+      const TraceFile file(name.empty() ? path : name + std::to_string(descriptor), "{}");
+    } catch (const std::runtime_error& error) {
+      ::_exit(std::string(error.what()).find("output of this process") != std::string::npos ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
 }
 
 TEST_CASE_METHOD(TraceFileTest, "Trace file: one that was cut off anywhere is mended to what was whole") {

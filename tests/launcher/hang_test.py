@@ -1,15 +1,20 @@
 """Ranks that get nowhere: ddprun says who holds up whom, and says nothing while all is well."""
 
 import contextlib
+import fcntl
 import os
+import pty
 import random
 import re
 import signal
+import struct
+import subprocess
+import termios
 import time
 import unittest
 
 from elastic_nodes import free_port
-from harness import LauncherTest, process_state, wait_until
+from harness import DDPRUN, LauncherTest, process_state, wait_until
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
 # How often each fault is injected.
@@ -60,6 +65,27 @@ class Hangs(LauncherTest):
                 report = self.inject(f"loop_{place}", rf"rank {{rank}} has not entered .*it has been in {place} for")
                 self.assertRegex(report, r"#\d+ .*Rank::(loop|in)\(", report)
                 self.assertRegex(report, r"running, \d+ % CPU")
+
+    def test_the_table_is_no_wider_than_the_terminal(self):
+        for columns in (40, 80):
+            primary, secondary = pty.openpty()
+            fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+            job = subprocess.Popen([DDPRUN, "-n", "2", "--hang_timeout", TIMEOUT, "--on_hang", "stop", PROGRAM, self.folder, "--fault",
+                                    "sleep_data", "--rank", "1", "--at", "3"], stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary)
+            os.close(secondary)
+            text = b""
+            with contextlib.suppress(OSError):
+                while part := os.read(primary, 4096):
+                    text += part
+            self.assertEqual(job.wait(), 124, text)
+            os.close(primary)
+            os.remove(self.path("meeting"))
+            report = text.decode().replace("\r", "")
+            table = report[report.index("no rank has made progress for"):report.index("ddprun: rank 1 has not entered")].splitlines()[1:]
+            self.assertGreater(len(table), 4, report)
+            for line in table:
+                self.assertLessEqual(len(line), columns, report)
+            self.assertRegex(" ".join(table).replace("     ", " "), r"(?s)in all_reduce #\d+ of .*process sleeping in ")
 
     def test_a_rank_that_is_stopped_by_a_signal_is_named(self):
         self.inject("stop_forward", r"rank {rank} has not entered .*stopped by a signal; it has been in forward for")

@@ -313,23 +313,44 @@ class Status(LauncherTest):
         self.assertRegex(text, r'(?m)^ddprun_own_step_seconds\{.*rank="1".*\} [\d.e-]+$')
         self.assertRegex(text, r'(?m)^ddprun_waited_step_seconds\{.*rank="0".*\} [\d.e-]+$')
 
-    def test_top_cuts_its_lines_off_at_the_terminals_width(self):
-        self.start_training()
+    def shown_in(self, columns, word):
+        """What `ddprun <word>` shows at once on a terminal of so many columns."""
         primary, secondary = pty.openpty()
-        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-        top = subprocess.Popen([DDPRUN, "top"], env=dict(os.environ, **self.variables), stdout=secondary)
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        asked = subprocess.Popen([DDPRUN, word], env=dict(os.environ, **self.variables), stdout=secondary)
         os.close(secondary)
         text = b""
         with contextlib.suppress(OSError):
-            while text.count(b"rank") < 2:
+            while text.count(b"\x1b[2J") < 2:
                 text += os.read(primary, 4096)
-        top.kill()
-        top.wait()
+        asked.kill()
+        asked.wait()
         os.close(primary)
-        lines = text.decode().replace("\x1b[H\x1b[2J", "").splitlines()
-        self.assertTrue(any(line.startswith("  rank") for line in lines), text)
+        lines = text.decode().replace("\x1b[H\x1b[2J", "\n").splitlines()
         for line in lines:
-            self.assertLessEqual(len(line), 40)
+            self.assertLessEqual(len(line), columns, text)
+        return " ".join(line.strip() for line in lines)
+
+    def test_on_a_terminal_no_line_is_wider_than_that_and_nothing_is_left_out(self):
+        self.start_training("--rdzv_id", "a_name_of_some_length" * 2)
+        wait_until(lambda: all(rank.get("own_step_seconds") and rank["steps_per_second"] for rank in self.documents()[0]["ranks"]),
+                   "times of steps")
+        for columns in (20, 40, 80):
+            for word in ("status", "top"):
+                with self.subTest(columns=columns, word=word):
+                    text = self.shown_in(columns, word)
+                    for part in ("rank", "steps/s", "collective", "memory", "loss", "process"):
+                        self.assertIn(part, text)
+
+    def test_top_breaks_what_it_says_of_a_stopped_ddprun(self):
+        job = self.start_training()
+        supervisor = job.supervisor()
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            text = self.shown_in(40, "top")
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        self.assertRegex(text, rf"ddprun {job.process.pid} does not answer.* lets it go on")
 
     def test_an_address_for_metrics_that_cannot_be_had_is_refused(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

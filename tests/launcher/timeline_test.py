@@ -15,6 +15,7 @@ from harness import DDPRUN, LauncherTest, is_running, wait_until
 
 PROGRAM = os.environ["TIMED_PROGRAM"]
 TOOL = os.environ["TIMELINE_TOOL"]
+WATCHED = os.environ["WATCHED_PROGRAM"]
 
 
 class Traces(LauncherTest):
@@ -299,8 +300,54 @@ class Timeline(Traces):
         finally:
             subprocess.run(["umount", "-l", disk], check=False)
 
+    def test_without_room_no_file_is_left_and_the_job_goes_on(self):
+        disk = self.path("disk")
+        os.mkdir(disk)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        try:
+            with contextlib.suppress(OSError), open(os.path.join(disk, "full"), "wb", 0) as full:
+                while True:
+                    full.write(bytes(4096))
+            job = self.begin()
+            self.wait_for_training(job)
+            status, text = self.ask("start", "-o", os.path.join(disk, "trace.json"))
+            self.assertEqual(status, 1)
+            self.assertIn("No space left on device", text)
+            self.assertEqual(os.listdir(disk), ["full"])
+            self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
+        finally:
+            subprocess.run(["umount", "-l", disk], check=False)
+
+    def test_a_file_that_is_removed_or_emptied_ends_the_timeline_and_stop_says_so(self):
+        job = self.begin()
+        self.wait_for_training(job)
+        for change, text in [(os.remove, "somebody has removed it"), (lambda file: os.truncate(file, 0), "somebody else has written to it")]:
+            self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
+            wait_until(lambda: self.slices(name="forward"), "events in the file")
+            change(self.file)
+            status, out = self.ask("stop")
+            self.assertEqual((status, out), (1, f"ddprun: the timeline in {self.file} has ended: {text}\n"))
+        self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
+        wait_until(lambda: self.slices(name="forward"), "events in the file")
+        self.assertEqual(self.ask("stop")[0], 0)
+
+    def test_the_jobs_own_output_is_no_place_for_it(self):
+        with open(self.path("log"), "wb") as log:
+            job = subprocess.Popen([DDPRUN, "--rdzv_id", "logged", PROGRAM, self.folder, "for_ever"], stdout=log, stderr=log,
+                                   env=dict(os.environ, **self.variables))
+        self.addCleanup(lambda: (job.terminate(), job.wait()))
+        wait_until(lambda: self.ask("stop", "logged")[1] == "ddprun: no timeline is being recorded\n", "the job")
+        for file in ("/dev/stdout", "log"):
+            status, text = self.ask("start", "logged", "-o", file)
+            self.assertEqual(status, 1)
+            self.assertIn("the output of this process goes there", text)
+        with open(self.path("log"), encoding="utf-8") as log:
+            self.assertNotIn("traceEvents", log.read())
+
     def test_the_options_are_checked(self):
         for words, text in [(("--timeline_steps", "1:2"), "needs --timeline"),
+                            (("--timeline", "x", "--timeline_steps", ":"), "expected FIRST:LAST"),
                             (("--timeline", "x", "--timeline_steps", "2:2"), "FIRST below LAST"),
                             (("--timeline", "x", "--timeline_steps", "a:b"), "expected FIRST:LAST")]:
             status, _, err = self.run_job(*words, "true")
@@ -313,6 +360,30 @@ class Timeline(Traces):
         done = subprocess.run([DDPRUN, "timeline", *words], env=dict(os.environ, **self.variables), capture_output=True,
                               text=True, timeout=60, cwd=self.folder)
         return done.returncode, done.stdout + done.stderr
+
+    def test_a_job_that_hangs_shows_what_is_open(self):
+        self.start("-n", "2", "--hang_timeout", "0", WATCHED, self.folder, "--fault", "sleep_data", "--rank", "1",
+                                        "--at", "3", environment=self.variables)
+
+        def ranks():
+            done = subprocess.run([DDPRUN, "status", "--json"], env=dict(os.environ, **self.variables), capture_output=True, text=True)
+            return json.loads(done.stdout)["ranks"] if done.stdout else []
+
+        wait_until(lambda: [rank.get("step") for rank in ranks()] == [3, 3] and ranks()[1]["phase"] == "data"
+                   and (ranks()[0]["collective"] or {}).get("finished") is False, "the hang")
+        self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
+        time.sleep(1)
+        status, text = self.ask("stop")
+        self.assertEqual(status, 0, text)
+        data, = self.slices(pid=1, cat="data")
+        wait, = self.slices(pid=0, cat="wait")
+        call, = self.slices(pid=0, cat="collective")
+        for event in (data, wait, call):
+            self.assertTrue(event["args"]["unfinished"])
+            self.assertGreater(event["dur"], 0.9e6)
+        self.assertEqual(len(self.slices()), 4)  # and rank 0's phase
+        self.check_lanes()
+        self.assertRegex(self.explain().stdout, r"rank +data +backward +wait\n  0 +0.0 % +0.0 % +100.0 %\n  1 +100.0 % +0.0 % +0.0 %\n")
 
     def test_a_running_job_starts_and_stops_on_command(self):
         job = self.begin("--rdzv_id", "cifar")

@@ -107,10 +107,11 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
   on_device(35, 60, "bucket 1");
   on_device(70, 80, "optimizer");
   const Trace trace = read(file_of(events));
-  const auto shares = device_shares(trace);
+  const auto lines = rank_lines(trace);
+  const auto shares = device_shares(trace, lines, 8).ranks;
   REQUIRE(shares.size() == 1);
   const DeviceShare& share = shares.at(0);
-  CHECK(share.total == 80'000);
+  CHECK(share.total == 100'000);  // of the step, and not of the ranges
   CHECK(share.busy == 70'000);
   CHECK(share.times == std::map<std::string, std::int64_t>{{"forward", 10'000},
                                                            {"backward", 40'000},
@@ -118,18 +119,74 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
                                                            {"communication", 40'000},
                                                            {"optimizer", 10'000}});
   CHECK(share.hidden == 30'000);
-  const auto lines = rank_lines(trace);
   const Analysis analysis = analyse(lines);
-  CHECK_THAT(report_text(trace, analysis),
-             Catch::Matchers::ContainsSubstring(
-                 "what the devices do (hidden: of communication, while backward computes):\n  rank  busy "));
-  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
-  CHECK(device_shares(two_ranks()).empty());
+  CHECK_THAT(
+      report_text(trace, lines, analysis),
+      Catch::Matchers::ContainsSubstring(
+          "what the devices do in the steps (hidden: of communication, while backward computes):\n  rank  busy "));
+  CHECK_THAT(report_json(trace, lines, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
+  CHECK(device_shares(two_ranks(), {}, 8).ranks.empty());
   // A wait that lasts longer than what was computed is no more than all of the time.
-  const auto waits = device_shares(
-      read(file_of({slice(0, "device", 0, 10, "forward"), slice(0, "device", 5, 25, "wait for gradients")})));
+  const auto waits =
+      device_shares(
+          read(file_of({slice(0, "device", 0, 10, "forward"), slice(0, "device", 5, 25, "wait for gradients")})), {}, 8)
+          .ranks;
   CHECK(waits.at(0).total == 25'000);
   CHECK(waits.at(0).busy == 10'000);
+}
+
+TEST_CASE("Timeline: what a device does outside of the steps does not count, and no name is lost") {
+  std::vector<std::string> events = {slice(0, "step", 100, 200, "step 1", "\"step\":1"),
+                                     slice(0, "forward", 100, 105),
+                                     slice(0, "device", 0, 1000, "busy"),
+                                     slice(0, "device", 150, 160, "hidden"),
+                                     slice(0, "device", 150, 160, "\\u202eevil"),
+                                     slice(0, "device", 160, 170, " ")};
+  for (int i = 0; i < 9; ++i) {
+    events.push_back(slice(0, "device", 110 + i, 111 + 2 * i, "range " + std::to_string(i)));
+  }
+  const Trace trace = read(file_of(events));
+  const auto lines = rank_lines(trace);
+  const auto shares = device_shares(trace, lines, 8);
+  CHECK(shares.names.size() == 8);
+  CHECK(shares.ranks.at(0).total == 100'000);
+  CHECK(shares.ranks.at(0).times.at("busy") == 100'000);
+  CHECK(shares.ranks.at(0).others == 9'000);  // of 0 to 4, from 110 to 119: each moment once
+  const std::string text = report_text(trace, lines, analyse(lines));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("  rank  busy     \"busy\"  "));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("  \"hidden\"  "));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("  (no name)  "));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("  other ranges  hidden\n"));
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring(" evil"));
+  CHECK_THAT(text, !Catch::Matchers::ContainsSubstring("\u202e"));
+  for (const std::size_t columns : {20U, 40U, 80U}) {
+    std::istringstream narrow(report_text(trace, lines, analyse(lines), columns));
+    for (std::string line; std::getline(narrow, line);) {
+      INFO(line);
+      if (line.starts_with(' ')) CHECK(line.size() <= columns);
+    }
+  }
+}
+
+TEST_CASE("Timeline: a rank of which the file has nothing is said to have none") {
+  const Trace trace = read(file_of({slice(0, "step", 0, 100, "step 0", "\"step\":0"), slice(0, "forward", 0, 50),
+                                    slice(1, "step", 0, 100, "step 0", "\"step\":0")}));
+  const auto lines = rank_lines(trace);
+  CHECK_THAT(report_text(trace, lines, analyse(lines)),
+             Catch::Matchers::ContainsSubstring("  0     50.0 %  50.0 %\n  1     -       -\n"));
+}
+
+TEST_CASE("Timeline: a time that is none is told with its place") {
+  const auto error_of = [](const std::string& bad) {
+    try {
+      read(file_of({slice(0, "forward", 0, 50), bad}));
+    } catch (const TraceError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  CHECK(error_of(slice(0, "device", 20, 10)) == "the dur of event 2 in traceEvents is no time: -10");
+  CHECK(error_of(slice(0, "forward", 1e15, 2e15)) == "the ts of event 2 in traceEvents is no time: 1e+15");
 }
 
 TEST_CASE("Timeline: the critical path goes on with the rank that came last") {
@@ -150,9 +207,9 @@ TEST_CASE("Timeline: a report, JSON and a picture come of it") {
   const Trace trace = two_ranks();
   const auto lines = rank_lines(trace);
   const Analysis analysis = analyse(lines);
-  CHECK_THAT(report_text(trace, analysis),
+  CHECK_THAT(report_text(trace, lines, analysis),
              Catch::Matchers::ContainsSubstring("1 step, from 7 to 7; a step takes 100 us"));
-  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"exposed_ms\": 0.03"));
+  CHECK_THAT(report_json(trace, lines, analysis), Catch::Matchers::ContainsSubstring("\"exposed_ms\": 0.03"));
   CHECK_THAT(draw_svg(trace, lines, analysis), Catch::Matchers::ContainsSubstring("prefers-color-scheme"));
 }
 
@@ -160,18 +217,20 @@ TEST_CASE("Timeline: ranges of the program's own are told by their names") {
   std::vector<std::string> events{slice(0, "step", 0, 100, "step 0", "\"step\":0"), slice(0, "forward", 0, 40),
                                   slice(0, "user", 40, 90, "augmentation"), slice(0, "user", 50, 60, "crop")};
   const Trace trace = read(file_of(events));
-  const Analysis analysis = analyse(rank_lines(trace));
-  const std::string text = report_text(trace, analysis);
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
+  const std::string text = report_text(trace, lines, analysis);
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("rank  other   forward  augmentation  crop\n"
                                                       "  0     10.0 %  40.0 %   40.0 %        10.0 %"));
   CHECK_THAT(text, Catch::Matchers::ContainsSubstring("40.0 %  0     augmentation"));
-  CHECK_THAT(report_json(trace, analysis), Catch::Matchers::ContainsSubstring("\"augmentation\": 0.04"));
+  CHECK_THAT(report_json(trace, lines, analysis), Catch::Matchers::ContainsSubstring("\"augmentation\": 0.04"));
   events.clear();
   for (int i = 0; i < 30; ++i) {
     events.push_back(slice(0, "user", 100 * i, 100 * i + 10 + i, "sample\\t" + std::to_string(i)));
   }
   const Trace many = read(file_of(events));
-  CHECK_THAT(report_text(many, analyse(rank_lines(many))), Catch::Matchers::ContainsSubstring("own ranges\n"));
+  CHECK_THAT(report_text(many, rank_lines(many), analyse(rank_lines(many))),
+             Catch::Matchers::ContainsSubstring("own ranges\n"));
 }
 
 std::string rank_name(int rank, const std::string& name) {
@@ -195,21 +254,23 @@ TEST_CASE("Timeline: steps before and behind a restart are told apart, though th
     }
   }
   const Trace trace = read(file_of(events));
-  const Analysis analysis = analyse(rank_lines(trace));
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
   REQUIRE(analysis.steps.size() == 6);
   for (const StepSummary& step : analysis.steps) CHECK(step.duration() == 100'000);
-  CHECK_THAT(report_text(trace, analysis),
+  CHECK_THAT(report_text(trace, lines, analysis),
              Catch::Matchers::ContainsSubstring("6 steps, from 0 to 2, of restart 1 from 0 to 2; a step takes 100 us"));
 }
 
 TEST_CASE("Timeline: without steps everything is one, and without events there is nothing") {
   const Trace trace = read(file_of({slice(0, "forward", 0, 10)}));
-  const Analysis analysis = analyse(rank_lines(trace));
+  const auto lines = rank_lines(trace);
+  const Analysis analysis = analyse(lines);
   CHECK(analysis.steps.at(0).duration() == 10'000);
   const Trace empty = read(file_of({}));
-  const auto lines = rank_lines(empty);
-  CHECK_THAT(report_text(empty, analyse(lines)), Catch::Matchers::ContainsSubstring("no rank did anything"));
-  CHECK_FALSE(draw_svg(empty, lines, analyse(lines)).empty());
+  const auto none = rank_lines(empty);
+  CHECK_THAT(report_text(empty, none, analyse(none)), Catch::Matchers::ContainsSubstring("no rank did anything"));
+  CHECK_FALSE(draw_svg(empty, none, analyse(none)).empty());
 }
 
 TEST_CASE("Timeline: a file that is cut off anywhere is read up to there") {
@@ -232,7 +293,7 @@ TEST_CASE("Timeline: files of others and nonsense are refused") {
   CHECK_THROWS_WITH(read(""), refused);
   CHECK_THROWS_WITH(read(kHead + "{]}, nonsense"), Catch::Matchers::ContainsSubstring("no JSON at byte"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 1e300, 1e301)})),
-                    Catch::Matchers::ContainsSubstring("a time in it is none"));
+                    Catch::Matchers::ContainsSubstring("of event 1 in traceEvents is no time"));
   CHECK_THROWS_WITH(read(file_of({slice(0, "forward", 0, 1, std::string(2 << 20, 'x'))})),
                     Catch::Matchers::ContainsSubstring("a text of more than"));
   CHECK_THROWS_AS(read(kHead + std::string(1'000'000, '[') + "}, nonsense"), TraceError);

@@ -1,5 +1,5 @@
 // Columns of a terminal, against what wcwidth() of a UTF-8 locale tells where the machine has one.
-#include "monitor/text_width.h"
+#include "base/text_width.h"
 
 #include <wchar.h>
 

@@ -1,11 +1,11 @@
-#include "monitor/text_width.h"
+#include "base/text_width.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
 
-#include "monitor/character_widths.h"
-#include "monitor/utf8.h"
+#include "base/character_widths.h"
+#include "base/utf8.h"
 
 namespace ddp {
 namespace {
@@ -27,7 +27,7 @@ int column_width(char32_t character) {
 int64_t text_columns(std::string_view text) {
   int64_t columns = 0;
   while (!text.empty()) {
-    const Utf8Character character = first_character(text);
+    const detail::Utf8Character character = detail::first_character(text);
     columns += column_width(character.code);
     text.remove_prefix(character.length);
   }
@@ -37,7 +37,7 @@ int64_t text_columns(std::string_view text) {
 std::string cut_to_columns(std::string_view text, int64_t columns) {
   size_t end = 0;
   while (end < text.size()) {
-    const Utf8Character character = first_character(text.substr(end));
+    const detail::Utf8Character character = detail::first_character(text.substr(end));
     columns -= column_width(character.code);
     if (columns < 0) break;
     end += character.length;

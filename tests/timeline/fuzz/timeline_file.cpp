@@ -43,7 +43,8 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   for (const StepSummary& step : analysis.steps) {
     for (const PathPart& part : step.path) require(part.begin < part.end, "a path goes on");
   }
-  require(!report_text(trace, lines, analysis, 40).empty() && !report_json(trace, lines, analysis).empty(), "there is a report");
+  require(!report_text(trace, lines, analysis, 40).empty() && !report_json(trace, lines, analysis).empty(),
+          "there is a report");
   require(draw_svg(trace, lines, analysis).ends_with("</svg>\n"), "there is a picture");
   return Outcome::kAccepted;
 }

@@ -167,8 +167,9 @@ class LiveRows(LauncherTest):
 
     def test_a_terminal_that_cuts_rows_loses_no_line_when_it_becomes_narrower(self):
         self.begin(80, environment={"TERM": "linux"})
-        self.step(f"['hello\\n', *{BAR}]", r1="['\\r']")
-        self.shows("[0] hello", self.bar(0, 80))
+        # With both rows there nothing more is on its way to the terminal, for which it had another width.
+        self.step(f"['hello\\n', *{BAR}]", r1="['\\rx']")
+        self.shows("[0] hello", self.bar(0, 80), "[1] x")
         with self.terminal.lock:
             self.terminal.model.columns = 40
             self.terminal.model.lines = [line[:40] for line in self.terminal.model.lines]

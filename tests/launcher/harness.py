@@ -13,7 +13,7 @@ import uuid
 DDPRUN = os.environ["DDPRUN"]
 # CTest sets it for every test; a user's shell does not.
 os.environ.pop("OMP_NUM_THREADS", None)
-PATIENCE = 60.0  # seconds until a condition that should come true soon is given up
+PATIENCE = 180.0  # seconds until a condition that should come true soon is given up
 
 
 def wait_until(condition, what, patience=PATIENCE):

@@ -13,6 +13,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,7 +29,7 @@ struct Arguments {
       .epochs = 5, .lr = 0.001, .loader = {.batch_size = 16}, .checkpoint_dir = "checkpoints/cifar10"};
   ddp::amp::Options precision;
   std::string data_dir = CIFAR10_SAMPLE_DIR;
-  std::string pretrained;
+  std::string pretrained, step_losses;
   int64_t accumulate = 1;
   double momentum = 0.0;
   bool augment = true;
@@ -47,10 +48,12 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_option("--pretrained", args.pretrained, "Start from the weights in this safetensors or .pt file")
       ->type_name("FILE")
       ->excludes("--resume");
+  app.add_option("--step-losses", args.step_losses, "Write each pass's loss into FILE, .csv or .jsonl")
+      ->type_name("FILE");
 }
 
-void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder,
-                 int64_t accumulate) {
+void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder, int64_t accumulate,
+                 const std::function<void(const torch::Tensor&)>& tell_loss) {
   int64_t pass = 0;
   for (const auto& batch : loader) {
     const auto update = ddp::update_part(pass++, loader.size(), accumulate);
@@ -66,6 +69,7 @@ void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::Run
     amp.scale_loss(loss / update.passes, optimizer, {.delay_unscale = !update.is_last}).backward();
     if (update.is_last) amp.step(optimizer);
     recorder.step(loss, batch.target.size(0));
+    if (tell_loss) tell_loss(loss.detach());
   }
 }
 
@@ -125,11 +129,18 @@ int run(const CLI::App& app, Arguments args) {
   apply(app, args, optimizer);
   options.recorder.steps_done = start.step * loader.size();
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
+  ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
+  std::function<void(const torch::Tensor&)> tell_loss;
+  if (!args.step_losses.empty()) {  // a collective of its own
+    tell_loss = [&](const torch::Tensor& loss) {
+      losses.write({{"step", recorder.steps_done()}, {"loss", ddp::reduce_tensor(loss, group).item<double>()}});
+    };
+  }
 
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     recorder.begin_epoch(epoch, loader.size());
-    train_epoch(model, loader, optimizer, amp, recorder, args.accumulate);
+    train_epoch(model, loader, optimizer, amp, recorder, args.accumulate, tell_loss);
     const auto validation = validate(net, mixed, test, group);
     // Named by the number of finished epochs, which is the epoch to go on with.
     checkpoints.save(epoch + 1, state,

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import unittest
 
+from programs import ProgramTest, losses
 from support import (
     DDPRUN,
     PATIENCE,
@@ -285,6 +286,43 @@ class Training(Cifar10Test):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.saved(), ["latest", "step-00000001"])
         self.assertEqual(self.state(0), before)
+
+
+class Twin(Cifar10Test, ProgramTest):
+    TRAIN, TEST = 320, 100  # no batch of any test is left over
+
+    def initial_weights(self):
+        file = self.path("initial.pt")
+        self.twin(0, "cifar10", "--make-weights", "--pretrained", file)
+        return file
+
+    def test_its_losses_and_accuracy_are_pythons(self):
+        options = ("--epochs", "8", "--batch-size", "8", "--lr", "0.01", "--momentum", "0.9", "--pretrained", self.initial_weights())
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                ours, theirs = self.path(f"ours{ranks}.csv"), self.path(f"theirs{ranks}.csv")
+                epochs = self.train(ranks, *options, "--no-augment", "--step-losses", ours, folder=f"run{ranks}")
+                lines = self.twin(ranks, "cifar10", "--data-dir", self.data, *options, "--step-losses", theirs)
+                self.check_close(losses(ours)[:20], losses(theirs)[:20], 1e-5)
+                right = int(re.search(r"epoch 7: right (\d+) of 100", "\n".join(lines))[1])
+                self.assertGreater(right, 50, "the data can be learnt")
+                self.assertGreaterEqual(epochs[7][2], 0.95 * right)
+
+    def test_two_ranks_are_one_process_with_twice_the_batch(self):
+        options = ("--epochs", "2", "--lr", "0.01", "--momentum", "0.9", "--pretrained", self.initial_weights(), "--no-augment")
+        for name, ranks, batch in (("two", 2, "8"), ("one", 0, "16")):
+            self.train(ranks, *options, "--batch-size", batch, "--step-losses", self.path(f"{name}.csv"), folder=name)
+        two, one = (losses(self.path(f"{name}.csv")) for name in ("two", "one"))
+        self.check_close(two, one, 1e-5, least=40)
+
+    def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
+        options = ("--epochs", "12", "--batch-size", "4", "--lr", "0.01", "--momentum", "0.9")
+        whole = self.train(2, *options, folder="whole")
+        self.kill_at_random(2, "parts", *self.arguments(*options, folder="parts"))
+        self.wait_for_free("parts")
+        rest = self.train(2, *options, "--resume", folder="parts")
+        self.assertEqual(rest, whole[12 - len(rest) :])
+        self.assertEqual(self.state(11, "parts"), self.state(11, "whole"))
 
 
 class MixedPrecision(Cifar10Test):

@@ -13,7 +13,6 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -52,11 +51,11 @@ void declare(CLI::App& app, Arguments& args) {
       ->type_name("FILE");
 }
 
-void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder, int64_t accumulate,
-                 const std::function<void(const torch::Tensor&)>& tell_loss) {
+void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder,
+                 const Arguments& args, ddp::MetricsFile& losses, const ddp::GroupHandle& group) {
   int64_t pass = 0;
   for (const auto& batch : loader) {
-    const auto update = ddp::update_part(pass++, loader.size(), accumulate);
+    const auto update = ddp::update_part(pass++, loader.size(), args.accumulate);
     if (update.is_first) optimizer.zero_grad();
     if (recorder.steps_done() == 0) recorder.images("images", batch.data * 0.5 + 0.5);  // as the network sees them
     std::optional<ddp::NoSyncGuard> local_only;  // gradients are exchanged once per update, in its last pass
@@ -69,7 +68,8 @@ void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::Run
     amp.scale_loss(loss / update.passes, optimizer, {.delay_unscale = !update.is_last}).backward();
     if (update.is_last) amp.step(optimizer);
     recorder.step(loss, batch.target.size(0));
-    if (tell_loss) tell_loss(loss.detach());
+    if (args.step_losses.empty()) continue;  // what follows is a collective
+    losses.write({{"step", recorder.steps_done()}, {"loss", ddp::reduce_tensor(loss, group).template item<double>()}});
   }
 }
 
@@ -130,17 +130,11 @@ int run(const CLI::App& app, Arguments args) {
   options.recorder.steps_done = start.step * loader.size();
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
-  std::function<void(const torch::Tensor&)> tell_loss;
-  if (!args.step_losses.empty()) {  // a collective of its own
-    tell_loss = [&](const torch::Tensor& loss) {
-      losses.write({{"step", recorder.steps_done()}, {"loss", ddp::reduce_tensor(loss, group).item<double>()}});
-    };
-  }
 
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     recorder.begin_epoch(epoch, loader.size());
-    train_epoch(model, loader, optimizer, amp, recorder, args.accumulate, tell_loss);
+    train_epoch(model, loader, optimizer, amp, recorder, args, losses, group);
     const auto validation = validate(net, mixed, test, group);
     // Named by the number of finished epochs, which is the epoch to go on with.
     checkpoints.save(epoch + 1, state,

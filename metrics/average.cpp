@@ -32,7 +32,15 @@ void Average::update(const at::Tensor& mean, int64_t samples) {
   samples_ += samples;
 }
 
+double Average::Totals::mean() const {
+  return samples == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / samples;
+}
+
 double Average::compute(const GroupHandle& group) const {
+  return totals(group).mean();
+}
+
+Average::Totals Average::totals(const GroupHandle& group) const {
   at::Tensor totals = at::zeros({2}, at::TensorOptions(at::kDouble));
   totals[0].fill_(sum_);
   totals[1].fill_(static_cast<double>(samples_));  // exact up to 2^53 samples
@@ -40,8 +48,7 @@ double Average::compute(const GroupHandle& group) const {
   if (device_sum_.defined()) totals[0].add_(device_sum_.to(group.device()));
   all_reduce(totals, group);
   const at::Tensor result = totals.to(at::kCPU);
-  const double samples = result[1].item<double>();
-  return samples == 0 ? std::numeric_limits<double>::quiet_NaN() : result[0].item<double>() / samples;
+  return {.sum = result[0].item<double>(), .samples = result[1].item<double>()};
 }
 
 void Average::reset() {

@@ -31,7 +31,8 @@ constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},
                                Sign{"start_factor", "LinearLR"},
                                Sign{"power", "PolynomialLR"},
                                Sign{"total_iters", "ConstantLR"},
-                               Sign{"gamma", "ExponentialLR"}};
+                               Sign{"gamma", "ExponentialLR"},
+                               Sign{"anneal_epochs", "SWALR"}};
 
 std::string type_of(const json& state, const std::string& wanted) {
   if (state.contains("type")) return state.at("type").get<std::string>();

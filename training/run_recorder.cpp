@@ -55,6 +55,7 @@ void RunRecorder::begin_epoch(int64_t epoch, int64_t steps) {
   steps_of_epoch_ = steps;
   step_of_epoch_ = 0;
   average_.reset();
+  reported_ = {};
   mean_.reset();
   bar_.emplace(steps, group_, ProgressOptions{.description = "epoch " + std::to_string(epoch)});
 }
@@ -72,7 +73,9 @@ void RunRecorder::step(const at::Tensor& loss, int64_t samples) {
 }
 
 void RunRecorder::report() {
-  const double mean = mean_loss();
+  const auto totals = average_.totals(group_);
+  const double mean = totals.mean();
+  mean_ = mean;
   if (!std::isfinite(mean)) {
     std::ostringstream message;
     message << "the loss is " << (std::isnan(mean) ? "nan" : "infinite") << " at step " << step_of_epoch_
@@ -82,8 +85,11 @@ void RunRecorder::report() {
   }
   progress::value("loss", mean);
   if (bar_) bar_->set_postfix({{"loss", mean}});
+  // Of the batches since the last point: the epoch's mean would fall off a cliff where the next epoch begins.
+  const Average::Totals recent{.sum = totals.sum - reported_.sum, .samples = totals.samples - reported_.samples};
+  reported_ = totals;
   if (!writes_tensorboard()) return;
-  tensorboard_->add_scalar("loss/train", mean, steps_done_);
+  if (recent.samples > 0) tensorboard_->add_scalar("loss/train", recent.mean(), steps_done_);
   tensorboard_->add_scalar("lr", learning_rate(), steps_done_);
 }
 

@@ -69,16 +69,16 @@ class ImageFolder(ProgramTest):
 
     def test_two_ranks_with_sync_batch_norm_are_one_process_with_twice_the_batch(self):
         options = ("--epochs", "1", "--no-augment", "--weights", self.initial_weights(), "--data-path", self.data)
-        options += ("--net", "resnet18", "--image-size", "28")
+        options += ("--net", "resnet18", "--image-size", "64")
         for name, ranks, batch, rate in (("two", 2, "4", "0.00001"), ("one", 0, "8", "0.00002")):
             outputs = ("--checkpoint-dir", self.path(name), "--weights-dir", self.path(name), "--tensorboard", self.path(name))
             learning = ("--batch-size", batch, "--lr", rate, "--syncBN", "--step-losses", self.path(f"{name}.csv"))
             self.succeed(ranks, *options, *outputs, *learning)
         two, one = (losses(self.path(f"{name}.csv")) for name in ("two", "one"))
         self.check_close(two[:1], one[:1], 1e-5, least=1)
-        # In so small a net one ReLU that goes the other way, for the last bit of a sum, is seen in the loss, here as in
-        # Python; unet3d's test and those of SyncBatchNorm itself are strict.
-        self.check_close(two, one, 1e-2, least=6)
+        # At a higher rate, or with smaller pictures, the last bits of the weights would be seen in the fifth loss, in Python too: batch
+        # norms over a few numbers that are nearly equal.
+        self.check_close(two, one, 1e-4, least=6)
 
     def test_weights_of_other_classes_lose_their_classifier_and_frozen_layers_stay(self):
         weights = self.initial_weights(classes=10)

@@ -97,13 +97,13 @@ class ImageNet(ProgramTest):
                     self.assertGreaterEqual(int(found[1]), 0.95 * right)
 
     def test_two_ranks_with_sync_batch_norm_are_one_process_with_twice_the_batch(self):
-        options = ("--data-dir", self.pictures(), "--net", "resnet18", "--image-size", "28", "--no-augment", "--syncBN", "--epochs", "1")
+        options = ("--data-dir", self.pictures(), "--net", "resnet18", "--image-size", "64", "--no-augment", "--syncBN", "--epochs", "1")
         for name, ranks, batch in (("two", 2, "4"), ("one", 0, "8")):
             learning = ("--batch-size", batch, "--lr", "0.00001", "--workers", "1")
             self.succeed(ranks, *self.arguments(*options, *learning, folder=name))
         two, one = (losses(self.path(f"{name}.csv")) for name in ("two", "one"))
         self.check_close(two[:1], one[:1], 1e-5, least=1)
-        self.check_close(two, one, 1e-2, least=6)  # as image_folder's
+        self.check_close(two, one, 1e-4, least=6)  # as image_folder's
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = (*self.MADE_UP, "--net", "resnet18", "--epochs", "4")

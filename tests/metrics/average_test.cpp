@@ -47,6 +47,11 @@ TEST_CASE_METHOD(SharedSamples, "Average: weighs every sample equally") {
     }
     for (int round = 0; round < 2; ++round)
       RANK_CHECK_THAT(average.compute(group), WithinULP((7.0 + 12.0 - 6.0) / 11.0, 4));
+    const auto before = average.totals(group);
+    RANK_CHECK(before.samples == 11);
+    RANK_CHECK_THAT(before.mean(), WithinULP(average.compute(group), 4));
+    average.update(2.0);  // of each rank
+    RANK_CHECK_THAT(average.totals(group).sum - before.sum, WithinRel(2.0 * group.size()));
     average.reset();
     average.update(group.rank());
     RANK_CHECK_THAT(average.compute(group), WithinULP(1.0, 4));

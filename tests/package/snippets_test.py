@@ -7,6 +7,7 @@ import support
 
 BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
+DEFINES = re.compile(r"int main\(\)|\A(?:void|double) \w+\(.*\) \{$", re.MULTILINE)  # functions, which stand in none
 
 
 def pages():
@@ -16,7 +17,7 @@ def pages():
 
 
 def compilable(page) -> tuple[list[str], str]:
-    """The headers that a page's blocks include, and a source with one function per block, in a namespace of the page."""
+    """The headers that a page's blocks include, and a source with one function per block that is none, in a namespace of the page."""
     text = page.read_text()
     headers, parts = [], []
     for match in BLOCK.finditer(text):
@@ -25,7 +26,7 @@ def compilable(page) -> tuple[list[str], str]:
         # The lines of the page are the lines of the compiler's messages.
         line = text.count("\n", 0, match.start(1)) + 1
         code = INCLUDE.sub("\n", code)
-        if "int main()" in code:
+        if DEFINES.search(code):
             code = f'#line {line} "{page.name}"\n{code}'
             parts.append(f"namespace block_{line} {{\n{code}}}\n")
         else:

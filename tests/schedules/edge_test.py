@@ -29,6 +29,7 @@ EDGES = {
         "base_lr": [0, 0.1], "max_lr": [0, 0.1, 1], "step_size_up": [1, 2, 4, HUGE], "step_size_down": [0, 1, 3],
         "mode": ["triangular", "triangular2", "exp_range"], "gamma": [-0.5, 0, 0.5, 1, 1e200],
     },
+    "SWALR": {"swa_lr": [0, 0.05, 1], "anneal_epochs": [-1, 0, 1, 2, 8, 9, 99, HUGE], "anneal_strategy": ["cos", "linear"]},
     "OneCycleLR": {
         "max_lr": [0, 0.1, 1], "total_steps": [9, 10, 20, HUGE], "pct_start": [-0.1, 0.0, 0.1, 0.5, 1.0, 1.5],
         "anneal_strategy": ["cos", "linear"], "div_factor": [0, 1, 25], "final_div_factor": [0, 1, 1e4],
@@ -52,7 +53,8 @@ def pythons(case):
     steps = []
     try:
         spec = case["schedule"]
-        scheduler = getattr(torch.optim.lr_scheduler, spec["type"])(optimizer, **spec["options"])
+        place = torch.optim.swa_utils if spec["type"] == "SWALR" else torch.optim.lr_scheduler
+        scheduler = getattr(place, spec["type"])(optimizer, **spec["options"])
         for i in range(case["steps"] + 1):
             if i > 0:
                 optimizer.step()

@@ -137,6 +137,11 @@ int main() {
                     .step_size_down = 4,
                     .scale_fn = [](double step) { return 1.0 / (1.0 + step); },
                     .scale_mode = CyclicScale::kIterations}));
+  lists.add("swa", "SWALR(o, [0.05, 0.3], 30)", swa({.swa_lr = {0.05, 0.3}, .anneal_epochs = 30}));
+  lists.add("swa_linear", "SWALR(o, 0.05, 150, 'linear')",
+            swa({.swa_lr = {0.05}, .anneal_epochs = 150, .anneal_strategy = Anneal::kLinear}));
+  lists.add("cosine_and_swa", "SequentialLR(o, [CosineAnnealingLR(o, 100), SWALR(o, 0.05, 20)], [75])",
+            sequential({cosine({.t_max = 100}), swa({.swa_lr = {0.05}, .anneal_epochs = 20})}, {75}));
   lists.add("warmup_and_cycles",
             "SequentialLR(o, [LinearLR(o, 0.1, total_iters=10), CyclicLR(o, 0.02, 0.2, 15)], [10])",
             sequential({linear({.start_factor = 0.1, .total_iters = 10}),

@@ -98,6 +98,11 @@ Schedule make(const json& spec) {
                    .base_momentum = numbers(o, "base_momentum", 0.8),
                    .max_momentum = numbers(o, "max_momentum", 0.9)});
   }
+  if (type == "SWALR") {
+    return swa({.swa_lr = numbers(o, "swa_lr"),
+                .anneal_epochs = o.at("anneal_epochs"),
+                .anneal_strategy = o.at("anneal_strategy") == "cos" ? Anneal::kCosine : Anneal::kLinear});
+  }
   if (type == "OneCycleLR") {
     return one_cycle({.max_lr = numbers(o, "max_lr"),
                       .total_steps = o.at("total_steps"),

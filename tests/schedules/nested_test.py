@@ -37,6 +37,9 @@ def draw_simple(rng):
             "base_lr": rng.uniform(0.01, 0.1), "max_lr": rng.uniform(0.1, 1), "step_size_up": rng.randint(1, 20),
             "step_size_down": rng.randint(1, 20), "mode": rng.choice(["triangular", "triangular2"]),
         },
+        "SWALR": lambda: {
+            "swa_lr": rng.uniform(0.01, 0.5), "anneal_epochs": rng.randint(0, 25), "anneal_strategy": rng.choice(["cos", "linear"])
+        },
         "OneCycleLR": lambda: {"max_lr": rng.uniform(0.1, 1), "total_steps": rng.randint(STEPS, 90)},
     }
     kind = rng.choice(sorted(options))
@@ -61,17 +64,19 @@ def cases():
     drawn = []
     while len(drawn) < CASES:
         schedule = draw(rng, 1 + len(drawn) % 4)
-        # Python's OneCycleLR keeps bounds in the optimizer's groups, where others and CyclicLR overwrite them.
+        # Python's OneCycleLR and SWALR keep theirs in the optimizer's groups, where others, and for the first CyclicLR, overwrite it.
         text = json.dumps(schedule)
+        if text.count("SWALR") > 1:
+            continue
         if text.count("OneCycleLR") + ("CyclicLR" in text) <= 1 or "OneCycleLR" not in text:
             drawn.append({"schedule": schedule, "steps": STEPS})
     return drawn
 
 
 def build(spec, optimizer):
-    from torch.optim import lr_scheduler
+    from torch.optim import lr_scheduler, swa_utils
 
-    kind = getattr(lr_scheduler, spec["type"])
+    kind = getattr(swa_utils if spec["type"] == "SWALR" else lr_scheduler, spec["type"])
     if "options" in spec:
         return kind(optimizer, **spec["options"])
     parts = [build(part, optimizer) for part in spec["parts"]]

@@ -29,13 +29,14 @@ def metric(step):
 def lists(program):
     """{case: {"lr": [[…], […]], …}} of each case that `program` prints, from its Python form."""
     from torch.optim import lr_scheduler
+    from torch.optim.swa_utils import SWALR
 
     warnings.simplefilter("ignore")
     cases = json.loads(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
     result = {}
     for name, case in cases.items():
         o = optimizer()
-        scheduler = eval(case["python"], {**vars(lr_scheduler), **FUNCTIONS, "o": o})
+        scheduler = eval(case["python"], {**vars(lr_scheduler), **FUNCTIONS, "SWALR": SWALR, "o": o})
         is_plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)  # it does nothing before the first metric
         kinds = ("lr", "momentum") if hasattr(scheduler, "cycle_momentum") else ("lr",)
         entry = {kind: [[] if is_plateau else [group[kind]] for group in o.param_groups] for kind in kinds}

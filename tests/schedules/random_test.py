@@ -12,7 +12,7 @@ import unittest
 import warnings
 
 import torch
-from torch.optim import lr_scheduler
+from torch.optim import lr_scheduler, swa_utils
 
 PROGRAM = sys.argv.pop(1)
 CASES = 60  # of each kind
@@ -62,6 +62,10 @@ DRAWS = {
         "step_size_up": rng.randint(1, 20), **rng.choice([{}, {"step_size_down": rng.randint(0, 20)}]),
         "mode": rng.choice(["triangular", "triangular2", "exp_range"]), "gamma": rng.uniform(-1.02, 1.02),
         **draw_momenta(rng, groups, has_momentum),
+    },
+    "SWALR": lambda rng, groups, _: {
+        "swa_lr": each(rng, groups, lambda: rng.uniform(0, 1)), "anneal_epochs": rng.randint(0, 60),
+        "anneal_strategy": rng.choice(["cos", "linear"]),
     },
     "OneCycleLR": lambda rng, groups, has_momentum: {
         "max_lr": each(rng, groups, lambda: rng.uniform(0, 2)), "total_steps": rng.randint(STEPS, 3 * STEPS),
@@ -121,7 +125,7 @@ class Pythons:
                 for each in options["lr_lambda"]
             ]
             options["lr_lambda"] = functions if len(functions) > 1 or len(groups_of(self.optimizer)) == 1 else functions[0]
-        self.scheduler = getattr(lr_scheduler, spec["type"])(self.optimizer, **options)
+        self.scheduler = getattr(swa_utils if spec["type"] == "SWALR" else lr_scheduler, spec["type"])(self.optimizer, **options)
 
     def step(self, i):
         for group, lr in zip(groups_of(self.optimizer), self.case["edits"].get(str(i), [])):

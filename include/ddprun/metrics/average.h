@@ -22,6 +22,15 @@ class Average {
   /// also one without a sample. Does not reset.
   double compute(const GroupHandle& group) const;
 
+  /// What compute() divides.
+  struct Totals {
+    double sum = 0;
+    double samples = 0;
+    double mean() const;
+  };
+  /// Over all ranks; the difference of two is what came between them. Every rank must call it. Does not reset.
+  Totals totals(const GroupHandle& group) const;
+
   void reset();
 
  private:

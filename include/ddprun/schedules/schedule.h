@@ -164,6 +164,15 @@ struct CyclicOptions {
 /// amplitude stays, halves with every cycle (kTriangular2) or shrinks by gamma^step (kExpRange). Python: CyclicLR.
 Schedule cyclic(const CyclicOptions& options);
 
+struct SwaOptions {
+  std::vector<double> swa_lr;  ///< one for all groups, or one for each
+  int64_t anneal_epochs = 10;  ///< in calls of step()
+  Anneal anneal_strategy = Anneal::kCosine;
+};
+/// From the current rate to swa_lr in anneal_epochs steps, where it stays: for the part of a training whose weights
+/// are averaged (<ddprun/optim/averaged_model.h>), usually behind another schedule in sequential(). Python: SWALR.
+Schedule swa(const SwaOptions& options);
+
 /// The first schedule until milestone 0, the second until milestone 1, …; each starts anew at its milestone. Composed
 /// ones may only come first. Python: SequentialLR.
 Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);

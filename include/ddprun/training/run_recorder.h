@@ -49,6 +49,8 @@ struct RunRecorderOptions {
 /// | metric "accuracy"  | accuracy/validation     | accuracy                         | validation accuracy … |
 /// | metric "loss"      | loss/validation         | validation_loss                  | validation loss …     |
 ///
+/// A point of loss/train is the mean of the batches since the point before; the other losses are the epoch's mean.
+///
 /// Not safe for concurrent calls. What cannot be written throws std::runtime_error naming the file, on rank 0.
 class RunRecorder {
  public:
@@ -98,6 +100,7 @@ class RunRecorder {
   std::optional<MetricsFile> metrics_;
   std::optional<ProgressBar> bar_;
   Average average_{};
+  Average::Totals reported_{};    // of the epoch, up to the last point
   std::optional<double> mean_{};  // of all that average_ has; none while it has more
   std::map<std::string, double> last_epoch_{};
   int64_t epoch_ = 0;

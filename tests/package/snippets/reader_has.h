@@ -40,6 +40,11 @@ double train_on(const torch::Tensor& data, const torch::Tensor& target);
 
 // What a page's earlier blocks made, and where it speaks of numbers or functions, under names that are tensors
 // elsewhere.
+namespace port_page {
+struct Net : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x);
+};
+}  // namespace port_page
 namespace amp_page {
 extern ddp::amp::Amp amp;
 }

@@ -43,6 +43,7 @@
 #include <ddprun/metrics/average.h>
 #include <ddprun/metrics/confusion_matrix.h>
 #include <ddprun/metrics/throughput.h>
+#include <ddprun/monitor/figure.h>
 #include <ddprun/monitor/metrics_file.h>
 #include <ddprun/monitor/with_progress.h>
 #include <ddprun/monitor/progress_bar.h>

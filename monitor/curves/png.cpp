@@ -66,7 +66,7 @@ class PixelCanvas : public Canvas {
 
 }  // namespace
 
-std::string draw_png(const std::vector<Chart>& charts, const ChartOptions& options, double scale) {
+Bitmap draw_bitmap(const std::vector<Chart>& charts, const ChartOptions& options, double scale) {
   const PictureSize size = picture_size(charts, options);
   const auto width = static_cast<int64_t>(std::ceil(static_cast<double>(size.width) * scale));
   const auto height = static_cast<int64_t>(std::ceil(static_cast<double>(size.height) * scale));
@@ -77,7 +77,11 @@ std::string draw_png(const std::vector<Chart>& charts, const ChartOptions& optio
   }
   PixelCanvas canvas(width, height, scale);
   draw_charts(charts, options, canvas);
-  return encode_png(canvas.bitmap());
+  return canvas.bitmap();
+}
+
+std::string draw_png(const std::vector<Chart>& charts, const ChartOptions& options, double scale) {
+  return encode_png(draw_bitmap(charts, options, scale));
 }
 
 }  // namespace ddp::curves

@@ -1,8 +1,10 @@
-// Line charts as a PNG picture.
+// Line charts as pixels, and as a PNG picture.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include <ddprun/monitor/images.h>
 
 #include "monitor/curves/chart.h"
 
@@ -10,6 +12,8 @@ namespace ddp::curves {
 
 /// The charts in a grid, as draw_charts() lays them out, with `scale` pixels for each of the options'. Throws
 /// std::invalid_argument when that makes more pixels than one would look at.
+Bitmap draw_bitmap(const std::vector<Chart>& charts, const ChartOptions& options = {}, double scale = 2);
+/// The same as a PNG file.
 std::string draw_png(const std::vector<Chart>& charts, const ChartOptions& options = {}, double scale = 2);
 
 }  // namespace ddp::curves

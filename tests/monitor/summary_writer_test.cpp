@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <array>
+#include <set>
 #include <stdexcept>
 
 #include <ddprun/base/job.h>
+#include <ddprun/monitor/figure.h>
 #include <ddprun/monitor/summary_writer.h>
 
 #include "tests/monitor/event_files.h"
@@ -35,6 +39,40 @@ TEST_CASE("SummaryWriter: a group of scalars goes into runs of its own below the
   CHECK(scalars_in(folder.path() / "loss_all_train") ==
         std::vector<Scalar>{{"loss/all", 3, 1.0F}, {"loss/all", 4, 0.5F}});
   CHECK(scalars_in(folder.path() / "loss_all_.._.._evil") == std::vector<Scalar>{{"loss/all", 3, 2.0F}});
+}
+
+TEST_CASE("SummaryWriter: a figure's lines are an image of the figure's size") {
+  const test::TemporaryFolder folder;
+  const Figure figure{.title = "precision",
+                      .x_label = "recall",
+                      .lines = {{"daisy", {0, 0.5, 1}, {1, 0.75, 0}}, {"rose", {0, 1}, {1, 0.5}}},
+                      .width = 200,
+                      .height = 160};
+  const auto bitmap = figure.draw();
+  CHECK(bitmap.width == 200);
+  CHECK(bitmap.height == 160);
+  REQUIRE(bitmap.channels == 3);
+  // Two lines have two colours of their own.
+  std::set<std::array<uint8_t, 3>> colours;
+  for (size_t i = 0; i < bitmap.pixels.size(); i += 3) {
+    const std::array<uint8_t, 3> pixel{bitmap.pixels[i], bitmap.pixels[i + 1], bitmap.pixels[i + 2]};
+    if (*std::max_element(pixel.begin(), pixel.end()) - *std::min_element(pixel.begin(), pixel.end()) > 100)
+      colours.insert(pixel);
+  }
+  CHECK(colours.size() >= 2);
+  {
+    SummaryWriter writer(folder.path());
+    writer.add_figure("recall", figure, 7);
+    writer.add_figure("recall", {.lines = {{.x = {1, 2}, .y = {3, 4}}}}, 8);
+    CHECK_THROWS_MATCHES(writer.add_figure("a", {.lines = {{"b", {1}, {}}}}), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("line 'b' has 1 x and 0 y")));
+    CHECK_THROWS_MATCHES(writer.add_figure("a", {.width = 5000}), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("from 150 to 4096 pixels, got 5000x300")));
+  }
+  const auto content = test::read_file(test::event_files(folder.path()).front());
+  CHECK_THAT(content, ContainsSubstring("recall") && ContainsSubstring(encode_png(bitmap)));
+  SummaryWriter silent(folder.path() / "silent", {.rank = 1});
+  silent.add_figure("a", {.lines = {{"b", {1}, {}}}});  // is not even drawn
 }
 
 TEST_CASE("SummaryWriter: only rank 0 writes unless every rank shall") {

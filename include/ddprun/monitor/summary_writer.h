@@ -20,6 +20,8 @@
 
 namespace ddp {
 
+struct Figure;
+
 struct SummaryWriterOptions {
   std::optional<int> rank{};  ///< this process's rank; the others than rank 0 write nothing
   bool every_rank = false;    ///< every rank writes, into `<folder>/rank-<rank>`; TensorBoard shows each as a run
@@ -93,6 +95,9 @@ class SummaryWriter {
     if (image.dim() > 3) throw std::invalid_argument("add_image: expected one image, (C, H, W) or (H, W)");
     add_images(tag, image, step);
   }
+
+  /// A chart of lines as an image: <ddprun/monitor/figure.h>. Throws as Figure::draw() does.
+  void add_figure(std::string_view tag, const Figure& figure, int64_t step = 0);
 
   /// Markdown.
   void add_text(std::string_view tag, std::string_view text, int64_t step = 0);

@@ -1,0 +1,49 @@
+// A chart of lines as pixels, for SummaryWriter::add_figure().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ddprun/monitor/images.h>
+#include <ddprun/monitor/tensor_values.h>
+
+namespace ddp {
+
+/// A line of a figure: points in the order in which they are joined, with a gap where one is not finite.
+struct FigureLine {
+  std::string label{};
+  std::vector<double> x{};
+  std::vector<double> y{};  ///< as many as x
+};
+
+/// The same of tensors of one dimension, on any device and of any type.
+template <TensorLike Tensor>
+FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
+  const auto numbers = [](const Tensor& values) {
+    const Tensor host = detail::host_floats(values);
+    const auto floats = detail::floats_of(host);
+    return std::vector<double>(floats.begin(), floats.end());
+  };
+  return {.label = std::move(label), .x = numbers(x), .y = numbers(y)};
+}
+
+/// What SummaryWriter::add_figure() shows among a run's images, where Python has matplotlib's figures: a receiver
+/// operating curve, a spectrum, a schedule. Needs neither a font nor a library.
+///
+///     writer.add_figure("recall", {.title = "precision", .x_label = "recall", .lines = {{"daisy", recall,
+///     precision}}},
+///                       step);
+struct Figure {
+  std::string title{};
+  std::string x_label{};
+  std::vector<FigureLine> lines{};
+  int64_t width = 480;  ///< of the picture, in pixels
+  int64_t height = 300;
+
+  /// Throws std::invalid_argument for a line with more x than y, or the other way round, and for a side that is not
+  /// from 150 to 4096 pixels.
+  Bitmap draw() const;
+};
+
+}  // namespace ddp

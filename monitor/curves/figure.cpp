@@ -1,0 +1,41 @@
+#include "ddprun/monitor/figure.h"
+
+#include <stdexcept>
+
+#include <ddprun/monitor/summary_writer.h>
+
+#include "monitor/curves/chart.h"
+#include "monitor/curves/png.h"
+
+namespace ddp {
+namespace {
+
+constexpr int64_t kLeastSide = 150;
+constexpr int64_t kMostSide = 4096;
+
+}  // namespace
+
+Bitmap Figure::draw() const {
+  for (const int64_t side : {width, height}) {
+    if (side < kLeastSide || side > kMostSide) {
+      throw std::invalid_argument("a figure's sides are from 150 to 4096 pixels, got " + std::to_string(width) + "x" +
+                                  std::to_string(height));
+    }
+  }
+  curves::Chart chart{.title = title, .x_label = x_label};
+  for (const FigureLine& line : lines) {
+    if (line.x.size() != line.y.size()) {
+      throw std::invalid_argument("the figure's line '" + line.label + "' has " + std::to_string(line.x.size()) +
+                                  " x and " + std::to_string(line.y.size()) + " y: expected as many of both");
+    }
+    chart.lines.push_back({.label = line.label, .x = line.x, .y = line.y});
+  }
+  // Drawn at its size: TensorBoard shows images pixel by pixel.
+  return curves::draw_bitmap({chart}, {.columns = 1, .width = width, .height = height}, 1);
+}
+
+void SummaryWriter::add_figure(std::string_view tag, const Figure& figure, int64_t step) {
+  if (is_active()) add_bitmap(tag, figure.draw(), step);
+}
+
+}  // namespace ddp

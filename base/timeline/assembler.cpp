@@ -162,7 +162,7 @@ void Assembler::settle() {
   ++pass_;
 }
 
-void Assembler::finish(std::uint64_t now, bool is_over) {
+void Assembler::finish(std::uint64_t now) {
   settle();
   settle();
   now = told(now, newest_);
@@ -173,17 +173,7 @@ void Assembler::finish(std::uint64_t now, bool is_over) {
     emit(std::move(event), now);
   }
   operations_.clear();
-  end_last_step(is_over);
-}
-
-// No further phase tells where it ends: behind its optimizer, where that is known. Where an optimizer is expected, or
-// may be one that tells nothing, the step is not over.
-void Assembler::end_last_step(bool is_over) {
-  if (ended_step_ && optimizer_end_ > ended_step_->time) {
-    emit_step(optimizer_end_);
-  } else if (ended_step_ && is_over && optimizer_end_ == 0) {
-    emit_step(ended_step_->time);
-  }
+  // No further phase tells where the last step ends.
   ended_step_.reset();
   step_begin_.reset();
 }
@@ -206,12 +196,13 @@ void Assembler::name_thread(std::size_t lane, const Record& record) {
 }
 
 void Assembler::name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place) {
+  const auto [known, is_new] = lane_names_.try_emplace(lane, name);
+  if (!is_new && std::exchange(known->second, name) == name) return;
   sink_({.form = TraceEvent::Form::kLaneName, .lane = lane, .name = name, .number = place});
 }
 
 void Assembler::emit(TraceEvent event, std::uint64_t end) {
   event.end = std::max(event.begin, end);
-  if (event.kind == EventKind::kOptimizer && !event.is_unfinished) optimizer_end_ = std::max(optimizer_end_, event.end);
   sink_(std::move(event));
 }
 
@@ -263,9 +254,12 @@ std::uint64_t Assembler::device_lane(std::uint64_t stream, std::uint64_t begin, 
 void Assembler::note_begin(EventKind kind, std::uint64_t time) {
   if (!step_begin_) {
     step_begin_ = time;
+    has_begun_ = false;
     name_lane(kStepsLane, "steps", 0);
   }
   if (kind != EventKind::kData && kind != EventKind::kForward) return;
+  // What comes before the first step's first phase belongs to none.
+  if (!std::exchange(has_begun_, true)) step_begin_ = time;
   if (ended_step_ && time >= ended_step_->time) emit_step(time);
   phase_begins_.push_back(time);
   if (phase_begins_.size() > kRecentPhases) phase_begins_.pop_front();
@@ -276,7 +270,7 @@ void Assembler::note_begin(EventKind kind, std::uint64_t time) {
 void Assembler::end_step(const Record& record) {
   const bool is_exact = (record.value & kExactEnd) != 0;
   const bool is_cut = (record.value & kCutBegin) != 0;
-  if (ended_step_ && is_exact && is_cut) end_last_step(/*is_over=*/false);  // recording had been off
+  if (is_exact && is_cut) ended_step_.reset();  // recording had been off
   if (ended_step_ && ended_step_->number != record.number) emit_step(ended_step_->time);
   ended_step_ = {.number = record.number, .time = record.time, .is_cut = is_cut};
   if (is_exact) return emit_step(record.time);
@@ -289,6 +283,7 @@ void Assembler::emit_step(std::uint64_t end) {
   const auto [number, time, is_cut] = *std::exchange(ended_step_, std::nullopt);
   const std::uint64_t begin = step_begin_.value_or(end);
   step_begin_ = std::max(begin, end);
+  has_begun_ = true;
   if (is_cut || end <= begin) return;
   emit(
       {.lane = kStepsLane, .begin = begin, .name = "step " + std::to_string(number), .number = number, .is_step = true},

@@ -33,9 +33,9 @@ class Assembler {
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
   // Every lane has been read: what ended in another thread than it began in before the last call is told now.
   void settle();
-  // Nothing more comes (`is_over`), or nothing for now: what is open ends at `now`, unfinished, but for a step, of
-  // which a part is none.
-  void finish(std::uint64_t now, bool is_over = true);
+  // Nothing more comes, or nothing for now: what is open ends at `now`, unfinished, but for a step, of which a part is
+  // none.
+  void finish(std::uint64_t now);
   // Records that made no sense.
   std::uint64_t damaged() const { return damaged_; }
 
@@ -73,7 +73,6 @@ class Assembler {
   void name_lane(std::uint64_t lane, const std::string& name, std::uint64_t place);
   void note_begin(EventKind kind, std::uint64_t time);
   void end_step(const Record& record);
-  void end_last_step(bool is_over);
   void emit_step(std::uint64_t end);
 
   Sink sink_;
@@ -83,6 +82,7 @@ class Assembler {
   std::deque<Ending> endings_{};
   std::uint64_t pass_ = 1;
   std::map<EventKind, std::vector<std::uint64_t>> last_ends_{};
+  std::unordered_map<std::uint64_t, std::string> lane_names_{};  // as they were told
   struct DeviceLane {
     std::uint64_t stream = 0;
     std::deque<std::pair<std::uint64_t, std::uint64_t>> spans{};  // of late, without those within others
@@ -92,6 +92,7 @@ class Assembler {
   std::int64_t ahead_ = 0;
   std::uint64_t newest_ = 0;
   std::optional<std::uint64_t> step_begin_ = std::nullopt;
+  bool has_begun_ = false;  // a phase of a step, or a step before; else step_begin_ may come later
   struct EndedStep {
     std::uint64_t number = 0;
     std::uint64_t time = 0;
@@ -99,7 +100,6 @@ class Assembler {
   };
   std::optional<EndedStep> ended_step_ = std::nullopt;  // its end is where the next one's first phase begins
   std::deque<std::uint64_t> phase_begins_{};            // of late, of data and forward
-  std::uint64_t optimizer_end_ = 0;                     // of the last one; 0: there was none
   std::uint64_t damaged_ = 0;
 };
 

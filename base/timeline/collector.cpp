@@ -4,7 +4,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <future>
+#include <span>
 #include <utility>
 
 namespace ddp::detail {
@@ -70,9 +73,28 @@ void Collector::post(std::function<void()> task) {
 void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ring) {
   post([this, rank, name = std::move(name), ring = std::move(ring)]() mutable {
     auto reader = std::make_unique<RingReader>(*ring);
-    sources_.push_back({.rank = rank, .ring = std::move(ring), .reader = std::move(reader)});
     sink_.begin_rank(rank, name);
+    name_threads(rank, *ring);
+    sources_.push_back({.rank = rank, .ring = std::move(ring), .reader = std::move(reader)});
   });
+}
+
+// Those that have told their names to who read the ring before.
+void Collector::name_threads(int rank, const TimelineRing& ring) {
+  const std::uint64_t process = ring.process.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Lane& lane = ring.lanes[i];
+    const auto owned = static_cast<std::uint64_t>(LaneState::kOwned);
+    if (lane.state.load(std::memory_order_relaxed) != owned || lane.head.load(std::memory_order_relaxed) == 0) continue;
+    const std::uint64_t thread = lane.thread.load(std::memory_order_relaxed);
+    std::ifstream file("/proc/" + std::to_string(process) + "/task/" + std::to_string(thread) + "/comm");
+    std::string name;
+    std::getline(file, name);
+    std::array<std::uint64_t, kMostWords> words;
+    const std::size_t count =
+        encode({.type = RecordType::kThread, .time = 0, .number = thread, .value = process, .text = name}, words);
+    sink_.take(rank, i, 0, std::span(words).first(count));
+  }
 }
 
 void Collector::tell(int rank, std::vector<std::uint64_t> words) {
@@ -95,12 +117,18 @@ void Collector::pause_all(std::function<void()> then) {
 }
 
 void Collector::end_all() {
-  std::promise<void> done;
-  post([&] {
+  run_now([&] {
     read_all();
     for (const Source& source : sources_) sink_.end_rank(source.rank, timeline_clock());
     sources_.clear();
     after_pass_();
+  });
+}
+
+void Collector::run_now(const std::function<void()>& task) {
+  std::promise<void> done;
+  post([&] {
+    task();
     done.set_value();
   });
   done.get_future().wait();

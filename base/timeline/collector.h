@@ -46,6 +46,8 @@ class Collector {
   void end_all();
   // In the collector's thread, in order with everything else.
   void post(std::function<void()> task);
+  // The same, and waits for it.
+  void run_now(const std::function<void()>& task);
 
  private:
   struct Source {
@@ -54,6 +56,7 @@ class Collector {
     std::unique_ptr<RingReader> reader{};
   };
   void run();
+  void name_threads(int rank, const TimelineRing& ring);
   double read_all();
 
   RecordSink& sink_;

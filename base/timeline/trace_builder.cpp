@@ -49,7 +49,7 @@ void TraceBuilder::settle(int rank, std::uint64_t lost) {
 
 void TraceBuilder::pause_rank(int rank, std::uint64_t now) {
   const auto found = ranks_.find(rank);
-  if (found != ranks_.end() && found->second.assembler) found->second.assembler->finish(now, /*is_over=*/false);
+  if (found != ranks_.end() && found->second.assembler) found->second.assembler->finish(now);
 }
 
 void TraceBuilder::end_rank(int rank, std::uint64_t now) {

@@ -9,12 +9,15 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
 namespace ddp::detail {
 namespace {
 
+// Not blocking: a pipe without a reader is refused at once.
+constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"otherData\":";
 constexpr std::string_view kEvents = ",\"traceEvents\":[\n";
 constexpr std::string_view kTotals = "],\"ddprun\":";
@@ -52,8 +55,6 @@ std::size_t end_of_events(std::string_view bytes) {
 }  // namespace
 
 TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move(path)) {
-  // Not blocking: a pipe without a reader is refused at once.
-  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   int fd = ::open(path_.c_str(), kFlags);
   const bool is_new = fd < 0 && errno == ENOENT;
   if (is_new) fd = ::open(path_.c_str(), kFlags | O_CREAT, 0666);
@@ -63,6 +64,7 @@ TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) refuse(fd, "another job writes its timeline there");
   if (is_own_output(status)) refuse(fd, "the output of this process goes there");
   fd_ = fd;
+  identity_ = {status.st_dev, status.st_ino};
   const std::string head = std::string(kHead).append(about).append(kEvents);
   last_tail_ = tail();
   // Over what the file had, which takes no new room and so is lost only where this one is there.
@@ -132,7 +134,55 @@ void TraceFile::look() {
 }
 
 void TraceFile::flush() {
-  if (problem_.empty()) look();
+  if (!problem_.empty()) return;
+  if (fd_ >= 0) {
+    write_out();
+    if (!problem_.empty()) let_go();
+    return;
+  }
+  if (buffer_.empty() && tail() == last_tail_) return;
+  if (!resume()) {
+    problem_ = "it is no longer there as it was left";
+    return;
+  }
+  rest();
+}
+
+void TraceFile::rest() {
+  flush();
+  let_go();
+}
+
+void TraceFile::let_go() {
+  place_ = place();
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+bool TraceFile::resume() {
+  if (fd_ >= 0 || !problem_.empty()) return problem_.empty();
+  const int fd = ::open(path_.c_str(), kFlags);
+  if (fd < 0) return false;
+  struct stat status {};
+  const bool is_the_same = ::fstat(fd, &status) == 0 && identity_ == Identity(status.st_dev, status.st_ino) &&
+                           static_cast<std::uint64_t>(status.st_size) == size_ + last_tail_.size() &&
+                           ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (is_the_same) {
+    fd_ = fd;
+  } else {
+    ::close(fd);
+  }
+  return is_the_same;
+}
+
+std::string TraceFile::place() const {
+  if (fd_ < 0) return place_.empty() ? path_ : place_;
+  std::error_code error;
+  const auto place = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd_), error);
+  return error ? path_ : place.string();
+}
+
+void TraceFile::write_out() {
+  look();
   if (!problem_.empty()) return;
   const std::string end = tail();
   if (buffer_.empty() && end == last_tail_) return;

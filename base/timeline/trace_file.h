@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ddp::detail {
 
@@ -25,6 +26,17 @@ class TraceFile {
   // Does nothing once the file has a problem, and then it ends where it was whole last.
   void flush();
 
+  // Flushes, and lets the file go until the next resume(), so that it can be moved, or written by another one; what is
+  // added meanwhile is in it at the next flush() all the same.
+  void rest();
+  // Goes on. False where the file is not there as it was left.
+  bool resume();
+
+  // Device and inode.
+  using Identity = std::pair<std::uint64_t, std::uint64_t>;
+  Identity identity() const { return identity_; }
+  // Where the file is, or was when it came to rest: it may have been renamed.
+  std::string place() const;
   std::size_t waiting() const { return buffer_.size(); }
   const std::string& path() const { return path_; }
   // Why there is no more to come: "No space left on device"; empty while all is well.
@@ -34,11 +46,15 @@ class TraceFile {
   std::string tail() const;
   // Returns how many bytes were written; with fewer than all, there is a problem.
   std::size_t write_at(std::uint64_t place, std::string_view text);
+  void write_out();
+  void let_go();
   void look();
   void end_where_room_ends(std::size_t written);
 
   std::string path_;
   int fd_ = -1;
+  Identity identity_{};
+  std::string place_;
   std::uint64_t size_ = 0;  // without the tail
   std::string last_tail_;
   std::string buffer_;

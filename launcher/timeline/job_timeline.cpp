@@ -1,5 +1,7 @@
 #include "launcher/timeline/job_timeline.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <stdexcept>
@@ -31,9 +33,12 @@ std::string file_of_node(const std::string& file, int node, int restart) {
   return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
 }
 
-// As it is told to who asks, from another folder perhaps.
+// As it is told to who asks, from another folder perhaps, and without links.
 std::string whole_path(const std::string& file) {
-  return std::filesystem::absolute(file).lexically_normal().string();
+  std::error_code error;
+  const auto path = std::filesystem::absolute(file);
+  const auto whole = std::filesystem::weakly_canonical(path, error);
+  return error ? path.lexically_normal().string() : whole.string();
 }
 
 }  // namespace
@@ -74,6 +79,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
   role_ = Role::kNone;
   if (role == Role::kWrites) {
     written_ = std::make_unique<WrittenTimeline>(file);
+    own_files_.push_back(written_->identity());
     collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
   } else {
     stream_ = std::make_unique<NodeStreamWriter>();
@@ -234,10 +240,11 @@ std::string JobTimeline::start(const std::string& file) {
   std::string target = !file.empty() ? file : written_ ? written_->path() : own;
   if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
   target = whole_path(target);
-  if (!written_ || whole_path(written_->path()) != target || !written_->problem().empty()) {
+  if (!goes_on_in(target)) {
     if (written_ && plan_.mode != RecordingMode::kOff) {
       return "error: a timeline is being written to " + whole_path(written_->path()) + "; stop it first";
     }
+    if (is_own(target)) return "error: " + target + " has an earlier recording of this job; name another file";
     try {
       begin(Role::kWrites, target);
     } catch (const std::runtime_error& error) {
@@ -251,6 +258,22 @@ std::string JobTimeline::start(const std::string& file) {
   if (was_off) open_work_.note(ranks_);
   tell_others();
   return "recording to " + target;
+}
+
+// In the file that was written last, where it is as it was left.
+bool JobTimeline::goes_on_in(const std::string& target) {
+  if (!written_ || whole_path(written_->path()) != target || !written_->problem().empty()) return false;
+  bool goes_on = plan_.mode != RecordingMode::kOff;
+  if (!goes_on) collector_->run_now([&] { goes_on = written_->resume(); });
+  return goes_on;
+}
+
+// Emptied ones are nobody's.
+bool JobTimeline::is_own(const std::string& target) const {
+  struct stat status {};
+  if (::stat(target.c_str(), &status) != 0 || status.st_size == 0) return false;
+  return std::find(own_files_.begin(), own_files_.end(),
+                   ddp::detail::TraceFile::Identity(status.st_dev, status.st_ino)) != own_files_.end();
 }
 
 std::string JobTimeline::stop() {
@@ -272,7 +295,7 @@ std::string JobTimeline::stopped() const {
     return "error: the timeline in " + path + " has ended: " + problem;
   }
   if (!written_->is_settled()) return std::string(kStopping);
-  return "stopped; " + path + " has " + std::to_string(written_->events()) + " events" +
+  return "stopped; " + whole_path(written_->place()) + " has " + std::to_string(written_->events()) + " events" +
          (options_.nnodes > 1 ? " so far: what other nodes have recorded may still be on its way" : "");
 }
 

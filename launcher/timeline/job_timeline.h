@@ -60,6 +60,8 @@ class JobTimeline {
   void tell_open_work();
   void tell_others();
   std::string start(const std::string& file);
+  bool goes_on_in(const std::string& target);
+  bool is_own(const std::string& target) const;
   std::string stop();
   std::string stopped() const;
   void on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes);
@@ -80,7 +82,8 @@ class JobTimeline {
   OpenWork open_work_;
   int restart_ = 0;
   bool has_said_empty_ = false;
-  std::string orders_;  // of the coordinator, not whole yet
+  std::string orders_;                                       // of the coordinator, not whole yet
+  std::vector<ddp::detail::TraceFile::Identity> own_files_;  // that this job has written
   std::unique_ptr<WrittenTimeline> written_;
   std::unique_ptr<NodeStreamWriter> stream_;
   std::unique_ptr<ddp::detail::Collector> collector_;  // behind what its thread uses

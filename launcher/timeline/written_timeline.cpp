@@ -69,9 +69,23 @@ void WrittenTimeline::after_pass() {
 }
 
 void WrittenTimeline::settle() {
+  file_.rest();
   flush();
   events_ = builder_.events();
+  {
+    const std::lock_guard lock(mutex_);
+    place_ = file_.place();
+  }
   is_settled_ = true;
+}
+
+bool WrittenTimeline::resume() {
+  return file_.resume();
+}
+
+std::string WrittenTimeline::place() {
+  const std::lock_guard lock(mutex_);
+  return place_.empty() ? path_ : place_;
 }
 
 void WrittenTimeline::finish() {

@@ -30,8 +30,10 @@ class WrittenTimeline {
   // Every now and then: what has come is in the file half a second later.
   void after_pass();
 
-  // All that has come is in the file now, and events() is what it has.
+  // All that has come is in the file now, and events() is what it has; the file is let go.
   void settle();
+  // Goes on in the file; false where it is not there as it was left.
+  bool resume();
   // The same, once the thread has ended.
   void finish();
 
@@ -45,6 +47,9 @@ class WrittenTimeline {
   bool holds_back() const { return holds_back_; }
   std::size_t ended_nodes() const { return ended_nodes_; }
   void forget_ended_nodes() { ended_nodes_ = 0; }
+  ddp::detail::TraceFile::Identity identity() const { return file_.identity(); }
+  // Where the file is, which may have been renamed, once it is settled.
+  std::string place();
   // Why the file grows no more; empty while all is well.
   std::string problem();
   // The same, but empty once it was told.
@@ -74,6 +79,7 @@ class WrittenTimeline {
   std::atomic<bool> is_settled_{false};
   std::mutex mutex_;
   std::string problem_;
+  std::string place_;
   bool has_told_ = false;
 };
 

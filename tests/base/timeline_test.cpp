@@ -171,7 +171,8 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: a step of DistributedDataParallel last
   CHECK(only("step 0").begin == slices("forward")[0].begin);
   CHECK(only("step 0").end == slices("forward")[1].begin);
   CHECK(slices("step 1").empty());
-  assembler.finish(timeline_clock());
+  recorder->end(recorder->begin(EventKind::kForward, "forward"));
+  read();
   CHECK(only("step 1").begin == only("step 0").end);
 }
 
@@ -284,9 +285,9 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: a step that had begun before it was re
   run_step(*recorder, 1, parts.substr(0, begin));
   plan(*ring, RecordingMode::kOn);
   run_step(*recorder, 1, parts.substr(begin));
-  for (std::uint64_t step = 2; step < 5; ++step) run_step(*recorder, step);
+  for (std::uint64_t step = 2; step < 6; ++step) run_step(*recorder, step);
   read();
-  assembler.finish(timeline_clock(), /*is_over=*/false);
+  assembler.finish(timeline_clock());
   const bool is_seen = begin < 3;  // else step 1 had ended, and where is not known
   CHECK(steps_of(slices()) == (is_seen ? "2 3 4" : "3 4"));
   const TraceEvent first = slices(is_seen ? "step 2" : "step 3").front();
@@ -300,24 +301,44 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: a step that is switched off and on aga
   run_step(*recorder, 1, "f");
   plan(*ring, RecordingMode::kOff);
   read();
-  assembler.finish(timeline_clock(), /*is_over=*/false);
+  assembler.finish(timeline_clock());
   plan(*ring, RecordingMode::kOn);
   run_step(*recorder, 1, "bso");
   run_step(*recorder, 2);
+  run_step(*recorder, 3);
   read();
-  assembler.finish(timeline_clock());
   CHECK(steps_of(slices()) == "0 2");
 }
 
-TEST_CASE_METHOD(TimelineTest, "Timeline: a step whose optimizer has not ended when recording does is none") {
-  const std::size_t end = GENERATE(2U, 3U, 4U);  // before this part of step 1
-  const bool is_over = GENERATE(false, true);
+TEST_CASE_METHOD(TimelineTest, "Timeline: a step whose end is not known is none") {
+  const std::size_t end = GENERATE(1U, 2U, 3U, 4U);  // before this part of step 2
   run_step(*recorder, 0);
-  run_step(*recorder, 1, std::string("fbso").substr(0, end));
+  run_step(*recorder, 1);
+  run_step(*recorder, 2, std::string("fbso").substr(0, end));
   read();
-  assembler.finish(timeline_clock(), is_over);
-  REQUIRE(steps_of(slices()) == (end == 4 ? "0 1" : "0"));
-  if (end == 4) CHECK(only("step 1").end == slices("optimizer").back().end);
+  assembler.finish(timeline_clock());
+  CHECK(steps_of(slices()) == "0 1");
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: what comes before the first step belongs to none") {
+  recorder->end(recorder->begin(EventKind::kCollective, "comparison of parameters"));
+  recorder->end(recorder->begin(EventKind::kUser, "preparation"));
+  run_step(*recorder, 0);
+  run_step(*recorder, 1);
+  read();
+  CHECK(only("step 0").begin == slices("forward").front().begin);
+}
+
+TEST_CASE_METHOD(TimelineTest, "Timeline: what a lane is called is told once") {
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    run_step(*recorder, step);
+    read();
+    assembler.finish(timeline_clock());
+  }
+  std::map<std::uint64_t, int> names;
+  for (const TraceEvent& event : events) names[event.lane] += event.form == TraceEvent::Form::kLaneName ? 1 : 0;
+  CHECK(names[kStepsLane] == 1);
+  for (const auto& [lane, count] : names) CHECK(count <= 1);
 }
 
 TEST_CASE_METHOD(TimelineTest, "Timeline: chosen steps last from first phase to first phase, the last one too") {
@@ -358,8 +379,8 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: what follows the last chosen step may 
     plan(*ring, RecordingMode::kOn);
     run_step(*recorder, 2);
     run_step(*recorder, 3);
+    run_step(*recorder, 4);
     read();
-    assembler.finish(timeline_clock());
     CHECK(steps_of(slices()) == "0 1 3");  // step 2 was not asked for when it began
   }
 }
@@ -377,8 +398,8 @@ TEST_CASE_METHOD(TimelineTest, "Timeline: a program that begins to record says w
   }
   read();
   assembler.finish(timeline_clock());
-  CHECK(steps_of(slices()) == "1 2 4 5");
-  CHECK(only("step 2").end < only("step 4").begin);
+  CHECK(steps_of(slices()) == "1 4");
+  CHECK(only("step 1").end < only("step 4").begin);
 }
 
 TEST_CASE_METHOD(TimelineTest, "Timeline: threads write while it is read, and nothing is torn") {

@@ -117,6 +117,52 @@ TEST_CASE_METHOD(TraceFileTest,
   if (what == "emptied") CHECK(text_of(path).empty());
 }
 
+TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is gone on with only where it was left") {
+  TraceFile file(path, "{}");
+  file.add("{\"i\":1}");
+  file.rest();
+  CHECK(file.place() == path);
+  { const TraceFile other(folder / "other.json", "{}"); }
+  SECTION("as it was") {
+    CHECK(file.resume());
+    file.add("{\"i\":2}");
+    file.flush();
+    CHECK(events_of(path).size() == 2);
+    CHECK_THROWS_WITH(TraceFile(path, "{}"), Catch::Matchers::ContainsSubstring("another job"));
+  }
+  SECTION("late events come to it") {
+    file.add("{\"i\":2}");
+    file.flush();
+    CHECK(events_of(path).size() == 2);
+    { const TraceFile other(path, "{}"); }  // nobody holds it
+    file.add("{\"i\":3}");
+    file.flush();
+    CHECK(file.problem() == "it is no longer there as it was left");
+    CHECK(events_of(path).empty());
+  }
+  SECTION("moved") {
+    const std::string moved = folder / "moved.json";
+    std::filesystem::rename(path, moved);
+    if (GENERATE(false, true)) std::filesystem::copy_file(moved, path);
+    CHECK_FALSE(file.resume());
+    CHECK(file.problem().empty());
+    CHECK(events_of(moved).size() == 1);
+  }
+  SECTION("changed") {
+    std::ofstream(path, std::ios::app) << "more";
+    CHECK_FALSE(file.resume());
+  }
+  SECTION("renamed before it rests") {
+    CHECK(file.resume());
+    const std::string moved = folder / "moved.json";
+    std::filesystem::rename(path, moved);
+    file.add("{\"i\":2}");
+    file.rest();
+    CHECK(file.place() == moved);
+    CHECK(events_of(moved).size() == 2);
+  }
+}
+
 TEST_CASE_METHOD(TraceFileTest, "Trace file: where this process's output goes is no place for it") {
   const int descriptor = GENERATE(STDOUT_FILENO, STDERR_FILENO);
   const std::string name = GENERATE(std::string(), std::string("/dev/fd/"));

@@ -332,6 +332,57 @@ class Timeline(Traces):
         wait_until(lambda: self.slices(name="forward"), "events in the file")
         self.assertEqual(self.ask("stop")[0], 0)
 
+    def record_some(self, file):
+        status, text = self.ask("start", "-o", file)
+        self.assertEqual(status, 0, text)
+        time.sleep(0.3)
+        status, text = self.ask("stop")
+        self.assertEqual(status, 0, text)
+        return text
+
+    def test_further_recordings_know_the_threads_and_spoil_no_earlier_one(self):
+        job = self.begin()
+        self.wait_for_training(job)
+        first, second, moved, link = (self.path(name + ".json") for name in ("first", "second", "moved", "link"))
+        for file in (first, second):
+            self.record_some(file)
+            self.assertFalse([event for event in self.trace(file)["traceEvents"] if event.get("tid") == 0], file)
+            names = [event["args"]["name"] for event in self.trace(file)["traceEvents"] if event["name"] == "thread_name"]
+            self.assertEqual(names.count("main thread"), 2)
+        # The last one is gone on with, also by a link; the first one is neither overwritten nor gone on with.
+        before = len(self.events(second))
+        os.symlink(second, link)
+        self.record_some(link)
+        self.assertGreater(len(self.events(second)), before)
+        before = len(self.events(first))
+        status, text = self.ask("start", "-o", first)
+        self.assertEqual((status, text), (1, f"ddprun: {first} has an earlier recording of this job; name another file\n"))
+        self.assertEqual(len(self.events(first)), before)
+        # What is moved away stays as it is, and a new file comes.
+        os.rename(second, moved)
+        before = os.path.getsize(moved)
+        self.record_some(second)
+        self.assertEqual(os.path.getsize(moved), before)
+        self.assertTrue(self.slices(second, name="forward"))
+        # Removed or replaced by the user's.
+        os.remove(second)
+        self.record_some(second)
+        self.assertTrue(self.slices(second, name="forward"))
+        with open(second, "a", encoding="utf-8") as file:
+            file.write("junk\n")
+        self.assertIn("has an earlier recording", self.ask("start", "-o", second)[1])
+        self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
+        os.rename(self.file, moved)
+        self.assertRegex(self.ask("stop")[1], rf"stopped; {moved} has \d+ events\n")
+
+    def test_a_file_that_is_not_written_any_more_is_let_go(self):
+        job = self.begin("--rdzv_id", "first")
+        self.wait_for_training(job)
+        self.record_some(self.file)
+        supervisor = job.supervisor()
+        self.assertNotIn(self.file, [os.readlink(f"/proc/{supervisor}/fd/{fd}") for fd in os.listdir(f"/proc/{supervisor}/fd")
+                                     if os.path.lexists(f"/proc/{supervisor}/fd/{fd}")])
+
     def test_the_jobs_own_output_is_no_place_for_it(self):
         with open(self.path("log"), "wb") as log:
             job = subprocess.Popen([DDPRUN, "--rdzv_id", "logged", PROGRAM, self.folder, "for_ever"], stdout=log, stderr=log,

@@ -3,15 +3,23 @@
 A benchmark is a folder bench/NAME with a program `run` that prints one JSON object per row: case, metric, ours, peer (null
 when there is nothing to compare with) and ratio, how many times ours is better. It is told where things are by the
 variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch).
+
+With --record the rows are kept in docs/benchmarks.json, and the pages get their tables from there: those between
+`<!-- benchmark NAME -->` and `<!-- end -->`.
 """
 
 import argparse
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
 BENCH = pathlib.Path(__file__).parent
+DOCS = BENCH.parent / "docs"
+RECORD = "benchmarks.json"
+TABLE = re.compile(r"(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COLUMNS = ["case", "metric", "ours", "peer", "ratio"]
 
 
@@ -43,11 +51,43 @@ def print_table(table: list[dict]):
         print("  ".join([*left, *right]))
 
 
+def shown(value) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def page_table(record: dict) -> str:
+    """What stands on a page of a benchmark's rows."""
+    lines = ["| | ddprun | compared with | times as good |", "|---|---|---|---|"]
+    for row in record["rows"]:
+        what = f"{row['case']}: {row['metric']}".removeprefix(f"{record['name']}: ")
+        peer = (re.findall(r"; peer:? ([^:;]+)", what) or [""])[0]
+        what = re.sub(r"; peer:? [^:;]+", "", what)
+        theirs = "" if row["peer"] is None else f"{shown(row['peer'])} ({peer})" if peer else shown(row["peer"])
+        ratio = "" if row["ratio"] is None else shown(row["ratio"])
+        lines.append(f"| {what} | {shown(row['ours'])} | {theirs} | {ratio} |")
+    lines.append(f"\nMeasured by `scripts/bench {record['name']} --record` on {record['cores']} cores, on which {record['load']} threads wanted to run meanwhile.")
+    return "".join(line + "\n" for line in lines)
+
+
+def record(name: str, found: list[dict], docs: pathlib.Path = DOCS):
+    """Keeps the rows, and writes the tables of all pages that show a benchmark."""
+    path = docs / RECORD
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[name] = {"name": name, "cores": os.cpu_count(), "load": round(os.getloadavg()[1]), "rows": found}
+    path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    for page in docs.glob("*.md"):
+        text = page.read_text()
+        new = TABLE.sub(lambda match: match[1] + page_table(known[match[2]]) + match[3] if match[2] in known else match[0], text)
+        if new != text:
+            page.write_text(new)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Runs benchmarks and prints a table.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(names())}")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
     parser.add_argument("--minimum-ratio", type=float, metavar="R", help="fail when a row's ratio is below R")
+    parser.add_argument("--record", action="store_true", help="keep the rows in docs/benchmarks.json and write the pages' tables")
     options = parser.parse_args()
     for name in options.names:
         if name not in names():
@@ -55,10 +95,14 @@ def main() -> int:
 
     table = []
     for name in options.names or names():
+        found = []
         for row in rows(name):
-            table.append(row)
+            found.append(row)
             if options.json:
                 print(json.dumps(row), flush=True)
+        table += found
+        if options.record and found:
+            record(name, found)
     if not options.json:
         print_table(table)
     too_low = [r for r in table if options.minimum_ratio and r["ratio"] is not None and r["ratio"] < options.minimum_ratio]

@@ -101,6 +101,15 @@ class Site(unittest.TestCase):
                 if page in ("index.html", "port.html", "messages.html", "api/ddp/distributed_data_parallel.html"):
                     window.screenshot(WORK / f"phone-{pathlib.Path(page).stem}.png")
 
+    def test_charts_keep_their_size_on_a_phone(self):
+        with browser.Browser(PHONE, 844) as window:
+            window.open(self.root + "programs.html")
+            widths = window.evaluate("[...document.querySelectorAll('article img')].map(i => [i.clientWidth, i.naturalWidth])")
+            self.assertGreater(len(widths), 4)
+            for shown, natural in widths:
+                self.assertGreaterEqual(shown, 0.99 * natural)
+            self.assertLessEqual(window.evaluate("document.scrollingElement.scrollWidth"), PHONE)
+
     def test_the_reference_says_what_the_headers_say(self):
         with browser.Browser(DESK) as window:
             window.open(self.root + "api/ddp/distributed_data_parallel.html")

@@ -19,19 +19,19 @@ PLACES = {"devices": {"DDPRUN_TEST_DEVICE_STRICT": "1"}, "cpu": {"DDPRUN_CUDA": 
 
 
 class OnDevices(ExampleTest):
-    def train(self, place, program, *arguments):
-        result = self.run_command([DDPRUN, "-n", "2", PROGRAMS / program, *arguments], PLACES[place])
+    def train(self, place, program, *arguments, ranks=2):
+        result = self.run_command([DDPRUN, "-n", str(ranks), PROGRAMS / program, *arguments], PLACES[place])
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 
-    def check_losses(self, program, *arguments, least, tolerance=1e-4):
+    def check_losses(self, program, *arguments, least, tolerance=1e-4, name="", **how):
         found = {}
         for place in PLACES:
-            folders = ("--checkpoint-dir", self.path(place), "--tensorboard", self.path(place, "board"))
-            file = self.path(f"{place}.csv")
-            text = self.train(place, program, *arguments, *folders, "--step-losses", file)
+            folders = ("--checkpoint-dir", self.path(name + place), "--tensorboard", self.path(name + place, "board"))
+            file = self.path(f"{name}{place}.csv")
+            text = self.train(place, program, *arguments, *folders, "--step-losses", file, **how)
             found[place] = losses(file)
-            if program != "image_folder":  # which does not say
+            if program not in ("image_folder", "imagenet"):  # which do not say
                 self.assertIn("device cuda:0" if place == "devices" else "device cpu", text)
         self.assertGreaterEqual(len(found["cpu"]), least)
         self.assertEqual(len(found["devices"]), len(found["cpu"]))
@@ -66,6 +66,24 @@ class OnDevices(ExampleTest):
         self.make("image_folder/make_images.py", "--per-class", "10", "--classes", "2")
         size = ("--net", "resnet18", "--image-size", "28", "--batch-size", "4", "--workers", "1", "--weights-dir", self.path("weights"))
         self.check_losses("image_folder", "--data-path", self.path("data"), *size, "--syncBN", "--epochs", "1", least=2, tolerance=1e-3)
+
+    IMAGENET = ("--synthetic", "16", "--classes", "6", "--net", "resnet18", "--image-size", "48", "--batch-size", "4", "--lr", "0.01",
+                "--workers", "1", "--epochs", "1")
+
+    def test_imagenet_with_two_ranks(self):
+        for parallel in ("ddp", "horovod"):
+            with self.subTest(parallel):
+                self.check_losses("imagenet", *self.IMAGENET, "--parallel", parallel, least=2, tolerance=1e-3, name=parallel)
+
+    def test_imagenet_with_all_devices_of_one_process(self):
+        options = ("--parallel", "dp", "--replicas", "4")  # as many on the CPU as there are devices
+        self.check_losses("imagenet", *self.IMAGENET, *options, least=4, tolerance=1e-3, ranks=1)
+
+    def test_imagenet_in_mixed_precision(self):
+        for parallel, level in (("ddp", "O1"), ("apex", "O2")):
+            with self.subTest(parallel=parallel, level=level):
+                precision = ("--parallel", parallel, "--amp", "bf16", "--opt-level", level)
+                self.check_losses("imagenet", *self.IMAGENET, *precision, least=2, tolerance=0.1, name=parallel)
 
     def make(self, script, *arguments):
         subprocess.run([sys.executable, EXAMPLES / script, self.path("data"), *arguments], check=True, stdout=subprocess.PIPE)

@@ -80,16 +80,21 @@ struct Work {
   std::vector<int64_t> input{};
   int64_t batch_dimension = 0;
   int steps = 2;
+  std::function<DdpOptions(const GroupHandle&)> options = [](const GroupHandle&) { return DdpOptions(); };
 };
 
 template <typename Net>
 Net make_net(const std::function<Net()>& construct) {
   static std::mutex mutex;  // constructors draw from the process's generator
+  static std::vector<at::Tensor> first;
   const std::lock_guard lock(mutex);
   Net net = construct();
   const at::NoGradGuard no_grad;
-  int64_t salt = 100;
-  for (const auto& item : net->named_parameters()) item.value().copy_(numbers(item.value().sizes(), ++salt) * 0.1);
+  const std::vector<at::Tensor> parameters = net->parameters();
+  for (size_t i = first.size(); i < parameters.size(); ++i) {
+    first.push_back(numbers(parameters[i].sizes(), 101 + static_cast<int64_t>(i)) * 0.1);
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) at::Tensor(parameters[i]).copy_(first[i]);
   return net;
 }
 
@@ -102,11 +107,16 @@ std::vector<at::Tensor> train(const GroupHandle& group, const std::function<Net(
   convert_sync_batchnorm(net, group);
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.05).momentum(0.9));
   const bool scales = work.level == kAutocast;
-  const auto amp =
-      amp::initialize(net, optimizer, {.opt_level = scales ? "O0" : work.level, .dtype = at::kHalf, .group = group});
-  GradScaler scaler({.init_scale = 1024, .enabled = scales, .device = device.type(), .group = group});
+  // Of so few steps none is skipped.
+  constexpr double kScale = 1024;
+  const auto amp = amp::initialize(
+      net, optimizer,
+      {.opt_level = scales ? "O0" : work.level, .dtype = at::kHalf, .max_loss_scale = kScale, .group = group});
+  GradScaler scaler({.init_scale = kScale, .enabled = scales, .device = device.type(), .group = group});
   auto mixed = amp.model(net);
-  DistributedDataParallel model(mixed, group, {.bucket_cap_bytes = 4096});
+  DdpOptions options = work.options(group);
+  options.bucket_cap_bytes = 4096;
+  DistributedDataParallel model(mixed, group, options);
   for (int step = 0; step < work.steps; ++step) {
     const int64_t salt = 1000 + step * 100 + group.rank();
     at::Tensor data = numbers(work.input, salt);

@@ -280,6 +280,42 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is read before anything was 
       "that nothing has written");
 }
 
+TEST_CASE_METHOD(WrongCode, "WrongCode: a copy from pageable memory that is asked not to wait") {
+  expect_caught(
+      [](bool right) {
+        const at::Tensor source = right ? at::ones({64}).pin_memory() : at::ones({64});
+        source.to(kFirst, /*non_blocking=*/true).add(1);
+      },
+      "from the host's pageable memory was asked not to wait, by ");
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: what is wrong is told with the allocation and the program that does it") {
+  const c10::Stream side = device::new_stream(0);
+  at::Tensor value = at::ones({25}, on(kFirst));
+  const std::string name = "100 bytes, allocation " + std::to_string(device::last_allocation()) + ", of stream 0";
+  {
+    const c10::StreamGuard guard(side);
+    value.mul_(2);
+  }
+  value.reset();
+  device::drain();
+  const std::vector<std::string> faults = device::faults();
+  CHECK_THAT(faults, Contains(ContainsSubstring("does not wait for") && ContainsSubstring(name) &&
+                              ContainsSubstring("by test_device_unit+0x")));
+  CHECK_THAT(faults, Contains(ContainsSubstring("no record_stream") && ContainsSubstring(name)));
+  at::empty({25}, on(kFirst)).add(1);
+  CHECK_THAT(device::faults(), Contains(ContainsSubstring("nothing has written: 100 bytes, allocation")));
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: uses of a wrong device are counted") {
+  device::forget_counts();
+  // Some LibTorch refuses before a device hears of them.
+  CHECK_THROWS(at::ones({2, 2}, on(kFirst)).mm(at::ones({2, 2}, on(kSecond))));
+  CHECK_THROWS(at::ones({2, 2}, on(kFirst)).mm(at::ones({2, 2})));
+  CHECK(device::counts().wrong_device == 2);
+  device::faults();
+}
+
 TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is never let go is told after the test") {
   device::look_back();
   auto* const kept = new std::vector<at::Tensor>{at::ones({64}, on(kFirst)), at::ones({8}).pin_memory()};

@@ -84,6 +84,11 @@ void StreamBooks::keep_for(void* block, c10::Stream stream) {
   if (const auto found = blocks_.find(block); found != blocks_.end()) found->second.kept_for.insert(key(stream));
 }
 
+void StreamBooks::fault(std::string text, const void* block) {
+  if (describe_) text += ": " + describe_(block);
+  faults_.push_back(std::move(text));
+}
+
 void StreamBooks::freed(void* block) {
   const std::lock_guard lock(mutex_);
   const Block gone = std::move(blocks_.extract(block).mapped());
@@ -96,8 +101,9 @@ void StreamBooks::freed(void* block) {
   for (const auto& [stream, uses] : gone.uses) {
     const uint64_t time = uses.last().time;
     if (stream == gone.stream || clock[stream] >= time || is_kept(stream, time)) continue;
-    faults_.push_back("memory of " + name(gone.stream) + " was freed while " + uses.last().what + " on " +
-                      name(stream) + " still used it: no record_stream");
+    fault("memory of " + name(gone.stream) + " was freed while " + uses.last().what + " on " + name(stream) +
+              " still used it, no record_stream",
+          block);
   }
 }
 
@@ -115,7 +121,7 @@ void StreamBooks::used(void* block, bool writes, c10::Stream stream, const std::
     if (other == own) continue;
     for (const Use* use : {&uses.write, writes ? &uses.read : &uses.write}) {
       if (clock[other] >= use->time) continue;
-      faults_.push_back(what + " on " + name(own) + " does not wait for " + use->what + " on " + name(other));
+      fault(what + " on " + name(own) + " does not wait for " + use->what + " on " + name(other), block);
       break;
     }
   }

@@ -5,16 +5,22 @@
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddp::test {
 
 class StreamBooks {
  public:
+  /// What a fault says of a block and of who used it; called at once, by the thread that does it.
+  using Describe = std::function<std::string(const void* block)>;
+  explicit StreamBooks(Describe describe = {}) : describe_(std::move(describe)) {}
+
   /// Events are whatever their owner calls them.
   void record(void* event, c10::Stream stream);
   void block(void* event, c10::Stream stream);
@@ -63,7 +69,9 @@ class StreamBooks {
   static std::string name(Key stream);
   static void join(Clock& clock, const Clock& other);
   Clock& clock_of(Key stream);
+  void fault(std::string text, const void* block);
 
+  const Describe describe_;
   std::mutex mutex_;
   std::map<Key, Clock> clocks_;
   Clock host_;

@@ -16,11 +16,6 @@ size_t rounded(size_t bytes) {
   return std::max<size_t>((bytes + kStep - 1) / kStep, 1) * kStep;
 }
 
-std::string text_of(const Block& block) {
-  return std::to_string(block.bytes) + " bytes, allocation " + std::to_string(block.number) + ", of stream " +
-         std::to_string(block.stream.id) + " of device " + std::to_string(block.stream.device);
-}
-
 }  // namespace
 
 DeviceAllocator::DeviceAllocator(int devices) : used_(static_cast<size_t>(devices)) {}
@@ -117,7 +112,7 @@ std::vector<std::string> DeviceAllocator::live(uint64_t number) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> texts;
   for (const auto& [address, block] : live_) {
-    if (block->number > number) texts.push_back(text_of(*block));
+    if (block->number > number) texts.push_back(block->name());
   }
   return texts;
 }
@@ -130,7 +125,7 @@ std::string DeviceAllocator::describe(const void* shown) const {
   if (after == live_.begin() || address >= (--after)->second->shown + after->second->room) {
     return "nothing that is allocated on device " + std::to_string(devices().memory.device_of(shown));
   }
-  return "byte " + std::to_string(address - after->second->shown) + " of " + text_of(*after->second);
+  return "byte " + std::to_string(address - after->second->shown) + " of " + after->second->name();
 }
 
 }  // namespace ddp::test::device

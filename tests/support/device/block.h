@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -17,6 +18,12 @@ struct Block {
   std::map<StreamKey, bool> other_users{};  // record_stream
   bool is_fresh = true;                     // nothing has used it: the first kernel finds it full of 0xFF
   uint64_t number = 0;
+
+  /// What messages call it.
+  std::string name() const {
+    return std::to_string(bytes) + " bytes, allocation " + std::to_string(number) + ", of stream " +
+           std::to_string(stream.id) + " of device " + std::to_string(stream.device);
+  }
 };
 
 }  // namespace ddp::test::device

@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "comm/backends/backend_types.h"
+#include "tests/support/device/caller.h"
 #include "tests/support/device/collective_queue.h"
 #include "tests/support/device/devices.h"
 #include "tests/support/device/guard.h"
@@ -285,6 +287,10 @@ class Communicator final : public c10d::Backend {
 
   WorkPtr queue_on(const Line& line, const std::string& name, const Tensors& read, const Tensors& written, bool async,
                    Start start, std::function<void()> after = {}, const Tensors& outputs = {}) {
+    const Caller one(callers_);
+    if (!one.is_alone()) {
+      devices().ledger.fault(name + " of a communicator that another thread is using, by " + caller());
+    }
     line.queue->rethrow();
     const c10::Stream here = current_stream(device_.index());
     const c10::Stream stream = async ? line.stream : here;
@@ -295,7 +301,7 @@ class Communicator final : public c10d::Backend {
     for (const at::Tensor& tensor : written) uses.push_back({.tensor = tensor, .is_written = true});
     for (const Use& use : uses) all.push_back(use.tensor);
     if (one_device(all, name) != device_ && !all.empty()) {
-      devices().ledger.fault(name + " of a communicator of " + device_.str() + " got tensors of another device");
+      devices().ledger.wrong_device(name + " of a communicator of " + device_.str() + " got tensors of another device");
       throw std::invalid_argument(name + ": the communicator is of " + device_.str());
     }
     const auto queued = line.queue->add(stream, uses, name, [start = std::move(start), after = std::move(after)] {
@@ -309,10 +315,25 @@ class Communicator final : public c10d::Backend {
     return c10::make_intrusive<QueuedWork>(line.queue, queued, outputs.empty() ? written : outputs, is_barrier_);
   }
 
+  // Of NCCL's communicators each is for one thread at a time.
+  class Caller {
+   public:
+    explicit Caller(std::atomic<int>& callers) : callers_(callers), is_alone_(callers++ == 0) {}
+    ~Caller() { --callers_; }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+    bool is_alone() const { return is_alone_; }
+
+   private:
+    std::atomic<int>& callers_;
+    const bool is_alone_;
+  };
+
   const c10::intrusive_ptr<c10d::Backend> inner_;
   const c10::Device device_;
   const bool is_in_process_;
   const c10::Stream stream_;
+  std::atomic<int> callers_{0};
   bool has_ended_ = false;
   bool is_barrier_ = false;
   bool is_coalescing_ = false;

@@ -4,8 +4,10 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <cstdlib>
 #include <cstring>
 
+#include "tests/support/device/caller.h"
 #include "tests/support/device/devices.h"
 #include "tests/support/device/host_memory.h"
 #include "tests/support/device/launch.h"
@@ -27,11 +29,21 @@ bool is_plain(const at::Tensor& self, const at::Tensor& source) {
          source.is_contiguous() && self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg();
 }
 
+// The suites of other folders bring what they have made by a plain copy, for which nothing is to wait (placement.h).
+bool may_be_pageable() {
+  static const bool may = std::getenv("DDPRUN_TEST_ON_DEVICES") != nullptr;
+  return may;
+}
+
 void to_device(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   const c10::Stream stream = current_stream(self.device().index());
   const bool is_direct = is_locked(source) && is_plain(self, source);
   devices().ledger.count([&](Counts& counts) { ++counts.to_device, counts.pageable += is_direct ? 0 : 1; });
   const std::vector<Use> uses{{.tensor = self, .is_written = true}};
+  // c10d does so with the order of buckets, of which the driver takes a copy.
+  if (non_blocking && !is_direct && !may_be_pageable() && !is_called_by_c10d()) {
+    devices().ledger.fault("a copy from the host's pageable memory was asked not to wait, by " + caller());
+  }
   if (!is_direct) {
     // What may not change any more is copied out before the call returns, as CUDA's driver does.
     launch(stream, uses, kName, [to = for_kernel(self), from = source.detach().clone()] { to.copy_(from); });
@@ -47,7 +59,7 @@ void to_host(const at::Tensor& self, const at::Tensor& source, bool non_blocking
   const bool is_direct = is_locked(self) && is_plain(self, source);
   devices().ledger.count([&](Counts& counts) { ++counts.to_host, counts.pageable += is_direct ? 0 : 1; });
   if (non_blocking && !is_direct) {
-    devices().ledger.fault("a copy to the host's pageable memory was asked not to wait");
+    devices().ledger.fault("a copy to the host's pageable memory was asked not to wait, by " + caller());
   }
   if (non_blocking && !is_direct && self.is_contiguous()) {
     std::memset(self.mutable_data_ptr(), kUnknownByte, self.nbytes());  // nothing may read it yet

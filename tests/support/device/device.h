@@ -46,8 +46,9 @@ struct Counts {
   int64_t to_host = 0;
   int64_t within_device = 0;
   int64_t between_devices = 0;
-  int64_t pageable = 0;  ///< of those to the device and to the host, through memory that is not page-locked
-  std::vector<std::string> host_waits{};  ///< what made the host wait for a device, in order
+  int64_t pageable = 0;      ///< of those to the device and to the host, through memory that is not page-locked
+  int64_t wrong_device = 0;  ///< uses of tensors, events or communicators of another device; faults as well
+  std::vector<std::string> host_waits{};  ///< what made the host wait for a device and who called that, in order
 };
 
 /// Since the process began, or the last call of forget_counts().

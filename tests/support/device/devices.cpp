@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/support/device/caller.h"
 #include "tests/support/device/guard.h"
 #include "tests/support/device/host_memory.h"
 #include "tests/support/device/kernel_thread.h"
@@ -33,6 +34,7 @@ Devices::Devices()
     : type(type_from_environment()),
       key(type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1),
       count(std::clamp(number_from("DDPRUN_TEST_DEVICES", kUsualCount), 1, kMostDevices)),
+      books([](const void* block) { return static_cast<const Block*>(block)->name() + ", by " + caller(); }),
       memory(count, kBytesEach, &describe),
       engine(count,
              [](const std::function<void()>& body) {

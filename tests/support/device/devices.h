@@ -21,7 +21,7 @@ struct Devices {
   const c10::DispatchKey key;
   const int count;
   std::atomic<uint64_t> allocations{0};  // of memory of devices and of page-locked memory
-  StreamBooks books{};
+  StreamBooks books;
   Ledger ledger{};
   Memory memory;
   Engine engine;

@@ -28,7 +28,8 @@ struct StreamKey {
 /// One point of a stream, or something that others complete. Used by the engine alone.
 struct Point {
   bool is_reached = false;
-  bool is_awaited = false;
+  bool is_host_waiting = false;
+  uint64_t waiting_devices = 0;  // a bit each
   std::chrono::steady_clock::time_point when{};
 };
 using PointPtr = std::shared_ptr<Point>;
@@ -41,8 +42,8 @@ struct Schedule {
 
 class Engine {
  public:
-  /// `around` runs each device's thread, with the modes that kernels need.
-  Engine(int devices, const std::function<void(const std::function<void()>& body)>& around);
+  /// `around` runs what runs kernels, with the modes that these need.
+  Engine(int devices, std::function<void(const std::function<void()>& body)> around);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -78,21 +79,34 @@ class Engine {
     std::deque<Item> items{};
     int pause = 0;  // how often others are preferred
     bool is_running = false;
+    bool is_idle() const { return items.empty() && !is_running; }
   };
   struct Device {
+    uint64_t bit = 0;
     std::map<int64_t, Stream> streams{};
     std::condition_variable changed{};
+    bool is_idle = false;     // nothing can be done until something changes
+    bool is_napping = false;  // there is something to do, for which nobody waits
+    bool has_new_work = false;
+    std::vector<Stream*> runnable{};
+    std::vector<Stream*> eager{};
     std::mt19937_64 random{};
     std::exception_ptr error{};
     std::thread thread{};
   };
 
   void work(Device& device);
+  /// Without the lock, but for its ends.
+  static void run(Device& device, Stream& stream, std::function<void()>& work, std::unique_lock<std::mutex>& lock);
   Stream* choose(Device& device, std::unique_lock<std::mutex>& lock);
+  void be_idle(Device& device, std::unique_lock<std::mutex>& lock);
+  void nap(Device& device, std::unique_lock<std::mutex>& lock, std::chrono::microseconds longest);
   bool is_runnable(Stream& stream);
   void reach_locked(const PointPtr& point);
+  static void wake(Device& device);
   void push(StreamKey stream, Item item);
 
+  const std::function<void(const std::function<void()>& body)> around_;
   std::mutex mutex_;
   std::condition_variable host_;
   int waiting_hosts_ = 0;

@@ -90,7 +90,7 @@ class Call {
     }
     const bool may_be_of_host = tensor.dim() == 0 || name().find("index") != std::string::npos;
     if (!may_be_of_host) {
-      devices().ledger.fault(name() + " got a tensor of the CPU beside those of " + device_.str());
+      devices().ledger.wrong_device(name() + " got a tensor of the CPU beside those of " + device_.str());
       TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
                   " and cpu! (in ", name(), ")");
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "tests/support/device/caller.h"
 #include "tests/support/device/devices.h"
 #include "tests/support/device/host_memory.h"
 #include "tests/support/device/mutation.h"
@@ -81,8 +82,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex device, c10::EventFlag) const override {
     if (device != -1 && device != stream.device_index()) {
-      devices().ledger.fault("an event of device " + std::to_string(device) + " was recorded on a stream of device " +
-                             std::to_string(stream.device_index()));
+      devices().ledger.wrong_device("an event of device " + std::to_string(device) +
+                                    " was recorded on a stream of device " + std::to_string(stream.device_index()));
     }
     devices().ledger.touch(stream.device_index());
     if (*event == nullptr) *event = new Event();
@@ -114,7 +115,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     if (event == nullptr || mutation::is_left_out(mutation::Act::kWait)) return;
     // Events may be waited for where streams may not, as Python's sync debug mode has it.
-    devices().ledger.count([](Counts& counts) { counts.host_waits.emplace_back("synchronizeEvent"); });
+    const std::string text = "synchronizeEvent, called by " + caller();
+    devices().ledger.count([&](Counts& counts) { counts.host_waits.push_back(text); });
     devices().engine.synchronize(static_cast<Event*>(event)->point);
     devices().books.host_waits_for(event);
     open_copied();

@@ -7,17 +7,24 @@
 #include <optional>
 #include <utility>
 
+#include "tests/support/device/caller.h"
 #include "tests/support/device/devices.h"
 
 namespace ddp::test::device {
 namespace {
 
-constexpr int kFreshByte = 0xFF;  // a NaN of every floating type
+constexpr int kFreshFloats = 0xFF;  // a NaN of every floating type
+constexpr int kFreshOthers = 0xAA;  // no index
 
 struct Range {
   char* begin = nullptr;
   size_t bytes = 0;
+  int byte = 0;
 };
+
+bool is_floating(const at::Tensor& tensor) {
+  return tensor.is_floating_point() || tensor.is_complex();
+}
 
 // They carry on what nothing has written: LibTorch's broadcast_coalesced packs the tensors that it is to receive.
 bool only_copies(const std::string& name) {
@@ -37,12 +44,15 @@ std::function<void()> noted(c10::Stream stream, const std::vector<Use>& uses, co
     devices().books.used(block, use.is_written, stream, name);
     if (!std::exchange(block->is_fresh, false)) continue;
     if (!use.is_written && !only_copies(name)) {
-      devices().ledger.fault(name + " reads memory of " + use.tensor.device().str() + " that nothing has written");
+      devices().ledger.fault(name + " reads memory of " + use.tensor.device().str() +
+                             " that nothing has written: " + block->name() + ", by " + caller());
     }
-    fresh.push_back({.begin = devices().memory.real(block->shown), .bytes = block->room});
+    fresh.push_back({.begin = devices().memory.real(block->shown),
+                     .bytes = block->room,
+                     .byte = is_floating(use.tensor) ? kFreshFloats : kFreshOthers});
   }
   return [fresh = std::move(fresh), kernel = std::move(kernel)] {
-    for (const Range& range : fresh) std::memset(range.begin, kFreshByte, range.bytes);
+    for (const Range& range : fresh) std::memset(range.begin, range.byte, range.bytes);
     kernel();
   };
 }
@@ -74,7 +84,7 @@ c10::Device one_device(const std::vector<at::Tensor>& tensors, const std::string
     if (!tensor.defined() || !is_ours(tensor.device())) continue;
     if (!device) device = tensor.device();
     if (*device == tensor.device()) continue;
-    devices().ledger.fault(name + " got tensors of " + device->str() + " and " + tensor.device().str());
+    devices().ledger.wrong_device(name + " got tensors of " + device->str() + " and " + tensor.device().str());
     TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", *device,
                 " and ", tensor.device(), "! (in ", name, ")");
   }

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tests/support/device/caller.h"
+
 // What Python's torch.cuda.set_sync_debug_mode() sets in LibTorch's CUDA half; tests/support/gpu_waits.h finds it by
 // name.
 extern "C" {
@@ -15,6 +17,11 @@ namespace ddp::test::device {
 void Ledger::fault(std::string text) {
   const std::lock_guard lock(mutex_);
   faults_.push_back(std::move(text));
+}
+
+void Ledger::wrong_device(std::string text) {
+  count([](Counts& counts) { ++counts.wrong_device; });
+  fault(std::move(text));
 }
 
 void Ledger::touch(int device) {
@@ -30,9 +37,10 @@ void Ledger::touch_any(int device) {
 }
 
 void Ledger::host_waits(const std::string& why) {
-  count([&](Counts& counts) { counts.host_waits.push_back(why); });
+  const std::string text = why + ", called by " + caller();
+  count([&](Counts& counts) { counts.host_waits.push_back(text); });
   constexpr int kForbidden = 2;
-  if (ddprun_test_warning_state == kForbidden) throw std::runtime_error("called a synchronizing operation: " + why);
+  if (ddprun_test_warning_state == kForbidden) throw std::runtime_error("called a synchronizing operation: " + text);
 }
 
 Counts Ledger::counts() const {

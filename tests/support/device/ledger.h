@@ -18,6 +18,8 @@ class Ledger {
     change(counts_);
   }
   void fault(std::string text);
+  /// A fault that is a use of another device than the right one.
+  void wrong_device(std::string text);
   void touch(int device);
   /// Something that any device's context serves, as page-locked memory: makes one on `device` where there is none yet.
   void touch_any(int device);

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "tests/support/device/caller.h"
 #include "tests/support/device/device.h"
 
 namespace ddp::test::device::mutation {
@@ -22,13 +23,6 @@ std::atomic<bool> is_watching{false};
 std::mutex mutex;
 std::vector<std::string> met;
 std::string left_out;
-
-// Whether an object file is neither LibTorch nor the device itself.
-bool is_under_test(std::string_view path) {
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  return !name.starts_with("libtorch") && !name.starts_with("libc10") && !name.starts_with("libddprun_test_device") &&
-         !name.starts_with("libc.") && !name.starts_with("libstdc++");
-}
 
 // Whether it is where LibTorch's dispatcher takes a call of record_stream().
 bool takes_record_stream(const Dl_info& info) {

@@ -1,4 +1,4 @@
-// How wide the terminal is that a program writes to.
+// How large the terminal is that a program writes to.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -11,6 +11,12 @@ namespace ddp::detail {
 inline std::size_t terminal_columns(int descriptor) {
   winsize size{};
   return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/// The same of its rows.
+inline std::size_t terminal_rows(int descriptor) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 }
 
 }  // namespace ddp::detail

@@ -53,6 +53,17 @@ Utf8Character first_character(std::string_view text) noexcept {
   return {.code = code, .length = length};
 }
 
+std::size_t whole_characters(std::string_view text) noexcept {
+  constexpr std::size_t kLongest = 4;
+  for (std::size_t i = 1; i < kLongest && i <= text.size(); ++i) {
+    const auto byte = static_cast<std::uint8_t>(text[text.size() - i]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const std::size_t wanted = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return wanted > i ? text.size() - i : text.size();
+  }
+  return text.size();
+}
+
 std::string shown_text(std::string_view text) {
   std::string shown;
   while (!text.empty()) {

@@ -19,6 +19,9 @@ struct Utf8Character {
 /// The first character of a text that is not empty; U+FFFD of one byte where the text is not valid UTF-8.
 Utf8Character first_character(std::string_view text) noexcept;
 
+/// How long `text` is without the beginning of a character at its end whose rest is missing.
+std::size_t whole_characters(std::string_view text) noexcept;
+
 /// `text` as a terminal can show it within a line: a blank for each control character and for each one that turns the
 /// direction of what follows, U+FFFD for each byte that is no part of valid UTF-8.
 std::string shown_text(std::string_view text);

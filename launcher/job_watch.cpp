@@ -51,7 +51,7 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
 void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> ports, int attempt,
                              WatchedPlace place) {
   supervisor_ = &supervisor;
-  has_record_ = false;
+  has_record_ = has_told_record_ = false;
   ports_ = std::move(ports);
   job_.attempt = attempt;
   job_.world_size = place.world_size;
@@ -182,6 +182,7 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
     return layout_.rank_folder(job_.attempt, {.rank = view.rank, .local_rank = view.rank - first}) +
            "/flight_record.json";
   });
+  if (std::exchange(has_told_record_, true)) return;  // the same ones, with what has come since
   messages_.say(is_written ? "the last collectives of each rank are in " + folder + "/flight_record"
                            : "the last collectives of the ranks could not be written to " + folder);
 }

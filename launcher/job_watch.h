@@ -77,6 +77,7 @@ class JobWatch {
   const LogLayout& layout_;
   JobView job_;
   bool has_record_ = false;           // of the hang that ends the attempt
+  bool has_told_record_ = false;      // of this attempt
   Supervisor* supervisor_ = nullptr;  // null between attempts
   std::vector<std::uint16_t> ports_;
   WatchedPlace place_;

@@ -11,7 +11,7 @@
 #include "base/text_table.h"
 #include "base/text_width.h"
 #include "base/utf8.h"
-#include "timeline/device_shares.h"
+#include "timeline/range_shares.h"
 
 namespace ddp::timelines {
 namespace {
@@ -167,7 +167,7 @@ std::string overlap(const Analysis& analysis, std::size_t columns) {
 }
 
 std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
-  const auto [names, ranks] = device_shares(trace, lines, kMostColumns);
+  const auto [names, ranks] = range_shares(trace, lines, Activity::kDevice, kMostColumns);
   if (ranks.empty()) return "";
   const bool has_others =
       std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
@@ -188,6 +188,27 @@ std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, st
   }
   return "\nwhat the devices do in the steps (hidden: of communication, while backward computes):\n" +
          detail::text_table(rows, columns);
+}
+
+// Those within phases too, which the first table leaves to the phases.
+std::string own_ranges(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
+  const auto [names, ranks] = range_shares(trace, lines, Activity::kUser, kMostColumns);
+  if (names.empty()) return "";
+  const bool has_others =
+      std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
+  std::vector<Row> rows{{"rank"}};
+  for (const std::string& name : names) rows[0].push_back(title(name, {"rank", "other ranges"}));
+  if (has_others) rows[0].emplace_back("other ranges");
+  for (const auto& [rank, share] : ranks) {
+    Row row{std::to_string(rank)};
+    for (const std::string& name : names) {
+      const auto found = share.times.find(name);
+      row.push_back(share_text(found == share.times.end() ? 0 : found->second, share.total));
+    }
+    if (has_others) row.push_back(share_text(share.others, share.total));
+    rows.push_back(std::move(row));
+  }
+  return "\nthe program's own ranges, in phases or not, of all threads:\n" + detail::text_table(rows, columns);
 }
 
 std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_t columns) {
@@ -246,7 +267,8 @@ std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines
                         std::size_t columns) {
   std::string text = head(trace, analysis);
   if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
-  text += shares(trace, analysis, columns) + overlap(analysis, columns) + devices(trace, lines, columns);
+  text += shares(trace, analysis, columns) + own_ranges(trace, lines, columns) + overlap(analysis, columns);
+  text += devices(trace, lines, columns);
   text += path_shares(trace, analysis, columns);
   return text + path_of(trace, analysis.steps[analysis.representative], columns);
 }

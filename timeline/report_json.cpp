@@ -2,13 +2,15 @@
 
 #include <limits>
 
-#include "timeline/device_shares.h"
+#include "timeline/range_shares.h"
 #include "timeline/report.h"
 
 namespace ddp::timelines {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr std::size_t kAllNames = std::numeric_limits<std::size_t>::max();
 
 double milliseconds(double nanoseconds) {
   return nanoseconds / 1e6;
@@ -53,13 +55,17 @@ ordered_json json_of(const Trace& trace, int rank, const RankShare& share, const
           {"exposed_ms", milliseconds(overlap.communication - overlap.hidden)}};
 }
 
-ordered_json json_of(int rank, const DeviceShare& share) {
+ordered_json times_json(const RangeShare& share) {
   ordered_json times = ordered_json::object();
   for (const auto& [name, time] : share.times) times[name] = milliseconds(time);
+  return times;
+}
+
+ordered_json json_of(int rank, const RangeShare& share) {
   return {{"rank", rank},
           {"total_ms", milliseconds(share.total)},
           {"busy_ms", milliseconds(share.busy)},
-          {"ranges_ms", std::move(times)},
+          {"ranges_ms", times_json(share)},
           {"overlapped_ms", milliseconds(share.hidden)}};
 }
 
@@ -70,8 +76,10 @@ std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines
                         {"events", trace.events},
                         {"lost_events", trace.lost},
                         {"cut_off", trace.is_cut_off}};
+  const auto own = range_shares(trace, lines, Activity::kUser, kAllNames).ranks;
   for (const auto& [rank, share] : analysis.ranks) {
     document["ranks"].push_back(json_of(trace, rank, share, analysis.overlaps.at(rank)));
+    document["ranks"].back()["ranges_ms"] = own.contains(rank) ? times_json(own.at(rank)) : ordered_json::object();
   }
   document["buckets"] = ordered_json::array();
   for (const BucketSummary& bucket : analysis.buckets) {
@@ -83,7 +91,7 @@ std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines
                                    {"exposed_ms", milliseconds(bucket.exposed)}});
   }
   document["devices"] = ordered_json::array();
-  for (const auto& [rank, share] : device_shares(trace, lines, std::numeric_limits<std::size_t>::max()).ranks) {
+  for (const auto& [rank, share] : range_shares(trace, lines, Activity::kDevice, kAllNames).ranks) {
     document["devices"].push_back(json_of(rank, share));
   }
   document["steps"] = ordered_json::array();

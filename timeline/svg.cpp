@@ -48,23 +48,16 @@ std::string number(double value) {
 
 std::string escaped(std::string_view text) {
   std::string safe;
-  while (!text.empty()) {
-    const std::size_t length = detail::utf8_length(text);
-    const char byte = text.front();
-    if (length == 0) {
-      safe += "\xef\xbf\xbd";
-    } else if (byte == '&') {
+  for (const char byte : detail::shown_text(text)) {
+    if (byte == '&') {
       safe += "&amp;";
     } else if (byte == '<') {
       safe += "&lt;";
     } else if (byte == '>') {
       safe += "&gt;";
-    } else if (static_cast<unsigned char>(byte) < 0x20) {
-      safe += ' ';  // XML has no other control characters
     } else {
-      safe.append(text.substr(0, length));
+      safe += byte;
     }
-    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return safe;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/progress/page.h"
+#include "base/utf8.h"
 
 namespace ddp::detail {
 
@@ -38,7 +39,9 @@ std::string load_text(const TextWords<words>& from) {
     const std::uint64_t word = from[i].load(std::memory_order_acquire);
     std::memcpy(bytes.data() + 8 * i, &word, 8);
   }
-  return std::string(bytes.data(), std::find(bytes.begin(), bytes.end(), '\0'));
+  std::string text(bytes.data(), std::find(bytes.begin(), bytes.end(), '\0'));
+  if (text.size() == capacity_of(from)) text.resize(whole_characters(text));  // it may have been cut off within one
+  return text;
 }
 
 template <std::size_t words>

@@ -1,7 +1,5 @@
 #include "launcher/timeline/job_timeline.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <stdexcept>
@@ -10,6 +8,7 @@
 #include "launcher/system/host_name.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/timeline/rank_ring.h"
+#include "launcher/watch/collective_text.h"
 
 namespace launcher {
 namespace {
@@ -31,14 +30,6 @@ std::string file_of_node(const std::string& file, int node, int restart) {
   const std::string place =
       ".node" + std::to_string(node) + (restart > 0 ? ".restart" + std::to_string(restart) : std::string());
   return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
-}
-
-// As it is told to who asks, from another folder perhaps, and without links.
-std::string whole_path(const std::string& file) {
-  std::error_code error;
-  const auto path = std::filesystem::absolute(file);
-  const auto whole = std::filesystem::weakly_canonical(path, error);
-  return error ? path.lexically_normal().string() : whole.string();
 }
 
 }  // namespace
@@ -79,7 +70,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
   role_ = Role::kNone;
   if (role == Role::kWrites) {
     written_ = std::make_unique<WrittenTimeline>(file);
-    own_files_.push_back(written_->identity());
+    own_files_.add(written_->identity());
     collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
   } else {
     stream_ = std::make_unique<NodeStreamWriter>();
@@ -112,12 +103,21 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
 
 void JobTimeline::add_ranks() {
   if (!collector_) return;
+  std::vector<int> without;
   for (const WatchedRank& rank : ranks_) {
-    if (!rank.timeline) continue;
+    if (!rank.timeline) {
+      without.push_back(rank.rank);
+      continue;
+    }
     std::string name = "rank " + std::to_string(rank.rank) + " on " + host_name();
     if (restart_ > 0) name += ", restart " + std::to_string(restart_);
     collector_->add(rank.rank, std::move(name), rank.timeline);
   }
+  if (without.empty()) return;
+  has_said_empty_ = true;
+  messages_.say("nothing of " + rank_ranges(without) +
+                " is recorded: there is no memory for it (each rank needs up to 17 MB of shared memory; ulimit -f and "
+                "ulimit -v count it)");
 }
 
 void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
@@ -128,6 +128,9 @@ void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
 
 void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   tell_open_work();
+  for (const WatchedRank& rank : ranks_) {
+    if (rank.timeline) most_steps_ = std::max(most_steps_, rank.timeline->step.load(std::memory_order_relaxed));
+  }
   if (collector_) collector_->end_all();
   if (stream_) stream_->end_node();
   ranks_.clear();
@@ -140,9 +143,11 @@ void JobTimeline::say_emptiness() {
       std::exchange(has_said_empty_, true)) {
     return;
   }
-  messages_.say("the timeline in " + written_->path() +
-                " is empty: no rank has told anything of what was to be recorded (programs that do not use the "
-                "library tell nothing)");
+  const std::string why =
+      plan_.mode == RecordingMode::kSteps && most_steps_ > 0
+          ? "no rank came to step " + std::to_string(plan_.first) + "; there were " + std::to_string(most_steps_)
+          : "no rank has told anything of what was to be recorded (programs that do not use the library tell nothing)";
+  messages_.say("the timeline in " + written_->path() + " is empty: " + why);
 }
 
 void JobTimeline::await_others(const std::function<bool()>& gives_up) {
@@ -244,7 +249,7 @@ std::string JobTimeline::start(const std::string& file) {
     if (written_ && plan_.mode != RecordingMode::kOff) {
       return "error: a timeline is being written to " + whole_path(written_->path()) + "; stop it first";
     }
-    if (is_own(target)) return "error: " + target + " has an earlier recording of this job; name another file";
+    if (own_files_.has(target)) return "error: " + target + " has an earlier recording of this job; name another file";
     try {
       begin(Role::kWrites, target);
     } catch (const std::runtime_error& error) {
@@ -266,14 +271,6 @@ bool JobTimeline::goes_on_in(const std::string& target) {
   bool goes_on = plan_.mode != RecordingMode::kOff;
   if (!goes_on) collector_->run_now([&] { goes_on = written_->resume(); });
   return goes_on;
-}
-
-// Emptied ones are nobody's.
-bool JobTimeline::is_own(const std::string& target) const {
-  struct stat status {};
-  if (::stat(target.c_str(), &status) != 0 || status.st_size == 0) return false;
-  return std::find(own_files_.begin(), own_files_.end(),
-                   ddp::detail::TraceFile::Identity(status.st_dev, status.st_ino)) != own_files_.end();
 }
 
 std::string JobTimeline::stop() {

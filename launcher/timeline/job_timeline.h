@@ -20,6 +20,7 @@
 #include "launcher/system/messages.h"
 #include "launcher/timeline/node_stream.h"
 #include "launcher/timeline/open_work.h"
+#include "launcher/timeline/own_files.h"
 #include "launcher/timeline/written_timeline.h"
 #include "launcher/watch/watched_rank.h"
 
@@ -61,7 +62,6 @@ class JobTimeline {
   void tell_others();
   std::string start(const std::string& file);
   bool goes_on_in(const std::string& target);
-  bool is_own(const std::string& target) const;
   std::string stop();
   std::string stopped() const;
   void on_member(int node, std::optional<std::int64_t> ahead, std::string_view bytes);
@@ -82,8 +82,9 @@ class JobTimeline {
   OpenWork open_work_;
   int restart_ = 0;
   bool has_said_empty_ = false;
-  std::string orders_;                                       // of the coordinator, not whole yet
-  std::vector<ddp::detail::TraceFile::Identity> own_files_;  // that this job has written
+  std::uint64_t most_steps_ = 0;  // that a rank has had
+  std::string orders_;            // of the coordinator, not whole yet
+  OwnFiles own_files_;
   std::unique_ptr<WrittenTimeline> written_;
   std::unique_ptr<NodeStreamWriter> stream_;
   std::unique_ptr<ddp::detail::Collector> collector_;  // behind what its thread uses

@@ -69,7 +69,10 @@ int run_timeline_command(std::span<const std::string> arguments) {
     return 1;
   }
   if (jobs.size() > 1) {
-    throw LaunchError("several jobs of yours run on this machine: name one (ddprun status shows them)");
+    throw LaunchError(order.job.empty()
+                          ? "several jobs of yours run on this machine: name one (ddprun status shows them)"
+                          : "several jobs of yours are called '" + order.job +
+                                "': name one by ddprun's process number (ddprun status shows it)");
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
   std::string answer = answer_to(jobs.front().socket, words);

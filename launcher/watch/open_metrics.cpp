@@ -16,26 +16,26 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A label's value; what is no UTF-8 in it is replaced, as the whole page would be refused.
+// A label's value; what is no UTF-8 in it is replaced, as the whole page would be refused, and what a terminal would
+// obey.
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const std::size_t length = ddp::detail::utf8_length(text);
-    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    const std::string_view character = text.substr(0, ddp::detail::first_character(text).length);
     text.remove_prefix(character.size());
     if (character == "\\" || character == "\"") result += '\\';
-    result += length == 0 ? "\uFFFD" : character == "\n" ? "\\n" : character;
+    result += character == "\n" ? "\\n" : ddp::detail::shown_text(character);
   }
   return result;
 }
 
-// JSON has no word for what is not finite.
 std::string number_text(const ordered_json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value == "inf") return "+Inf";
+  if (value == "-inf") return "-Inf";
+  if (value == "nan") return "NaN";
   if (value.is_string()) return "1";
-  if (!value.is_number()) return "NaN";
-  if (value.is_number_float() && std::isinf(value.get<double>())) return value.get<double>() > 0 ? "+Inf" : "-Inf";
-  return value.is_number_float() && std::isnan(value.get<double>()) ? "NaN" : value.dump();
+  return value.is_number() ? value.dump() : "NaN";
 }
 
 struct GpuGauge {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -76,6 +77,16 @@ std::string problems_of(const std::vector<FoundJob>& found, std::size_t columns 
   return text;
 }
 
+// As many lines as there are rows but one, for the cursor; 0: all.
+std::string beginning_of(const std::string& text, std::size_t rows, std::size_t columns) {
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (rows < 3 || lines < rows) return text;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i + 2 < rows; ++i) end = text.find('\n', end) + 1;
+  const std::string more = "... and " + std::to_string(lines - (rows - 2)) + " more lines";
+  return text.substr(0, end) + more.substr(0, columns == 0 ? more.size() : columns) + "\n";
+}
+
 }  // namespace
 
 bool is_status_command(std::span<const std::string> arguments) {
@@ -90,7 +101,8 @@ int run_status_command(std::span<const std::string> arguments) {
   while (question.refreshes && is_terminal && !found.empty()) {
     // Home, and everything anew. Lines that the terminal broke would tear the table.
     const std::size_t columns = terminal_columns(STDOUT_FILENO);
-    print("\x1b[H\x1b[2J" + text_of(found, false, columns) + problems_of(found, columns));
+    print("\x1b[H\x1b[2J" + beginning_of(text_of(found, false, columns) + problems_of(found, columns),
+                                         ddp::detail::terminal_rows(STDOUT_FILENO), columns));
     std::this_thread::sleep_for(1s);
     found = find_jobs(question.job);
   }

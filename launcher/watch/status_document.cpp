@@ -55,12 +55,18 @@ void add_own_phases(ordered_json& spent, const ddp::detail::ProgressSnapshot& pr
   if (rest > 0) spent[rest_name] = spent.value(rest_name, 0.0) + seconds(rest);
 }
 
+// JSON has no number for what is not finite.
+ordered_json number_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
 void add_progress(ordered_json& rank, const ddp::detail::ProgressSnapshot& progress, std::uint64_t now) {
   rank["phase"] = progress.phase_name;
   rank["phase_seconds"] = seconds(since(now, progress.phase_since));
   rank["step"] = progress.step;
   ordered_json values = ordered_json::object();
-  for (const auto& [name, value] : progress.values) values[name] = value;
+  for (const auto& [name, value] : progress.values) values[name] = number_json(value);
   rank["values"] = std::move(values);
   rank["collectives"] = progress.collectives_begun;
   rank["collective"] = collective_of(progress);

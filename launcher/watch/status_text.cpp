@@ -39,7 +39,7 @@ std::vector<std::string> value_names(const ordered_json& document) {
 std::string value_text(const ordered_json& rank, const std::string& name) {
   if (!rank.contains("values") || !rank.at("values").contains(name)) return "";
   const auto& value = rank.at("values").at(name);
-  return value.is_number() ? format("%.4g", value.get<double>()) : "nan";
+  return value.is_number() ? format("%.4g", value.get<double>()) : value.get<std::string>();
 }
 
 // "12.4 ms", "1.2 s"; "" where it is not known.
@@ -103,7 +103,7 @@ std::string to_text(const ordered_json& document, std::size_t columns) {
   const auto values = value_names(document);
   const bool gpus = has_gpus(document);
   Rows rows{{"rank", "host", "phase", "since", "step", "steps/s", "own", "waits"}};
-  for (const std::string& name : values) rows[0].push_back(printable(name));
+  for (const std::string& name : values) rows[0].push_back(name.empty() ? "(no name)" : printable(name));
   rows[0].emplace_back("collective");
   if (gpus) rows[0].emplace_back("GPU");
   for (const char* title : {"memory", "process"}) rows[0].emplace_back(title);

@@ -33,6 +33,16 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   return begin + " has been in " + rank.progress->phase_name + " for " + time;
 }
 
+// Of each, as far as there is room in a sentence.
+std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::uint64_t now) {
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+    text += (i == 0 ? "" : "; ") + whereabouts(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
+  }
+  return ranks.size() > kNamed ? text + "; and so on" : text;
+}
+
 std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
   std::vector<int> ranks;
   for (const RankView* view : views) ranks.push_back(view->rank);
@@ -99,7 +109,7 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   const RankView& culprit = *culprits.front();
   const std::string named = rank_ranges(verdict.culprits);
   if (first == nullptr) {
-    verdict.sentence = whereabouts(culprit, now, named.c_str());
+    verdict.sentence = whereabouts_of_all(culprits, now);
     return verdict;
   }
   verdict.waiter = first->waiter->rank;
@@ -220,12 +230,7 @@ Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
                        "seen from outside only";
     return verdict;
   }
-  verdict.sentence = "no rank waits in a collective";
-  constexpr std::size_t kNamed = 4;
-  for (std::size_t i = 0; i < std::min(at_work.size(), kNamed); ++i) {
-    verdict.sentence += "; " + whereabouts(*at_work[i], now, rank_ranges({at_work[i]->rank}).c_str());
-  }
-  if (at_work.size() > kNamed) verdict.sentence += "; and so on";
+  verdict.sentence = "no rank waits in a collective; " + whereabouts_of_all(at_work, now);
   return verdict;
 }
 

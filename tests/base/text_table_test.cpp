@@ -59,6 +59,16 @@ TEST_CASE("TextTable: text is broken between words") {
   CHECK(wrapped_text("", 10).empty());
 }
 
+TEST_CASE("Utf8: a character that was cut off at the end is none") {
+  CHECK(whole_characters("abc") == 3);
+  CHECK(whole_characters("größe") == 7);
+  CHECK(whole_characters("gr\xc3") == 2);
+  CHECK(whole_characters("a\xe5\xad") == 1);
+  CHECK(whole_characters("a\xf0\x9f\x99") == 1);
+  CHECK(whole_characters("a\xf0\x9f\x99\x82") == 5);
+  CHECK(whole_characters("") == 0);
+}
+
 TEST_CASE("Utf8: what a terminal cannot show within a line is a blank") {
   CHECK(shown_text("größe 学 🙂") == "größe 学 🙂");
   CHECK(shown_text("a\x1b[2J\n\tb\x7f\xc2\x9b") == "a [2J  b  ");

@@ -313,10 +313,10 @@ class Status(LauncherTest):
         self.assertRegex(text, r'(?m)^ddprun_own_step_seconds\{.*rank="1".*\} [\d.e-]+$')
         self.assertRegex(text, r'(?m)^ddprun_waited_step_seconds\{.*rank="0".*\} [\d.e-]+$')
 
-    def shown_in(self, columns, word):
+    def shown_in(self, columns, word, rows=100):
         """What `ddprun <word>` shows at once on a terminal of so many columns."""
         primary, secondary = pty.openpty()
-        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         asked = subprocess.Popen([DDPRUN, word], env=dict(os.environ, **self.variables), stdout=secondary)
         os.close(secondary)
         text = b""
@@ -329,6 +329,8 @@ class Status(LauncherTest):
         lines = text.decode().replace("\x1b[H\x1b[2J", "\n").splitlines()
         for line in lines:
             self.assertLessEqual(len(line), columns, text)
+        for screen in text.split(b"\x1b[2J"):
+            self.assertLess(screen.count(b"\n"), rows)
         return " ".join(line.strip() for line in lines)
 
     def test_on_a_terminal_no_line_is_wider_than_that_and_nothing_is_left_out(self):
@@ -341,6 +343,12 @@ class Status(LauncherTest):
                     text = self.shown_in(columns, word)
                     for part in ("rank", "steps/s", "collective", "memory", "loss", "process"):
                         self.assertIn(part, text)
+
+    def test_top_shows_no_more_lines_than_the_terminal_has(self):
+        self.start_training(ranks=8)
+        wait_until(lambda: len(self.documents()[0]["ranks"]) == 8, "eight ranks")
+        text = self.shown_in(80, "top", rows=7)
+        self.assertRegex(text, r"job .* \.\.\. and \d+ more lines")
 
     def test_top_breaks_what_it_says_of_a_stopped_ddprun(self):
         job = self.start_training()

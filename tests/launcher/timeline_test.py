@@ -383,6 +383,20 @@ class Timeline(Traces):
         self.assertNotIn(self.file, [os.readlink(f"/proc/{supervisor}/fd/{fd}") for fd in os.listdir(f"/proc/{supervisor}/fd")
                                      if os.path.lexists(f"/proc/{supervisor}/fd/{fd}")])
 
+    def test_where_nothing_is_recorded_it_is_said_why(self):
+        _, err = self.record("--timeline_steps", "5000:")
+        self.assertIn(f"the timeline in {self.file} is empty: no rank came to step 5000; there were 20", err)
+        done = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", DDPRUN, "-n", "2", "--timeline", self.file, PROGRAM, self.folder,
+                               "steps", "20"], env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=180)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nothing of ranks 0 and 1 is recorded: there is no memory for it", done.stderr)
+        self.assertNotIn("is empty", done.stderr)
+
+    def test_two_jobs_of_one_name_are_told_apart_by_their_processes(self):
+        jobs = [self.start("--rdzv_id", "same", "sleep", "60", environment=self.variables) for _ in range(2)]
+        wait_until(lambda: "name one by ddprun's process number" in self.ask("start", "same", "-o", self.file)[1], "two jobs")
+        self.assertEqual(self.ask("start", str(jobs[0].process.pid), "-o", self.file)[0], 0)
+
     def test_the_jobs_own_output_is_no_place_for_it(self):
         with open(self.path("log"), "wb") as log:
             job = subprocess.Popen([DDPRUN, "--rdzv_id", "logged", PROGRAM, self.folder, "for_ever"], stdout=log, stderr=log,

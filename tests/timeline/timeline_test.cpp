@@ -8,9 +8,9 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 #include "timeline/analysis.h"
-#include "timeline/device_shares.h"
 #include "timeline/intervals.h"
 #include "timeline/merge.h"
+#include "timeline/range_shares.h"
 #include "timeline/report.h"
 #include "timeline/svg.h"
 #include "timeline/trace_reader.h"
@@ -108,9 +108,9 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
   on_device(70, 80, "optimizer");
   const Trace trace = read(file_of(events));
   const auto lines = rank_lines(trace);
-  const auto shares = device_shares(trace, lines, 8).ranks;
+  const auto shares = range_shares(trace, lines, Activity::kDevice, 8).ranks;
   REQUIRE(shares.size() == 1);
-  const DeviceShare& share = shares.at(0);
+  const RangeShare& share = shares.at(0);
   CHECK(share.total == 100'000);  // of the step, and not of the ranges
   CHECK(share.busy == 70'000);
   CHECK(share.times == std::map<std::string, std::int64_t>{{"forward", 10'000},
@@ -125,11 +125,12 @@ TEST_CASE("Timeline: what a device does, and how much of the communication backw
       Catch::Matchers::ContainsSubstring(
           "what the devices do in the steps (hidden: of communication, while backward computes):\n  rank  busy "));
   CHECK_THAT(report_json(trace, lines, analysis), Catch::Matchers::ContainsSubstring("\"overlapped_ms\": 0.03"));
-  CHECK(device_shares(two_ranks(), {}, 8).ranks.empty());
+  CHECK(range_shares(two_ranks(), {}, Activity::kDevice, 8).ranks.empty());
   // A wait that lasts longer than what was computed is no more than all of the time.
   const auto waits =
-      device_shares(
-          read(file_of({slice(0, "device", 0, 10, "forward"), slice(0, "device", 5, 25, "wait for gradients")})), {}, 8)
+      range_shares(
+          read(file_of({slice(0, "device", 0, 10, "forward"), slice(0, "device", 5, 25, "wait for gradients")})), {},
+          Activity::kDevice, 8)
           .ranks;
   CHECK(waits.at(0).total == 25'000);
   CHECK(waits.at(0).busy == 10'000);
@@ -147,7 +148,7 @@ TEST_CASE("Timeline: what a device does outside of the steps does not count, and
   }
   const Trace trace = read(file_of(events));
   const auto lines = rank_lines(trace);
-  const auto shares = device_shares(trace, lines, 8);
+  const auto shares = range_shares(trace, lines, Activity::kDevice, 8);
   CHECK(shares.names.size() == 8);
   CHECK(shares.ranks.at(0).total == 100'000);
   CHECK(shares.ranks.at(0).times.at("busy") == 100'000);
@@ -166,6 +167,19 @@ TEST_CASE("Timeline: what a device does outside of the steps does not count, and
       if (line.starts_with(' ')) CHECK(line.size() <= columns);
     }
   }
+}
+
+TEST_CASE("Timeline: own ranges within phases are told as well") {
+  const Trace trace = two_ranks();
+  const auto lines = rank_lines(trace);
+  CHECK_THAT(report_text(trace, lines, analyse(lines)),
+             Catch::Matchers::ContainsSubstring(
+                 "the program's own ranges, in phases or not, of all threads:\n  rank  attention\n  0     10.0 %\n"));
+  CHECK_THAT(report_json(trace, lines, analyse(lines)), Catch::Matchers::ContainsSubstring("\"attention\": 0.01"));
+  CHECK_THAT(draw_svg(read(file_of({slice(0, "user", 0, 10, "\\u202e<x>")})),
+                      rank_lines(read(file_of({slice(0, "user", 0, 10, "\\u202e<x>")}))),
+                      analyse(rank_lines(read(file_of({slice(0, "user", 0, 10, "\\u202e<x>")}))))),
+             !Catch::Matchers::ContainsSubstring("\u202e"));
 }
 
 TEST_CASE("Timeline: a rank of which the file has nothing is said to have none") {

@@ -1,4 +1,4 @@
-#include "timeline/device_shares.h"
+#include "timeline/range_shares.h"
 
 #include <algorithm>
 #include <string_view>
@@ -37,8 +37,8 @@ Intervals window_of(const Ranges& ranges, const std::map<int, RankLine>& lines, 
   return all.empty() ? all : Intervals{{all.front().begin, all.back().end}};
 }
 
-DeviceShare share_of(Ranges ranges, const Intervals& window) {
-  DeviceShare share{.total = total(window)};
+RangeShare share_of(Ranges ranges, const Intervals& window) {
+  RangeShare share{.total = total(window)};
   Intervals busy;
   for (auto& [name, each] : ranges) {
     each = common(each, window);
@@ -56,7 +56,7 @@ DeviceShare share_of(Ranges ranges, const Intervals& window) {
 }
 
 // Of all ranks together.
-std::vector<std::string> largest(const std::map<int, DeviceShare>& shares, std::size_t most) {
+std::vector<std::string> largest(const std::map<int, RangeShare>& shares, std::size_t most) {
   std::map<std::string, std::int64_t> sums;
   for (const auto& [rank, share] : shares) {
     for (const auto& [name, time] : share.times) sums[name] += time;
@@ -73,15 +73,16 @@ std::vector<std::string> largest(const std::map<int, DeviceShare>& shares, std::
 
 }  // namespace
 
-DeviceShares device_shares(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t names) {
+RangeShares range_shares(const Trace& trace, const std::map<int, RankLine>& lines, Activity activity,
+                         std::size_t names) {
   std::map<int, Ranges> ranges;
   for (const Slice& slice : trace.slices) {
-    if (slice.activity != Activity::kDevice) continue;
+    if (slice.activity != activity) continue;
     const std::string& name = trace.names[slice.name];
-    const bool is_bucket = name.starts_with("bucket ");
+    const bool is_bucket = activity == Activity::kDevice && name.starts_with("bucket ");
     ranges[slice.rank][is_bucket ? std::string(kCommunication) : name].push_back({slice.begin, slice.end});
   }
-  DeviceShares shares;
+  RangeShares shares;
   for (auto& [rank, of_rank] : ranges) {
     for (auto& [name, each] : of_rank) each = merged(std::move(each));
     shares.ranks.emplace(rank, share_of(of_rank, window_of(of_rank, lines, rank)));

@@ -1,4 +1,5 @@
-// What the devices of each rank do, where the timeline has ranges on devices.
+// What ranges take of each rank's steps, by their names: those of its devices, or the program's own, which may lie
+// within phases and in any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,8 @@
 
 namespace ddp::timelines {
 
-// Nanoseconds within the rank's steps, over all its devices and streams: where several do the same at once it counts
-// once.
-struct DeviceShare {
+// Nanoseconds within the rank's steps, over all its lanes: where several do the same at once it counts once.
+struct RangeShare {
   std::int64_t total = 0;                       // of the steps; without any, from the first range to the last one
   std::int64_t busy = 0;                        // in any range but that of waiting for gradients
   std::map<std::string, std::int64_t> times{};  // by the range's name; all buckets are "communication"
@@ -22,12 +22,13 @@ struct DeviceShare {
   std::int64_t hidden = 0;                      // of communication, while backward computes
 };
 
-struct DeviceShares {
-  std::vector<std::string> names{};    // that take most time, of all ranks together, in that order
-  std::map<int, DeviceShare> ranks{};  // none for ranks without ranges on devices
+struct RangeShares {
+  std::vector<std::string> names{};   // that take most time, of all ranks together, in that order
+  std::map<int, RangeShare> ranks{};  // none for ranks without such ranges
 };
 
-// At most so many names.
-DeviceShares device_shares(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t names);
+// `activity`: kDevice, or kUser for the program's own. At most so many names.
+RangeShares range_shares(const Trace& trace, const std::map<int, RankLine>& lines, Activity activity,
+                         std::size_t names);
 
 }  // namespace ddp::timelines

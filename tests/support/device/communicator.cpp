@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -291,6 +292,7 @@ class Communicator final : public c10d::Backend {
     if (!one.is_alone()) {
       devices().ledger.fault(name + " of a communicator that another thread is using, by " + caller());
     }
+    const std::lock_guard in_some_order(calls_);
     line.queue->rethrow();
     const c10::Stream here = current_stream(device_.index());
     const c10::Stream stream = async ? line.stream : here;
@@ -334,6 +336,7 @@ class Communicator final : public c10d::Backend {
   const bool is_in_process_;
   const c10::Stream stream_;
   std::atomic<int> callers_{0};
+  std::mutex calls_;
   bool has_ended_ = false;
   bool is_barrier_ = false;
   bool is_coalescing_ = false;

@@ -65,29 +65,36 @@ void sort_by_begin(std::vector<Slice>& slices) {
 }  // namespace
 
 std::map<int, RankLine> rank_lines(const Trace& trace) {
+  // Each process of a rank has threads of its own.
+  using Process = std::pair<int, std::uint16_t>;
   std::map<int, RankLine> lines;
-  std::map<int, std::map<std::uint64_t, std::int64_t>> phase_time;
+  std::map<Process, std::map<std::uint64_t, std::int64_t>> phase_time;
   for (const Slice& slice : trace.slices) {
     RankLine& line = lines[slice.rank];
     if (slice.activity == Activity::kStep) line.steps.push_back(slice);
     if (slice.activity == Activity::kBucket) line.buckets.push_back(slice);
     if (slice.activity == Activity::kCollective) line.collectives.push_back(slice);
-    if (is_phase(slice.activity)) phase_time[slice.rank][slice.lane] += slice.duration();
+    if (is_phase(slice.activity)) phase_time[{slice.rank, slice.restart}][slice.lane] += slice.duration();
   }
   // Of a rank that tells ranges of its own alone these decide.
-  std::map<int, std::map<std::uint64_t, std::int64_t>> own_time;
+  std::map<Process, std::map<std::uint64_t, std::int64_t>> own_time;
   for (const Slice& slice : trace.slices) {
-    const bool is_own = slice.activity == Activity::kUser && !phase_time.contains(slice.rank);
-    if (is_own) own_time[slice.rank][slice.lane] += slice.duration();
+    const Process process(slice.rank, slice.restart);
+    const bool is_own = slice.activity == Activity::kUser && !phase_time.contains(process);
+    if (is_own) own_time[process][slice.lane] += slice.duration();
   }
   phase_time.merge(own_time);
+  std::map<Process, std::uint64_t> lanes;
+  for (const auto& [process, times] : phase_time) {
+    lanes[process] = std::max_element(times.begin(), times.end(), [](const auto& one, const auto& other) {
+                       return one.second < other.second;
+                     })->first;
+  }
   std::map<int, std::vector<Slice>> training;
   for (const Slice& slice : trace.slices) {
-    const auto& lanes = phase_time[slice.rank];
-    if (lanes.empty() || slice.activity >= Activity::kCollective) continue;
-    const auto most = std::max_element(lanes.begin(), lanes.end(),
-                                       [](const auto& one, const auto& other) { return one.second < other.second; });
-    if (slice.lane == most->first) training[slice.rank].push_back(slice);
+    const auto lane = lanes.find({slice.rank, slice.restart});
+    const bool is_training = lane != lanes.end() && lane->second == slice.lane;
+    if (is_training && slice.activity < Activity::kCollective) training[slice.rank].push_back(slice);
   }
   for (auto& [rank, line] : lines) {
     sort_by_begin(line.steps);

@@ -53,6 +53,7 @@ struct OwnPage {
 
   std::atomic<PageWriter*> writer{nullptr};
   std::atomic<bool> expects_step{false};
+  std::atomic<bool> has_counted{false};  // a step that the program did not tell
   std::atomic<bool> counts_itself{false};
 };
 
@@ -79,6 +80,7 @@ void finish_expected_step() noexcept {
   if (own.counts_itself.load(std::memory_order_relaxed)) return;
   own_page().finish_step();
   end_step(/*is_told=*/false);
+  own.has_counted.store(true, std::memory_order_relaxed);
 }
 
 }  // namespace ddp::detail
@@ -122,7 +124,10 @@ PhaseScope::~PhaseScope() {
 }
 
 void step() noexcept {
-  detail::OwnPage::instance().counts_itself.store(true, std::memory_order_relaxed);
+  detail::OwnPage& own = detail::OwnPage::instance();
+  const bool is_first = !own.counts_itself.exchange(true, std::memory_order_relaxed);
+  // DistributedDataParallel did not know that the program counts, and has counted this one.
+  if (is_first && own.has_counted.load(std::memory_order_relaxed)) return detail::confirm_step();
   detail::own_page().finish_step();
   detail::end_step(/*is_told=*/true);
 }

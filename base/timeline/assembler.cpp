@@ -285,6 +285,7 @@ void Assembler::emit_step(std::uint64_t end) {
   step_begin_ = std::max(begin, end);
   has_begun_ = true;
   if (is_cut || end <= begin) return;
+  name_lane(kStepsLane, "steps", 0);
   emit(
       {.lane = kStepsLane, .begin = begin, .name = "step " + std::to_string(number), .number = number, .is_step = true},
       end);

@@ -52,6 +52,10 @@ void end_step(bool is_told) noexcept {
   if (Recorder* recorder = own.active.load(std::memory_order_relaxed)) recorder->step(ended, is_told);
 }
 
+void confirm_step() noexcept {
+  if (Recorder* recorder = recording()) recorder->confirm_step();
+}
+
 bool use_own_ring(std::shared_ptr<TimelineRing> ring) noexcept {
   OwnTimeline& own = OwnTimeline::instance();
   if (!ring) {

@@ -31,6 +31,8 @@ inline void end_event(std::uint64_t id) noexcept {
 
 // A step of this process has ended; see Recorder::step().
 void end_step(bool is_told) noexcept;
+// The last one, which has ended before, ends only now; see Recorder::confirm_step().
+void confirm_step() noexcept;
 
 // An event within a thread, as long as this lives.
 class EventScope {

@@ -173,6 +173,11 @@ void Recorder::begin_step() noexcept {
   if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, /*is_whole=*/false);
 }
 
+void Recorder::confirm_step() noexcept {
+  const std::uint64_t step = ring_.step.load(kRelaxed);
+  if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
+}
+
 void Recorder::note_begin_of_step() noexcept {
   start_of_step_.store(is_on() ? ring_.starts.load(kRelaxed) : kNoStart, kRelaxed);
 }
@@ -187,11 +192,11 @@ void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
       goes_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) : is_on();
   const std::uint64_t start = ring_.starts.load(kRelaxed);
   const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
+  was_whole_.store(was_whole, kRelaxed);
   // The end of the step before is where the first one begins.
   if (was_on || is_next) write_step(ended, is_told, was_on && was_whole);
   if (!goes_by_steps) return;
   if (was_on && !is_next && !is_told) {
-    was_whole_.store(was_whole, kRelaxed);
     is_ending_.store(true, kRelaxed);
   } else {
     ring_.recording.store(is_next ? 1 : 0, kRelaxed);
@@ -199,6 +204,7 @@ void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
 }
 
 // What follows the last step that was asked for begins: recording ends. What its reader has chosen meanwhile counts.
+// Where no further step comes, it is not known where that one ended.
 bool Recorder::ends_before(EventKind kind) noexcept {
   const bool is_next = kind == EventKind::kData || kind == EventKind::kForward || kind == EventKind::kEvaluation ||
                        kind == EventKind::kClosing;
@@ -206,7 +212,8 @@ bool Recorder::ends_before(EventKind kind) noexcept {
   const std::uint64_t step = ring_.step.load(kRelaxed);
   const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
   if (is_wanted(mode, step, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed))) return false;
-  write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
+  const bool is_step = kind == EventKind::kData || kind == EventKind::kForward;
+  if (is_step) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
   if (mode == RecordingMode::kSteps) ring_.recording.store(0, kRelaxed);
   return true;
 }

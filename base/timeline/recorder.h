@@ -31,6 +31,8 @@ class Recorder {
   // A step has ended, before which `ended` had; `is_told`: the program says so itself. Turns recording on and off where
   // it goes by steps; off only with what follows the last one's backward, unless it is told.
   void step(std::uint64_t ended, bool is_told) noexcept;
+  // The program says itself that the last one, which has ended before, ends only now.
+  void confirm_step() noexcept;
   // The program itself has begun to record: what comes until the next step() is a whole step.
   void begin_step() noexcept;
 

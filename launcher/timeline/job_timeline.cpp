@@ -22,16 +22,6 @@ constexpr auto kInterval = 50ms;
 constexpr auto kSendingTime = 5s;
 constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
 
-// trace.json -> trace.node1.json, and trace.node1.restart2.json on a node that has come later: where they come and go,
-// another one may have had its number before.
-std::string file_of_node(const std::string& file, int node, int restart) {
-  std::filesystem::path path = file;
-  const std::string extension = path.extension().string();
-  const std::string place =
-      ".node" + std::to_string(node) + (restart > 0 ? ".restart" + std::to_string(restart) : std::string());
-  return path.replace_extension(place + (extension.empty() ? ".json" : extension)).string();
-}
-
 }  // namespace
 
 JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& options,
@@ -66,10 +56,11 @@ JobTimeline::~JobTimeline() {
 void JobTimeline::begin(Role role, const std::string& file) {
   collector_.reset();
   stream_.reset();
+  const auto rests = written_ ? written_->finish() : WrittenTimeline::Rests{};
   written_.reset();
   role_ = Role::kNone;
   if (role == Role::kWrites) {
-    written_ = std::make_unique<WrittenTimeline>(file);
+    written_ = std::make_unique<WrittenTimeline>(file, rests);
     own_files_.add(written_->identity());
     collector_ = std::make_unique<ddp::detail::Collector>(written_->sink(), [this] { written_->after_pass(); });
   } else {
@@ -99,25 +90,31 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
   }
   apply(plan_);
   add_ranks();
+  if (written_) tell_others();  // they need not have been told --timeline
 }
 
 void JobTimeline::add_ranks() {
   if (!collector_) return;
-  std::vector<int> without;
   for (const WatchedRank& rank : ranks_) {
-    if (!rank.timeline) {
-      without.push_back(rank.rank);
-      continue;
-    }
+    if (!rank.timeline) continue;
     std::string name = "rank " + std::to_string(rank.rank) + " on " + host_name();
     if (restart_ > 0) name += ", restart " + std::to_string(restart_);
     collector_->add(rank.rank, std::move(name), rank.timeline);
   }
-  if (without.empty()) return;
-  has_said_empty_ = true;
-  messages_.say("nothing of " + rank_ranges(without) +
-                " is recorded: there is no memory for it (each rank needs up to 17 MB of shared memory; ulimit -f and "
-                "ulimit -v count it)");
+  const std::string without = ranks_without_memory();
+  if (without.empty() || std::exchange(has_said_empty_, true)) return;
+  messages_.say(without);
+}
+
+std::string JobTimeline::ranks_without_memory() const {
+  std::vector<int> ranks;
+  for (const WatchedRank& rank : ranks_) {
+    if (!rank.timeline) ranks.push_back(rank.rank);
+  }
+  return ranks.empty() ? ""
+                       : "nothing of " + rank_ranges(ranks) +
+                             " is recorded: there is no memory for it (each rank needs up to 17 MB of shared memory; "
+                             "ulimit -f and ulimit -v count it)";
 }
 
 void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
@@ -179,11 +176,12 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
   orders_ += bytes;
   const auto plan = take_plan(orders_);
   if (!plan || channel_->to_members) return;
+  const bool goes_on = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
   plan_ = *plan;
-  if (role_ == Role::kNone && plan_.mode != RecordingMode::kOff) {
-    begin(Role::kSends, "");
-    add_ranks();
-  }
+  if (goes_on) collector_->end_all();  // its file may be another one, to which the ranks are told anew
+  const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
+  if (begins) begin(Role::kSends, "");
+  if (begins || goes_on) add_ranks();
   apply(plan_);
   if (plan_.mode == RecordingMode::kOn) open_work_.note(ranks_);
   if (stream_ && plan_.mode == RecordingMode::kOff) {
@@ -262,7 +260,8 @@ std::string JobTimeline::start(const std::string& file) {
   apply(plan_);
   if (was_off) open_work_.note(ranks_);
   tell_others();
-  return "recording to " + target;
+  const std::string without = ranks_without_memory();
+  return "recording to " + target + (without.empty() ? "" : "; " + without);
 }
 
 // In the file that was written last, where it is as it was left.

@@ -57,6 +57,7 @@ class JobTimeline {
   void run_until(const std::function<bool()>& is_done);
   void begin(Role role, const std::string& file);
   void add_ranks();
+  std::string ranks_without_memory() const;
   void apply(const ddp::detail::RecordingPlan& plan);
   void tell_open_work();
   void tell_others();

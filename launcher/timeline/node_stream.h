@@ -49,6 +49,8 @@ class NodeStreamReader {
 
   // False once something came that no NodeStreamWriter writes; then it reads no further.
   bool feed(std::string_view bytes);
+  // The beginning of a message whose rest has not come.
+  const std::string& rest() const { return buffer_; }
 
  private:
   bool read(std::string_view message);

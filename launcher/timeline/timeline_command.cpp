@@ -36,6 +36,7 @@ Order parse(std::span<const std::string> arguments) {
     const std::string& word = arguments[i];
     if ((word == "-o" || word == "--output") && order.word == "start" && i + 1 < arguments.size()) {
       order.file = arguments[++i];
+      if (order.file.empty()) refuse_words("an empty file name");
     } else if (word.starts_with('-') || !order.job.empty()) {
       refuse_words(word);
     } else {

@@ -17,10 +17,12 @@ constexpr std::size_t kMuchText = std::size_t{1} << 20;
 
 }  // namespace
 
-WrittenTimeline::WrittenTimeline(const std::string& file)
-    : path_(file), file_(file, ddp::detail::about_json(base_, -1, 0)), builder_(file_, base_.steady) {}
+WrittenTimeline::WrittenTimeline(const std::string& file, const Rests& rests)
+    : path_(file), file_(file, ddp::detail::about_json(base_, -1, 0)), builder_(file_, base_.steady) {
+  for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
+}
 
-void WrittenTimeline::take(int number, std::optional<std::int64_t> ahead, const std::string& bytes) {
+WrittenTimeline::Node& WrittenTimeline::node_of(int number) {
   Node& node = nodes_[number];
   if (!node.reader) {
     node.reader = std::make_unique<NodeStreamReader>(
@@ -35,6 +37,11 @@ void WrittenTimeline::take(int number, std::optional<std::int64_t> ahead, const 
                                         },
                                     .on_node_end = [this] { ++ended_nodes_; }});
   }
+  return node;
+}
+
+void WrittenTimeline::take(int number, std::optional<std::int64_t> ahead, const std::string& bytes) {
+  Node& node = node_of(number);
   if (ahead) {
     node.ahead = *ahead * 1000;
     for (const int rank : node.ranks) builder_.set_ahead(rank, *node.ahead);
@@ -88,9 +95,14 @@ std::string WrittenTimeline::place() {
   return place_.empty() ? path_ : place_;
 }
 
-void WrittenTimeline::finish() {
-  for (auto& [number, node] : nodes_) feed(node);
+WrittenTimeline::Rests WrittenTimeline::finish() {
+  Rests rests;
+  for (auto& [number, node] : nodes_) {
+    feed(node);
+    if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();
+  }
   flush();
+  return rests;
 }
 
 void WrittenTimeline::flush() {

@@ -21,8 +21,10 @@ namespace launcher {
 
 class WrittenTimeline {
  public:
+  // Beginnings of messages, by node, whose rest belongs to the next file.
+  using Rests = std::map<int, std::string>;
   // Throws std::runtime_error, as TraceFile does. In any thread.
-  explicit WrittenTimeline(const std::string& file);
+  explicit WrittenTimeline(const std::string& file, const Rests& rests = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
   // What a node has sent, whose steady clock is so many microseconds ahead.
@@ -35,7 +37,7 @@ class WrittenTimeline {
   // Goes on in the file; false where it is not there as it was left.
   bool resume();
   // The same, once the thread has ended.
-  void finish();
+  Rests finish();
 
   // In any thread.
   const std::string& path() const { return path_; }
@@ -63,6 +65,7 @@ class WrittenTimeline {
     std::optional<std::chrono::steady_clock::time_point> first_bytes = std::nullopt;
     std::string waiting{};
   };
+  Node& node_of(int number);
   void feed(Node& node);
   void flush();
   void set_ahead(Node& node, int rank, std::int64_t ahead);

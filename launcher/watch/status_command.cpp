@@ -80,7 +80,8 @@ std::string problems_of(const std::vector<FoundJob>& found, std::size_t columns 
 // As many lines as there are rows but one, for the cursor; 0: all.
 std::string beginning_of(const std::string& text, std::size_t rows, std::size_t columns) {
   const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  if (rows < 3 || lines < rows) return text;
+  if (rows == 0 || lines < rows) return text;
+  if (rows < 3) return text.substr(0, rows == 1 ? text.find('\n') : text.find('\n') + 1);
   std::size_t end = 0;
   for (std::size_t i = 0; i + 2 < rows; ++i) end = text.find('\n', end) + 1;
   const std::string more = "... and " + std::to_string(lines - (rows - 2)) + " more lines";

@@ -115,7 +115,7 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   verdict.waiter = first->waiter->rank;
   verdict.sentence = named + (culprits.size() == 1 ? " has" : " have") + what_is_missing(*first) + step_text(culprit) +
                      "; " +
-                     whereabouts(culprit, now, culprits.size() == 1 ? "it" : rank_ranges({culprit.rank}).c_str()) +
+                     (culprits.size() == 1 ? whereabouts(culprit, now, "it") : whereabouts_of_all(culprits, now)) +
                      "; " + rank_ranges(ranks_of(waiting)) + (ranks_of(waiting).size() == 1 ? " waits" : " wait") +
                      (culprits.size() == 1 ? " for it" : " for them");
   return verdict;

@@ -517,6 +517,32 @@ class Timeline(Traces):
         self.check_lanes()
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], ["trace.json"])
 
+    def test_ranks_of_all_nodes_are_in_each_of_several_files(self):
+        port = str(free_port())
+        nodes = [self.begin("--nnodes", "2", "--node_rank", str(node), "--master_addr", "127.0.0.1", "--master_port", port, ranks=1)
+                 for node in (0, 1)]
+        self.wait_for_training(nodes[0])
+        for name in ("first", "first", "second", "third"):
+            file = self.path(name + ".json")
+            status, text = self.ask("start", str(nodes[0].process.pid), "-o", file)
+            self.assertEqual(status, 0, text)
+            wait_until(lambda: {event["pid"] for event in self.slices(file, name="forward")} == {0, 1}, "events of both nodes")
+            self.assertEqual(self.ask("stop", str(nodes[0].process.pid))[0], 0)
+        wait_until(lambda: {event["pid"] for event in self.slices(file, cat="step")} == {0, 1}, "steps of both nodes")
+        for name in ("first", "second", "third"):
+            self.check_lanes(self.path(name + ".json"))
+
+    def test_one_node_is_told_to_record_and_all_do(self):
+        port = str(free_port())
+        words = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", port]
+        nodes = [self.begin(*words, "--node_rank", "0", "--timeline", self.file, kind=("steps", "200"), ranks=1),
+                 self.begin(*words, "--node_rank", "1", kind=("steps", "200"), ranks=1)]
+        for node in nodes:
+            status, _, err = node.finish()
+            self.assertEqual(status, 0, err)
+        self.assertEqual(len(self.slices(name="forward", pid=0)), 200)
+        self.assertGreater(len(self.slices(name="forward", pid=1)), 100)  # from when it was told
+
     def test_beside_nodes_of_torchrun_each_ddprun_has_its_own_ranks(self):
         if "TORCH_PYTHON" not in os.environ:
             self.skipTest("no torchrun here")

@@ -264,13 +264,17 @@ TEST_CASE("Timeline: steps before and behind a restart are told apart, though th
     for (int step = 0; step < 3; ++step) {
       const double begin = 10'000 * restart + 100 * step;
       events.push_back(slice(0, "step", begin, begin + 100, "step", "\"step\":" + std::to_string(step)));
-      events.push_back(slice(0, "forward", begin, begin + 100));
+      std::string forward = slice(0, "forward", begin, begin + 100);
+      forward.replace(forward.find("\"tid\":1"), 7, restart == 0 ? "\"tid\":1" : "\"tid\":2");
+      events.push_back(forward);
     }
   }
   const Trace trace = read(file_of(events));
   const auto lines = rank_lines(trace);
   const Analysis analysis = analyse(lines);
   REQUIRE(analysis.steps.size() == 6);
+  // Each process has a main thread of its own.
+  CHECK(analysis.ranks.at(0).times[static_cast<std::size_t>(Activity::kForward)] == 6 * 100'000);
   for (const StepSummary& step : analysis.steps) CHECK(step.duration() == 100'000);
   CHECK_THAT(report_text(trace, lines, analysis),
              Catch::Matchers::ContainsSubstring("6 steps, from 0 to 2, of restart 1 from 0 to 2; a step takes 100 us"));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "timeline/analysis.h"
@@ -26,6 +27,10 @@ class Walk {
       if (segment.activity != Activity::kWait) {
         add({rank, segment.activity, segment.begin, now, segment.activity == Activity::kUser ? segment.name : kNoName});
         now = segment.begin;
+        continue;
+      }
+      if (const auto absent = who_never_came(rank, segment.begin, now)) {
+        rank = *absent;
         continue;
       }
       const Arrival last = last_to_come(rank, segment.begin, now);
@@ -54,10 +59,9 @@ class Walk {
     return part;
   }
 
-  // Who entered last what this rank waits for then: the last of its collectives that end in that time.
-  Arrival last_to_come(int rank, std::int64_t begin, std::int64_t end) const {
+  // What a rank waits for in a time: the last of its collectives that end in it; null where there is none.
+  const Slice* awaited_by(int rank, std::int64_t begin, std::int64_t end) const {
     const auto& own = lines_.at(rank).collectives;
-    Arrival last{.rank = rank, .begin = begin};
     const Slice* awaited = nullptr;
     const auto after =
         std::partition_point(own.begin(), own.end(), [&](const Slice& each) { return each.begin < end; });
@@ -65,6 +69,24 @@ class Walk {
       --each;
       if (each->end > begin && (awaited == nullptr || each->end > awaited->end)) awaited = &*each;
     }
+    return awaited;
+  }
+
+  // Of what is still waited for when recording ends: a rank that has not entered it, and does not wait itself.
+  std::optional<int> who_never_came(int rank, std::int64_t begin, std::int64_t end) const {
+    const Slice* awaited = awaited_by(rank, begin, end);
+    if (awaited == nullptr || !awaited->is_unfinished) return std::nullopt;
+    for (const auto& [other, line] : lines_) {
+      if (other == rank || line.segments.empty() || find_same(line, *awaited) != nullptr) continue;
+      if (segment_before(other, end, begin).activity != Activity::kWait) return other;
+    }
+    return std::nullopt;
+  }
+
+  // Who entered last what this rank waits for then.
+  Arrival last_to_come(int rank, std::int64_t begin, std::int64_t end) const {
+    Arrival last{.rank = rank, .begin = begin};
+    const Slice* awaited = awaited_by(rank, begin, end);
     if (awaited == nullptr) return last;
     for (const auto& [other, line] : lines_) {
       const auto found = find_same(line, *awaited);

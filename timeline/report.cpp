@@ -253,6 +253,20 @@ std::string path_of(const Trace& trace, const StepSummary& step, std::size_t col
   return text;
 }
 
+// Tables fit already.
+std::string fitting(const std::string& text, std::size_t columns) {
+  if (columns == 0) return text;
+  std::string lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    const std::string line = text.substr(begin, end - begin);
+    const bool fits = static_cast<std::size_t>(text_columns(line)) <= columns;
+    lines += fits ? line + "\n" : detail::wrapped_text(line, columns);
+    begin = end + 1;
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string time_text(double nanoseconds) {
@@ -266,11 +280,11 @@ std::string time_text(double nanoseconds) {
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
                         std::size_t columns) {
   std::string text = head(trace, analysis);
-  if (analysis.steps.empty()) return text + "no rank did anything that it told\n";
+  if (analysis.steps.empty()) return fitting(text + "no rank did anything that it told\n", columns);
   text += shares(trace, analysis, columns) + own_ranges(trace, lines, columns) + overlap(analysis, columns);
   text += devices(trace, lines, columns);
   text += path_shares(trace, analysis, columns);
-  return text + path_of(trace, analysis.steps[analysis.representative], columns);
+  return fitting(text + path_of(trace, analysis.steps[analysis.representative], columns), columns);
 }
 
 }  // namespace ddp::timelines

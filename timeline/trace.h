@@ -42,6 +42,7 @@ struct Slice {
   std::int64_t number = -1;                            // a step's, bucket's or collective's; -1: none
   std::int64_t bytes = 0;                              // of a bucket
   std::optional<std::int64_t> started = std::nullopt;  // when a bucket's transfer began
+  bool is_unfinished = false;                          // when recording ended
 
   std::int64_t duration() const { return end - begin; }
 };

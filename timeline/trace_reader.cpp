@@ -45,6 +45,7 @@ struct Event {
   std::int64_t number = -1;
   std::int64_t bytes = 0;
   std::optional<double> started{};
+  bool is_unfinished = false;
 };
 
 std::string number_text(double number) {
@@ -61,6 +62,7 @@ class Handler : public json::json_sax_t {
   bool null() override { return true; }
   bool boolean(bool value) override {
     if (path_.size() == 1 && last_ == "cut_off") trace_.is_cut_off = value;
+    if (is_in_event() && path_.size() == 3 && last_ == "unfinished") event_.is_unfinished = value;
     return true;
   }
   bool number_integer(number_integer_t value) override { return on_number(static_cast<double>(value)); }
@@ -203,7 +205,8 @@ class Handler : public json::json_sax_t {
                 .end = begin + nanoseconds("dur", event_.duration, /*least=*/0),
                 .name = index_of(event_.name),
                 .number = event_.number,
-                .bytes = event_.bytes};
+                .bytes = event_.bytes,
+                .is_unfinished = event_.is_unfinished};
     if (event_.started) slice.started = nanoseconds("started", *event_.started);
     trace_.slices.push_back(slice);
   }

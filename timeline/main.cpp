@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/terminal_columns.h"
+#include "base/terminal_size.h"
 #include "base/tool_status.h"
 #include "timeline/analysis.h"
 #include "timeline/merge.h"
@@ -55,7 +55,7 @@ void explain(const Options& options) {
     if (!picture) throw TraceError(options.svg + ": the picture cannot be written: " + std::strerror(errno));
   }
   print(options.json ? report_json(trace, lines, analysis)
-                     : report_text(trace, lines, analysis, ddp::detail::terminal_columns(STDOUT_FILENO)));
+                     : report_text(trace, lines, analysis, ddp::detail::terminal_size(STDOUT_FILENO).columns));
 }
 
 void merge(const Options& options) {

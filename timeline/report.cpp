@@ -1,8 +1,6 @@
 #include "timeline/report.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -10,7 +8,7 @@
 
 #include "base/text_table.h"
 #include "base/text_width.h"
-#include "base/utf8.h"
+#include "timeline/cell_text.h"
 #include "timeline/range_shares.h"
 
 namespace ddp::timelines {
@@ -20,30 +18,6 @@ using Row = std::vector<std::string>;
 
 // Of ranges by their names.
 constexpr std::size_t kMostColumns = 8;
-
-std::string format(const char* pattern, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
-}
-
-std::string share_text(std::int64_t part, std::int64_t whole) {
-  return whole > 0 ? format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  if (bytes < 10'000) return std::to_string(bytes) + " bytes";
-  return bytes < 10'000'000 ? format("%.1f kB", static_cast<double>(bytes) / 1e3)
-                            : format("%.1f MB", static_cast<double>(bytes) / 1e6);
-}
-
-// A name in a table.
-std::string shortened(const std::string& name) {
-  constexpr std::int64_t kMost = 40;
-  const std::string shown = detail::shown_text(name);
-  if (shown.find_first_not_of(' ') == std::string::npos) return "(no name)";
-  return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
-}
 
 std::string activity_text(Activity activity) {
   return activity == Activity::kCollective ? "communication" : std::string(name_of(activity));
@@ -79,12 +53,6 @@ std::string head(const Trace& trace, const Analysis& analysis) {
   return text + std::to_string(times.size()) + (times.size() == 1 ? " step, " : " steps, ") + numbers_of(analysis) +
          "; a step takes " + in_text(times.size() / 2) + " (median; " + in_text(0) + " to " +
          in_text(times.size() - 1) + ")\n";
-}
-
-// Of a column for a range of the program's own, which may be called as one that is not.
-std::string title(const std::string& name, const std::vector<std::string>& taken) {
-  const std::string text = shortened(name);
-  return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
 }
 
 std::string own_name(const Trace& trace, std::uint32_t name) {
@@ -166,24 +134,42 @@ std::string overlap(const Analysis& analysis, std::size_t columns) {
   return text + "\n" + detail::text_table(rows, columns);
 }
 
+// The columns of ranges by their names: the titles, and a rank's cells.
+class RangeColumns {
+ public:
+  RangeColumns(const RangeShares& shares, const std::vector<std::string>& taken) : names_(shares.names) {
+    for (const std::string& name : names_) titles_.push_back(title(name, taken));
+    has_others_ =
+        std::any_of(shares.ranks.begin(), shares.ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
+    if (has_others_) titles_.emplace_back("other ranges");
+  }
+  void add_titles(Row& row) const { row.insert(row.end(), titles_.begin(), titles_.end()); }
+  void add_cells(Row& row, const RangeShare& share) const {
+    for (const std::string& name : names_) row.push_back(share_text(time_of(share, name), share.total));
+    if (has_others_) row.push_back(share_text(share.others, share.total));
+  }
+  static std::int64_t time_of(const RangeShare& share, const std::string& name) {
+    const auto found = share.times.find(name);
+    return found == share.times.end() ? 0 : found->second;
+  }
+
+ private:
+  std::vector<std::string> names_;
+  Row titles_;
+  bool has_others_ = false;
+};
+
 std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
-  const auto [names, ranks] = range_shares(trace, lines, Activity::kDevice, kMostColumns);
-  if (ranks.empty()) return "";
-  const bool has_others =
-      std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
+  const RangeShares shares = range_shares(trace, lines, Activity::kDevice, kMostColumns);
+  if (shares.ranks.empty()) return "";
+  const RangeColumns ranges(shares, {"rank", "busy", "other ranges", "hidden"});
   std::vector<Row> rows{{"rank", "busy"}};
-  for (const std::string& name : names) rows[0].push_back(title(name, {"rank", "busy", "other ranges", "hidden"}));
-  if (has_others) rows[0].emplace_back("other ranges");
+  ranges.add_titles(rows[0]);
   rows[0].emplace_back("hidden");
-  for (const auto& [rank, share] : ranks) {
-    const auto time_of = [&share = share](const std::string& name) {
-      const auto found = share.times.find(name);
-      return found == share.times.end() ? 0 : found->second;
-    };
+  for (const auto& [rank, share] : shares.ranks) {
     Row row{std::to_string(rank), share_text(share.busy, share.total)};
-    for (const std::string& name : names) row.push_back(share_text(time_of(name), share.total));
-    if (has_others) row.push_back(share_text(share.others, share.total));
-    row.push_back(share_text(share.hidden, time_of("communication")));
+    ranges.add_cells(row, share);
+    row.push_back(share_text(share.hidden, RangeColumns::time_of(share, "communication")));
     rows.push_back(std::move(row));
   }
   return "\nwhat the devices do in the steps (hidden: of communication, while backward computes):\n" +
@@ -192,21 +178,14 @@ std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, st
 
 // Those within phases too, which the first table leaves to the phases.
 std::string own_ranges(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
-  const auto [names, ranks] = range_shares(trace, lines, Activity::kUser, kMostColumns);
-  if (names.empty()) return "";
-  const bool has_others =
-      std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.second.others > 0; });
+  const RangeShares shares = range_shares(trace, lines, Activity::kUser, kMostColumns);
+  if (shares.names.empty()) return "";
+  const RangeColumns ranges(shares, {"rank", "other ranges"});
   std::vector<Row> rows{{"rank"}};
-  for (const std::string& name : names) rows[0].push_back(title(name, {"rank", "other ranges"}));
-  if (has_others) rows[0].emplace_back("other ranges");
-  for (const auto& [rank, share] : ranks) {
-    Row row{std::to_string(rank)};
-    for (const std::string& name : names) {
-      const auto found = share.times.find(name);
-      row.push_back(share_text(found == share.times.end() ? 0 : found->second, share.total));
-    }
-    if (has_others) row.push_back(share_text(share.others, share.total));
-    rows.push_back(std::move(row));
+  ranges.add_titles(rows[0]);
+  for (const auto& [rank, share] : shares.ranks) {
+    rows.push_back({std::to_string(rank)});
+    ranges.add_cells(rows.back(), share);
   }
   return "\nthe program's own ranges, in phases or not, of all threads:\n" + detail::text_table(rows, columns);
 }
@@ -268,14 +247,6 @@ std::string fitting(const std::string& text, std::size_t columns) {
 }
 
 }  // namespace
-
-std::string time_text(double nanoseconds) {
-  if (nanoseconds < 1e3) return format("%.0f ns", nanoseconds);
-  if (nanoseconds < 1e5) return format("%.1f us", nanoseconds / 1e3);
-  if (nanoseconds < 1e6) return format("%.0f us", nanoseconds / 1e3);
-  if (nanoseconds < 1e9) return format("%.2f ms", nanoseconds / 1e6);
-  return format("%.2f s", nanoseconds / 1e9);
-}
 
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
                         std::size_t columns) {

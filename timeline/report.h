@@ -17,7 +17,4 @@ std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines
 // One JSON object; times are milliseconds.
 std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis);
 
-// "12.3 ms", "4.1 us"
-std::string time_text(double nanoseconds);
-
 }  // namespace ddp::timelines

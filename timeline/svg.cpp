@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/utf8.h"
-#include "timeline/report.h"
+#include "timeline/cell_text.h"
 
 namespace ddp::timelines {
 namespace {

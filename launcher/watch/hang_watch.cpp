@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/terminal_columns.h"
+#include "base/terminal_size.h"
 #include "launcher/system/elf_symbols.h"
 
 namespace launcher {
@@ -199,7 +199,7 @@ void HangWatch::say_report() {
       stacks.push_back({number, stack_of(*rank)});
     }
   }
-  messages_.say_block(to_text(report_, stacks, seen_at_, ddp::detail::terminal_columns(STDERR_FILENO)));
+  messages_.say_block(to_text(report_, stacks, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
   if (options_.ask_others) {
     call_in(kOthersPatience, &HangWatch::act);
   } else {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/terminal_columns.h"
+#include "base/terminal_size.h"
 #include "base/text_table.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
@@ -22,7 +22,7 @@ namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
-using ddp::detail::terminal_columns;
+using ddp::detail::terminal_size;
 
 struct Question {
   std::string job{};  // its name or ddprun's process number; empty: all
@@ -101,13 +101,13 @@ int run_status_command(std::span<const std::string> arguments) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   while (question.refreshes && is_terminal && !found.empty()) {
     // Home, and everything anew. Lines that the terminal broke would tear the table.
-    const std::size_t columns = terminal_columns(STDOUT_FILENO);
-    print("\x1b[H\x1b[2J" + beginning_of(text_of(found, false, columns) + problems_of(found, columns),
-                                         ddp::detail::terminal_rows(STDOUT_FILENO), columns));
+    const auto [columns, rows] = terminal_size(STDOUT_FILENO);
+    const std::string text = text_of(found, false, columns) + problems_of(found, columns);
+    print("\x1b[H\x1b[2J" + beginning_of(text, rows, columns));
     std::this_thread::sleep_for(1s);
     found = find_jobs(question.job);
   }
-  const std::string text = text_of(found, question.json, terminal_columns(STDOUT_FILENO));
+  const std::string text = text_of(found, question.json, terminal_size(STDOUT_FILENO).columns);
   if (!text.empty()) print(text);
   const std::string problems = problems_of(found);
   print_block(problems);

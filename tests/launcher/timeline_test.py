@@ -1,99 +1,20 @@
 """`ddprun --timeline`: what all ranks do and when, in one file that is valid whatever happens."""
 
 import collections
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
 import unittest
 
-from elastic_nodes import ElasticTest, free_port
-from harness import DDPRUN, LauncherTest, is_running, wait_until
+from harness import DDPRUN, is_running, wait_until
+from timeline_traces import PROGRAM, TOOL, Recordings
 
-PROGRAM = os.environ["TIMED_PROGRAM"]
-TOOL = os.environ["TIMELINE_TOOL"]
 WATCHED = os.environ["WATCHED_PROGRAM"]
 
 
-class Traces(LauncherTest):
-    """What is in timelines."""
-
-    def setUp(self):
-        super().setUp()
-        self.file = self.path("trace.json")
-        self.variables = {"XDG_RUNTIME_DIR": self.folder}
-
-    def trace(self, file=None):
-        """Of a running job it may be met in the middle of a write, but not for long."""
-        for last in (False, False, True):
-            try:
-                with open(file or self.file, encoding="utf-8") as source:
-                    return json.load(source)
-            except json.JSONDecodeError:
-                if last:
-                    raise
-                time.sleep(0.1)
-
-    def slices(self, file=None, **wanted):
-        return [event for event in self.trace(file)["traceEvents"]
-                if event["ph"] == "X" and all(event.get(key) == value for key, value in wanted.items())]
-
-    def events(self, file=None):
-        """All but what only names ranks and lanes."""
-        return [event for event in self.trace(file)["traceEvents"] if event["ph"] != "M"]
-
-    def explain(self, *words):
-        return subprocess.run([TOOL, *(words or (self.file,))], capture_output=True, text=True, timeout=60)
-
-    def lost(self):
-        return sum(self.trace()["ddprun"]["lost_events"].values())
-
-    def check_lanes(self, file=None):
-        """Within a lane, slices lie within each other or beside each other."""
-        lanes = collections.defaultdict(list)
-        for event in self.slices(file):
-            begin = round(event["ts"] * 1000)
-            lanes[event["pid"], event["tid"]].append((begin, -(begin + round(event["dur"] * 1000)), event["name"]))
-        for lane in lanes.values():
-            stack = []
-            for begin, end, name in sorted(lane):
-                while stack and -stack[-1] <= begin:
-                    stack.pop()
-                if stack:
-                    self.assertLessEqual(-end, -stack[-1], name)
-                stack.append(end)
-
-
-class Timeline(Traces):
-    def begin(self, *options, kind=("for_ever",), ranks=2, **more):
-        job = self.start("-n", str(ranks), "--no_prefix", *options, PROGRAM, self.folder, *kind,
-                         environment=dict(self.variables, **more))
-        return job
-
-    def record(self, *options, kind=("steps", "20"), ranks=2, **more):
-        status, out, err = self.begin("--timeline", self.file, *options, kind=kind, ranks=ranks, **more).finish()
-        self.assertEqual(status, 0, err)
-        return out, err
-
-    def wait_for_training(self, job):
-        self.assertIn(b"trains", job.process.stdout.readline())
-
-    def kill(self, pids):
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def ranks_of(self, job):
-        found = []
-        for pid in job.members():
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-                if file.read().startswith(PROGRAM.encode() + b"\0"):
-                    found.append(pid)
-        return found
-
+class Timeline(Recordings):
     # What is in it.
 
     def test_all_ranks_and_all_kinds_of_events_are_in_one_file(self):
@@ -259,172 +180,7 @@ class Timeline(Traces):
         self.assertEqual(status, 0, err)
         self.assertEqual(len(self.slices(name="forward")) + len(self.slices(name="attention")) + self.lost() > 1000, True)
 
-    # Files that cannot be written.
-
-    def refuse(self, file, text, *options):
-        status, _, err = self.run_job("--timeline", file, *options, "true", environment=self.variables)
-        self.assertEqual(status, 125, err)
-        self.assertIn(text, err)
-        self.assertEqual(len(err.splitlines()), 1, err)
-
-    def test_a_file_that_cannot_be_written_is_refused_at_once(self):
-        self.refuse(self.folder, f"--timeline {self.folder}: Is a directory")
-        self.refuse(self.path("no/such.json"), "No such file or directory")
-        self.refuse("/dev/null", "no regular file")
-
-    def test_two_jobs_do_not_write_one_file(self):
-        job = self.begin("--timeline", self.file)
-        self.wait_for_training(job)
-        self.refuse(self.file, "another job writes its timeline there")
-        job.signal(signal.SIGTERM)
-        job.finish()
-        self.assertTrue(self.slices())
-
-    def test_a_relative_path_is_ddpruns(self):
-        status, _, err = self.start("--timeline", "here.json", "--wdir", "/", PROGRAM, self.folder, "steps", "3",
-                                    environment=self.variables, cwd=self.folder).finish()
-        self.assertEqual(status, 0, err)
-        self.assertEqual(len(self.slices(self.path("here.json"), name="forward")), 3)
-
-    def test_a_full_disk_ends_the_timeline_and_not_the_training(self):
-        disk = self.path("disk")
-        os.mkdir(disk)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
-            self.skipTest("no tmpfs can be mounted here")
-        try:
-            self.file = os.path.join(disk, "trace.json")
-            out, err = self.record(kind=("steps", "300"))
-            self.assertIn(f"the timeline in {self.file} ends here: No space left on device", err)
-            self.assertEqual(err.count("ends here"), 1)
-            self.assertTrue(self.slices(name="forward"))
-        finally:
-            subprocess.run(["umount", "-l", disk], check=False)
-
-    def test_without_room_no_file_is_left_and_the_job_goes_on(self):
-        disk = self.path("disk")
-        os.mkdir(disk)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
-            self.skipTest("no tmpfs can be mounted here")
-        try:
-            with contextlib.suppress(OSError), open(os.path.join(disk, "full"), "wb", 0) as full:
-                while True:
-                    full.write(bytes(4096))
-            job = self.begin()
-            self.wait_for_training(job)
-            status, text = self.ask("start", "-o", os.path.join(disk, "trace.json"))
-            self.assertEqual(status, 1)
-            self.assertIn("No space left on device", text)
-            self.assertEqual(os.listdir(disk), ["full"])
-            self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
-        finally:
-            subprocess.run(["umount", "-l", disk], check=False)
-
-    def test_a_file_that_is_removed_or_emptied_ends_the_timeline_and_stop_says_so(self):
-        job = self.begin()
-        self.wait_for_training(job)
-        for change, text in [(os.remove, "somebody has removed it"), (lambda file: os.truncate(file, 0), "somebody else has written to it")]:
-            self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
-            wait_until(lambda: self.slices(name="forward"), "events in the file")
-            change(self.file)
-            status, out = self.ask("stop")
-            self.assertEqual((status, out), (1, f"ddprun: the timeline in {self.file} has ended: {text}\n"))
-        self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
-        wait_until(lambda: self.slices(name="forward"), "events in the file")
-        self.assertEqual(self.ask("stop")[0], 0)
-
-    def record_some(self, file):
-        status, text = self.ask("start", "-o", file)
-        self.assertEqual(status, 0, text)
-        time.sleep(0.3)
-        status, text = self.ask("stop")
-        self.assertEqual(status, 0, text)
-        return text
-
-    def test_further_recordings_know_the_threads_and_spoil_no_earlier_one(self):
-        job = self.begin()
-        self.wait_for_training(job)
-        first, second, moved, link = (self.path(name + ".json") for name in ("first", "second", "moved", "link"))
-        for file in (first, second):
-            self.record_some(file)
-            self.assertFalse([event for event in self.trace(file)["traceEvents"] if event.get("tid") == 0], file)
-            names = [event["args"]["name"] for event in self.trace(file)["traceEvents"] if event["name"] == "thread_name"]
-            self.assertEqual(names.count("main thread"), 2)
-        # The last one is gone on with, also by a link; the first one is neither overwritten nor gone on with.
-        before = len(self.events(second))
-        os.symlink(second, link)
-        self.record_some(link)
-        self.assertGreater(len(self.events(second)), before)
-        before = len(self.events(first))
-        status, text = self.ask("start", "-o", first)
-        self.assertEqual((status, text), (1, f"ddprun: {first} has an earlier recording of this job; name another file\n"))
-        self.assertEqual(len(self.events(first)), before)
-        # What is moved away stays as it is, and a new file comes.
-        os.rename(second, moved)
-        before = os.path.getsize(moved)
-        self.record_some(second)
-        self.assertEqual(os.path.getsize(moved), before)
-        self.assertTrue(self.slices(second, name="forward"))
-        # Removed or replaced by the user's.
-        os.remove(second)
-        self.record_some(second)
-        self.assertTrue(self.slices(second, name="forward"))
-        with open(second, "a", encoding="utf-8") as file:
-            file.write("junk\n")
-        self.assertIn("has an earlier recording", self.ask("start", "-o", second)[1])
-        self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
-        os.rename(self.file, moved)
-        self.assertRegex(self.ask("stop")[1], rf"stopped; {moved} has \d+ events\n")
-
-    def test_a_file_that_is_not_written_any_more_is_let_go(self):
-        job = self.begin("--rdzv_id", "first")
-        self.wait_for_training(job)
-        self.record_some(self.file)
-        supervisor = job.supervisor()
-        self.assertNotIn(self.file, [os.readlink(f"/proc/{supervisor}/fd/{fd}") for fd in os.listdir(f"/proc/{supervisor}/fd")
-                                     if os.path.lexists(f"/proc/{supervisor}/fd/{fd}")])
-
-    def test_where_nothing_is_recorded_it_is_said_why(self):
-        _, err = self.record("--timeline_steps", "5000:")
-        self.assertIn(f"the timeline in {self.file} is empty: no rank came to step 5000; there were 20", err)
-        done = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$@"', "-", DDPRUN, "-n", "2", "--timeline", self.file, PROGRAM, self.folder,
-                               "steps", "20"], env=dict(os.environ, **self.variables), capture_output=True, text=True, timeout=180)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nothing of ranks 0 and 1 is recorded: there is no memory for it", done.stderr)
-        self.assertNotIn("is empty", done.stderr)
-
-    def test_two_jobs_of_one_name_are_told_apart_by_their_processes(self):
-        jobs = [self.start("--rdzv_id", "same", "sleep", "60", environment=self.variables) for _ in range(2)]
-        wait_until(lambda: "name one by ddprun's process number" in self.ask("start", "same", "-o", self.file)[1], "two jobs")
-        self.assertEqual(self.ask("start", str(jobs[0].process.pid), "-o", self.file)[0], 0)
-
-    def test_the_jobs_own_output_is_no_place_for_it(self):
-        with open(self.path("log"), "wb") as log:
-            job = subprocess.Popen([DDPRUN, "--rdzv_id", "logged", PROGRAM, self.folder, "for_ever"], stdout=log, stderr=log,
-                                   env=dict(os.environ, **self.variables))
-        self.addCleanup(lambda: (job.terminate(), job.wait()))
-        wait_until(lambda: self.ask("stop", "logged")[1] == "ddprun: no timeline is being recorded\n", "the job")
-        for file in ("/dev/stdout", "log"):
-            status, text = self.ask("start", "logged", "-o", file)
-            self.assertEqual(status, 1)
-            self.assertIn("the output of this process goes there", text)
-        with open(self.path("log"), encoding="utf-8") as log:
-            self.assertNotIn("traceEvents", log.read())
-
-    def test_the_options_are_checked(self):
-        for words, text in [(("--timeline_steps", "1:2"), "needs --timeline"),
-                            (("--timeline", "x", "--timeline_steps", ":"), "expected FIRST:LAST"),
-                            (("--timeline", "x", "--timeline_steps", "2:2"), "FIRST below LAST"),
-                            (("--timeline", "x", "--timeline_steps", "a:b"), "expected FIRST:LAST")]:
-            status, _, err = self.run_job(*words, "true")
-            self.assertEqual(status, 125)
-            self.assertIn(text, err)
-
     # At any time.
-
-    def ask(self, *words):
-        done = subprocess.run([DDPRUN, "timeline", *words], env=dict(os.environ, **self.variables), capture_output=True,
-                              text=True, timeout=60, cwd=self.folder)
-        return done.returncode, done.stdout + done.stderr
 
     def test_a_job_that_hangs_shows_what_is_open(self):
         self.start("-n", "2", "--hang_timeout", "0", WATCHED, self.folder, "--fault", "sleep_data", "--rank", "1",
@@ -496,80 +252,6 @@ class Timeline(Traces):
         job.finish()
         self.assertEqual(len(self.slices(name="long")), 1)
 
-    # Several nodes.
-
-    def run_nodes(self, count, skews=None, options=()):
-        port = str(free_port())
-        jobs = []
-        for node in range(count):
-            clock = {"LD_PRELOAD": os.environ["SKEWED_CLOCK"], "SKEWED_STEADY_SECONDS": str(skews[node])} if skews else {}
-            jobs.append(self.begin("--nnodes", str(count), "--node_rank", str(node), "--master_addr", "127.0.0.1",
-                                   "--master_port", port, "--timeline", self.file, *options, kind=("steps", "40"), ranks=1,
-                                   **clock))
-        for job in jobs:
-            status, _, err = job.finish()
-            self.assertEqual(status, 0, err)
-
-    def test_the_ranks_of_all_nodes_are_in_node_0s_file(self):
-        self.run_nodes(3)
-        self.assertEqual({event["pid"] for event in self.slices()}, {0, 1, 2})
-        self.assertEqual(len(self.slices(name="forward")), 120)
-        self.check_lanes()
-        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("trace")], ["trace.json"])
-
-    def test_ranks_of_all_nodes_are_in_each_of_several_files(self):
-        port = str(free_port())
-        nodes = [self.begin("--nnodes", "2", "--node_rank", str(node), "--master_addr", "127.0.0.1", "--master_port", port, ranks=1)
-                 for node in (0, 1)]
-        self.wait_for_training(nodes[0])
-        for name in ("first", "first", "second", "third"):
-            file = self.path(name + ".json")
-            status, text = self.ask("start", str(nodes[0].process.pid), "-o", file)
-            self.assertEqual(status, 0, text)
-            wait_until(lambda: {event["pid"] for event in self.slices(file, name="forward")} == {0, 1}, "events of both nodes")
-            self.assertEqual(self.ask("stop", str(nodes[0].process.pid))[0], 0)
-        wait_until(lambda: {event["pid"] for event in self.slices(file, cat="step")} == {0, 1}, "steps of both nodes")
-        for name in ("first", "second", "third"):
-            self.check_lanes(self.path(name + ".json"))
-
-    def test_one_node_is_told_to_record_and_all_do(self):
-        port = str(free_port())
-        words = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", port]
-        nodes = [self.begin(*words, "--node_rank", "0", "--timeline", self.file, kind=("steps", "200"), ranks=1),
-                 self.begin(*words, "--node_rank", "1", kind=("steps", "200"), ranks=1)]
-        for node in nodes:
-            status, _, err = node.finish()
-            self.assertEqual(status, 0, err)
-        self.assertEqual(len(self.slices(name="forward", pid=0)), 200)
-        self.assertGreater(len(self.slices(name="forward", pid=1)), 100)  # from when it was told
-
-    def test_beside_nodes_of_torchrun_each_ddprun_has_its_own_ranks(self):
-        if "TORCH_PYTHON" not in os.environ:
-            self.skipTest("no torchrun here")
-        for node, name in ((0, "trace.json"), (1, "trace.node1.json")):
-            words = ["--nnodes", "2", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
-            own = self.begin(*words, "--node_rank", str(node), "--timeline", self.file, kind=("steps", "10"), ranks=1)
-            other = self.start(*(["-m", "torch.distributed.run"] + words + ["--node_rank", str(1 - node), "--nproc_per_node", "1",
-                                 "--no-python", PROGRAM, self.folder, "steps", "10"]), program=os.environ["TORCH_PYTHON"])
-            status, _, err = own.finish(patience=120)
-            self.assertEqual(status, 0, err)
-            self.assertEqual(other.finish(patience=120)[0], 0)
-            self.assertEqual({event["pid"] for event in self.slices(self.path(name))}, {node})
-            self.assertEqual(len(self.slices(self.path(name), name="forward")), 10)
-            os.remove(self.path("meeting"))
-
-    def test_clocks_of_several_hosts_are_aligned(self):
-        for skews in ((0, 1000, 250_000), (5000, 0, 100)):
-            self.run_nodes(3, skews)
-            for number in range(40):
-                calls = [event for event in self.slices(name="all_reduce") if event["args"]["number"] == number]
-                self.assertEqual(len(calls), 3)
-                # Nobody leaves before the last has come, by a millisecond for what a loaded machine makes of a question.
-                last_begin = max(call["ts"] for call in calls)
-                first_end = min(call["ts"] + call["dur"] for call in calls)
-                self.assertLess(last_begin, first_end + 1000, skews)
-            os.remove(self.path("meeting"))
-
     # Without ddprun, and by the tool.
 
     def test_files_of_ranks_are_merged(self):
@@ -617,48 +299,6 @@ class Timeline(Traces):
             done = self.explain(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("Exit status: 0;" if words[0] != "merge" else "FILES", done.stdout)
-
-
-class ElasticTimelines(Traces, ElasticTest):
-    def train(self, name):
-        self.node(name, options=("--timeline", self.file, "--join_restart"), program=(
-            "sh", "-c", f'mkdir -p {self.folder}/$TORCHELASTIC_RESTART_COUNT; exec {PROGRAM} {self.folder}/$TORCHELASTIC_RESTART_COUNT for_ever'))
-
-    def steps_of(self, file, restart):
-        """Those that the file's last rank has told behind so many restarts."""
-        if not os.path.exists(self.path(file)):
-            return 0
-        now = count = 0
-        for event in self.trace(self.path(file))["traceEvents"]:
-            if event["name"] == "process_name":
-                found = event["args"]["name"].rpartition(", restart ")
-                now = int(found[2]) if found[0] else 0
-            count += event.get("cat") == "step" and now == restart
-        return count
-
-    def test_each_node_keeps_its_own_and_they_can_be_joined_whoever_came_and_went(self):
-        for name in "abc":
-            self.train(name)
-        wait_until(lambda: all(self.steps_of(f"trace.node{node}.json", 0) > 3 for node in range(3)), "steps of three nodes")
-        # By their numbers, the first of which coordinates.
-        first, second, third = sorted("abc", key=lambda name: wait_until(lambda: re.search(r"\[(\d)\] trains", self.log(name)), "a line")[1])
-        for pid in self.nodes[second].members():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: all(self.steps_of(f"trace.node{node}.json", 1) > 3 for node in (0, 2)), "steps of the two that remain")
-        self.train("d")  # in the place of a node that there was, and whose file must stay
-        wait_until(lambda: self.steps_of("trace.node2.restart2.json", 2) > 3, "steps of the one that has come")
-        self.nodes[first].signal(signal.SIGTERM)
-        for name in (first, third, "d"):
-            self.nodes[name].process.wait(timeout=60)
-        files = sorted(name for name in os.listdir(self.folder) if name.startswith("trace."))
-        self.assertEqual(files, ["trace.node0.json", "trace.node1.json", "trace.node2.json", "trace.node2.restart2.json"])
-        done = self.explain("merge", "-o", self.file, *map(self.path, files))
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.check_lanes()
-        done = self.explain()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"3 ranks, .*\n\d+ steps, from 0 to \d+, of restart 1 from 0 to \d+, of restart 2 from 0 to \d+;")
 
 
 if __name__ == "__main__":

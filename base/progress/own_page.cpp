@@ -85,9 +85,9 @@ void finish_expected_step() noexcept {
 
 }  // namespace ddp::detail
 
-namespace ddp::progress {
+namespace ddp {
 
-std::string_view name_of(Phase phase) noexcept {
+std::string_view progress::name_of(Phase phase) noexcept {
   switch (phase) {
     case Phase::kStart:
       return "start";
@@ -113,17 +113,17 @@ std::string_view name_of(Phase phase) noexcept {
   return "?";
 }
 
-PhaseScope::PhaseScope(Phase phase) noexcept
+progress::PhaseScope::PhaseScope(Phase phase) noexcept
     : outer_(detail::own_page().enter_phase(phase)),
       event_(detail::begin_event(detail::event_kind(phase), name_of(phase))) {}
-PhaseScope::PhaseScope(std::string_view name) noexcept
+progress::PhaseScope::PhaseScope(std::string_view name) noexcept
     : outer_(detail::own_page().enter_phase(name)), event_(detail::begin_event(detail::EventKind::kUser, name)) {}
-PhaseScope::~PhaseScope() {
+progress::PhaseScope::~PhaseScope() {
   detail::end_event(event_);
   detail::own_page().restore_phase(outer_);
 }
 
-void step() noexcept {
+void progress::step() noexcept {
   detail::OwnPage& own = detail::OwnPage::instance();
   const bool is_first = !own.counts_itself.exchange(true, std::memory_order_relaxed);
   // DistributedDataParallel did not know that the program counts, and has counted this one.
@@ -132,9 +132,9 @@ void step() noexcept {
   detail::end_step(/*is_told=*/true);
 }
 
-void value(std::string_view name, double number) noexcept {
+void progress::value(std::string_view name, double number) noexcept {
   detail::own_page().set_value(name, number);
   if (detail::Recorder* recorder = detail::recording()) recorder->value(name, number);
 }
 
-}  // namespace ddp::progress
+}  // namespace ddp

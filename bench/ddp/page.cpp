@@ -13,7 +13,7 @@
 
 namespace {
 
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 
 void write_step(ddp::detail::PageGroup group, std::uint64_t number) {
   constexpr std::string_view kSignature = "all_reduce (sum) of Float [2]";

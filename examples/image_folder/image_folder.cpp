@@ -101,7 +101,7 @@ std::optional<double> train_one_epoch(auto& model, auto& loader, auto& optimizer
                                       const ddp::GroupHandle& group, ddp::MetricsFile& losses) {
   double mean_loss = 0;
   int64_t step = 0;
-  auto loop = ddp::with_progress(loader, group);
+  auto loop = ddp::progress(loader, group);
   for (const auto& batch : loop) {
     optimizer.zero_grad();
     const auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);

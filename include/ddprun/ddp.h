@@ -45,7 +45,7 @@
 #include <ddprun/metrics/throughput.h>
 #include <ddprun/monitor/figure.h>
 #include <ddprun/monitor/metrics_file.h>
-#include <ddprun/monitor/with_progress.h>
+#include <ddprun/monitor/progress.h>
 #include <ddprun/monitor/progress_bar.h>
 #include <ddprun/monitor/summary_writer.h>
 #include <ddprun/optim/adagrad.h>

@@ -14,7 +14,7 @@ namespace {
 using ddp::detail::CollectiveRecord;
 using ddp::detail::GroupRecord;
 using ddp::detail::ProgressSnapshot;
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 using nlohmann::json;
 
 constexpr std::size_t kMostText = 256;

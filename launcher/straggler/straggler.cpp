@@ -13,7 +13,7 @@
 namespace launcher {
 namespace {
 
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 
 // Of the slices, those in which a straggler is above the median by half of the threshold.
 constexpr double kMostSlices = 0.7;

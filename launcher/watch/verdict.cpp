@@ -12,7 +12,7 @@ namespace launcher {
 namespace {
 
 using ddp::detail::CollectiveRecord;
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 
 std::string step_text(const RankView& rank) {
   return rank.progress ? " (step " + std::to_string(rank.progress->step) + ")" : "";

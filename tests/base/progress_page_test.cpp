@@ -13,7 +13,7 @@
 namespace ddp::detail {
 namespace {
 
-using progress::Phase;
+using Phase = progress::Phase;
 
 struct PageTest {
   PageTest() {

@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <ddprun/monitor/with_progress.h>
+#include <ddprun/base/progress.h>
+#include <ddprun/monitor/progress.h>
 
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
@@ -59,7 +60,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
   Written written;
   std::vector<int> seen;
   for (const int value :
-       with_progress(std::vector<int>{4, 5, 6}, Group{}, {.description = "train", .stream = written.stream()})) {
+       progress(std::vector<int>{4, 5, 6}, Group{}, {.description = "train", .stream = written.stream()})) {
     seen.push_back(value);
   }
   CHECK(seen == std::vector<int>{4, 5, 6});
@@ -69,7 +70,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
 TEST_CASE("Progress: elements of the caller's range can be changed, and each loop has a bar of its own") {
   Written written;
   std::vector<int> values{1, 2};
-  auto loop = with_progress(values, Group{}, {.stream = written.stream()});
+  auto loop = progress(values, Group{}, {.stream = written.stream()});
   for (int round = 0; round < 2; ++round) {
     for (int& value : loop) {
       value *= 10;
@@ -84,17 +85,27 @@ TEST_CASE("Progress: a loader's size is the bar's, and whole numbers are shown i
   Written written;
   Loader loader;
   {
-    auto loop = with_progress(loader, Group{}, {.stream = written.stream()});
+    auto loop = progress(loader, Group{}, {.stream = written.stream()});
     for (const int step : loop) loop.bar().set_postfix({{"seen", int64_t{123456} + step}});
   }
   CHECK_THAT(written.text(), ContainsSubstring("100% 3/3 [") && ContainsSubstring("seen=123458"));
+}
+
+TEST_CASE("Progress: where a rank is and a loop with a bar have one name") {
+  Written written;
+  for (const int value : ddp::progress(std::vector<int>{7}, {.stream = written.stream()})) {
+    const ddp::progress::PhaseScope phase("seven");
+    ddp::progress::value("value", value);
+    ddp::progress::step();
+  }
+  CHECK_THAT(written.text(), ContainsSubstring("100% 1/1 ["));
 }
 
 TEST_CASE("Progress: other ranks than 0 loop in silence") {
   Written written;
   int count = 0;
   for ([[maybe_unused]] const int value :
-       with_progress(std::vector<int>(5), Group{.this_rank = 1}, {.stream = written.stream()})) {
+       progress(std::vector<int>(5), Group{.this_rank = 1}, {.stream = written.stream()})) {
     ++count;
   }
   CHECK(count == 5);

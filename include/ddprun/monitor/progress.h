@@ -1,4 +1,4 @@
-// A loop with a progress bar: `for (auto& batch : ddp::with_progress(loader, group))`.
+// A loop with a progress bar: `for (auto& batch : ddp::progress(loader, group))`.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace ddp {
 
-/// See with_progress(). It is a range itself, and the bar of the loop that runs.
+/// See progress(). It is a range itself, and the bar of the loop that runs.
 template <typename Range>
-class Progress {
+class ProgressLoop {
  public:
-  Progress(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
+  ProgressLoop(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
       : range_(std::forward<Range>(range)), make_bar_(std::move(make_bar)) {}
 
   class Iterator {
    public:
-    explicit Iterator(Progress* loop) : loop_(loop), at_(std::begin(loop->range_)) {}
+    explicit Iterator(ProgressLoop* loop) : loop_(loop), at_(std::begin(loop->range_)) {}
     decltype(auto) operator*() { return *at_; }
     Iterator& operator++() {
       ++at_;
@@ -33,7 +33,7 @@ class Progress {
     bool operator==(std::default_sentinel_t) const { return at_ == std::end(loop_->range_); }
 
    private:
-    Progress* loop_;
+    ProgressLoop* loop_;
     decltype(std::begin(std::declval<std::remove_reference_t<Range>&>())) at_;
   };
 
@@ -75,23 +75,23 @@ std::optional<int64_t> steps_of(const Range& range) {
 /// As Python's tqdm(range). On rank 0 of the group; the others show nothing. A range that is an lvalue must outlive the
 /// loop.
 ///
-///     for (auto& batch : ddp::with_progress(loader, group, {.description = "train"})) { … }
+///     for (auto& batch : ddp::progress(loader, group, {.description = "train"})) { … }
 ///
-///     auto loop = ddp::with_progress(loader, group);
+///     auto loop = ddp::progress(loader, group);
 ///     for (auto& batch : loop) { …; loop.bar().set_postfix({{"loss", loss}}); }
 template <typename Range, RankedGroup Group>
-auto with_progress(Range&& range, const Group& group, ProgressOptions options = {}) {
+auto progress(Range&& range, const Group& group, ProgressOptions options = {}) {
   const auto total = detail::steps_of(range);
-  return Progress<Range>(std::forward<Range>(range), [total, group = &group, options = std::move(options)] {
+  return ProgressLoop<Range>(std::forward<Range>(range), [total, group = &group, options = std::move(options)] {
     return std::make_unique<ProgressBar>(total, *group, options);
   });
 }
 
 /// The same for one process, or with `.rank`.
 template <typename Range>
-auto with_progress(Range&& range, ProgressOptions options = {}) {
+auto progress(Range&& range, ProgressOptions options = {}) {
   const auto total = detail::steps_of(range);
-  return Progress<Range>(std::forward<Range>(range), [total, options = std::move(options)] {
+  return ProgressLoop<Range>(std::forward<Range>(range), [total, options = std::move(options)] {
     return std::make_unique<ProgressBar>(total, options);
   });
 }

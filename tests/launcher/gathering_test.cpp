@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 using nlohmann::json;
 
 constexpr std::uint64_t kNow = 1'000'000'000;

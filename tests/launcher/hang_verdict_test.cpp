@@ -18,7 +18,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using ddp::detail::CollectiveRecord;
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 
 constexpr std::uint64_t kNow = 1'000'000'000;
 

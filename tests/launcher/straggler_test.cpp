@@ -18,7 +18,7 @@ namespace launcher {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-using ddp::progress::Phase;
+using Phase = ddp::progress::Phase;
 
 constexpr auto kData = static_cast<std::size_t>(Phase::kData);
 constexpr auto kForward = static_cast<std::size_t>(Phase::kForward);

@@ -27,8 +27,8 @@
 
 namespace {
 
-using ddp::progress::Phase;
-using ddp::progress::PhaseScope;
+using Phase = ddp::progress::Phase;
+using PhaseScope = ddp::progress::PhaseScope;
 using ddp::timeline::Range;
 using namespace std::chrono_literals;
 

@@ -34,8 +34,8 @@
 
 namespace {
 
-using ddp::progress::Phase;
-using ddp::progress::PhaseScope;
+using Phase = ddp::progress::Phase;
+using PhaseScope = ddp::progress::PhaseScope;
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostRanks = 64;

@@ -3,6 +3,7 @@
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
+#include "launcher/command_line/subcommands.h"
 
 namespace launcher {
 namespace {
@@ -44,9 +45,34 @@ _ddprun_value() {
   case $1 in
 )bash";
 
-constexpr std::string_view kEnd = R"bash(# The program, or what follows it: words[$1] is the program.
+constexpr std::string_view kEnd = R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
+_ddprun_subcommand() {
+  local verbs options i
+  _ddprun_subcommand_words "$1"
+  i=1
+  if [[ -n $verbs ]]; then
+    if (($# == 1)); then
+      _ddprun_offer '' -W "$verbs --help" -- "$current"
+      return
+    fi
+    _ddprun_subcommand_words "$1 $2"
+    i=2
+  fi
+  if (($# > i)) && _ddprun_takes_file "${!#}"; then
+    compopt -o filenames
+    _ddprun_offer '' -f -- "$current"
+  elif [[ $current == -* ]]; then
+    _ddprun_offer '' -W "$options --help" -- "$current"
+  else
+    _ddprun_offer '' -W "$(_ddprun_jobs)" -- "$current"
+  fi
+}
+
+# The program, or what follows it: words[$1] is the program.
 _ddprun_program() {
-  if (($1 < last)); then
+  if (($1 == 1 && last > 1)) && [[ " $_ddprun_subcommands " == *" ${words[1]} "* ]]; then
+    _ddprun_subcommand "${words[@]:1:last-1}"
+  elif (($1 < last)); then
     if declare -F _comp_command_offset > /dev/null; then
       _comp_command_offset "${places[$1]}"
     elif declare -F _command_offset > /dev/null; then
@@ -59,6 +85,7 @@ _ddprun_program() {
     mapfile -t COMPREPLY < <(
       compgen -f -- "$current"
       if [[ -n $current && $current != */* ]]; then compgen -c -- "$current"; fi
+      if (($1 == 1)); then compgen -W "$_ddprun_subcommands" -- "$current"; fi
     )
   fi
 }
@@ -117,6 +144,35 @@ std::string value_of(const ShownOption& option) {
   return branch("_ddprun_offer \"$3\" -W " + single_quoted(joined(option.words(), " ")));
 }
 
+// The functions about subcommands that differ with what there is, and the words themselves.
+std::string subcommand_parts() {
+  std::string words;
+  std::string cases;
+  std::string files;
+  for (const Subcommand& subcommand : subcommands()) {
+    words.append(words.empty() ? "" : " ").append(subcommand.word);
+    std::vector<std::string> verbs;
+    for (const SubcommandForm& form : subcommand.forms) {
+      std::vector<std::string> names;
+      for (const ShownOption& option : form.options) {
+        names.insert(names.end(), option.names.begin(), option.names.end());
+        if (option.takes_file()) files += "    " + joined(option.names, " | ") + ") ;;\n";
+      }
+      if (!form.verb.empty()) verbs.push_back(form.verb);
+      const std::string phrase = subcommand.word + (form.verb.empty() ? "" : " " + form.verb);
+      cases += "    " + single_quoted(phrase) + ") options=" + single_quoted(joined(names, " ")) + " ;;\n";
+    }
+    if (!verbs.empty()) {
+      cases += "    " + single_quoted(subcommand.word) + ") verbs=" + single_quoted(joined(verbs, " ")) + " ;;\n";
+    }
+  }
+  return "_ddprun_subcommands=" + single_quoted(words) +
+         "\n\n# Sets verbs, the words of which one follows $1, or options.\n"
+         "_ddprun_subcommand_words() {\n  verbs='' options=''\n  case $1 in\n" +
+         cases + "  esac\n}\n\n_ddprun_takes_file() {\n  case $1 in\n" + files +
+         "    *) return 1 ;;\n  esac\n}\n\n_ddprun_jobs() {\n  " + std::string(kRunningJobs) + "\n}\n\n";
+}
+
 }  // namespace
 
 std::string bash_completion(const CLI::App& app) {
@@ -129,7 +185,7 @@ std::string bash_completion(const CLI::App& app) {
   });
   script += "    *) return 1 ;;\n  esac\n}\n\n_ddprun_options='\n";
   script += for_each_option(groups, [](const ShownOption& option) { return joined(option.names, " ") + "\n"; });
-  return script.append("'\n\n").append(kEnd);
+  return script.append("'\n\n").append(subcommand_parts()).append(kEnd);
 }
 
 }  // namespace launcher

@@ -3,17 +3,22 @@
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
+#include "launcher/command_line/subcommands.h"
 
 namespace launcher {
 namespace {
 
 constexpr std::string_view kScanner = R"fish(
 # The program and its arguments before the cursor, as one types them, a line each. Status 0 when there is a program,
-# 1 when an option or the program comes next, 2 when only the program may, 3 when it is the value of an option.
+# 1 when an option or the program comes next, 2 when only the program may, 3 when it is the value of an option, 4 behind a
+# word for ddprun itself.
 function __ddprun_program
     set -l words (commandline -opc)
     set -e words[1]
     set -l next 1
+    if contains -- "$words[1]" $__ddprun_subcommands
+        return 4
+    end
     while set -q words[1]
         set -l word $words[1]
         if string match -q -- '--*' $word
@@ -63,6 +68,28 @@ function __ddprun_in_program
     __ddprun_program >/dev/null
 end
 
+# Nothing but the command's name stands before the cursor.
+function __ddprun_at_first
+    test (count (commandline -opc)) = 1
+end
+
+# $argv are the first words behind it.
+function __ddprun_in
+    set -l words (commandline -opc)
+    set -e words[1]
+    for word in $argv
+        test "$words[1]" = $word
+        or return 1
+        set -e words[1]
+    end
+end
+
+# Behind a word for ddprun itself, where another word of its own comes next.
+function __ddprun_at_verb
+    __ddprun_in $argv
+    and test (count (commandline -opc)) = 2
+end
+
 function __ddprun_complete_program
     complete -C (string join ' ' -- (__ddprun_program) (commandline -ct))
 end
@@ -81,10 +108,14 @@ std::string value_of(const ShownOption& option) {
   return words.empty() ? " -x" : " -x -a " + single_quoted(joined(words, " "));
 }
 
-std::string quoted_meaning(const ShownOption& option) {
+std::string with_doubled_backslashes(std::string_view original) {
   std::string text;
-  for (const char c : option.meaning) text.append(c == '\\' ? "\\\\" : std::string(1, c));
-  return single_quoted(text);
+  for (const char c : original) text.append(c == '\\' ? "\\\\" : std::string(1, c));
+  return text;
+}
+
+std::string quoted(const std::string& meaning) {
+  return single_quoted(with_doubled_backslashes(meaning));
 }
 
 // " -s n -l nproc_per_node"
@@ -96,7 +127,7 @@ std::string names_of(const std::vector<std::string>& names) {
 }
 
 std::string completions_of(const ShownOption& option) {
-  const std::string rest = value_of(option) + " -d " + quoted_meaning(option) + "\n";
+  const std::string rest = value_of(option) + " -d " + quoted(option.meaning) + "\n";
   std::vector<std::string> others;
   for (const std::string& name : option.names) {
     if (const std::string other = other_spelling(name); !other.empty()) others.push_back(other);
@@ -117,13 +148,42 @@ std::string valued_names(const ShownOption& option) {
   return text;
 }
 
+std::string subcommand_completions(const Subcommand& subcommand) {
+  const auto line = [](const std::string& condition, const std::string& rest) {
+    return "complete -c ddprun -n " + single_quoted(condition) + " " + rest + "\n";
+  };
+  const auto described = [](const std::string& words, const std::string& meaning) {
+    return words + " -d " + quoted(meaning);
+  };
+  std::string lines = line("__ddprun_at_first", described("-a " + subcommand.word, subcommand.meaning));
+  lines += line("__ddprun_in " + subcommand.word, described("-s h -l help", "Print what this command takes"));
+  for (const SubcommandForm& form : subcommand.forms) {
+    std::string words = subcommand.word;
+    if (!form.verb.empty()) {
+      lines += line("__ddprun_at_verb " + subcommand.word, "-a " + form.verb);
+      words += " " + form.verb;
+    }
+    lines += line("__ddprun_in " + words, described("-a '(__ddprun_jobs)'", "job"));
+    for (const ShownOption& option : form.options)
+      lines +=
+          line("__ddprun_in " + words, described(names_of(option.names).substr(1) + value_of(option), option.meaning));
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string fish_completion(const CLI::App& app) {
   const auto groups = shown_options(app);
+  std::string words;
+  std::string lines = "\nfunction __ddprun_jobs\n    " + with_doubled_backslashes(kRunningJobs) + "\nend\n\n";
+  for (const Subcommand& subcommand : subcommands()) {
+    words += " " + subcommand.word;
+    lines += subcommand_completions(subcommand);
+  }
   return "# Completion of ddprun for fish, printed by \"ddprun --generate fish\".\n\nset -g __ddprun_valued" +
-         for_each_option(groups, valued_names) + "\n" + std::string(kScanner) + "\n" +
-         for_each_option(groups, completions_of);
+         for_each_option(groups, valued_names) + "\nset -g __ddprun_subcommands" + words + "\n" +
+         std::string(kScanner) + "\n" + for_each_option(groups, completions_of) + lines;
 }
 
 }  // namespace launcher

@@ -1,65 +1,68 @@
 #include "launcher/command_line/help_of_words.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/command_line/subcommands.h"
 
 namespace launcher {
 namespace {
 
-struct WordHelp {
-  std::string_view word;
-  std::string_view text;
-};
+constexpr std::size_t kWidth = 80;
 
-constexpr std::array kTexts = {
-    WordHelp{"status",
-             R"(Shows what your jobs on this machine are doing: a line and a table of its ranks
-for each.
+// Lines of at most kWidth columns, the later ones indented.
+std::string wrapped(std::string_view text, std::size_t indent) {
+  std::string lines;
+  while (!text.empty()) {
+    const std::size_t room = kWidth - (lines.empty() ? 0 : indent);
+    std::size_t end = text.size() <= room ? text.size() : text.rfind(' ', room);
+    if (end == std::string_view::npos) end = text.size();
+    lines.append(lines.empty() ? 0 : indent, ' ').append(text.substr(0, end)).append("\n");
+    text.remove_prefix(std::min(text.size(), end + 1));
+  }
+  return lines;
+}
 
-Usage: ddprun status [JOB] [--json]
+std::string rows(const Subcommand& subcommand) {
+  std::vector<std::pair<std::string, std::string>> entries = {{"JOB", subcommand.job}};
+  for (const ShownOption& option : options_of(subcommand)) entries.emplace_back(option.usage(), option.meaning);
+  std::size_t longest = 0;
+  for (const auto& [term, meaning] : entries) longest = std::max(longest, term.size());
+  std::string text;
+  for (auto& [term, meaning] : entries) {
+    term.resize(longest, ' ');
+    text += wrapped("  " + term + "  " + meaning, longest + 4);
+  }
+  return text;
+}
 
-  JOB     its --rdzv_id, or ddprun's process number; all jobs unless given
-  --json  one JSON document a job, each on a line of its own
-
-Exit status: 0; 1 when there is no such job, or one does not answer.
-A program of this name is started by its path: ddprun ./status
-)"},
-    WordHelp{"top",
-             R"(Shows what your jobs on this machine are doing, once a second, until they have
-ended or you press Ctrl-C. Where standard output is no terminal: once.
-
-Usage: ddprun top [JOB]
-
-  JOB  its --rdzv_id, or ddprun's process number; all jobs unless given
-
-Exit status: 0; 1 when there is no such job, or one does not answer.
-A program of this name is started by its path: ddprun ./top
-)"},
-    WordHelp{"timeline",
-             R"(Records what each rank of a running job does and when, for Perfetto and
-ddprun-timeline. To record a job from its start on: ddprun --timeline FILE
-
-Usage: ddprun timeline start [JOB] [-o FILE]
-       ddprun timeline stop [JOB]
-
-  JOB                its --rdzv_id, or ddprun's process number; may be left out
-                     where only one job runs
-  -o, --output FILE  the file to write; the job's own unless given
-
-Exit status: 0; 1 when there is no such job, or it refuses.
-A program of this name is started by its path: ddprun ./timeline
-)"}};
+std::string help_of(const Subcommand& subcommand) {
+  std::string text = wrapped(subcommand.meaning, 0) + "\n";
+  bool is_first = true;
+  for (const SubcommandForm& form : subcommand.forms) {
+    text.append(std::exchange(is_first, false) ? "Usage: " : "       ")
+        .append("ddprun ")
+        .append(form.usage(subcommand.word));
+    text += "\n";
+  }
+  return text.append("\n").append(rows(subcommand)) + "\nExit status: " + subcommand.exit_status +
+         "\nA program of this name is started by its path: ddprun ./" + subcommand.word + "\n";
+}
 
 }  // namespace
 
 std::optional<std::string> help_of_words(std::span<const std::string> arguments) {
   if (arguments.empty()) return std::nullopt;
-  const auto* const found =
-      std::find_if(kTexts.begin(), kTexts.end(), [&](const WordHelp& each) { return each.word == arguments.front(); });
   const bool is_asked = std::any_of(arguments.begin() + 1, arguments.end(),
                                     [](const std::string& word) { return word == "--help" || word == "-h"; });
-  return found != kTexts.end() && is_asked ? std::optional(std::string(found->text)) : std::nullopt;
+  if (!is_asked) return std::nullopt;
+  for (const Subcommand& subcommand : subcommands()) {
+    if (subcommand.word == arguments.front()) return help_of(subcommand);
+  }
+  return std::nullopt;
 }
 
 }  // namespace launcher

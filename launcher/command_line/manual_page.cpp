@@ -4,20 +4,31 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "launcher/command_line/manual_sections.h"
 #include "launcher/command_line/roff.h"
 #include "launcher/command_line/shown_options.h"
+#include "launcher/command_line/subcommands.h"
 #include "launcher/version.h"
 
 namespace launcher {
 namespace {
 
-// "ddprun [OPTIONS] [--] PROGRAM", with the name bold.
+// "ddprun [OPTIONS] [--] PROGRAM", with what stands before the first bracket bold.
+std::string usage_line(const std::string& usage) {
+  const std::size_t end = std::min(usage.find(" ["), usage.size());
+  return roff_bold(usage.substr(0, end)) + roff_escaped(usage.substr(end)) + "\n";
+}
+
 std::string synopsis(const std::string& usage) {
-  const std::size_t blank = std::min(usage.find(' '), usage.size());
-  return roff_bold(usage.substr(0, blank)) + roff_escaped(usage.substr(blank)) + "\n";
+  std::string lines = usage_line(usage);
+  for (const Subcommand& subcommand : subcommands()) {
+    for (const SubcommandForm& form : subcommand.forms)
+      lines += ".br\n" + usage_line("ddprun " + form.usage(subcommand.word));
+  }
+  return lines;
 }
 
 std::string paragraphs(const std::vector<std::string>& texts) {
@@ -57,6 +68,25 @@ std::string options(const CLI::App& app) {
   return lines;
 }
 
+std::string subcommand_entries() {
+  std::string lines = roff_prose(
+      "As the first argument these words are for ddprun itself. A program of such a name is started by its path: "
+      "`ddprun ./status`.");
+  for (const Subcommand& subcommand : subcommands()) {
+    std::string_view macro = ".TP\n";
+    for (const SubcommandForm& form : subcommand.forms) {
+      lines.append(macro).append(usage_line("ddprun " + form.usage(subcommand.word)));
+      macro = ".TQ\n";
+    }
+    lines += roff_prose(subcommand.meaning + (subcommand.meaning.ends_with('.') ? "" : "."));
+    lines += ".RS\n.TP\n" + roff_italic("JOB") + "\n" + roff_prose(subcommand.job);
+    for (const ShownOption& option : options_of(subcommand))
+      lines += ".TP\n" + usage_of(option) + "\n" + roff_prose(option.meaning);
+    lines += ".RE\n.IP\n" + roff_prose("Exit status: " + subcommand.exit_status);
+  }
+  return lines;
+}
+
 std::string examples() {
   std::string lines;
   for (const ManualEntry& example : manual_examples()) {
@@ -86,7 +116,7 @@ std::string manual_page(const CLI::App& app) {
          ".SH NAME\nddprun \\- start the processes of a distributed program and end them together\n"
          ".SH SYNOPSIS\n" +
          synopsis(app.get_name()) + ".SH DESCRIPTION\n" + paragraphs(manual_description()) + ".SH OPTIONS\n" +
-         options(app) +
+         options(app) + ".SH SUBCOMMANDS\n" + subcommand_entries() +
          ".SH ENVIRONMENT\n"
          ".SS Of each rank\n" +
          roff_prose("All of the environment of ddprun, and:") + entries(variables_of_ranks()) + ".SS Of ddprun\n" +

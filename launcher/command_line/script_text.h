@@ -10,6 +10,12 @@
 
 namespace launcher {
 
+// A command that prints this user's jobs on this machine: their names, or where these need quotes ddprun's process
+// numbers.
+inline constexpr std::string_view kRunningJobs =
+    "env ddprun status --json 2> /dev/null | "
+    R"sed(sed -nE 's/^\{"job":"([A-Za-z0-9._-]+)",.*/\1/p;t;s/^\{"job":"([^"\\]|\\.)*","pid":([0-9]+).*/\2/p')sed";
+
 // One word in single quotes, without a meaning for bash and zsh; fish reads "\\" in quotes as one backslash.
 std::string single_quoted(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include "launcher/command_line/completions.h"
 #include "launcher/command_line/script_text.h"
 #include "launcher/command_line/shown_options.h"
+#include "launcher/command_line/subcommands.h"
 
 namespace launcher {
 namespace {
@@ -16,12 +17,19 @@ _ddprun_program() {
   if (( ${words[(I)-m]} || ${words[(I)--module]} )); then
     _message 'Python module'
   else
-    _alternative 'commands:command:_command_names -e' 'files:file:_files'
+    local -a own
+    if (( CURRENT == 2 )); then own=('own:command of ddprun:_ddprun_subcommands'); fi
+    _alternative $own 'commands:command:_command_names -e' 'files:file:_files'
   fi
 }
+)zsh";
 
+constexpr std::string_view kMain = R"zsh(
 # A specification that begins with "!" is known but not offered.
 _ddprun() {
+  if (( CURRENT > 2 )) && _ddprun_subcommand "$words[2]"; then
+    return
+  fi
   _arguments -S -M 'm:-=_ r:|[_-]=* r:|=*' : \
 )zsh";
 
@@ -89,10 +97,47 @@ std::string specifications(const ShownOption& option) {
   return lines;
 }
 
+// The case of one subcommand: words and CURRENT lose what precedes its own arguments.
+std::string branch(const Subcommand& subcommand) {
+  const auto arguments = [](const SubcommandForm& form) {
+    std::string text = "_arguments -S : \\\n";
+    for (const ShownOption& option : form.options) text += specifications(option);
+    return text + specification({"(- *)-h[Print what this command takes]"}) +
+           specification({"(- *)--help[Print what this command takes]"}) + "    '1:job:_ddprun_jobs'\n";
+  };
+  std::string text = "    " + subcommand.word + ")\n      shift words; (( CURRENT-- ))\n";
+  std::string forms;
+  std::string verbs;
+  for (const SubcommandForm& form : subcommand.forms) {
+    if (form.verb.empty()) return text + "      " + arguments(form) + "      ;;\n";
+    verbs.append(verbs.empty() ? "" : " ").append(form.verb);
+    forms += "        " + form.verb + ") " + arguments(form) + "          ;;\n";
+  }
+  return text + "      if (( CURRENT == 2 )); then\n        compadd -- " + verbs +
+         " --help\n        return 0\n      fi\n      shift words; (( CURRENT-- ))\n      case $words[1] in\n" + forms +
+         "      esac\n      ;;\n";
+}
+
+std::string subcommand_functions() {
+  std::string descriptions;
+  std::string branches;
+  for (const Subcommand& subcommand : subcommands()) {
+    descriptions += "    " + single_quoted(subcommand.word + ":" + escaped(subcommand.meaning, "\\:")) + "\n";
+    branches += branch(subcommand);
+  }
+  return "\n_ddprun_subcommands() {\n  local -a known=(\n" + descriptions +
+         "  )\n  _describe 'command of ddprun' known\n}\n\n_ddprun_jobs() {\n  local -a running=(${(f)\"$(" +
+         std::string(kRunningJobs) + ")\"})\n  compadd \"$@\" -a running\n}\n\n" +
+         "# What follows $1 where it is a word for ddprun itself, else status 1.\n_ddprun_subcommand() {\n  case $1 "
+         "in\n" +
+         branches + "    *) return 1 ;;\n  esac\n  return 0\n}\n";
+}
+
 }  // namespace
 
 std::string zsh_completion(const CLI::App& app) {
-  return std::string(kBegin) + for_each_option(shown_options(app), specifications) + std::string(kEnd);
+  return std::string(kBegin) + subcommand_functions() + std::string(kMain) +
+         for_each_option(shown_options(app), specifications) + std::string(kEnd);
 }
 
 }  // namespace launcher

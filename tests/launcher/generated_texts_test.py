@@ -38,6 +38,26 @@ class GeneratedTexts(LauncherTest):
         self.assertGreater(len(found), 50)
         return [(names, default, variable, " ".join(meaning)) for names, default, variable, meaning in found]
 
+    def subcommands(self):
+        """{"timeline start": names of its options} of the words that ddprun has commands of its own for, as their --help tells it."""
+        found = {}
+        for word in sorted(set(re.findall(r"`ddprun (\w+) ", self.run_job("--help")[1].split("Usage:")[0]))):
+            usages = re.search(r"^Usage: (?:ddprun .*\n *)+", self.run_job(word, "--help")[1], re.MULTILINE)[0]
+            for words, rest in re.findall(r"ddprun ([\w ]+\w)(.*)", usages):
+                found[words] = re.findall(r"\[(-[-\w]+)", rest)
+        self.assertEqual(found, {"status": ["--json"], "top": [], "timeline start": ["-o"], "timeline stop": []})
+        return found
+
+    def start_job(self, name):
+        """A job that is found by this name until the test ends."""
+        self.start("--rdzv_id", name, "sleep", "1000", environment=self.found_here())
+        wait_until(lambda: self.run_job("status", name, environment=self.found_here())[0] == 0, "a job that answers")
+
+    def found_here(self):
+        """Variables with which a shell finds this ddprun, and of all jobs the test's."""
+        os.makedirs(self.path("runtime"), mode=0o700, exist_ok=True)
+        return {"XDG_RUNTIME_DIR": self.path("runtime"), "PATH": f"{os.path.dirname(DDPRUN)}:{os.environ['PATH']}"}
+
     def run_tool(self, *command, text=None, **environment):
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, env={**os.environ, **environment},
                               cwd=self.folder)
@@ -105,11 +125,21 @@ class ManualPage(GeneratedTexts):
 
     def test_it_has_the_sections_of_a_manual_page(self):
         self.assertEqual(re.findall(r"^\.SH (.*)", self.shown(), re.MULTILINE),
-                         ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"])
+                         ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SUBCOMMANDS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES", "SEE ALSO"])
 
     def test_the_groups_are_those_of_the_help(self):
         groups = re.findall(r"^(?=\S)(.*)\n  -", self.run_job("--help")[1], re.MULTILINE)
         self.assertEqual(re.findall(r"^\.SS (.*)", self.shown(), re.MULTILINE)[:len(groups)], groups)
+
+    def test_every_subcommand_stands_there_with_its_options(self):
+        text = self.shown()
+        synopsis = text.split(".SH SYNOPSIS\n")[1].split(".SH")[0]
+        section = text.split(".SH SUBCOMMANDS\n")[1].split(".SH")[0]
+        for words, names in self.subcommands().items():
+            self.assertRegex(synopsis, rf"(?m)^ddprun {words} \[JOB\]")
+            self.assertRegex(section, rf"(?m)^\.T[PQ]\nddprun {words} \[JOB\]")
+            for name in names:
+                self.assertRegex(section, rf"(?m)^\.TP\n{name}\b")
 
     def test_every_variable_that_ranks_get_is_told(self):
         out = self.run_job("--show_env", "--gpus", "0", environment={"OMP_NUM_THREADS": ""})[1]
@@ -154,7 +184,7 @@ class ManualPage(GeneratedTexts):
 
 
 class BashCompletion(GeneratedTexts):
-    def offered(self, line, before="", breaks="=:", behind=""):
+    def offered(self, line, before="", breaks="=:", behind="", **environment):
         """What bash offers at the end of `line`, which it cuts into words as its readline does; `behind` follows the cursor."""
         script = self.write("completion.bash", self.generated("bash"))
         words = [word for word in re.findall(rf"[{breaks}]+|[^\s{breaks}]+" if breaks else r"\S+", line)]
@@ -164,7 +194,7 @@ class BashCompletion(GeneratedTexts):
         program = (f"{before}\ncompopt() {{ :; }}\n. {shlex.quote(script)}\nCOMP_WORDS=({' '.join(map(shlex.quote, words))})\n"
                    f"COMP_LINE={shlex.quote(line + behind)} COMP_POINT={len(line)} COMP_CWORD={len(words) - 1}\n"
                    "$(complete -p ddprun | sed 's/.*-F \\([^ ]*\\) .*/\\1/') ddprun\nprintf '%s\\n' \"${COMPREPLY[@]}\"")
-        status, out, err = self.run_tool("bash", "--norc", "-c", program)
+        status, out, err = self.run_tool("bash", "--norc", "-c", program, **environment)
         self.assertEqual((status, err), (0, ""), line)
         return [word for word in out.split("\n") if word]
 
@@ -205,6 +235,25 @@ class BashCompletion(GeneratedTexts):
             self.assertEqual(self.offered(line, before=hand_over), ["prog"], line)
         self.assertEqual(self.offered("ddprun -n prog --no_", before=hand_over)[:2], ["--no_python", "--no_prefix"])
 
+    def test_ddpruns_own_commands_are_offered_with_their_options_and_the_running_jobs(self):
+        first = {words.split()[0] for words in self.subcommands()}
+        self.assertLessEqual(first, set(self.offered("ddprun ")))
+        self.assertIn("status", self.offered("ddprun stat"))
+        for line in ("ddprun -n 2 statu", "ddprun -- statu"):
+            self.assertEqual(self.offered(line), [])
+        self.assertEqual(self.offered("ddprun timeline "), ["start", "stop", "--help"])
+        for words, names in self.subcommands().items():
+            offered = self.offered(f"ddprun {words} -")
+            self.assertIn("--help", offered)
+            self.assertLessEqual(set(names), set(offered))
+            self.assertEqual("--output" in offered, "-o" in names)
+        self.write("trace.json", "")
+        for option in ("-o", "--output"):
+            self.assertEqual(self.offered(f"ddprun timeline start {option} tr"), ["trace.json"])
+        self.start_job("a-job.7")
+        for words in self.subcommands():
+            self.assertEqual(self.offered(f"ddprun {words} a-", **self.found_here()), ["a-job.7"], words)
+
     @unittest.skipUnless(os.path.exists(BASH_COMPLETION), "no bash-completion here")
     def test_bash_completion_completes_the_program(self):
         before = f". {BASH_COMPLETION}\ncomplete -W 'alpha beta' prog"
@@ -219,7 +268,7 @@ class Terminal:
         self.test, self.command = test, command
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=test.folder, start_new_session=True,
-                                        env={**os.environ, "HOME": test.folder, "ZDOTDIR": test.folder, "TERM": "dumb", "PS1": "> "})
+                                        env={**os.environ, **test.found_here(), "HOME": test.folder, "ZDOTDIR": test.folder, "TERM": "dumb", "PS1": "> "})
         os.close(slave)
         threading.Thread(target=self.drain, daemon=True).start()
         test.addCleanup(self.close)
@@ -256,6 +305,7 @@ class AtATerminal(GeneratedTexts):
     """Completions that bash and zsh make while one types."""
 
     def check(self, terminal):
+        self.start_job("a-job.7")
         self.write("events.json", "")
         self.write("prog", "#!/bin/sh\n", executable=True)
         os.mkdir(self.path("evening"))
@@ -264,7 +314,11 @@ class AtATerminal(GeneratedTexts):
                                 ("-n 2 --keep", ["-n", "2", "--keep_daemons"]), ("-n g", ["-n", "gpu"]), ("--nnodes e", ["--nnodes", "e"]),
                                 ("--log_dir e", ["--log_dir", "evening"]), ("--events events.j", ["--events", "events.json"]),
                                 ("-x A=b --prefix ./pr", ["-x", "A=b", "--prefix", "./prog"]), ("-np 2 ./pr", ["-np", "2", "./prog"]), ("-np gp", ["-np", "gpu"]),
-                                ("-n 2 events.j", ["-n", "2", "events.json"])):
+                                ("-n 2 events.j", ["-n", "2", "events.json"]),
+                                ("timel", ["timeline"]), ("timeline sto", ["timeline", "stop"]), ("status --j", ["status", "--json"]),
+                                ("timeline start --o", ["timeline", "start", "--output"]), ("top --h", ["top", "--help"]),
+                                ("timeline start -o events.j", ["timeline", "start", "-o", "events.json"]), ("-n 2 ./pr", ["-n", "2", "./prog"]),
+                                ("status a-j", ["status", "a-job.7"]), ("timeline stop a-j", ["timeline", "stop", "a-job.7"])):
             with self.subTest(typed=typed):
                 # zsh takes the "/" behind a folder away when the line ends.
                 self.assertEqual([word.rstrip("/") for word in terminal.completed(typed)], expected)
@@ -298,10 +352,10 @@ class AtATerminal(GeneratedTexts):
 
 
 class FishCompletion(GeneratedTexts):
-    def offered(self, line, before=""):
+    def offered(self, line, before="", **environment):
         script = self.write("ddprun.fish", self.generated("fish"))
         status, out, err = self.run_tool("fish", "--no-config", "-c", f"{before}\nsource {shlex.quote(script)}\ncomplete -C {shlex.quote(line)}",
-                                         HOME=self.folder, XDG_CONFIG_HOME=self.folder, XDG_DATA_HOME=self.folder)
+                                         HOME=self.folder, XDG_CONFIG_HOME=self.folder, XDG_DATA_HOME=self.folder, **environment)
         self.assertEqual((status, err), (0, ""), line)
         return [offer.split("\t")[0] for offer in out.splitlines()]
 
@@ -330,6 +384,22 @@ class FishCompletion(GeneratedTexts):
         self.assertEqual(sorted(self.offered("ddprun --events tr")), ["train", "trained/"])
         self.assertEqual(sorted(self.offered("ddprun -x A=b --prefix ./tr")), ["./train", "./trained/"])
         self.assertIn("true", self.offered("ddprun -n 2 tru"))
+
+    @needs("fish")
+    def test_ddpruns_own_commands_are_offered_with_their_options_and_the_running_jobs(self):
+        self.assertIn("timeline", self.offered("ddprun "))
+        self.assertNotIn("timeline", self.offered("ddprun -n 2 timel"))
+        self.assertEqual(sorted(self.offered("ddprun timeline ")), ["start", "stop"])
+        for words, names in self.subcommands().items():
+            offered = [*self.offered(f"ddprun {words} -"), *self.offered(f"ddprun {words} --")]
+            self.assertLessEqual({"--help", *names}, set(offered))
+            self.assertEqual("--output" in offered, "-o" in names)
+            self.assertNotIn("--nproc_per_node", offered)
+        self.write("trace.json", "")
+        self.assertEqual(self.offered("ddprun timeline start -o tr"), ["trace.json"])
+        self.start_job("a-job.7")
+        for words in self.subcommands():
+            self.assertEqual(self.offered(f"ddprun {words} a-", **self.found_here()), ["a-job.7"], words)
 
     @needs("fish")
     def test_what_follows_the_program_is_left_to_its_own_completion(self):

@@ -10,8 +10,6 @@ namespace ddp {
 /// What a rank is doing, and how far it is: ddp::progress::step(), ddp::progress::PhaseScope. A class and no namespace,
 /// so that a loop with a progress bar, ddp::progress(loader) (ddprun/monitor/progress.h), can have the same name.
 struct progress {
-  progress() = delete;
-
   /// What a rank can be doing. The number is written into the page that ddprun reads.
   enum class Phase : std::uint8_t {
     kStart = 0,       ///< before the first of the others

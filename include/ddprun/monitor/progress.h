@@ -71,6 +71,12 @@ std::optional<int64_t> steps_of(const Range& range) {
 
 }  // namespace detail
 
+// GCC warns of a function that has a class's name; this one is meant to (ddprun/base/progress.h).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 /// `range`, a loader or any other, which is looped over once or more, with a bar that advances at the end of each step.
 /// As Python's tqdm(range). On rank 0 of the group; the others show nothing. A range that is an lvalue must outlive the
 /// loop.
@@ -95,5 +101,9 @@ auto progress(Range&& range, ProgressOptions options = {}) {
     return std::make_unique<ProgressBar>(total, options);
   });
 }
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 }  // namespace ddp

@@ -138,11 +138,9 @@ int run(Arguments args) {
   if (args.sync_bn) ddp::convert_sync_batchnorm(net, group);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(0.9).weight_decay(1e-4));
   args.precision.group = group.handle();
+  const auto horovod = make_horovod_optimizer(args.parallel, *net, optimizer, group);
   const auto amp = ddp::amp::initialize(net, optimizer, args.precision);
-  if (amp.properties().cast_model_type && (args.parallel == "dp" || args.parallel == "horovod")) {
-    throw std::invalid_argument("--parallel " + args.parallel + " takes --opt-level O1 alone");
-  }
-  auto step = make_parallel_step(args.parallel, net, optimizer, amp, group,
+  auto step = make_parallel_step(args.parallel, net, optimizer, amp, horovod, group,
                                  {.replicas = args.replicas, .make_replica = make_net});
   auto mixed = amp.model(net);
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <ddprun/ddp.h>
@@ -16,11 +17,27 @@ struct ParallelStep {
   std::function<void(const torch::Tensor& loss)> update;  ///< backward, all ranks' gradients, the optimizer's step
 };
 
+using HorovodOptimizer = std::shared_ptr<ddp::horovod::DistributedOptimizer>;
+
+/// What reduces the gradients with horovod, null otherwise. Made before amp::initialize(), as Horovod's users do:
+/// behind that an optimizer of level O2 has float masters, and the gradients to reduce are those of the net's
+/// parameters.
+inline HorovodOptimizer make_horovod_optimizer(const std::string& parallel, models::ImageClassifier& net,
+                                               torch::optim::SGD& optimizer, const ddp::GroupHandle& group) {
+  if (parallel != "horovod") return nullptr;
+  ddp::horovod::broadcast_parameters(net, 0, group);
+  ddp::horovod::broadcast_optimizer_state(optimizer, 0, group);
+  return std::make_shared<ddp::horovod::DistributedOptimizer>(
+      optimizer, group, ddp::horovod::DistributedOptimizerOptions{.named_parameters = net.named_parameters().pairs()});
+}
+
 /// `parallel` is none, dp, ddp, horovod or apex. `net`, `optimizer` and `group` must outlive the step; `amp` is
-/// amp::initialize()'s for them, and `replicas` says how dp makes its copies, on the CPU how many.
+/// amp::initialize()'s for them, `horovod` make_horovod_optimizer()'s, and `replicas` says how dp makes its copies, on
+/// the CPU how many.
 inline ParallelStep make_parallel_step(const std::string& parallel, const std::shared_ptr<models::ImageClassifier>& net,
                                        torch::optim::SGD& optimizer, const ddp::amp::Amp& amp,
-                                       const ddp::GroupHandle& group, ddp::DataParallelOptions replicas) {
+                                       const HorovodOptimizer& horovod, const ddp::GroupHandle& group,
+                                       ddp::DataParallelOptions replicas) {
   const auto update = [amp, &optimizer](const torch::Tensor& loss) {
     amp.scale_loss(loss, optimizer).backward();
     amp.step(optimizer);
@@ -30,6 +47,9 @@ inline ParallelStep make_parallel_step(const std::string& parallel, const std::s
   if (parallel == "none") return {forward, update};
 
   if (parallel == "dp") {  // one process: a copy of the net on each device
+    if (amp.properties().cast_model_type) {
+      throw std::invalid_argument("--parallel dp takes --opt-level O1 alone, as apex's DataParallel does");
+    }
     if (!group.device().is_cpu()) replicas.replicas = 0;
     ddp::DataParallel model(net, replicas);
     const auto forward_on_all = [model, amp](const torch::Tensor& images) mutable {
@@ -40,15 +60,11 @@ inline ParallelStep make_parallel_step(const std::string& parallel, const std::s
   }
 
   if (parallel == "horovod") {  // the optimizer reduces the gradients
-    ddp::horovod::broadcast_parameters(*net, 0, group);
-    ddp::horovod::broadcast_optimizer_state(optimizer, 0, group);
-    const ddp::horovod::DistributedOptimizerOptions options{.named_parameters = net->named_parameters().pairs()};
-    const auto reducing = std::make_shared<ddp::horovod::DistributedOptimizer>(optimizer, group, options);
-    const auto update_all = [amp, reducing, &optimizer](const torch::Tensor& loss) {
+    const auto update_all = [amp, horovod, &optimizer](const torch::Tensor& loss) {
       {
         const auto scaled = amp.scale_loss(loss, optimizer);
         scaled.backward();
-        reducing->synchronize();  // before this scope divides the gradients by the loss scale
+        horovod->synchronize();  // before this scope divides the gradients by the loss scale
       }
       amp.step(optimizer);
     };

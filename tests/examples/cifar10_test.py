@@ -4,11 +4,11 @@ import fcntl
 import os
 import re
 import signal
-import struct
 import subprocess
 import threading
 import unittest
 
+from events import SESSION_START, events_in
 from programs import ProgramTest, losses
 from support import (
     DDPRUN,
@@ -22,36 +22,6 @@ from support import (
 )
 
 EPOCH = re.compile(r"epoch (\d+): loss (\d+\.\d{4}), validation accuracy (\d+\.\d) % \((\d+)/(\d+)\)")
-
-
-# Field 7 of an event, a message whose field 1 is START.
-SESSION_START = b"\x3a\x02\x08\x01"
-
-
-def varint(data):
-    """The number at the beginning, and what follows it."""
-    value = shift = 0
-    for i, byte in enumerate(data):
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, data[i + 1 :]
-    raise ValueError("a number without an end")
-
-
-def events_in(data):
-    """[(step, the rest of the event)] of an event file. Our writer begins events with wall time and step."""
-    events = []
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        event, data = data[12 : 12 + length], data[16 + length :]
-        assert event[0] == 0x09, event
-        event = event[9:]
-        step = 0
-        if event[:1] == b"\x10":
-            step, event = varint(event[1:])
-        events.append((step, event))
-    return events
 
 
 class Cifar10Test(ExampleTest):

@@ -40,9 +40,8 @@ class Launchers(ExampleTest):
                 if MPIRUN:
                     self.start(name, f"{name}-mpirun", MPIRUN, "--oversubscribe", "-n", "2")
                     self.check_same(name, f"{name}-mpirun")
-                if name != "toy_linear":
-                    said = self.start(name, f"{name}-ddprun", DDPRUN, "-n", "2", more=("--resume",))
-                    self.assertIn(f"resumed from {self.path(name)}-ddprun", said)
+                said = self.start(name, f"{name}-ddprun", DDPRUN, "-n", "2", more=("--resume",))
+                self.assertIn(f"resumed from {self.path(name)}-ddprun", said)
 
     def test_what_is_said_of_the_place(self):
         name = "image_folder"

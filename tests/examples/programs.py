@@ -4,6 +4,7 @@ import csv
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from support import DDPRUN, PATIENCE, PROGRAM, ExampleTest, read_safetensors
 
 PYTHON = os.environ.get("TORCH_PYTHON") or None
 HERE = pathlib.Path(__file__).resolve().parent
+CHECKPOINT = re.compile(r"step-\d+$|.*\.safetensors$")
 EXAMPLES = HERE.parent.parent / "examples"
 
 
@@ -61,11 +63,11 @@ class ProgramTest(ExampleTest):
         """True if it was still running."""
         os.makedirs(self.path(folder), exist_ok=True)
         settings = self.settings()
-        settings.update(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        settings.update(stdout=subprocess.DEVNULL)
         command = [DDPRUN, "--nproc_per_node", str(ranks), PROGRAM, *(str(argument) for argument in arguments)]
         begin = time.monotonic()
         with subprocess.Popen(command, **settings) as job:
-            while job.poll() is None and not any(name.startswith("step-") for name in os.listdir(self.path(folder))):
+            while job.poll() is None and not any(map(CHECKPOINT.match, os.listdir(self.path(folder)))):
                 self.assertLess(time.monotonic() - begin, PATIENCE, "no checkpoint ever came")
                 time.sleep(0.01)
             first = time.monotonic() - begin
@@ -73,7 +75,7 @@ class ProgramTest(ExampleTest):
             time.sleep(random.uniform(0, part * first))
             was_running = job.poll() is None
             job.send_signal(signal.SIGKILL)  # its other processes end the ranks
-            job.wait()
+            job.stderr.read()  # to its end, which is that of the last of them
         return was_running
 
     def wait_for_free(self, folder):

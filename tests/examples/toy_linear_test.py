@@ -1,10 +1,13 @@
-"""toy_linear's whole output: which samples each rank sees, and the parameters that every rank loads back."""
+"""toy_linear's whole output: which samples each rank sees, and the parameters that every rank loads back; Python's losses; killed and
+started again it ends where it would have."""
 
 import os
 import re
 import unittest
 
-from support import PROGRAM, ExampleTest, read_safetensors
+from events import scalars
+from programs import ProgramTest, losses
+from support import PROGRAM, read_bytes, read_safetensors
 
 TWO_RANKS = """\
 rank 0 of 2: process PID, device cpu
@@ -28,7 +31,7 @@ rank 0: loaded weight 0.5870, bias 0.7373 on cpu
 """
 
 
-class ToyLinear(ExampleTest):
+class ToyLinear(ProgramTest):
     def normalised(self, lines):
         """Ranks in order, process ids left out."""
         pids = [int(pid) for pid in re.findall(r"process (\d+)", "\n".join(lines))]
@@ -68,6 +71,46 @@ class ToyLinear(ExampleTest):
             file.write("in the way")
         result = self.fail_with(2, "cannot save the checkpoint file/inside", "--checkpoint", "file/inside")
         self.assertNotIn("loaded", result.stdout)
+
+    def test_its_losses_and_weights_are_pythons(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                file, board, theirs = (self.path(f"{name}{ranks}") for name in ("line.safetensors", "board", "theirs.csv"))
+                self.succeed(ranks, "--epochs", "20", "--checkpoint", file, "--tensorboard", board)
+                (last,) = self.twin(ranks, "toy_linear", "--epochs", "20", "--step-losses", theirs)
+                ours = scalars(board, "loss")
+                self.assertEqual(list(ours), list(range(20)))
+                self.check_close(list(ours.values()), losses(theirs), 1e-5)
+                found = read_safetensors(file)
+                for name, value in re.findall(r"(\w+) (\S+)", last):
+                    self.assertAlmostEqual(found[name][0], float(value), delta=1e-6, msg=name)
+                    self.assertEqual(scalars(board, name)[19], found[name][0])
+
+    def test_two_ranks_are_one_process_with_twice_the_batch(self):
+        for ranks in (0, 2):
+            self.succeed(ranks, "--epochs", "20", "--tensorboard", self.path(f"board{ranks}"))
+        one, two = (list(scalars(self.path(f"board{ranks}"), "loss").values()) for ranks in (0, 2))
+        self.check_close(two, one, 1e-5)
+
+    def test_it_goes_on_where_it_was_saved(self):
+        whole, parts = self.path("whole.safetensors"), self.path("parts.safetensors")
+        self.succeed(2, "--epochs", "5", "--checkpoint", whole, "--tensorboard", self.path("whole"))
+        board = ("--checkpoint", parts, "--tensorboard", self.path("parts"))
+        self.assertNotIn("resumed", "\n".join(self.succeed(2, "--epochs", "2", "--resume", *board)))
+        lines = self.succeed(2, "--epochs", "5", "--resume", *board)
+        self.assertIn(f"resumed from {parts}: continuing with epoch 2", lines)
+        self.assertEqual(sorted(line for line in lines if "epoch 1:" in line), [])
+        self.assertEqual(read_bytes(parts), read_bytes(whole))
+        self.assertEqual(scalars(self.path("parts"), "loss"), scalars(self.path("whole"), "loss"))
+
+    def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
+        options = ("--epochs", "1000")
+        self.succeed(2, *options, "--checkpoint", self.path("whole.safetensors"))
+        parts = (*options, "--checkpoint", self.path("parts", "line.safetensors"))
+        self.kill_at_random(2, "parts", *parts)
+        lines = self.succeed(2, *parts, "--resume")
+        self.assertTrue(any(line.startswith("resumed from ") for line in lines), lines[:5])
+        self.assertEqual(read_bytes(self.path("parts", "line.safetensors")), read_bytes(self.path("whole.safetensors")))
 
     def test_unknown_options_are_refused(self):
         result = self.run_ranks(0, "--epoch-count", "3")

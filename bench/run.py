@@ -5,10 +5,12 @@ when there is nothing to compare with) and ratio, how many times ours is better.
 variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch).
 
 With --record the rows are kept in docs/benchmarks.json, and the pages get their tables from there: those between
-`<!-- benchmark NAME -->` and `<!-- end -->`.
+`<!-- benchmark NAME -->` and `<!-- end -->`. A benchmark whose rows are shown otherwise has a bench/NAME/shown.py:
+own_tables(rows) gives the lines of tables and the rows that are left for the usual one, pictures(rows) the SVGs by file name.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -20,6 +22,7 @@ BENCH = pathlib.Path(__file__).parent
 DOCS = BENCH.parent / "docs"
 RECORD = "benchmarks.json"
 TABLE = re.compile(r"(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON")  # other variables of this beginning say how much is measured
 COLUMNS = ["case", "metric", "ours", "peer", "ratio"]
 
 
@@ -55,31 +58,57 @@ def shown(value) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def page_table(record: dict) -> str:
-    """What stands on a page of a benchmark's rows."""
+def own_show(name: str):
+    """bench/NAME/shown.py, or None."""
+    path = BENCH / name / "shown.py"
+    if not path.exists():
+        return None
+    spec = importlib.util.spec_from_file_location(f"{name}_shown", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def usual_table(name: str, rows: list[dict]) -> list[str]:
     lines = ["| | ddprun | compared with | times as good |", "|---|---|---|---|"]
-    for row in record["rows"]:
-        what = f"{row['case']}: {row['metric']}".removeprefix(f"{record['name']}: ")
+    for row in rows:
+        what = f"{row['case']}: {row['metric']}".removeprefix(f"{name}: ")
         peer = (re.findall(r"; peer:? ([^:;]+)", what) or [""])[0]
         what = re.sub(r"; peer:? [^:;]+", "", what)
         theirs = "" if row["peer"] is None else f"{shown(row['peer'])} ({peer})" if peer else shown(row["peer"])
         ratio = "" if row["ratio"] is None else shown(row["ratio"])
         lines.append(f"| {what} | {shown(row['ours'])} | {theirs} | {ratio} |")
-    lines.append(f"\nMeasured by `scripts/bench {record['name']} --record` on {record['cores']} cores, on which {record['load']} threads wanted to run meanwhile.")
+    return lines
+
+
+def page_table(record: dict) -> str:
+    """What stands on a page of a benchmark's rows."""
+    name, rows, own = record["name"], record["rows"], own_show(record["name"])
+    lines = []
+    if own:
+        lines, rows = own.own_tables(rows)
+    if rows:
+        lines = [*lines, *([""] if lines else []), *usual_table(name, rows)]
+    command = " ".join([*(f"{key}={value}" for key, value in record.get("settings", {}).items()), "scripts/bench", name, "--record"])
+    lines.append(f"\nMeasured by `{command}` on {record['cores']} cores, on which {record['load']} threads wanted to run meanwhile.")
     return "".join(line + "\n" for line in lines)
 
 
 def record(name: str, found: list[dict], docs: pathlib.Path = DOCS):
-    """Keeps the rows, and writes the tables of all pages that show a benchmark."""
+    """Keeps the rows, and writes the tables of all pages that show a benchmark, and its pictures."""
     path = docs / RECORD
     known = json.loads(path.read_text()) if path.exists() else {}
-    known[name] = {"name": name, "cores": os.cpu_count(), "load": round(os.getloadavg()[1]), "rows": found}
+    settings = {key: value for key, value in sorted(os.environ.items()) if key.startswith("BENCH_") and key not in PLACES}
+    known[name] = {"name": name, "settings": settings, "cores": os.cpu_count(), "load": round(os.getloadavg()[1]), "rows": found}
     path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     for page in docs.glob("*.md"):
         text = page.read_text()
         new = TABLE.sub(lambda match: match[1] + page_table(known[match[2]]) + match[3] if match[2] in known else match[0], text)
         if new != text:
             page.write_text(new)
+    if own := own_show(name):
+        for file, picture in own.pictures(found).items():
+            (docs / file).write_text(picture, encoding="utf-8")
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
-"""A plot of the benchmark's rows over the number of nodes, both axes logarithmic, as SVG."""
+"""The rows of scripts/bench rendezvous as a table and as a plot over the number of nodes, both axes logarithmic (bench/run.py)."""
 
 import math
+import re
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 760, 440, 60, 30, 50, 230
 CURVES = [
@@ -12,6 +13,37 @@ CURVES = [
     ("heartbeats, CPU", "#9467bd"),
     ("memory, MB", "#8c564b"),
 ]
+
+
+SHOWN_NODES = (100, 1000, 3000, 10000)
+
+
+def points(rows):
+    """What was measured by number of nodes, and the other rows."""
+    table, others = {}, []
+    for row in rows:
+        if found := re.fullmatch(r"rendezvous: (\d+) nodes x \d+ ranks", row["case"]):
+            table.setdefault(int(found[1]), {"nodes": int(found[1])})[row["metric"]] = row["ours"]
+        else:
+            others.append(row)
+    return list(table.values()), others
+
+
+def own_tables(rows):
+    table, others = points(rows)
+    number = lambda value: f"{value:.2f}" if value < 1 else f"{value:.3g}"
+    lines = ["| nodes of 8 ranks | all nodes have met, s (CPU of the coordinator) | all ranks have met at the store, s (CPU) | memory, MB "
+             "| heartbeats, messages/s (cores) | failure known to all, s |", "|---|---|---|---|---|---|"]
+    for row in table:
+        if row["nodes"] in SHOWN_NODES:
+            lines.append(f"| {row['nodes']:,} | {number(row['rendezvous, s'])} ({number(row['CPU of it, s'])}) | {number(row['store: all ranks meet, s'])} "
+                         f"({number(row['CPU of that, s'])}) | {row['memory, MB']:.0f} | {row['heartbeats, messages/s']:,} ({row['heartbeats, CPU']:.2f}) "
+                         f"| {number(row['failure known to all, s'])} |")
+    return lines, others
+
+
+def pictures(rows):
+    return {"rendezvous-scale.svg": svg(points(rows)[0])}
 
 
 def svg(table):

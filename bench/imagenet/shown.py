@@ -1,22 +1,17 @@
-#!/usr/bin/env python3
-"""The rows of scripts/bench imagenet --json as table and picture: `plot.py PAGE < ROWS` writes the table into the page, between
-`<!-- bench imagenet -->` and `<!-- end -->`, and imagenet.svg beside it. Nothing but Python's own library."""
+"""The rows of scripts/bench imagenet as tables and picture (bench/run.py). Nothing but Python's own library."""
 
 import html
-import json
-import pathlib
 import re
-import sys
 
 OURS, PEER = "#1b7837", "#c51b7d"
 NAMES = {"none": "one process", "dp": "DataParallel", "ddp": "DDP", "apex": "apex's settings", "horovod": "Horovod's way"}
 LEFT, RIGHT, BAR, GAP, TOP = 130, 360, 13, 12, 44
 
 
-def read(lines):
+def read(rows):
     """Rows of times: (way, ours, peer); rows of accuracy: (level, mixed, float); and what was measured."""
     times, accuracy, subject = [], [], ""
-    for row in map(json.loads, lines):
+    for row in rows:
         if found := re.fullmatch(r"imagenet: (.+), (\w+); peer (.+)", row["case"]):
             subject = found[1]
             times.append((NAMES[found[2]], row["ours"], row["peer"]))
@@ -54,21 +49,14 @@ def picture(times, accuracy, subject):
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, *more, "</svg>"]) + "\n"
 
 
-def table(times, accuracy, subject):
+def own_tables(rows):
+    times, accuracy, subject = read(rows)
     lines = [f"| one epoch: {subject} | ddprun, s | Python, s |", "|---|---|---|"]
     lines += [f"| {name} | {ours:.2f} | {peer:.2f} |" for name, ours, peer in times]
     lines += ["", "| right after the same training | mixed precision | float |", "|---|---|---|"]
     lines += [f"| {name} | {ours:.1f} % | {peer:.1f} % |" for name, ours, peer in accuracy]
-    return "\n".join(lines) + "\n"
+    return lines, []
 
 
-def main():
-    page = pathlib.Path(sys.argv[1])
-    measured = read(sys.stdin)
-    page.with_name("imagenet.svg").write_text(picture(*measured))
-    before, _, after = re.split(r"(?<=<!-- bench imagenet -->\n)(.*?)(?=<!-- end -->)", page.read_text(), maxsplit=1, flags=re.DOTALL)
-    page.write_text(before + table(*measured) + after)
-
-
-if __name__ == "__main__":
-    main()
+def pictures(rows):
+    return {"imagenet.svg": picture(*read(rows))}

@@ -29,6 +29,11 @@ class Benchmarks(unittest.TestCase):
                     self.assertIn(match[2], bench.names())
                     self.assertEqual(match[0], match[1] + bench.page_table(known[match[2]]) + match[3])
                     shown.add(match[2])
+        pages = "".join(page.read_text() for page in (SOURCE / "docs").glob("*.md"))
+        for name, record in known.items():
+            pictures = own.pictures(record["rows"]) if (own := bench.own_show(name)) else {}
+            if pictures and all(f"({picture})" in pages for picture in pictures):
+                shown.add(name)
         self.assertEqual(shown, set(known), "measured and shown nowhere, or the other way round")
         self.assertGreater(len(shown), 1)
 
@@ -40,7 +45,7 @@ class Benchmarks(unittest.TestCase):
                 with self.subTest(picture=file):
                     self.assertEqual((SOURCE / "docs" / file).read_text(), picture)
                     drawn.add(file)
-        self.assertEqual(drawn, {"imagenet.svg", "rendezvous-scale.svg"})
+        self.assertIn("imagenet.svg", drawn)
 
     def test_rows_become_a_file_and_tables(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,4 @@
-"""docs/port.md: its changes, applied to the plain program in examples/port, give one that trains alone and on two ranks. And README's
-program, built by README's lines of CMake, prints what README shows."""
+"""docs/port.md: its changes, applied to the plain program in examples/port, give one that trains alone and on two ranks."""
 
 import re
 import shutil
@@ -65,24 +64,6 @@ class Port(unittest.TestCase):
         for line, expected in zip(shown[:3] + shown[4:], printed[:3] + printed[-2:], strict=True):
             self.assertEqual(line.split("loss")[0], expected.split("loss")[0])
             self.assertAlmostEqual(losses(line)[0], losses(expected)[0], delta=0.02)
-
-
-class Readme(unittest.TestCase):
-    def test_its_program_prints_what_it_shows(self):
-        page = (support.SOURCE / "README.md").read_text()
-        folder = support.WORK / "readme"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        (folder / "train.cpp").write_text(re.search(r"^```cpp\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1])
-        lines = re.search(r"^```cmake\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1].splitlines()
-        self.assertEqual([line.split("(")[0] for line in lines], ["find_package", "target_link_libraries"])
-        (folder / "CMakeLists.txt").write_text("\n".join(
-            ["cmake_minimum_required(VERSION 3.24)", "project(train CXX)", lines[0], "add_executable(train train.cpp)", lines[1], ""]))  # fmt: skip
-        program = built(folder)
-        command, *shown = re.search(r"^```console\n\$ (ddprun .*? \./train\n.*?)^```$", page, re.MULTILINE | re.DOTALL)[1].splitlines()
-        launcher, *arguments = command.split()
-        result = support.run(support.PREFIX / "bin" / launcher, *arguments, cwd=program.parent)
-        self.assertEqual(sorted(result.stdout.splitlines()), shown)
 
 
 support.main()

@@ -31,7 +31,12 @@ target_compile_options(ddprun_build_flags INTERFACE -Wall -Wextra -Wpedantic -Ws
                                                     -Woverloaded-virtual -Wvla -fvisibility-inlines-hidden)
 if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(ddprun_build_flags INTERFACE -Werror)
+else()
+  # The other project's flags hold here as well, and its -Wconversion -Werror must not end the build of what it cannot mend.
+  target_compile_options(ddprun_build_flags INTERFACE -w)
 endif()
+# Sources repeat each other's names in namespaces without a name. (DDPRUN_UNITY_BUILD takes those that can be joined.)
+set(CMAKE_UNITY_BUILD OFF)
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_build_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer
                                                       -fno-sanitize-recover=all)

@@ -82,8 +82,9 @@ if(DDPRUN_BUILD_LIBRARY)
       set(_ddprun_export ddprunCoreTargets)
       list(APPEND DDPRUN_CORE_COMPONENTS ${_ddprun_component})
     endif()
+    # CMake before 3.23 (Ubuntu 22.04's) knows no file sets, which tell newer ones the include folder.
     install(TARGETS ${_ddprun_library} EXPORT ${_ddprun_export} ARCHIVE DESTINATION "${_ddprun_destination}"
-            ${_ddprun_headers})
+            ${_ddprun_headers} INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   endforeach()
 
   if(TARGET ddprun_comm_cuda)

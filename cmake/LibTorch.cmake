@@ -14,7 +14,8 @@
 #     A failure ends the configuration, or is stored in the variable that ERROR names.
 #   targets   LibTorch::cpu; LibTorch::cuda and LibTorch::nccl with DDPRUN_LIBTORCH_HAS_CUDA
 #
-# The cache variable DDPRUN_LIBTORCH names the folder, and keeps it over configurations.
+# The cache variable DDPRUN_LIBTORCH names the folder, and keeps it over configurations. What was found without it gives way to
+# another LibTorch that is named later: whoever is told to correct CMAKE_PREFIX_PATH does that in the same build folder.
 
 include_guard(GLOBAL)
 
@@ -33,10 +34,20 @@ function(_ddprun_libtorch_error)
   _ddprun_libtorch_set(ERROR "${message}")
 endfunction()
 
+# Whether DDPRUN_LIBTORCH is the user's, not what an earlier configuration found by itself.
+function(_ddprun_libtorch_is_given out)
+  set(given FALSE)
+  if(DDPRUN_LIBTORCH AND NOT DDPRUN_LIBTORCH STREQUAL "$CACHE{DDPRUN_LIBTORCH_FOUND}")
+    set(given TRUE)
+  endif()
+  set(${out} ${given} PARENT_SCOPE)
+endfunction()
+
 # Folders that the user names; the first that holds a LibTorch is taken, whatever its version.
 function(_ddprun_libtorch_named out)
   set(roots "")
-  if(DDPRUN_LIBTORCH)
+  _ddprun_libtorch_is_given(given)
+  if(given)
     list(APPEND roots "${DDPRUN_LIBTORCH}" "${DDPRUN_LIBTORCH}/torch" "${DDPRUN_LIBTORCH}/libtorch")
   else()
     foreach(dir IN ITEMS "${Torch_DIR}" "$ENV{Torch_DIR}")
@@ -54,6 +65,7 @@ function(_ddprun_libtorch_named out)
       # torch.utils.cmake_prefix_path is <root>/share/cmake.
       list(APPEND roots "${prefix}" "${prefix}/../.." "${prefix}/libtorch")
     endforeach()
+    list(APPEND roots ${DDPRUN_LIBTORCH})
   endif()
   set(${out} "${roots}" PARENT_SCOPE)
 endfunction()
@@ -96,6 +108,12 @@ endfunction()
 set(_ddprun_libtorch_versions "2.11 to 2.15")
 function(_ddprun_libtorch_supported version out)
   set(result FALSE)
+  # What an installed ddprun was built with, it was built with, though it be newer.
+  get_property(built_with GLOBAL PROPERTY DDPRUN_LIBTORCH_BUILT_WITH)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor "${version}")
+  if(minor AND minor IN_LIST built_with)
+    set(result TRUE)
+  endif()
   if(version VERSION_GREATER_EQUAL 2.11 AND (version VERSION_LESS 2.16 OR DDPRUN_TRY_NEWER_LIBTORCH))
     set(result TRUE)
   endif()
@@ -137,9 +155,9 @@ function(_ddprun_nccl_headers root)
     set(binary "${root}/lib/libtorch_cuda.so")
   endif()
   if(NOT DDPRUN_NCCL_BINARY_CHECKED STREQUAL binary OR NOT DDPRUN_NCCL_BINARY_VERSION)
-    # The banner's text; the pattern asks for the digits because the bare format string is in there as well.
+    # The banner's text, "NCCL version 2.30.7+cuda13.3". libtorch_cuda has texts of its own that name other versions of NCCL.
     execute_process(
-      COMMAND grep -a -o -m 1 "NCCL version [0-9][0-9.]*" "${binary}"
+      COMMAND grep -a -o -m 1 "NCCL version [0-9][0-9.]*[+]cuda" "${binary}"
       OUTPUT_VARIABLE banner
       ERROR_QUIET)
     string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" version "${banner}")
@@ -173,7 +191,8 @@ function(_ddprun_libtorch_locate for_package)
       break()
     endif()
   endforeach()
-  if(NOT root AND DDPRUN_LIBTORCH)
+  _ddprun_libtorch_is_given(given)
+  if(NOT root AND given)
     _ddprun_libtorch_error("DDPRUN_LIBTORCH=${DDPRUN_LIBTORCH} holds no LibTorch (include/torch and lib/libtorch_cpu.so). "
                            "Correct it, or forget it with -UDDPRUN_LIBTORCH.")
     return()
@@ -222,7 +241,10 @@ function(_ddprun_libtorch_locate for_package)
     return()
   endif()
   get_filename_component(root "${root}" REALPATH)
-  set(DDPRUN_LIBTORCH "${root}" CACHE PATH "The LibTorch in use: a folder with include/torch and lib/libtorch_cpu.so")
+  if(NOT given)
+    set(DDPRUN_LIBTORCH "${root}" CACHE PATH "The LibTorch in use: a folder with include/torch and lib/libtorch_cpu.so" FORCE)
+    set(DDPRUN_LIBTORCH_FOUND "${root}" CACHE INTERNAL "DDPRUN_LIBTORCH as it was found, where nobody gave it")
+  endif()
   _ddprun_libtorch_set(ROOT "${root}")
   _ddprun_libtorch_set(VERSION "${version}")
 endfunction()

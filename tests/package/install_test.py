@@ -19,6 +19,11 @@ class Install(unittest.TestCase):
                      "share/ddprun/python/ddprun_checkpoint.py"]:
             self.assertEqual(len(list(support.PREFIX.glob(name))), 1, name)
 
+    def test_libraries_tell_their_include_folder_to_a_cmake_that_knows_no_file_sets(self):
+        for file in support.PREFIX.glob("lib*/**/ddprun*Targets.cmake"):
+            for name, properties in re.findall(r"add_library\(ddprun::(\w+) STATIC IMPORTED\)\n\nset_target_properties\((.*?)\n\)", file.read_text(), re.DOTALL):
+                self.assertIn('INTERFACE_INCLUDE_DIRECTORIES "${_IMPORT_PREFIX}/include"', properties, name)
+
     def test_the_manual_page_and_the_completions_are_those_of_the_installed_launcher(self):
         for kind, name in (("man", "man/man1/ddprun.1"), ("bash", "bash-completion/completions/ddprun"),
                            ("zsh", "zsh/site-functions/_ddprun"), ("fish", "fish/vendor_completions.d/ddprun.fish")):

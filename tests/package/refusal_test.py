@@ -52,6 +52,17 @@ class Project(unittest.TestCase):
         self.assertRegex(message, r"nccl\.h is NCCL \d+\.\d+\.99, but this LibTorch was built with \d+\.\d+\.\d+")
         self.assertIn("Set NCCL_ROOT to NCCL", message)
 
+    def test_the_nccl_inside_an_unzipped_libtorch_is_known_by_its_banner(self):
+        root = fake_libtorch("torch-unzipped", "2.15.0", cuda=True)
+        texts = ["ProcessGroupNCCL::shrink requires NCCL version 2.27.0 or later. Found version: ", "NCCL version %d.%d", "NCCL version 2.30.7+cuda13.3"]
+        (root / "lib/libtorch_cuda.so").write_bytes(b"\x7fELF" + b"".join(b"\0" + text.encode() + b"\0\n" for text in texts))
+        header = support.WORK / "nccl-2.28.9/include/nccl.h"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text("#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n")
+        message = refusal(self, support.SOURCE, "unzipped-build", *PROJECT_ONLY,
+                          "-D", f"DDPRUN_LIBTORCH={root}", "-D", f"NCCL_ROOT={header.parents[1]}")  # fmt: skip
+        self.assertIn("nccl.h is NCCL 2.28.9, but this LibTorch was built with 2.30.7", message)
+
     def test_no_libtorch_names_the_choices(self):
         names = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV"}
         environment = {name: value for name, value in os.environ.items() if name not in names}
@@ -89,6 +100,18 @@ class Consumer(unittest.TestCase):
         self.assertIn("Point CMAKE_PREFIX_PATH at", message)
         self.assertIn(f"CMAKE_PREFIX_PATH='{root}' scripts/setup, then cmake --install build/release --prefix '{support.PREFIX}'", message)
 
+    def test_whoever_follows_the_advice_goes_on_in_the_same_build_folder(self):
+        root = fake_libtorch("torch-other", os.environ["LIBTORCH_VERSION"], cuda=not support.flag("LIBTORCH_IS_CUDA"))
+        build = support.WORK / "corrected"
+        message = refusal(self, support.HERE / "components", build, "-D", "COMPONENTS=samplers", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{root}")
+        self.assertIn("Point CMAKE_PREFIX_PATH at", message)
+        corrected = support.run("cmake", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", build).stdout
+        self.assertIn("there is ddprun::samplers", corrected)
+        # What was named once stays where nothing else is named, and where it is given itself.
+        self.assertIn(str(support.LIBTORCH), support.run("cmake", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX}", build).stdout)
+        given = f"DDPRUN_LIBTORCH={support.LIBTORCH}"
+        support.configure(support.HERE / "components", build, "-D", "COMPONENTS=samplers", "-D", given, "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{root}")
+
     def test_of_several_installed_ones_the_error_names_all(self):
         several = support.WORK / "several"
         shutil.rmtree(several, ignore_errors=True)
@@ -103,6 +126,26 @@ class Consumer(unittest.TestCase):
                      "-D", "DDPRUN_TRY_NEWER_LIBTORCH=ON"]  # fmt: skip
         message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
         self.assertRegex(message, r"was built with LibTorch 2\.9 without CUDA, 2\.10 without CUDA, 2\.1\d with")
+
+        with self.subTest("and the one that fits is taken"):
+            self.assertRegex(self.found_in(several, support.LIBTORCH), rf"ddprun::samplers at {several}/lib\w*/ddprun/{flavour.name}/")
+
+    def found_in(self, prefix, libtorch) -> str:
+        """What is said of a project that finds ddprun there."""
+        arguments = ["-D", "COMPONENTS=samplers", "-D", f"CMAKE_PREFIX_PATH={prefix};{libtorch}"]
+        return " ".join(support.configure(support.HERE / "components", support.WORK / "found", *arguments).stdout.split())
+
+    def test_one_that_is_newer_than_all_known_is_taken_where_ddprun_was_built_with_it(self):
+        newer = support.WORK / "newer"
+        shutil.rmtree(newer, ignore_errors=True)
+        shutil.copytree(support.PREFIX, newer)
+        flavour = next(newer.glob("lib*/cmake/ddprun/torch-*"))
+        flavour.rename(flavour.with_name("torch-2.16-cpu"))
+        (flavour.with_name("torch-2.16-cpu") / "ddprunFlavour.cmake").write_text(
+            'set(_ddprun_flavour_kind "2.16 without CUDA")\nset(_ddprun_flavour_has_cuda FALSE)\n'
+        )
+        root = fake_libtorch("torch-newer", "2.16.3", cuda=False)
+        self.assertIn(f"LibTorch 2.16.3, CPU: {root}", self.found_in(newer, root))
 
     def test_a_libtorch_that_differs_in_cuda(self):
         has_cuda = support.flag("LIBTORCH_IS_CUDA")

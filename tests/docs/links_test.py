@@ -1,0 +1,54 @@
+"""Every link of every page leads somewhere: to a file of the project, and to a heading that is there (the site's own: site_test.py)."""
+
+import os
+import pathlib
+import re
+import unittest
+
+SOURCE = pathlib.Path(os.environ["PROJECT_SOURCE"])
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def pages():
+    yield from (SOURCE / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    yield from sorted((SOURCE / "docs").glob("*.md"))
+    yield from sorted((SOURCE / "examples").rglob("*.md"))
+
+
+def prose(text: str) -> str:
+    """Without what is code."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(text: str) -> set[str]:
+    """A page's headings as GitHub names them: lower case, without punctuation, spaces as hyphens, numbered where they come again."""
+    found: list[str] = []
+    for heading in re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()).strip().replace(" ", "-")
+        found.append(name + (f"-{found.count(name)}" if name in found else ""))
+    return set(found)
+
+
+class Links(unittest.TestCase):
+    def test_each_leads_somewhere(self):
+        count = 0
+        for page in pages():
+            for target in LINK.findall(prose(page.read_text())):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                count += 1
+                name, _, anchor = target.partition("#")
+                file = (page.parent / name) if name else page
+                with self.subTest(page=page.name, link=target):
+                    self.assertTrue(file.exists(), f"there is no {file}")
+                    if anchor:
+                        self.assertIn(anchor, anchors(file.read_text()))
+        self.assertGreater(count, 200)
+
+    def test_headings_have_githubs_names(self):
+        text = "# Nodes that come and go\n## What's new, in `ddprun`?\n```sh\n# no heading\n```\n## A\n## A\n"
+        self.assertEqual(anchors(text), {"nodes-that-come-and-go", "whats-new-in-ddprun", "a", "a-1"})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

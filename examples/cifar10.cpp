@@ -38,13 +38,12 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
-  app.add_option("--momentum", args.momentum, "Momentum of SGD (resumed: default is the checkpoint's)")
-      ->capture_default_str();
+  app.add_option("--momentum", args.momentum, "Momentum of SGD (resumed: the checkpoint's)")->capture_default_str();
   app.add_option("--accumulate", args.accumulate, "Backward passes per optimizer step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror the training images at random (default: on)");
-  app.add_option("--pretrained", args.pretrained, "Start from the weights in this safetensors or .pt file")
+  app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror images at random (default: on)");
+  app.add_option("--pretrained", args.pretrained, "Start from these weights (safetensors or .pt)")
       ->type_name("FILE")
       ->excludes("--resume");
   app.add_option("--step-losses", args.step_losses, "Write each pass's loss into FILE, .csv or .jsonl")

@@ -42,7 +42,7 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_option("--save-every", args.save_every, "Steps between checkpoints")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--resume", args.resume, "Continue from FOLDER, or from the newest in --checkpoint-dir")
+  app.add_option("--resume", args.resume, "From FOLDER, or the newest in --checkpoint-dir")
       ->type_name("[FOLDER]")
       ->expected(0, 1);
   app.add_option("--tensorboard", args.tensorboard, "Write the loss for TensorBoard into DIR")->type_name("DIR");

@@ -32,11 +32,10 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   app.add_option("--epochs", args.epochs, "Passes over the data")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_flag("--no-set-epoch", args.no_set_epoch, "Leave out set_epoch(): every epoch has the same partition");
+  app.add_flag("--no-set-epoch", args.no_set_epoch, "No set_epoch(): each epoch has one partition");
   app.add_option("--checkpoint", args.checkpoint, "File to save to, after each epoch")->capture_default_str();
   app.add_flag("--resume", args.resume, "Go on where --checkpoint was saved, if it is there");
-  app.add_option("--tensorboard", args.tensorboard, "Write loss, weight and bias for TensorBoard into DIR")
-      ->type_name("DIR");
+  app.add_option("--tensorboard", args.tensorboard, "Loss, weight and bias for TensorBoard")->type_name("DIR");
   ddp::add_options(app, args.job);
 }
 

@@ -56,7 +56,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
   option("--lrf", args.lrf, "The last learning rate, as a part of the first");
   option("--image-size", args.image_size, "Height and width that the net gets")->check(CLI::Range(16, 4096));
-  option("--step-losses", args.step_losses, "Write each step's loss into this file, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");

@@ -43,17 +43,17 @@ void declare(CLI::App& app, Arguments& args) {
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  auto* data = option("--data-dir", args.data_dir, "Folder with train and val, each a folder of pictures per class");
+  auto* data = option("--data-dir", args.data_dir, "Has train and val, with a folder of each class");
   auto* synthetic = option("--synthetic", args.synthetic, "Instead: train on so many made-up pictures");
   synthetic->check(CLI::PositiveNumber)->excludes(data);
   option("--classes", args.classes, "Classes of made-up pictures")->check(CLI::Range(1, 1'000'000));
-  option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet18, resnet34 or resnet50");
+  option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet18...");
   option("--parallel", args.parallel, "How several devices are used")
       ->check(CLI::IsMember({"none", "dp", "ddp", "horovod", "apex"}));
   option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(CLI::PositiveNumber);
-  option("--image-size", args.image_size, "Height and width that the net gets (default: what it was designed for)");
+  option("--image-size", args.image_size, "Height and width (0: the net's usual ones)");
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
-  option("--step-losses", args.step_losses, "Write each step's loss into this file, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
 }

@@ -48,7 +48,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--width", args.net.width, "Numbers that stand for a byte");
   option("--heads", args.net.heads, "Heads of attention");
   option("--layers", args.net.layers, "Blocks");
-  option("--dropout", args.net.dropout, "Part of the numbers that a training step leaves out");
+  option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out");
   option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(CLI::PositiveNumber);
   option("--warmup-steps", args.warmup_steps, "Optimizer steps until the full learning rate")
       ->check(CLI::PositiveNumber);
@@ -56,10 +56,10 @@ void declare(CLI::App& app, Arguments& args) {
   option("--clip", args.clip, "Largest norm of the gradients");
   option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(CLI::PositiveNumber);
   option("--val-ratio", args.validation_ratio, "Part of the text, its end, for validation");
-  option("--prompt", args.prompt, "What the text that is written at the end begins with");
+  option("--prompt", args.prompt, "How the text written at the end begins");
   option("--sample", args.sample, "Bytes that are written at the end");
   option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber);
-  option("--step-losses", args.step_losses, "Write each step's loss into this file, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
 }
 

@@ -41,12 +41,12 @@ struct Arguments {
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
-  app.add_option("--data-dir", args.data_dir, "Folder with imagesTr, labelsTr, imagesVal, labelsVal")->required();
-  app.add_option("--size", args.size, "Depth, height and width that the net gets (default: whole volumes)");
+  app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
+  app.add_option("--size", args.size, "Depth, height, width (default: whole volumes)");
   app.add_option("--width", args.width, "Channels at full resolution")->capture_default_str();
-  app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs until the learning rate is that of all ranks")
+  app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs until --lr is that of all ranks")
       ->capture_default_str();
-  app.add_option("--milestones", args.milestones, "Epochs after which the learning rate is divided by 10")
+  app.add_option("--milestones", args.milestones, "Epochs after which --lr is divided by 10")
       ->delimiter(',')
       ->capture_default_str();
   app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");

@@ -38,8 +38,7 @@ inline CLI::Validator finite_at_least_zero() {
 /// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
 /// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
 inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
-  app.add_option("--backend", options.backend, "shm, gloo, nccl or cpu:gloo,cuda:nccl (default: as the devices ask for)")
-      ->group("Job");
+  app.add_option("--backend", options.backend, "shm, gloo, nccl, cpu:gloo,cuda:nccl")->group("Job");
   app.add_option_function<int>(
          "--local_rank,--local-rank",
          [&options](int local_rank) {
@@ -88,11 +87,10 @@ inline void add_options(CLI::App& app, amp::Options& options) {
 
 /// --tensorboard, --metrics.
 inline void add_options(CLI::App& app, RunRecorderOptions& options) {
-  app.add_option("--tensorboard", options.tensorboard,
-                 "Write loss, metrics, images and weights for TensorBoard into DIR")
+  app.add_option("--tensorboard", options.tensorboard, "Loss, metrics, images, weights for TensorBoard")
       ->type_name("DIR")
       ->group("Output");
-  app.add_option("--metrics", options.metrics, "Write a row per epoch into FILE, which ends in .csv or .jsonl")
+  app.add_option("--metrics", options.metrics, "A row of each epoch, .csv or .jsonl")
       ->type_name("FILE")
       ->group("Output");
 }
@@ -100,11 +98,11 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
 /// --epochs, --lr, --seed, --checkpoint-dir, --resume, and those of its parts. What a program cannot do it should not
 /// offer: leave that out with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
-  app.add_option("--epochs", options.epochs, "Train up to this many epochs, resumed ones included")
+  app.add_option("--epochs", options.epochs, "Train up to so many, resumed ones included")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
       ->capture_default_str()
       ->group("Training");
-  app.add_option("--lr", options.lr, "Learning rate (resumed: default is the checkpoint's)")
+  app.add_option("--lr", options.lr, "Learning rate (resumed: the checkpoint's)")
       ->check(detail::finite_at_least_zero())
       ->capture_default_str()
       ->group("Training");
@@ -115,7 +113,7 @@ inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
       ->capture_default_str()
       ->group("Checkpoints");
-  app.add_option("--resume", options.resume, "Continue from FOLDER, or from the newest in --checkpoint-dir")
+  app.add_option("--resume", options.resume, "From FOLDER, or the newest in --checkpoint-dir")
       ->type_name("[FOLDER]")
       ->expected(0, 1)
       ->group("Checkpoints");

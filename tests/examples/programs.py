@@ -14,7 +14,8 @@ from support import DDPRUN, PATIENCE, PROGRAM, ExampleTest, read_safetensors
 
 PYTHON = os.environ.get("TORCH_PYTHON") or None
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKPOINT = re.compile(r"step-\d+$|.*\.safetensors$")
+# Not image_folder's file of initial weights, which comes before any.
+CHECKPOINT = re.compile(r"step-\d+$|line\.safetensors$")
 EXAMPLES = HERE.parent.parent / "examples"
 
 

@@ -1,5 +1,7 @@
 // Checkpoints of what lies on a device that is not the current one: from it to the host and back, by no other device.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <memory>
@@ -7,11 +9,13 @@
 
 #include <ddprun/amp/grad_scaler.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/comm/spawn.h>
 #include <ddprun/optim/adam.h>
 
 #include "tests/checkpoint/nets.h"
 #include "tests/support/catch.h"
 #include "tests/support/device/device.h"
+#include "tests/support/rank_checks.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ddp {
@@ -71,6 +75,30 @@ TEST_CASE("Checkpoint: of a model on device 2 is saved from there and loaded to 
   loaded.train(2);
   CHECK(test::equal(test::copy_of(*loaded.net), test::copy_of(*saved.net)));
   CHECK(loaded.scaler.get_scale() == saved.scaler.get_scale());
+  device::drain();
+  CHECK_THAT(device::faults(), IsEmpty());
+}
+
+TEST_CASE("Checkpoint: of a rank on device 2 has the random numbers of that device") {
+  device::drain();
+  device::faults();
+  const test::TemporaryFolder folder;
+  const auto run = [&](const GroupHandle& group) {
+    torch::nn::Linear net(2, 2);
+    net->to(group.device());
+    const auto draw = [&] { return at::rand({8}, at::TensorOptions(group.device())).cpu(); };
+    const TrainingState state{.model = net};
+    CheckpointManager checkpoints(folder / "run", group);
+    draw();
+    checkpoints.save(1, state);
+    checkpoints.wait();
+    const at::Tensor expected = draw();
+    draw();
+    checkpoints.load(1, state);
+    RANK_CHECK(at::equal(draw(), expected));
+  };
+  spawn(1, run, {.backend = "cuda:nccl", .devices = {kDevice}});
+  test::report_rank_checks();
   device::drain();
   CHECK_THAT(device::faults(), IsEmpty());
 }

@@ -102,6 +102,15 @@ Block* DeviceAllocator::block_of(const c10::DataPtr& data) {
   return data.get_deleter() == &release ? static_cast<Block*>(data.get_context()) : nullptr;
 }
 
+Block* DeviceAllocator::block_at(const void* shown) const {
+  const std::lock_guard lock(mutex_);
+  const char* address = static_cast<const char*>(shown);
+  auto after = live_.upper_bound(address);
+  if (after == live_.begin()) return nullptr;
+  Block* block = (--after)->second;
+  return address < block->shown + block->room ? block : nullptr;
+}
+
 void DeviceAllocator::used_on(Block& block, c10::Stream stream) {
   devices().books.keep_for(&block, stream);
   const std::lock_guard lock(mutex_);

@@ -26,6 +26,8 @@ class DeviceAllocator final : public c10::Allocator {
 
   /// Null for memory that is none of a device's.
   static Block* block_of(const c10::DataPtr& data);
+  /// The one that has this address, for tensors that only borrow their memory; null where nothing is allocated.
+  Block* block_at(const void* shown) const;
   void used_on(Block& block, c10::Stream stream);
 
   /// What was allocated after the allocation of this number.

@@ -28,6 +28,17 @@ std::string describe(const void* shown) {
   return devices().allocator.describe(shown);
 }
 
+// Which no wait of the host has thrown: a GPU's error ends the program later, or is never heard of.
+void note_failed_kernel(int device) {
+  const std::exception_ptr error = devices().engine.take_error(device);
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& caught) {
+    devices().ledger.fault("of device " + std::to_string(device) + " nobody has heard: " + caught.what());
+  }
+}
+
 }  // namespace
 
 Devices::Devices()
@@ -90,7 +101,10 @@ void run_in_program_order() {
 }
 
 void drain() {
-  for (int index = 0; index < devices().count; ++index) devices().engine.synchronize_device(index);
+  for (int index = 0; index < devices().count; ++index) {
+    devices().engine.synchronize_device(index);
+    note_failed_kernel(index);
+  }
   devices().engine.forget_idle_streams();
   open_all();
   devices().books.start_over();

@@ -35,6 +35,20 @@ bool is_shaped_by_values(const std::string& name) {
   return names.contains(name);
 }
 
+// Whose kernels read the scalars that they are given through pointers: those of the host are no memory of a GPU's.
+bool reads_scalars_of_device(const std::string& name) {
+  return name.starts_with("aten::_fused_") || name.starts_with("aten::_amp_");
+}
+
+// A mask among the indices is turned into numbers first, of which the host has to know how many there are.
+bool is_indexed_by_mask(const std::string& name, const Values& arguments) {
+  if (name != "aten::_index_put_impl_") return false;
+  const auto is_mask = [](const std::optional<at::Tensor>& index) {
+    return index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+  };
+  return std::ranges::any_of(arguments.at(1).toOptionalTensorVector(), is_mask);
+}
+
 // Not all schemas say what is written.
 bool is_written(const c10::FunctionSchema& schema, size_t index) {
   const auto& argument = schema.arguments()[index];
@@ -56,7 +70,8 @@ class Call {
 
   void run() {
     const c10::DeviceGuard guard(device_);
-    if (returns_numbers() || is_shaped_by_values(schema_.name())) return run_now();
+    if (returns_numbers() || is_shaped_by_values(name())) return run_now();
+    if (is_indexed_by_mask(name(), given_) && !is_masked_fill()) wait_for(current_stream(device_.index()), name());
     if (returns_what_it_wrote()) return write();
     make();
   }
@@ -88,7 +103,8 @@ class Call {
       uses_.push_back({.tensor = tensor, .is_written = written});
       return for_kernel(tensor);
     }
-    const bool may_be_of_host = tensor.dim() == 0 || name().find("index") != std::string::npos;
+    const bool may_be_of_host =
+        (tensor.dim() == 0 && !reads_scalars_of_device(name())) || name().find("index") != std::string::npos;
     if (!may_be_of_host) {
       devices().ledger.wrong_device(name() + " got a tensor of the CPU beside those of " + device_.str());
       TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", device_,
@@ -134,6 +150,12 @@ class Call {
     return std::ranges::all_of(schema_.returns(), [](const c10::Argument& result) {
       return result.alias_info() != nullptr && result.alias_info()->isWrite();
     });
+  }
+
+  // LibTorch puts one number of the host's at a mask without counting its places.
+  bool is_masked_fill() const {
+    const at::Tensor& values = given_.at(2).toTensor();
+    return values.numel() == 1 && !is_ours(values.device()) && given_.at(1).toOptionalTensorVector().size() == 1;
   }
 
   void queue(std::function<void(torch::jit::Stack&)> take_results) {

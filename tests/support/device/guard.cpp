@@ -110,7 +110,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     devices().books.forget(event);
     delete static_cast<Event*>(event);
   }
-  bool queryStream(const c10::Stream& stream) const override { return devices().engine.is_idle(key_of(stream)); }
+  bool queryStream(const c10::Stream& stream) const override {
+    if (!devices().engine.is_idle(key_of(stream))) return false;
+    devices().books.host_waits_for(stream);
+    open_copied();
+    return true;
+  }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for(stream, "synchronizeStream"); }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr || mutation::is_left_out(mutation::Act::kWait)) return;

@@ -40,7 +40,12 @@ std::function<void()> noted(c10::Stream stream, const std::vector<Use>& uses, co
   for (const Use& use : uses) {
     if (!use.tensor.defined() || !is_ours(use.tensor.device()) || use.tensor.numel() == 0) continue;
     Block* block = DeviceAllocator::block_of(use.tensor.storage().data_ptr());
-    if (block == nullptr) continue;
+    if (block == nullptr) block = devices().allocator.block_at(use.tensor.const_data_ptr());
+    if (block == nullptr) {
+      devices().ledger.fault(name + " uses memory of " + use.tensor.device().str() +
+                             " that nothing has allocated, by " + caller());
+      continue;
+    }
     devices().books.used(block, use.is_written, stream, name);
     if (!std::exchange(block->is_fresh, false)) continue;
     if (!use.is_written && !only_copies(name)) {

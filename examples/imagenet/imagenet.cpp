@@ -47,7 +47,7 @@ void declare(CLI::App& app, Arguments& args) {
   auto* synthetic = option("--synthetic", args.synthetic, "Instead: train on so many made-up pictures");
   synthetic->check(CLI::PositiveNumber)->excludes(data);
   option("--classes", args.classes, "Classes of made-up pictures")->check(CLI::Range(1, 1'000'000));
-  option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet18...");
+  option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet*");
   option("--parallel", args.parallel, "How several devices are used")
       ->check(CLI::IsMember({"none", "dp", "ddp", "horovod", "apex"}));
   option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(CLI::PositiveNumber);

@@ -1,31 +1,47 @@
-#!/usr/bin/env python3
-"""The rows of scripts/bench collectives --json as a picture: `plot.py < ROWS > all_reduce.svg`. A field for each number of ranks, size
-and time on logarithmic scales; nothing but Python's own library."""
+"""The rows of scripts/bench collectives as a table and as a picture, with a field for each number of ranks, size and time on logarithmic
+scales (bench/run.py)."""
 
 import html
-import json
 import math
 import re
-import sys
 
 COLOURS = {"shm": "#1b7837", "Python's gloo": "#c51b7d", "mpich": "#2166ac", "openmpi": "#e08214", "copy": "#888888"}
 NAMES = {"shm": "ddprun, shared memory", "mpich": "MPICH", "openmpi": "Open MPI", "copy": "copy of as many bytes"}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 300, 260, 60, 34, 78, 24
 
 
-def read(lines):
-    """{ranks: {name: {bytes: microseconds}}}"""
-    fields = {}
-    for line in lines:
-        row = json.loads(line)
+SHOWN_BYTES = (4, 1024, 65536, 2**20, 2**26)
+
+
+def measured(rows):
+    """{ranks: {name: {bytes: microseconds}}} and the other rows."""
+    fields, others = {}, []
+    for row in rows:
         found = re.fullmatch(r"all_reduce: (\d+) bytes, (\d+) ranks; peer: (.+)", row["case"])
         if not found:
+            others.append(row)
             continue
         size, ranks, peer = int(found[1]), int(found[2]), found[3]
         field = fields.setdefault(ranks, {})
         field.setdefault("shm", {})[size] = row["ours"]
         field.setdefault(peer, {})[size] = row["peer"]
-    return fields
+    return fields, others
+
+
+def own_tables(rows):
+    fields, others = measured(rows)
+    names = [name for name in COLOURS if any(name in field for field in fields.values())]
+    lines = ["| ranks | float32 | " + " | ".join(f"{NAMES.get(name, name)}, µs" for name in names) + " |", "|---" * (2 + len(names)) + "|"]
+    for ranks, field in sorted(fields.items()):
+        for size in SHOWN_BYTES:
+            if size in field["shm"]:
+                times = (f"{field[name][size]:,.0f}" if field[name][size] >= 100 else f"{field[name][size]:.3g}" for name in names)
+                lines.append(f"| {ranks} | {bytes_text(size)} | " + " | ".join(times) + " |")
+    return lines, others
+
+
+def pictures(rows):
+    return {"all-reduce.svg": "\n".join(draw(measured(rows)[0])) + "\n"}
 
 
 def bytes_text(size):
@@ -91,7 +107,3 @@ def draw(fields):
         yield text(at + 28, height - 20, NAMES.get(name, name), "start")
     yield text(width / 2, height - 44, "size of the tensor of float32", size=10)
     yield "</svg>"
-
-
-if __name__ == "__main__":
-    print("\n".join(draw(read(sys.stdin))))

@@ -37,26 +37,28 @@ class TimelineFiles(Recordings):
         self.assertEqual(status, 0, err)
         self.assertEqual(len(self.slices(self.path("here.json"), name="forward")), 3)
 
-    def test_a_full_disk_ends_the_timeline_and_not_the_training(self):
+    @contextlib.contextmanager
+    def small_disk(self):
+        """The folder of a file system with room for 64 KiB."""
         disk = self.path("disk")
         os.mkdir(disk)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
             self.skipTest("no tmpfs can be mounted here")
         try:
+            yield disk
+        finally:
+            subprocess.run(["umount", "-l", disk], check=False)
+
+    def test_a_full_disk_ends_the_timeline_and_not_the_training(self):
+        with self.small_disk() as disk:
             self.file = os.path.join(disk, "trace.json")
             out, err = self.record(kind=("steps", "300"))
             self.assertIn(f"the timeline in {self.file} ends here: No space left on device", err)
             self.assertEqual(err.count("ends here"), 1)
             self.assertTrue(self.slices(name="forward"))
-        finally:
-            subprocess.run(["umount", "-l", disk], check=False)
 
     def test_without_room_no_file_is_left_and_the_job_goes_on(self):
-        disk = self.path("disk")
-        os.mkdir(disk)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode != 0:
-            self.skipTest("no tmpfs can be mounted here")
-        try:
+        with self.small_disk() as disk:
             with contextlib.suppress(OSError), open(os.path.join(disk, "full"), "wb", 0) as full:
                 while True:
                     full.write(bytes(4096))
@@ -67,8 +69,6 @@ class TimelineFiles(Recordings):
             self.assertIn("No space left on device", text)
             self.assertEqual(os.listdir(disk), ["full"])
             self.assertEqual(self.ask("start", "-o", self.file)[0], 0)
-        finally:
-            subprocess.run(["umount", "-l", disk], check=False)
 
     def test_a_file_that_is_removed_or_emptied_ends_the_timeline_and_stop_says_so(self):
         job = self.begin()

@@ -16,6 +16,7 @@
 #include "comm/shm/mailbox.h"
 #include "comm/shm/patience.h"
 #include "comm/shm/peers.h"
+#include "comm/shm/processor_choice.h"
 
 namespace ddp::shm {
 
@@ -77,7 +78,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool advance();
   bool is_over(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
+  std::vector<int> awaited_ranks() const;
+  bool is_neighbour(int rank) const { return room_.shares_processor_with(rank); }
   bool awaits_neighbour() const;
+  void leave_neighbours(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
   void look_for_trouble(bool thoroughly);
   std::optional<std::string> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
@@ -111,6 +115,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The driver's.
   std::deque<JointPtr> joints_;
   Mailbox mailbox_;
+  MovePause move_pause_;
   std::vector<OperationPtr> ended_;
   std::vector<Mailbox::Ended> ended_messages_;
   std::exception_ptr first_error_;

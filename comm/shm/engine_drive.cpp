@@ -35,9 +35,13 @@ void Engine::drive(const Limit& limit, Patience& patience) {
     }
     if (!std::exchange(is_blocked, true)) patience.begin();
     if (patience.look_again([&] { return awaits_neighbour(); })) continue;
+    const auto awaited = awaited_ranks();
+    const int processor = room_.processor();
     const bool is_time_up = sleep(limit);
     patience.slept();
     room_.note_processor();
+    // A thread of the engine's own has to share in any case, with one that computes.
+    if (limit.until != nullptr && !patience.shares_processors()) leave_neighbours(awaited, processor);
     is_blocked = false;
     if (is_time_up || is_over(limit)) return;
   }
@@ -81,13 +85,27 @@ bool Engine::advance() {
   return moved;
 }
 
-bool Engine::awaits_neighbour() const {
-  const auto is_one = [&](const Awaited& awaited) {
-    return std::ranges::any_of(awaited.ranks, [&](int rank) { return room_.shares_processor_with(rank); });
+std::vector<int> Engine::awaited_ranks() const {
+  std::vector<int> ranks;
+  const auto add = [&](const Awaited& awaited) {
+    ranks.insert(ranks.end(), awaited.ranks.begin(), awaited.ranks.end());
   };
-  if (!joints_.empty() && is_one(joints_.front()->awaited(room_))) return true;
-  return std::ranges::any_of(mailbox_.all(),
-                             [&](const auto& message) { return is_one(Mailbox::awaited(*message, room_)); });
+  if (!joints_.empty()) add(joints_.front()->awaited(room_));
+  for (const MessagePtr& message : mailbox_.all()) add(Mailbox::awaited(*message, room_));
+  return ranks;
+}
+
+bool Engine::awaits_neighbour() const {
+  return std::ranges::any_of(awaited_ranks(), [&](int rank) { return is_neighbour(rank); });
+}
+
+// After a sleep on `processor_before`, for `awaited`.
+void Engine::leave_neighbours(const std::vector<int>& awaited, int processor_before) {
+  if (!std::ranges::any_of(awaited, [&](int rank) { return is_neighbour(rank); })) return;
+  if (!move_pause_.is_over(Clock::now())) return;
+  if (!leave_processor(processor_before, room_.processors_of_others())) return;
+  room_.note_processor();
+  move_pause_.moved(Clock::now());
 }
 
 // Whether the limit's time is over.

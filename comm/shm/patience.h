@@ -29,6 +29,8 @@ class Patience {
   Patience(bool shares_processors, const Range& range)
       : shares_processors_(shares_processors), range_(range), limit_(range.most) {}
 
+  bool shares_processors() const { return shares_processors_; }
+
   /// A wait begins.
   void begin() {
     looks_ = 0;

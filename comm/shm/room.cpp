@@ -1,8 +1,8 @@
 #include "comm/shm/room.h"
 
-#include <sched.h>
-
 #include <algorithm>
+
+#include "comm/shm/processor_choice.h"
 
 namespace ddp::shm {
 
@@ -31,13 +31,22 @@ int Room::reader_of_slot(uint64_t round) const {
 }
 
 bool Room::shares_processor_with(int rank) const {
-  return segment_.block(rank).processor.load(std::memory_order_relaxed) == 1 + sched_getcpu();
+  return segment_.block(rank).processor.load(std::memory_order_relaxed) == 1 + current_processor();
 }
 
 void Room::note_processor() {
-  const int processor = 1 + sched_getcpu();
+  const int processor = 1 + current_processor();
   if (processor == std::exchange(processor_, processor)) return;
   segment_.block(rank_).processor.store(processor, std::memory_order_relaxed);
+}
+
+std::vector<int> Room::processors_of_others() const {
+  std::vector<int> processors;
+  for (int other = 0; other < size(); ++other) {
+    const int seen = segment_.block(other).processor.load(std::memory_order_relaxed);
+    if (other != rank_ && seen > 0) processors.push_back(seen - 1);
+  }
+  return processors;
 }
 
 void Room::filled(uint64_t round, const Signature& signature) {

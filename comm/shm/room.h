@@ -37,6 +37,10 @@ class Room {
 
   /// Tells the others on which processor this rank runs.
   void note_processor();
+  /// As last noted, counted from 0.
+  int processor() const { return processor_ - 1; }
+  /// Where the others have been seen last.
+  std::vector<int> processors_of_others() const;
   /// Whether `rank` has last been seen on the processor of this one: then it cannot go on before this one sleeps.
   bool shares_processor_with(int rank) const;
 

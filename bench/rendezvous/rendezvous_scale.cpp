@@ -157,7 +157,7 @@ class Job {
     is_running_ = true;
     coordinator_->announce_patience();
     const auto end = EventLoop::Clock::now() + std::chrono::duration<double>(quiet_seconds);
-    phase("quiet", Phase::kQuiet, [&] { return EventLoop::Clock::now() > end || shared_.lost > 0; });
+    phase("quiet", Phase::kQuiet, [&] { return EventLoop::Clock::now() > end; });
     phase("failure", Phase::kFail, [&] { return shared_.stopped >= nodes_ - 2 && coordinator_->have_all_heard(); });
     std::printf(", \"failure_known_seconds\": %.3f", static_cast<double>(shared_.last_stop - shared_.failed) / 1e6);
   }
@@ -185,13 +185,19 @@ class Job {
     begin();
     bool is_late = false;
     const auto limit = loop_.call_at(time + 300s, [&] { is_late = true; });
-    while (!is_over() && !is_late) {
+    // Whom the machine has left too little time was given up by the others, and is not to be waited for.
+    const auto has_lost = [&] { return next != Phase::kFail && shared_.lost > 0; };
+    while (!is_over() && !is_late && !has_lost()) {
       // So that what others have counted is looked at.
       const auto tick = loop_.call_at(EventLoop::Clock::now() + 1ms, [] {});
       loop_.run_once();
       loop_.cancel(tick);
     }
     loop_.cancel(limit);
+    if (has_lost()) {
+      throw std::runtime_error(std::to_string(shared_.lost) + " nodes were taken for lost (" + name +
+                               "), though nothing had happened: this machine is too busy for so many");
+    }
     if (is_late) throw std::runtime_error(std::string(name) + " is not over after 300 s: " + messages_.last);
     const std::chrono::duration<double> took = EventLoop::Clock::now() - time;
     // Counted since the beginning, at the beginning of the phase.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/shm/meanwhile.h"
 
 namespace ddp::detail {
 
@@ -10,8 +11,9 @@ class ImmediateBackend {
   virtual ~ImmediateBackend() = default;
 
   /// As Backend::allreduce() and wait() of one contiguous tensor of real numbers on the CPU. Throws what it failed
-  /// with.
-  virtual void all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options) = 0;
+  /// with. `meanwhile` is called when this rank has told the others its part, or has failed to.
+  virtual void all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options,
+                              shm::Meanwhile meanwhile) = 0;
 };
 
 }  // namespace ddp::detail

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -87,16 +88,21 @@ bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp
   if (!is_usual || tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
   if (at::hasGlobalCallbacks() || at::hasThreadLocalCallbacks()) return false;  // a profiler wants to see it
   const auto open = state.group("all_reduce");
-  const uint64_t number = state.next_operation(detail::signature_of("all_reduce", name(op), tensor));
   c10d::AllreduceOptions settings;
   settings.reduceOp = c10d_op(op, /*is_bool=*/false);
-  const detail::CallWait wait("all_reduce");
+  std::optional<uint64_t> number;
+  std::optional<detail::CallWait> wait;
+  const auto note = [&]() noexcept {
+    number = state.next_operation(detail::signature_of("all_reduce", name(op), tensor));
+    wait.emplace("all_reduce");
+  };
   try {
-    backend->all_reduce_now(tensor, settings);
+    backend->all_reduce_now(tensor, settings, shm::Meanwhile(note));
   } catch (const std::exception& error) {
-    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, number, error);
+    if (!number) note();
+    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, *number, error);
   }
-  state.log().end(number, wait.since());
+  state.log().end(*number, wait->since());
   return true;
 }
 

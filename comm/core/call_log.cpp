@@ -18,18 +18,42 @@ uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
 
 }  // namespace
 
-void CallLog::begin(uint64_t number, std::string signature, bool in_background) {
+void CallLog::begin(uint64_t number, std::string_view signature, bool in_background) {
   const std::lock_guard lock(mutex_);
+  add(number, signature, in_background);
+}
+
+uint64_t CallLog::begin_next(std::string_view signature, bool in_background) {
+  const std::lock_guard lock(mutex_);
+  add(next_number_, signature, in_background);
+  return next_number_++;
+}
+
+// With the lock.
+void CallLog::add(uint64_t number, std::string_view signature, bool in_background) {
   last_ = Clock::now();
   const uint64_t now = microseconds_of(last_);
-  if (group_ && in_background) own_page().begin_background(now);
-  const uint64_t in_page = group_ ? own_page().begin_collective(*group_, number, signature, now) : 0;
-  const uint64_t event = group_ ? begin_event(EventKind::kCollective, signature, number) : 0;
-  calls_.push_back({.call = {.number = number, .ended = false, .signature = std::move(signature)},
-                    .in_page = in_page,
-                    .in_background = in_background,
-                    .event = event});
-  if (calls_.size() > kKept) calls_.pop_front();
+  if (calls_.size() < kKept) calls_.emplace_back();
+  Entry& entry = calls_[begun_++ % kKept];
+  entry.call.number = number;
+  entry.call.ended = false;
+  entry.call.signature.assign(signature);
+  entry.in_background = in_background;
+  entry.in_page = 0;
+  entry.event = 0;
+  if (!group_) return;
+  if (in_background) own_page().begin_background(now);
+  entry.in_page = own_page().begin_collective(*group_, number, signature, now);
+  entry.event = begin_event(EventKind::kCollective, signature, number);
+}
+
+// With the lock. Mostly it is the last one; null where it is none of those that are kept.
+CallLog::Entry* CallLog::find(uint64_t number) {
+  for (uint64_t back = 1; back <= calls_.size(); ++back) {
+    Entry& entry = calls_[(begun_ - back) % kKept];
+    if (entry.call.number == number) return &entry;
+  }
+  return nullptr;
 }
 
 void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
@@ -37,15 +61,12 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   last_ = Clock::now();
   const uint64_t now = microseconds_of(last_);
   if (group_ && waits_since) own_page().add_wait(now - std::min(*waits_since, now));
-  // Mostly the last one.
-  const auto found =
-      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& each) { return each.call.number == number; });
-  if (found != calls_.rend()) {
-    found->call.ended = true;
-    if (group_ && found->in_background) own_page().end_background(now);
-    if (group_) own_page().finish_collective(found->in_page, now);
-    end_event(std::exchange(found->event, 0));
-  }
+  Entry* const entry = find(number);
+  if (entry == nullptr) return;
+  entry->call.ended = true;
+  if (group_ && entry->in_background) own_page().end_background(now);
+  if (group_) own_page().finish_collective(entry->in_page, now);
+  end_event(std::exchange(entry->event, 0));
 }
 
 uint64_t CallLog::begin_message(std::string_view signature) {
@@ -70,7 +91,7 @@ RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
   std::vector<CallRecord> calls;
   calls.reserve(calls_.size());
-  for (const Entry& entry : calls_) calls.push_back(entry.call);
+  for (uint64_t back = calls_.size(); back > 0; --back) calls.push_back(calls_[(begun_ - back) % kKept].call);
   return {.calls = std::move(calls),
           .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
           .compares = compares_};

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -42,7 +41,9 @@ class CallLog {
   explicit CallLog(std::optional<uint32_t> group = std::nullopt) : group_(group) {}
 
   /// `in_background`: the rank computes on meanwhile, until PageWriter::settle_background().
-  void begin(uint64_t number, std::string signature, bool in_background = false);
+  void begin(uint64_t number, std::string_view signature, bool in_background = false);
+  /// The same with the number after that of the last one, from 0, which is returned.
+  uint64_t begin_next(std::string_view signature, bool in_background = false);
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
   /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
@@ -65,9 +66,15 @@ class CallLog {
     uint64_t event = 0;  // in the timeline
   };
 
+  void add(uint64_t number, std::string_view signature, bool in_background);
+  Entry* find(uint64_t number);
+
   const std::optional<uint32_t> group_;
   mutable std::mutex mutex_;
-  std::deque<Entry> calls_;
+  std::vector<Entry>
+      calls_;  // the last ones: the call begun as the nth stands at n % kKept, and keeps its text's memory
+  uint64_t begun_ = 0;
+  uint64_t next_number_ = 0;
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
   uint64_t messages_ = 0;

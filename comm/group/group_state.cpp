@@ -102,12 +102,6 @@ GroupState::Parts GroupState::release() {
   return released;
 }
 
-uint64_t GroupState::next_operation(std::string signature, bool in_background) {
-  const std::lock_guard lock(order_);
-  log_->begin(operations_, std::move(signature), in_background);
-  return operations_++;
-}
-
 void GroupState::close() {
   Parts parts = release();
   if (!parts.group) return;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ddprun/base/rank_info.h>
@@ -79,7 +80,9 @@ class GroupState {
   /// Number of the next collective, the same on all ranks since all call the same ones in the same order. `signature`
   /// is what they must have called. With log().end() when it has ended.
   /// `in_background`: the rank computes on meanwhile.
-  uint64_t next_operation(std::string signature, bool in_background = false);
+  uint64_t next_operation(std::string_view signature, bool in_background = false) {
+    return log_->begin_next(signature, in_background);
+  }
 
   /// Number of the next comparison of the ranks through the store, which counts apart from the collectives.
   uint64_t next_comparison() { return comparisons_.fetch_add(1, std::memory_order_relaxed); }
@@ -113,8 +116,6 @@ class GroupState {
   ImmediateBackend* const immediate_backend_;
   mutable std::mutex mutex_;
   Parts parts_;
-  std::mutex order_;  // numbers are logged in their order
-  uint64_t operations_ = 0;
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;

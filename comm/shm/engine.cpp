@@ -51,7 +51,7 @@ void Engine::start(MessagePtr message) {
   begin(lock);
 }
 
-void Engine::run(const JointPtr& operation) {
+void Engine::run(const JointPtr& operation, Meanwhile meanwhile) {
   {
     Lock lock(mutex_);
     check_usable();
@@ -62,10 +62,11 @@ void Engine::run(const JointPtr& operation) {
     if (is_driven_) {
       wake_for_anything(room_.segment().block(room_.rank()));
     } else if (!is_stopping_) {
-      work(lock, {.until = operation.get()}, caller_patience_);
+      work(lock, {.until = operation.get(), .meanwhile = &meanwhile}, caller_patience_);
       if (operation->has_ended()) return hand_over();
     }
   }
+  meanwhile();
   wait(*operation);
 }
 

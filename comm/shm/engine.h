@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/shm/mailbox.h"
+#include "comm/shm/meanwhile.h"
 #include "comm/shm/patience.h"
 #include "comm/shm/peers.h"
 #include "comm/shm/processor_choice.h"
@@ -38,8 +39,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Begins an operation without waiting for anybody. Throws what the group has failed with.
   void start(JointPtr operation);
   void start(MessagePtr message);
-  /// start() and wait().
-  void run(const JointPtr& operation);
+  /// start() and wait(). `meanwhile` is called when this rank has done what it can without the others.
+  void run(const JointPtr& operation, Meanwhile meanwhile = {});
   /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Does what can be done now.
@@ -59,6 +60,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const Operation* until = nullptr;  ///< return when it has ended; null: when there is nothing left
     std::optional<Clock::time_point> time{};
     bool one_pass = false;  ///< return when nothing moves
+    Meanwhile* meanwhile = nullptr;
   };
 
   Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers);
@@ -86,7 +88,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void look_for_trouble(bool thoroughly);
   std::optional<std::string> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
   void begin_turn(Operation& operation);
-  void end(const OperationPtr& operation, std::exception_ptr error);
+  void end(OperationPtr operation, std::exception_ptr error);
   void fail_all(std::exception_ptr error);
   void end_all(const std::exception_ptr& error);
 

@@ -28,6 +28,7 @@ void Engine::drive(const Limit& limit, Patience& patience) {
       take_new();
     }
     const bool moved = advance();
+    if (limit.meanwhile != nullptr) (*limit.meanwhile)();
     if (is_over(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
@@ -70,9 +71,9 @@ bool Engine::advance() {
   if (!joints_.empty()) {
     try {
       if (joints_.front()->advance(room_, moved)) {
-        const JointPtr done = std::move(joints_.front());
+        JointPtr done = std::move(joints_.front());
         joints_.pop_front();
-        end(done, nullptr);
+        end(std::move(done), nullptr);
       }
     } catch (...) {
       fail_all(std::current_exception());
@@ -185,11 +186,11 @@ void Engine::begin_turn(Operation& operation) {
   if (operation.deadline_.load() == 0) operation.set_deadline(Clock::now() + operation.timeout_);
 }
 
-void Engine::end(const OperationPtr& operation, std::exception_ptr error) {
+void Engine::end(OperationPtr operation, std::exception_ptr error) {
   if (error && !first_error_) first_error_ = error;
   operation->error_ = std::move(error);
   operation->ended_.store(true, std::memory_order_release);
-  ended_.push_back(operation);
+  ended_.push_back(std::move(operation));
 }
 
 // The ranks' rounds no longer agree, so nothing can follow.

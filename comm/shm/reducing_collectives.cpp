@@ -1,5 +1,6 @@
 // all_reduce, reduce and reduce_scatter.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -34,15 +35,14 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 // Every rank has all numbers of all.
 class DirectAllReduce final : public Collective {
  public:
-  DirectAllReduce(std::byte* data, size_t count, const Reducing& reducing, Place place)
+  DirectAllReduce(std::byte* data, size_t count, const Reducing& reducing)
       : Collective({.signature = reducing.signature(
                         {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * reducing.element_size()}),
                     .rounds = rounds_of(count * reducing.element_size(), kDirectChunk),
                     .is_tiny = count * reducing.element_size() <= kTiny}),
         data_(data),
         bytes_(count * reducing.element_size()),
-        reducing_(reducing),
-        sources_(static_cast<size_t>(place.ranks)) {}
+        reducing_(reducing) {}
 
  private:
   Range chunk(uint64_t round) const { return {round * kDirectChunk, std::min(bytes_, (round + 1) * kDirectChunk)}; }
@@ -52,18 +52,23 @@ class DirectAllReduce final : public Collective {
     copy_bytes(slot, data_ + all.begin, all.end - all.begin);
   }
   void take(const Room& room, uint64_t round) override {
+    constexpr size_t kFew = 8;
+    std::array<const std::byte*, kFew> few{};
+    std::vector<const std::byte*> many;  // memory costs as much as a small sum
+    const auto ranks = static_cast<size_t>(room.size());
+    if (ranks > kFew) many.resize(ranks);
+    const std::byte** const sources = ranks > kFew ? many.data() : few.data();
     const Range all = chunk(round);
     const size_t element = reducing_.element_size();
     for (int rank = 0; rank < room.size(); ++rank) {
-      sources_[static_cast<size_t>(rank)] = rank == room.rank() ? data_ + all.begin : slot(room, rank, round);
+      sources[rank] = rank == room.rank() ? data_ + all.begin : slot(room, rank, round);
     }
-    reducing_.combine(data_ + all.begin, sources_.data(), all.begin / element, all.end / element);
+    reducing_.combine(data_ + all.begin, sources, all.begin / element, all.end / element);
   }
 
   std::byte* const data_;
   const size_t bytes_;
   const Reducing reducing_;
-  std::vector<const std::byte*> sources_;
 };
 
 // Each rank combines its share of each chunk; the others take it from its slot.
@@ -199,7 +204,7 @@ class ReduceScatter final : public Collective {
 JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, Place place) {
   const Reducing reducing(reduction, count, place.ranks);
   if (count * reducing.element_size() <= (place.ranks <= 2 ? kDirectBytesOfTwo : kDirectBytes)) {
-    return std::make_shared<DirectAllReduce>(data, count, reducing, place);
+    return std::make_shared<DirectAllReduce>(data, count, reducing);
   }
   return std::make_shared<SharedReduce>(data, count, reducing, kNoRoot, place);
 }

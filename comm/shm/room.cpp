@@ -6,6 +6,20 @@
 
 namespace ddp::shm {
 
+namespace {
+
+// Others have read this line: it is fetched back before it is written, while this rank is still busy with something
+// else. Without effect where a processor has no such instruction.
+void expect_write(const SlotHeader& header) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(header));
+#else
+  __builtin_prefetch(&header, 1);
+#endif
+}
+
+}  // namespace
+
 bool Room::has_slot(uint64_t round) {
   for (int other = 0; other < size(); ++other) {
     uint64_t& known = known_taken_[static_cast<size_t>(other)];
@@ -65,6 +79,7 @@ void Room::combined(uint64_t round) {
 void Room::taken(uint64_t round) {
   taken_ = round + 1;
   segment_.block(rank_).taken.store(round + 1);
+  expect_write(segment_.slot_header(rank_, round + 1));
   wake_others(Cause::room_of(rank_));
 }
 

@@ -89,6 +89,27 @@ TEST_CASE("CallLog: tells what was called and what has ended") {
   CHECK_THAT(log.report().calls, ElementsAre(ended_call(0, "barrier"), open_call(1, "all_reduce (sum) of Float [4]")));
 }
 
+TEST_CASE("CallLog: counts by itself, whoever calls, and keeps what has a long text beside what has a short one") {
+  CallLog log;
+  const std::string text(300, 'x');
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) log.end(log.begin_next(k % 2 == 0 ? text : "short"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(log.begin_next("last") == 200U);
+  const auto calls = log.report().calls;
+  REQUIRE(calls.size() == CallLog::kKept);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    REQUIRE(calls[i].number == 201 - CallLog::kKept + i);
+    REQUIRE(calls[i].ended == (calls[i].number < 200));
+    const std::string& told = calls[i].signature;
+    REQUIRE((calls[i].number == 200 ? told == "last" : told == text || told == "short"));
+  }
+}
+
 TEST_CASE("CallLog: keeps a bounded number") {
   CallLog log;
   for (uint64_t number = 0; number < 1000; ++number) log.begin(number, "barrier");

@@ -1,7 +1,7 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" and "+unbatched" for batched_grad_copy, true and false, in "+c10d" to leave all steps to c10d's engine, in
+// "+batched" and "+unbatched" for batched_grad_copy, true and false, in "+own" for an engine of our own, in
 // "+fused" for an optimizer of one call for all parameters, in "+alone" for no DistributedDataParallel at all. The
 // first argument is "cpu", whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
@@ -90,7 +90,7 @@ Step make_case(const std::string& name, const ddp::GroupHandle& group) {
     options.batched_grad_copy = name.ends_with("+batched");
     options.own_engine = false;
   }
-  if (name.ends_with("+c10d")) options.own_engine = false;
+  if (name.ends_with("+own")) options.own_engine = true;
   const Way way{.options = options, .is_fused = name.ends_with("+fused"), .is_alone = name.ends_with("+alone")};
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());

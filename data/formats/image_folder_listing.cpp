@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -161,9 +162,10 @@ ImageSplit split_listing(const ImageListing& listing, double validation_ratio, u
 void write_class_indices(const fs::path& file, const std::vector<std::string>& class_names) {
   nlohmann::ordered_json indices = nlohmann::ordered_json::object();
   for (size_t i = 0; i < class_names.size(); ++i) indices[std::to_string(i)] = class_names[i];
+  errno = 0;
   std::ofstream stream(file, std::ios::binary | std::ios::trunc);
   stream << indices.dump(4, ' ', false, json::error_handler_t::replace) << "\n";
-  if (!stream.flush()) throw DataError(file, "cannot be written");
+  if (!stream.flush()) throw DataError(file, "cannot be written: " + std::generic_category().message(errno));
 }
 
 std::vector<std::string> read_class_indices(const fs::path& file) {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <numbers>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -50,7 +51,7 @@ void declare(CLI::App& app, Arguments& args) {
   };
   option("--dist-url", args.training.process_group.init_method, "Where the ranks meet (default: env://)");
   option("--data-path", args.data_path, "Folder with a folder of pictures per class")->required();
-  option("--val-ratio", args.validation_ratio, "Part of each class for validation");
+  option("--val-ratio", args.validation_ratio, "Part of each class for validation")->check(CLI::Range(0.0, 1.0));
   option("--net", args.net, "resnet18, resnet34 or resnet50");
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
   option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
@@ -88,11 +89,8 @@ Net make_net(const Arguments& args, int64_t classes, const ddp::GroupHandle& gro
     ddp::load_checkpoint(initial, {.model = net}, group);  // each to its own device
     if (group.rank() == 0) std::filesystem::remove(initial);
   }
-  if (args.freeze_layers) {
-    ddp::freeze_all_but(net, {"fc"});
-  } else if (args.sync_bn) {
-    ddp::convert_sync_batchnorm(net, group);
-  }
+  if (args.freeze_layers) ddp::freeze_all_but(net, {"fc"});
+  if (args.sync_bn && !args.freeze_layers) ddp::convert_sync_batchnorm(net, group);
   return net;
 }
 
@@ -141,11 +139,11 @@ int run(Arguments args) {
                      classes.size(), " classes");
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
+  if (loader.size() == 0) throw std::invalid_argument("no rank has a full batch: choose a smaller --batch-size");
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
 
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);
-
   torch::optim::SGD optimizer(ddp::trainable_parameters(net),
                               torch::optim::SGDOptions(options.lr).momentum(0.9).weight_decay(0.005));
   const auto cosine = [epochs = static_cast<double>(options.epochs), lrf = args.lrf](int64_t epoch) {

@@ -45,19 +45,19 @@ void declare(CLI::App& app, Arguments& args) {
   option("--text", args.text, "The file to learn from")->required();
   option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
   option("--context", args.net.context, "Bytes in a sequence")->check(CLI::PositiveNumber);
-  option("--width", args.net.width, "Numbers that stand for a byte");
+  option("--width", args.net.width, "Numbers that stand for a byte")->check(CLI::PositiveNumber);
   option("--heads", args.net.heads, "Heads of attention");
-  option("--layers", args.net.layers, "Blocks");
+  option("--layers", args.net.layers, "Blocks")->check(CLI::PositiveNumber);
   option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out");
   option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(CLI::PositiveNumber);
   option("--warmup-steps", args.warmup_steps, "Optimizer steps until the full learning rate")
       ->check(CLI::PositiveNumber);
   option("--weight-decay", args.weight_decay, "Of matrices; biases and norms have none");
-  option("--clip", args.clip, "Largest norm of the gradients");
+  option("--clip", args.clip, "Largest norm of the gradients")->check(CLI::PositiveNumber);
   option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(CLI::PositiveNumber);
-  option("--val-ratio", args.validation_ratio, "Part of the text, its end, for validation");
+  option("--val-ratio", args.validation_ratio, "Part of the text for validation, its end")->check(CLI::Range(0.0, 1.0));
   option("--prompt", args.prompt, "How the text written at the end begins");
-  option("--sample", args.sample, "Bytes that are written at the end");
+  option("--sample", args.sample, "Bytes that are written at the end")->check(CLI::NonNegativeNumber);
   option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber);
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
@@ -114,7 +114,7 @@ std::string write_text(models::Transformer& net, const Arguments& args, const st
   torch::manual_seed(args.training.seed);
   auto is_known = torch::zeros({256}, torch::kBool);
   for (const unsigned char byte : known) is_known.mutable_data_ptr<bool>()[byte] = true;
-  std::string text = args.prompt;
+  std::string text = args.prompt.empty() ? "\n" : args.prompt;
   for (int64_t i = 0; i < args.sample; ++i) {
     const auto length = std::min(text.size(), static_cast<size_t>(args.net.context));
     std::vector<int64_t> bytes;

@@ -42,9 +42,13 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
-  app.add_option("--size", args.size, "Depth, height, width (default: whole volumes)");
-  app.add_option("--width", args.width, "Channels at full resolution")->capture_default_str();
+  app.add_option("--size", args.size, "Side of cubes cut from the volumes (default: whole volumes)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--width", args.width, "Channels at full resolution")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs until --lr is that of all ranks")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--milestones", args.milestones, "Epochs after which --lr is divided by 10")
       ->delimiter(',')

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/tool_status.h"
@@ -163,9 +165,11 @@ int main(int argc, char** argv) try {
   const std::vector<Chart> charts = read_charts(options);
   const std::string picture =
       format == Format::kPng ? draw_png(charts, options.charts, options.scale) : draw_svg(charts, options.charts);
+  errno = 0;
   std::ofstream out(options.out, std::ios::binary | std::ios::trunc);
   out << picture;
-  if (!out.flush()) throw std::runtime_error(options.out + ": cannot be written");
+  if (!out.flush())
+    throw std::runtime_error(options.out + ": cannot be written: " + std::generic_category().message(errno));
   std::printf("%s: %zu %s\n", options.out.c_str(), charts.size(), charts.size() == 1 ? "chart" : "charts");
   return kGood;
 } catch (const std::exception& error) {

@@ -134,8 +134,9 @@ TEST_CASE("Image: files cut short are refused wherever they end") {
 }
 
 TEST_CASE("Image: other formats and pictures too large are refused by name") {
-  CHECK_THROWS_MATCHES(decode("%PDF-1.4"), DataError,
-                       Message("picture: expected a JPEG, PNG, BMP, PPM, PGM, GIF, TIFF or WebP file, got another format"));
+  CHECK_THROWS_MATCHES(
+      decode("%PDF-1.4"), DataError,
+      Message("picture: expected a JPEG, PNG, BMP, PPM, PGM, GIF, TIFF or WebP file, got another format"));
   CHECK_THROWS_MATCHES(decode(""), DataError, MessageMatches(ContainsSubstring("empty")));
   std::vector<std::string> files = files_without_loss();
   files.push_back(test::jpeg(test::picture(9, 11), 80));
@@ -238,6 +239,8 @@ TEST_CASE_METHOD(FolderTest, "Folder: class indices are written as JSON and read
   const std::vector<std::string> names = {"daisy", "\"quoted\"", "c", "d", "e", "f", "g", "h", "i", "j", "Größe"};
   write_class_indices(file, names);
   CHECK(read_class_indices(file) == names);
+  CHECK_THROWS_MATCHES(write_class_indices("/dev/full", names), DataError,
+                       MessageMatches(ContainsSubstring("/dev/full: cannot be written: No space left on device")));
   test::write_file(file, "{\n  \"1\": \"b\", \"0\": \"a\"\n}");
   CHECK_THAT(read_class_indices(file), ElementsAre("a", "b"));
   for (const char* bad : {"", "[]", "{\"0\": 1}", "{\"1\": \"b\"}", "{\"0\": \"a\", \"2\": \"b\"}", "{\"0\": "}) {

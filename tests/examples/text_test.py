@@ -1,9 +1,11 @@
 """text from outside: Python's losses, accumulation, one process or two, kill and resume, what it writes at the end."""
 
 import re
+import shutil
 import unittest
 
 from programs import ProgramTest, losses
+from support import DDPRUN, PROGRAM
 
 SENTENCE = "The quick brown fox jumps over the lazy dog; {} dogs and {} foxes watch. "
 
@@ -70,6 +72,35 @@ class Text(ProgramTest):
         with open(self.path("whole", "latest")) as latest:
             newest = latest.read().strip()
         self.check_same_weights(self.path("parts", newest, "model.safetensors"), self.path("whole", newest, "model.safetensors"))
+
+    def test_three_ranks_go_on_in_mid_epoch_with_the_same_weights_where_sums_are_in_the_order_of_ranks(self):
+        # Buckets of the first step are others than those of later ones, and with them gloo's order of three summands.
+        order = {"DDPRUN_SHM_ORDER": "rank"}
+        options = ("--epochs", "1", "--batch-size", "4", "--save-every", "20", "--sample", "0")
+
+        def train(folder, *more):
+            arguments = self.arguments(*options, *more, folder=folder)
+            result = self.run_command([DDPRUN, "-n", 3, PROGRAM, *arguments], order)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout
+
+        train("whole")
+        shutil.copytree(self.path("whole", "step-00000020"), self.path("part", "step-00000020"))
+        self.assertIn("continuing with step 20", train("part", "--resume"))
+        self.check_same_weights(*(self.path(run, "step-00000027", "model.safetensors") for run in ("part", "whole")))
+
+    def test_without_a_prompt_the_text_begins_with_a_line(self):
+        lines = self.succeed(0, *self.arguments("--epochs", "1", "--prompt", "", "--sample", "5"))
+        # An empty line, then what was written; the standard output would end with the epoch's line.
+        begin = next(i for i, line in enumerate(lines) if "bits_per_byte" in line)
+        self.assertEqual(lines[begin + 1], "", lines)
+
+    def test_options_that_make_no_sense_are_refused_before_anything_is_trained(self):
+        for option, value in (("--val-ratio", "2"), ("--val-ratio", "-1"), ("--clip", "-1"), ("--sample", "-5")):
+            with self.subTest(option=option, value=value):
+                result = self.run_ranks(0, *self.arguments(option, value))
+                self.assertEqual(result.returncode, 105, result.stdout)
+                self.assertTrue(result.stderr.startswith(f"{option}: "), result.stderr)
 
     def test_a_text_that_is_too_short_is_refused(self):
         with open(self.text, "w") as file:

@@ -84,6 +84,11 @@ class UNet3d(ProgramTest):
     def test_sides_that_cannot_be_halved_are_refused(self):
         self.fail_with(2, "multiples of 8, got 12", *self.arguments("--size", "12"))
 
+    def test_a_side_below_one_is_refused_by_the_command_line(self):
+        result = self.run_ranks(0, *self.arguments("--size", "-8"))
+        self.assertEqual(result.returncode, 105, result.stdout)
+        self.assertTrue(result.stderr.startswith("--size: "), result.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -66,6 +66,8 @@ class Curves(unittest.TestCase):
         result = self.run_curves("nowhere")
         self.assertEqual((result.returncode, result.stderr), (1, "error: nowhere: no such file or folder\n"))
         subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
+        result = self.run_curves("run", "--out", "missing/x.svg")
+        self.assertEqual(result.stderr, "error: missing/x.svg: cannot be written: No such file or directory\n")
         self.assertIn("no curve whose tag begins with 'los/'; there are: 'both'", self.run_curves("run", "--tag", "los/").stderr)
         shutil.rmtree(self.folder / "run")
         self.assertIn("no event file", self.run_curves(".").stderr)

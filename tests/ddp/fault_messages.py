@@ -31,6 +31,13 @@ def ranks_mentioned(errors, rank, size, is_victim=False):
     return ranks
 
 
+def without_store_host(errors):
+    """Without whose store it was that closed, where the message says as well who never came: the host has given up for that."""
+    if "; never arrived: " not in errors:
+        return errors
+    return re.sub(r"job's store at \S+, which rank \d+ hosts: it has closed the connection", "", errors)
+
+
 def names_guilty(errors, rank, case):
     if ranks_mentioned(errors, rank, case.size) & case.guilty(rank):
         return True

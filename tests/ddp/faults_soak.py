@@ -123,7 +123,8 @@ def judge(job, outcome):
     for rank in range(case.size):
         text = job.errors(rank)
         outcome.messages.append(f"rank {rank} ({job.ranks[rank].poll()}): {text.strip()}")
-        mentioned = fault_messages.ranks_mentioned(text, rank, case.size, rank == case.victim)
+        blaming = fault_messages.without_store_host(text)
+        mentioned = fault_messages.ranks_mentioned(blaming, rank, case.size, rank == case.victim)
         innocent = mentioned - case.guilty(rank)
         if innocent:
             outcome.problems.append(f"rank {rank} mentions {sorted(innocent)}: {text.strip()[-900:]}")

@@ -42,8 +42,7 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
-  app.add_option("--size", args.size, "Side of cubes cut from the volumes (default: whole volumes)")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(CLI::PositiveNumber);
   app.add_option("--width", args.width, "Channels at full resolution")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -164,11 +164,15 @@ class Picture {
     const double tick = power * (raw / power > 5 ? 10 : raw / power > 2 ? 5 : raw / power > 1 ? 2 : 1);
     std::string grid;
     for (double at = 0; at <= length; at += tick) {
-      const std::string x = number(x_of(step_.begin + static_cast<std::int64_t>(at)));
+      const std::int64_t begin = step_.begin + static_cast<std::int64_t>(at);
+      const std::string x = number(x_of(begin));
       grid += "<line class=\"grid\" x1=\"" + x + "\" x2=\"" + x + "\" y1=\"" + number(kTop - 8) + "\" y2=\"" +
               number(y_) + "\"/>\n";
-      grid +=
-          "<text x=\"" + x + "\" y=\"" + number(y_ + 14) + "\" text-anchor=\"middle\">" + time_text(at) + "</text>\n";
+      const std::string time = time_text(at);
+      const double half = kLetter * static_cast<double>(time.size()) / 2;
+      const double middle = std::min(x_of(begin), kWidth - half);  // the last one may stand at the edge
+      grid += "<text x=\"" + number(middle) + "\" y=\"" + number(y_ + 14) + "\" text-anchor=\"middle\">" + time +
+              "</text>\n";
     }
     body_ = grid + body_;
   }

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -240,6 +241,20 @@ TEST_CASE("Timeline: a report, JSON and a picture come of it") {
              Catch::Matchers::ContainsSubstring("1 step, from 7 to 7; a step takes 100 us"));
   CHECK_THAT(report_json(trace, lines, analysis), Catch::Matchers::ContainsSubstring("\"exposed_ms\": 0.03"));
   CHECK_THAT(draw_svg(trace, lines, analysis), Catch::Matchers::ContainsSubstring("prefers-color-scheme"));
+}
+
+TEST_CASE("Timeline: the picture has each time of its axis whole") {
+  const Trace trace = two_ranks();  // ends with a time of the axis, at the right edge
+  const auto lines = rank_lines(trace);
+  const std::string picture = draw_svg(trace, lines, analyse(lines));
+  const std::regex text("<text x=\"([0-9.]+)\"[^>]*text-anchor=\"middle\">([^<]*)</text>");
+  int times = 0;
+  for (std::sregex_iterator found(picture.begin(), picture.end(), text); found != std::sregex_iterator(); ++found) {
+    const double half = 6 * static_cast<double>((*found)[2].length()) / 2;
+    CHECK(std::stod((*found)[1]) + half <= 960);
+    ++times;
+  }
+  CHECK(times > 3);
 }
 
 TEST_CASE("Timeline: ranges of the program's own are told by their names") {

@@ -1,5 +1,5 @@
 // Operators that LibTorch has for GPUs alone, made of others: synchronised batch norm's parts, the fused dropout,
-// softmax of halves.
+// softmax of halves; and a fused kernel that is wrong on the CPU.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <array>
 #include <tuple>
 #include <vector>
 
@@ -117,6 +118,26 @@ at::Tensor softmax_backward(const at::Tensor& dy, const at::Tensor& y, int64_t d
   return kBackward(result, dy, y, dim, dy.scalar_type()).to(dtype);
 }
 
+// In floats, as GPUs do: LibTorch 2.11's kernel for the CPU computes halves from values that it never set.
+void fused_sgd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::array<std::vector<at::Tensor>, 3> originals;  // parameters, gradients, momenta
+  const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  for (size_t i = 0; i < originals.size(); ++i) originals[i] = first[static_cast<std::ptrdiff_t>(i)].toTensorVector();
+  if (originals[0].empty() || !c10::isReducedFloatingType(originals[0][0].scalar_type())) {
+    run_cpu_kernel(op, stack);
+    return;
+  }
+  auto floats = originals;
+  for (size_t i = 0; i < floats.size(); ++i) {
+    for (at::Tensor& tensor : floats[i]) tensor = wide(tensor);
+    first[static_cast<std::ptrdiff_t>(i)] = floats[i];
+  }
+  run_cpu_kernel(op, stack);
+  for (size_t i = 0; i < floats.size(); ++i) {
+    for (size_t j = 0; j < floats[i].size(); ++j) originals[i][j].copy_(floats[i][j]);
+  }
+}
+
 }  // namespace
 
 void register_composed(torch::Library& aten) {
@@ -131,6 +152,7 @@ void register_composed(torch::Library& aten) {
   aten.impl("_softmax_backward_data", TORCH_FN((softmax_backward<at::_softmax_backward_data_out>)));
   aten.impl("_log_softmax_backward_data", TORCH_FN((softmax_backward<at::_log_softmax_backward_data_out>)));
   aten.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
+  aten.impl("_fused_sgd_", torch::CppFunction::makeFromBoxedFunction<&fused_sgd>());
 }
 
 }  // namespace ddp::test::device

@@ -1,6 +1,7 @@
 // DistributedDataParallel over simulated devices: the CPU's bits, whatever the order in which streams come.
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
+#include <torch/headeronly/version.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -151,12 +152,10 @@ TEST_CASE_METHOD(OnDevices, "Ddp: every option has the CPU's bits on 2 and 4 dev
   const auto hook = [](CommHook (*make)(const GroupHandle&)) {
     return [=](const GroupHandle& group) { return DdpOptions{.comm_hook = make(group)}; };
   };
-  const std::vector<Case> cases{
+  std::vector<Case> cases{
       {"copies of gradients", plain({.gradient_as_bucket_view = false})},
       {"unused parameters", plain({.find_unused_parameters = true})},
       {"static graph", plain({.static_graph = true})},
-      {"gradients copied together", plain({.batched_grad_copy = true})},
-      {"buckets that come and go", plain({.lazy_bucket_allocation = true})},
       {"delayed",
        plain({.delayed = {.names = {"module.fc3.weight", "module.fc2.bias"}, .trigger = "module.conv1.weight"}})},
       {"buckets by names", plain({.bucket_ends = {"module.fc2.weight"}})},
@@ -168,6 +167,8 @@ TEST_CASE_METHOD(OnDevices, "Ddp: every option has the CPU's bits on 2 and 4 dev
          return DdpOptions{.comm_hook = hooks::power_sgd(make_power_sgd_state(group, {.start_iteration = 2}))};
        }},
   };
+  if (TORCH_VERSION_MINOR >= 12) cases.push_back({"gradients copied together", plain({.batched_grad_copy = true})});
+  if (TORCH_VERSION_MINOR >= 15) cases.push_back({"buckets that come and go", plain({.lazy_bucket_allocation = true})});
   for (const int size : {2, 4}) {
     for (const Case& one : cases) {
       INFO(size << " devices, " << one.name);

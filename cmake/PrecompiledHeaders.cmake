@@ -6,6 +6,8 @@
 #   ddprun_use_precompiled_headers(<target> <set>)   its sources must be compiled with the same kind of flags
 #   ddprun_use_precompiled_headers(<target> <set> SOURCES <sources>)   these alone, instead of the target's own set
 #
+#   ddprun_compile_for_size(<target> <folder>...)   the target's sources in these folders, in a Release build
+#
 #   ddprun_precompiled_headers_if_seen(<target> <library>... [AMONG <groups> <modules> <standard>])   for programs, by what they
 #                                                                                    link; AMONG: the sets, if others than these
 #
@@ -13,7 +15,7 @@
 # headers of a set left open in every source that uses it (1 s with tensors, 2 s with modules).
 #
 # GCC takes a precompiled header only where macros and code generation agree, hence -fPIC for programs as well; the level of
-# optimisation may differ. OpenMP may not.
+# optimisation may differ. OpenMP may not, nor -Os, of which a macro tells.
 
 # What is left open is instantiated once for several sources with DDPRUN_UNITY_BUILD, as scripts/demo builds from nothing.
 
@@ -57,6 +59,19 @@ function(ddprun_use_precompiled_headers target set)
   if(DDPRUN_UNITY_BUILD AND type STREQUAL "STATIC_LIBRARY" AND NOT set STREQUAL "standard")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
+endfunction()
+
+function(ddprun_compile_for_size target)
+  set(flag "$<$<CONFIG:Release>:-Os>")
+  ddprun_precompile_headers(compact HEADERS ${DDPRUN_STANDARD_HEADERS})
+  if(TARGET ddprun_compact_headers)
+    target_compile_options(ddprun_compact_headers PRIVATE "${flag}")
+  endif()
+  list(JOIN ARGN "|" folders)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "^(${folders})/")
+  ddprun_use_precompiled_headers(${target} compact SOURCES ${sources})
+  set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS "${flag}")
 endfunction()
 
 function(_ddprun_sees library wanted out)

@@ -16,6 +16,7 @@
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
 #include "comm/collectives/device_events.h"
+#include "comm/core/bucket_text.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_backends.h"
 #include "comm/group/verify_across_ranks.h"
@@ -256,6 +257,15 @@ void DdpCore::register_comm_hook(CommHook hook, const std::string& name) {
                            "hook has to be given as DdpOptions::comm_hook there");
   }
   reducer_->register_comm_hook(std::move(hook), name);
+}
+
+// A single process has no buckets, and delayed sums have one.
+std::string DdpCore::bucket_layout() const {
+  return reducer_ ? reducer_->bucket_layout() : detail::to_text({});
+}
+
+void DdpCore::use_bucket_layout(const std::string& text) {
+  if (reducer_) reducer_->use_bucket_layout(text);
 }
 
 DdpLoggingData DdpCore::logging_data() const {

@@ -3,11 +3,13 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "base/progress/own_page.h"
 #include "comm/collectives/pending_work.h"
+#include "comm/core/bucket_text.h"
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
 #include "comm/reducer/bucket_tuning.h"
@@ -19,6 +21,32 @@
 #include "comm/reducer/shadow_backward.h"
 
 namespace ddp::detail {
+namespace {
+
+// What rebuild_buckets() has thrown, with the parameters' names.
+// c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
+std::string explain(const std::exception& error, const std::vector<std::string>& names) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+  const std::string before_indices = "Parameter indices which did not receive grad for rank ";
+  const auto found = text.find(before_indices);
+  if (found == std::string::npos || text.find("Parameters which did not receive grad") != std::string::npos) {
+    return text;
+  }
+  const auto line_end = std::min(text.find('\n', found), text.size());
+  const auto colon = text.find(':', found);
+  if (colon >= line_end) return text;
+  std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
+  std::string list;
+  for (size_t index = 0; indices >> index;) {
+    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
+  }
+  const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
+  return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +
+         text.substr(found, line_end - found);
+}
+
+}  // namespace
 
 GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, const DdpOptions& options)
     : context_(std::make_shared<ReductionContext>(std::move(model), group, options)),
@@ -111,6 +139,28 @@ void GradientReducer::shadow_backward(bool keep_gradients) {
 void GradientReducer::stop_tuning() {
   logger_->set_uneven_input_join();
   if (tuning_ && tuning_->stop(*engine_)) regrouped();
+}
+
+std::string GradientReducer::bucket_layout() const {
+  // Automatic sizes are found anew in each run. Where parameters are named that end buckets these are known when the
+  // buckets are.
+  const bool is_unknown = tuning_ || (!bucket_ends_.empty() && engine_->should_rebuild_buckets());
+  const DdpOptions& options = context_->options();
+  return to_text(is_unknown ? BucketIndices()
+                            : engine_->next_assignment(first_bucket_bytes(options), options.bucket_cap_bytes.bytes()));
+}
+
+void GradientReducer::use_bucket_layout(const std::string& text) {
+  BucketIndices buckets = buckets_from(text, context_->model().parameters.size());
+  if (buckets.empty() || tuning_ || reducing_forwards_ > 0 || engine_->has_rebuilt()) return;
+  if (!engine_->can_have(buckets)) {
+    throw std::invalid_argument(context_->rank() +
+                                ": the gradient buckets are of another model: they hold parameters " +
+                                "of several dtypes or devices");
+  }
+  gradients_->forget();
+  engine_->initialize_buckets(std::move(buckets));
+  regrouped();
 }
 
 DdpLoggingData GradientReducer::logging_data() const {

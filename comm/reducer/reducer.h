@@ -68,6 +68,12 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   DdpLoggingData logging_data() const;
 
+  /// The buckets of the next step, as text (comm/core/bucket_text.h); none before the first backward.
+  std::string bucket_layout() const;
+  /// Before the first forward: its backward has those. Without effect later, where they have been found already. Throws
+  /// std::invalid_argument for buckets that this model cannot have.
+  void use_bucket_layout(const std::string& text);
+
  private:
   void check_capture(const Forward& forward) const;
   void refuse_to_own(const std::string& beyond) const;

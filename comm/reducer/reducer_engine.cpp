@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -174,6 +173,26 @@ std::vector<std::vector<size_t>> ReducerEngine::assignment() const {
   return indices;
 }
 
+std::vector<std::vector<size_t>> ReducerEngine::next_assignment(int64_t first_bytes, int64_t cap_bytes) const {
+  if (!should_rebuild_buckets()) return assignment();
+  if (rebuilt_param_indices_.size() != params_.size()) return {};
+  const std::vector<size_t> limits{static_cast<size_t>(first_bytes), static_cast<size_t>(cap_bytes)};
+  return std::get<0>(c10d::compute_bucket_assignment_by_size(rebuilt_params_, limits, expect_sparse_gradients_,
+                                                             rebuilt_param_indices_));
+}
+
+bool ReducerEngine::can_share(size_t parameter, size_t other) const {
+  return !expect_sparse_gradients_[parameter] && !expect_sparse_gradients_[other] &&
+         params_[parameter].dtype() == params_[other].dtype() && params_[parameter].device() == params_[other].device();
+}
+
+bool ReducerEngine::can_have(const std::vector<std::vector<size_t>>& buckets) const {
+  return std::ranges::all_of(buckets, [&](const std::vector<size_t>& bucket) {
+    return std::all_of(bucket.begin() + 1, bucket.end(),
+                       [&](size_t parameter) { return can_share(parameter, bucket.front()); });
+  });
+}
+
 std::vector<int64_t> ReducerEngine::bucket_bytes() const {
   std::vector<int64_t> bytes;
   bytes.reserve(buckets_.size());
@@ -209,10 +228,7 @@ void ReducerEngine::regroup_after(const std::vector<size_t>& ends) {
   std::vector<std::vector<size_t>> buckets;
   bool open = false;
   for (const size_t index : order()) {
-    const bool fits = open && !expect_sparse_gradients_[index] && !expect_sparse_gradients_[buckets.back().front()] &&
-                      params_[index].dtype() == params_[buckets.back().front()].dtype() &&
-                      params_[index].device() == params_[buckets.back().front()].device();
-    if (!fits) buckets.emplace_back();
+    if (!open || !can_share(index, buckets.back().front())) buckets.emplace_back();
     buckets.back().push_back(index);
     open = !is_end.contains(index);
   }
@@ -246,28 +262,6 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   // c10d leaves them to what was in memory until the first backward, which a rank that joins before never has.
   if (const at::Tensor flags = engine->get_local_used_map_on_device(); flags.defined()) flags.zero_();
   return engine;
-}
-
-// c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
-std::string explain(const std::exception& error, const std::vector<std::string>& names) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
-  const std::string before_indices = "Parameter indices which did not receive grad for rank ";
-  const auto found = text.find(before_indices);
-  if (found == std::string::npos || text.find("Parameters which did not receive grad") != std::string::npos) {
-    return text;
-  }
-  const auto line_end = std::min(text.find('\n', found), text.size());
-  const auto colon = text.find(':', found);
-  if (colon >= line_end) return text;
-  std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
-  std::string list;
-  for (size_t index = 0; indices >> index;) {
-    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
-  }
-  const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
-  return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +
-         text.substr(found, line_end - found);
 }
 
 void read_logger(c10d::Logger& logger, DdpLoggingData& data) {

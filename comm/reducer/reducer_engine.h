@@ -27,6 +27,10 @@ class ReducerEngine final : public c10d::Reducer {
 
   /// Indices of the parameters in each bucket, in the order of reduction.
   std::vector<std::vector<size_t>> assignment() const;
+  /// The same of the next step, which regroups them where the first backward has told the order; none before it.
+  std::vector<std::vector<size_t>> next_assignment(int64_t first_bytes, int64_t cap_bytes) const;
+  /// Whether the parameters of each bucket may share one.
+  bool can_have(const std::vector<std::vector<size_t>>& buckets) const;
   std::vector<int64_t> bucket_bytes() const;
   std::vector<at::Tensor> bucket_parameters(size_t bucket) const { return buckets_.at(bucket).variables; }
   const std::vector<size_t>& unused_parameters() const { return unused_parameters_; }
@@ -62,13 +66,11 @@ class ReducerEngine final : public c10d::Reducer {
 
  private:
   std::vector<size_t> order() const;
+  bool can_share(size_t parameter, size_t other) const;
 };
 
 /// An engine whose buckets go through `context`.
 std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const ReductionContext>& context);
-
-/// What rebuild_buckets() has thrown, with the parameters' names.
-std::string explain(const std::exception& error, const std::vector<std::string>& names);
 
 /// What c10d's logger has collected, in our words. Fields that it does not know are left alone.
 void read_logger(c10d::Logger& logger, DdpLoggingData& data);

@@ -141,7 +141,6 @@ int run(Arguments args) {
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
   if (loader.size() == 0) throw std::invalid_argument("no rank has a full batch: choose a smaller --batch-size");
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
-
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);
   torch::optim::SGD optimizer(ddp::trainable_parameters(net),
@@ -152,7 +151,8 @@ int run(Arguments args) {
   ddp::optim::LrScheduler scheduler(optimizer, ddp::schedules::lambda(cosine));
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
-  const ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
+  ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
+  state.shared = {{"buckets", model->bucket_layout()}};
   const auto start = ddp::start_run(checkpoints, state, group, options.resume);
   ddp::SummaryWriter tensorboard(options.recorder.tensorboard, group, {.purge_step = start.step});
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});

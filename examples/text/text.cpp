@@ -138,7 +138,6 @@ int run(Arguments args) {
   const ddp::ByteText train(text.substr(0, cut), args.net.context), validation(text.substr(cut), args.net.context);
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
-
   models::Transformer net(args.net);
   if (!args.weights.empty()) ddp::load_weights(args.weights, net, group);
   net->to(group.device());
@@ -148,7 +147,8 @@ int run(Arguments args) {
   ddp::optim::LrScheduler scheduler(optimizer, schedule(args, options.epochs * updates_of(loader.size())));
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
-  const ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .sampler = loader};
+  ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .sampler = loader};
+  state.shared = {{"buckets", model->bucket_layout()}};
   const auto start = ddp::start_run(checkpoints, state, group, options.resume, "step");
   options.recorder.steps_done = start.step;
   ddp::RunRecorder recorder(group, optimizer, options.recorder);

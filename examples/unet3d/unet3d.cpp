@@ -143,6 +143,7 @@ int run(Arguments args) {
   ddp::optim::LrScheduler scheduler(optimizer, schedule(args, steps_per_epoch, group.size()));
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
+  state.shared = {{"buckets", model->bucket_layout()}};
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;

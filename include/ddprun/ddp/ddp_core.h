@@ -46,6 +46,8 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
   void register_comm_hook(CommHook hook, const std::string& name);
   DdpLoggingData logging_data() const;
+  std::string bucket_layout() const;
+  void use_bucket_layout(const std::string& text);
 
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override { return device_; }

@@ -15,6 +15,7 @@
 #include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/module_holder.h>
 #include <ddprun/comm/output_tensors.h>
+#include <ddprun/ddp/bucket_layout.h>
 #include <ddprun/ddp/ddp_core.h>
 
 namespace ddp {
@@ -32,10 +33,10 @@ template <typename Holder>
 class DistributedDataParallelImpl : public torch::nn::Module {
  public:
   DistributedDataParallelImpl(Holder module, const GroupHandle& group, const DdpOptions& options)
-      : torch::nn::Module("DistributedDataParallel"), module_(std::move(module)) {
-    const std::shared_ptr<torch::nn::Module> pointer = detail::as_module(module_);
-    core_ = std::make_shared<DdpCore>(pointer, group, options);
-    this->register_module("module", pointer);
+      : torch::nn::Module("DistributedDataParallel"),
+        module_(std::move(module)),
+        core_(std::make_shared<DdpCore>(detail::as_module(module_), group, options)) {
+    this->register_module("module", detail::as_module(module_));
   }
 
   /// Calls the model's forward, which may take and return anything, and returns what it returns (a reference as a
@@ -93,6 +94,10 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// Bucket sizes, times, unused parameters of this rank; `.table()` is text to print.
   DdpLoggingData logging_data() const { return core_->logging_data(); }
 
+  /// Which gradients share a bucket, for TrainingState::shared: a resumed run then has the bits of an undisturbed one
+  /// on any number of ranks.
+  BucketLayout& bucket_layout() { return bucket_layout_; }
+
   /// Moving or casting a wrapped model would leave the gradient buckets behind: refused, std::logic_error says what to
   /// do.
   void to(torch::Device /*device*/, torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override {
@@ -104,6 +109,7 @@ class DistributedDataParallelImpl : public torch::nn::Module {
  private:
   Holder module_;
   std::shared_ptr<DdpCore> core_;  // after the module: it dies first
+  BucketLayout bucket_layout_{*core_};
 };
 
 /// Wraps a model so that every rank's backward leaves the gradients averaged over all ranks in the parameters:

@@ -1,0 +1,19 @@
+// Which parameters share a gradient bucket, as text for a checkpoint. No LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ddp::detail {
+
+/// Indices of parameters, bucket by bucket.
+using BucketIndices = std::vector<std::vector<size_t>>;
+
+/// One line for each bucket, below a first line that says what this is; none for buckets that are not known.
+std::string to_text(const BucketIndices& buckets);
+/// The same back. Throws std::invalid_argument for a text that is none, and for buckets that do not hold each of
+/// `parameters` parameters once.
+BucketIndices buckets_from(const std::string& text, size_t parameters);
+
+}  // namespace ddp::detail

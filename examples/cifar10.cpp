@@ -120,7 +120,7 @@ int run(const CLI::App& app, Arguments args) {
   ddp::DeviceLoader loader(images, sampler, group.device(), options.loader);
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
-  ddp::TrainingState state{.model = net, .optimizer = optimizer};
+  ddp::TrainingState state{.model = net, .optimizer = optimizer, .shared = {{"buckets", model->bucket_layout()}}};
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;

@@ -146,7 +146,7 @@ int run(Arguments args) {
 
   ddp::optim::LrScheduler scheduler(optimizer, ddp::schedules::step({.step_size = 30}));
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
-  ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
+  ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .shared = step.shared};
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;

@@ -4,6 +4,7 @@
 #include <torch/optim/sgd.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 struct ParallelStep {
   std::function<torch::Tensor(const torch::Tensor& images)> forward;
   std::function<void(const torch::Tensor& loss)> update;  ///< backward, all ranks' gradients, the optimizer's step
+  std::map<std::string, ddp::Stateful> shared = {};       ///< for checkpoints; as long as the step lives
 };
 
 using HorovodOptimizer = std::shared_ptr<ddp::horovod::DistributedOptimizer>;
@@ -74,5 +76,7 @@ inline ParallelStep make_parallel_step(const std::string& parallel, const std::s
   // The model reduces them; apex's defaults are buckets of 10 million elements.
   const auto options = parallel == "apex" ? ddp::apex_options({}, group) : ddp::DdpOptions();
   ddp::DistributedDataParallel model(mixed, group, options);
-  return {[model](const torch::Tensor& images) mutable { return model(images); }, update};
+  return {[model](const torch::Tensor& images) mutable { return model(images); },
+          update,
+          {{"buckets", model->bucket_layout()}}};
 }

@@ -108,11 +108,12 @@ class ImageNet(ProgramTest):
         self.check_close(two, one, 1e-4, least=6)  # as image_folder's
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
+        # Three: there the last bits depend on the buckets of gradients, which the checkpoint holds.
         options = (*self.MADE_UP, "--net", "resnet18", "--epochs", "4")
-        self.succeed(2, *self.arguments(*options, folder="whole"))
-        self.kill_at_random(2, "parts", *self.arguments(*options, folder="parts"))
+        self.succeed(3, *self.arguments(*options, folder="whole"))
+        self.kill_at_random(3, "parts", *self.arguments(*options, folder="parts"))
         self.wait_for_free("parts")
-        self.succeed(2, *self.arguments(*options, "--resume", folder="parts"))
+        self.succeed(3, *self.arguments(*options, "--resume", folder="parts"))
         for file in ("model.safetensors", "optim.safetensors"):
             self.check_same_weights(*(self.path(folder, "step-00000004", file) for folder in ("parts", "whole")))
         self.assertEqual(read_bytes(self.path("parts", "latest")), read_bytes(self.path("whole", "latest")))

@@ -11,7 +11,7 @@ class ImmediateBackend {
   virtual ~ImmediateBackend() = default;
 
   /// As Backend::allreduce() and wait() of one contiguous tensor of real numbers on the CPU. Throws what it failed
-  /// with. `meanwhile` is called when this rank has told the others its part, or has failed to.
+  /// with. `meanwhile` is called when this rank has told the others its part, and not where it throws before that.
   virtual void all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options,
                               shm::Meanwhile meanwhile) = 0;
 };

@@ -36,13 +36,14 @@ void Engine::drive(const Limit& limit, Patience& patience) {
     }
     if (!std::exchange(is_blocked, true)) patience.begin();
     if (patience.look_again([&] { return awaits_neighbour(); })) continue;
-    const auto awaited = awaited_ranks();
+    // A thread of the engine's own has to share in any case, with one that computes.
+    const bool may_move = limit.until != nullptr && !patience.shares_processors();
+    const auto awaited = may_move ? awaited_ranks() : std::vector<int>();
     const int processor = room_.processor();
     const bool is_time_up = sleep(limit);
     patience.slept();
     room_.note_processor();
-    // A thread of the engine's own has to share in any case, with one that computes.
-    if (limit.until != nullptr && !patience.shares_processors()) leave_neighbours(awaited, processor);
+    leave_neighbours(awaited, processor);
     is_blocked = false;
     if (is_time_up || is_over(limit)) return;
   }

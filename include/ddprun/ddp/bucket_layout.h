@@ -14,7 +14,8 @@ namespace ddp {
 ///     model->bucket_layout()}}};
 ///
 /// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. Part
-/// of the wrapper, which must outlive it. Python's DDP has nothing of the kind.
+/// of the wrapper, which must outlive it. Python's DDP has nothing of the kind: leave it out where ranks of the job run
+/// Python.
 class BucketLayout {
  public:
   explicit BucketLayout(DdpCore& core) : core_(core) {}

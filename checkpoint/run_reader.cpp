@@ -111,10 +111,10 @@ PreparedRun::PreparedRun(const ReceivedRun& run, const std::filesystem::path& fo
   prepare_rank_objects(run, state);
 }
 
-const storage::Bytes* PreparedRun::find(const ReceivedRun& run, const std::string& file) {
+const storage::Bytes* PreparedRun::find(const ReceivedRun& run, const std::string& file, bool may_be_missing) {
   const auto found = run.files.find(file);
   if (found != run.files.end()) return &found->second;
-  if (strict_) {
+  if (strict_ && !may_be_missing) {
     throw std::runtime_error(folder_.string() + " holds no " + file +
                              ": it was saved without that part of the state; leave it out here too, or load with "
                              ".strict = false");
@@ -148,7 +148,8 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
 
 void PreparedRun::prepare_objects(const ReceivedRun& run, const TrainingState& state) {
   for (const auto& [file, object] : shared_objects(state)) {
-    if (const auto* bytes = find(run, file)) objects_.push_back({.target = object, .value = std::string(bytes->view)});
+    const auto* bytes = find(run, file, object.may_be_missing());
+    if (bytes != nullptr) objects_.push_back({.target = object, .value = std::string(bytes->view)});
   }
 }
 
@@ -169,7 +170,8 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
     if (found == stored.tensors.end() || found->second.scalar_type() != at::kByte) {
       // Saved on the CPU and loaded on a GPU, for example.
       const bool is_generator = name.starts_with("rng.");
-      if (strict_ && !is_generator) throw std::runtime_error(stored.source + " holds no " + full_name);
+      if (strict_ && !is_generator && !object.may_be_missing())
+        throw std::runtime_error(stored.source + " holds no " + full_name);
       result_.missing.push_back(full_name);
       continue;
     }

@@ -58,7 +58,7 @@ class PreparedRun {
   void prepare_model(const ReceivedRun& run, const TrainingState& state, const LoadOptions& options);
   void prepare_objects(const ReceivedRun& run, const TrainingState& state);
   void prepare_rank_objects(const ReceivedRun& run, const TrainingState& state);
-  const storage::Bytes* find(const ReceivedRun& run, const std::string& file);
+  const storage::Bytes* find(const ReceivedRun& run, const std::string& file, bool may_be_missing = false);
 
   std::filesystem::path folder_;
   GroupHandle group_;

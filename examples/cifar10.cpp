@@ -38,7 +38,9 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Folder with data_batch_*.bin and test_batch.bin")->capture_default_str();
-  app.add_option("--momentum", args.momentum, "Momentum of SGD (resumed: the checkpoint's)")->capture_default_str();
+  app.add_option("--momentum", args.momentum, "Momentum of SGD (resumed: the checkpoint's)")
+      ->check(ddp::finite(0))
+      ->capture_default_str();
   app.add_option("--accumulate", args.accumulate, "Backward passes per optimizer step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -34,6 +34,7 @@ struct Arguments {
 };
 
 void declare(CLI::App& app, Arguments& args) {
+  ddp::add_options(app, args.job);
   const std::map<std::string, Op> ops{{"average", Op::kAverage}, {"adasum", Op::kAdasum}};
   app.add_option("--steps", args.steps, "Optimizer steps")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--op", args.op, "average or adasum")->transform(CLI::CheckedTransformer(ops));
@@ -48,7 +49,6 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_option("--tensorboard", args.tensorboard, "Write the loss for TensorBoard into DIR")->type_name("DIR");
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
       ->type_name("FILE");
-  ddp::add_options(app, args.job);
 }
 
 int run(const Arguments& args) {

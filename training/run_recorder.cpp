@@ -57,6 +57,8 @@ void RunRecorder::begin_epoch(int64_t epoch, int64_t steps) {
   average_.reset();
   reported_ = {};
   mean_.reset();
+  bar_.reset();
+  if (steps == 0) return;  // as after a resume behind an epoch's last step
   bar_.emplace(steps, group_, ProgressOptions{.description = "epoch " + std::to_string(epoch)});
 }
 

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "base/utf8.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -15,7 +17,8 @@ std::vector<size_t> indices_from(const std::string& line) {
   for (std::string word; words >> word;) {
     const char* const end = word.data() + word.size();
     if (std::from_chars(word.data(), end, indices.emplace_back()).ptr != end || word.size() > 18) {
-      throw std::invalid_argument("no gradient buckets: '" + line.substr(0, 80) + "' is no list of parameters");
+      throw std::invalid_argument("no gradient buckets: '" + shown_text(line.substr(0, 80)) +
+                                  "' is no list of parameters");
     }
   }
   if (indices.empty()) throw std::invalid_argument("no gradient buckets: a line is empty");
@@ -38,8 +41,8 @@ BucketIndices buckets_from(const std::string& text, size_t parameters) {
   std::istringstream lines(text);
   std::string line;
   if (!std::getline(lines, line) || line != kTitle) {
-    throw std::invalid_argument("no gradient buckets: the text begins with '" + line.substr(0, 80) + "', expected '" +
-                                kTitle + "'");
+    throw std::invalid_argument("no gradient buckets: the text begins with '" + shown_text(line.substr(0, 80)) +
+                                "', expected '" + kTitle + "'");
   }
   BucketIndices buckets;
   std::vector<bool> has(parameters, false);

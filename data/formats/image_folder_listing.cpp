@@ -1,6 +1,7 @@
 #include "ddprun/data/image_folder_listing.h"
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -162,10 +163,18 @@ ImageSplit split_listing(const ImageListing& listing, double validation_ratio, u
 void write_class_indices(const fs::path& file, const std::vector<std::string>& class_names) {
   nlohmann::ordered_json indices = nlohmann::ordered_json::object();
   for (size_t i = 0; i < class_names.size(); ++i) indices[std::to_string(i)] = class_names[i];
+  // A program that is ended meanwhile, or a full disk, leaves the file as it was.
+  std::error_code ignored;
+  const bool is_replaced = !fs::exists(file, ignored) || fs::is_regular_file(fs::symlink_status(file, ignored));
+  const fs::path written = is_replaced ? fs::path(file) += ".tmp-" + std::to_string(getpid()) : file;
   errno = 0;
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  std::ofstream stream(written, std::ios::binary | std::ios::trunc);
   stream << indices.dump(4, ' ', false, json::error_handler_t::replace) << "\n";
-  if (!stream.flush()) throw DataError(file, "cannot be written: " + std::generic_category().message(errno));
+  stream.close();
+  if (stream && (!is_replaced || std::rename(written.c_str(), file.c_str()) == 0)) return;
+  const DataError error(file, "cannot be written: " + std::generic_category().message(errno));
+  if (is_replaced) fs::remove(written, ignored);
+  throw error;
 }
 
 std::vector<std::string> read_class_indices(const fs::path& file) {

@@ -66,9 +66,8 @@ template <typename Number>
 void convert(std::span<const uint8_t> stored, const Header& header, std::vector<float>& values) {
   const double slope = header.slope();
   const double intercept = header.intercept();
-  // A slope of 0 means "not scaled"; nibabel takes numbers that are not finite so as well.
-  const bool is_scaled =
-      slope != 0 && std::isfinite(slope) && std::isfinite(intercept) && (slope != 1 || intercept != 0);
+  // A slope of 0 means "not scaled"; nibabel takes one that is not finite so as well.
+  const bool is_scaled = slope != 0 && std::isfinite(slope) && (slope != 1 || intercept != 0);
   for (size_t i = 0; i < values.size(); ++i) {
     std::array<uint8_t, sizeof(Number)> bytes{};
     std::memcpy(bytes.data(), stored.data() + i * sizeof(Number), sizeof(Number));
@@ -77,6 +76,12 @@ void convert(std::span<const uint8_t> stored, const Header& header, std::vector<
     values[i] =
         is_scaled ? static_cast<float>(static_cast<double>(value) * slope + intercept) : static_cast<float>(value);
   }
+}
+
+void check_scaling(const std::filesystem::path& path, const Header& header) {
+  if (header.slope() == 0 || !std::isfinite(header.slope()) || std::isfinite(header.intercept())) return;
+  throw DataError(
+      path, "its voxels are to be scaled, but what is to be added to them is no finite number: the header is damaged");
 }
 
 template <typename Number>
@@ -136,6 +141,7 @@ NiftiVolume read_nifti(const std::filesystem::path& path) {
     throw DataError(path, "the volume's place in the file, byte " + std::to_string(offset) +
                               ", is not behind the header: the header is damaged");
   }
+  check_scaling(path, header);
   source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);
   read_values(source, header, volume.values, count);
   return volume;

@@ -51,11 +51,11 @@ void declare(CLI::App& app, Arguments& args) {
   };
   option("--dist-url", args.training.process_group.init_method, "Where the ranks meet (default: env://)");
   option("--data-path", args.data_path, "Folder with a folder of pictures per class")->required();
-  option("--val-ratio", args.validation_ratio, "Part of each class for validation")->check(CLI::Range(0.0, 1.0));
+  option("--val-ratio", args.validation_ratio, "Part of each class for validation")->check(ddp::finite(0, 1));
   option("--net", args.net, "resnet18, resnet34 or resnet50");
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
   option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
-  option("--lrf", args.lrf, "The last learning rate, as a part of the first");
+  option("--lrf", args.lrf, "The last learning rate, as a part of the first")->check(ddp::finite(0));
   option("--image-size", args.image_size, "Height and width that the net gets")->check(CLI::Range(16, 4096));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");

@@ -48,17 +48,17 @@ void declare(CLI::App& app, Arguments& args) {
   option("--width", args.net.width, "Numbers that stand for a byte")->check(CLI::PositiveNumber);
   option("--heads", args.net.heads, "Heads of attention");
   option("--layers", args.net.layers, "Blocks")->check(CLI::PositiveNumber);
-  option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out");
+  option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out")->check(ddp::finite(0, 1));
   option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(CLI::PositiveNumber);
   option("--warmup-steps", args.warmup_steps, "Optimizer steps until the full learning rate")
       ->check(CLI::PositiveNumber);
-  option("--weight-decay", args.weight_decay, "Of matrices; biases and norms have none");
-  option("--clip", args.clip, "Largest norm of the gradients")->check(CLI::PositiveNumber);
+  option("--weight-decay", args.weight_decay, "Of matrices; biases and norms have none")->check(ddp::finite(0));
+  option("--clip", args.clip, "Largest norm of the gradients")->check(CLI::PositiveNumber & ddp::finite());
   option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(CLI::PositiveNumber);
-  option("--val-ratio", args.validation_ratio, "Part of the text for validation, its end")->check(CLI::Range(0.0, 1.0));
+  option("--val-ratio", args.validation_ratio, "Part of the text for validation, its end")->check(ddp::finite(0, 1));
   option("--prompt", args.prompt, "How the text written at the end begins");
   option("--sample", args.sample, "Bytes that are written at the end")->check(CLI::NonNegativeNumber);
-  option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber);
+  option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber & ddp::finite());
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
 }

@@ -225,5 +225,38 @@ TEST_CASE_METHOD(ShardedModel, "ShardedModel: what is missing is named") {
   CHECK_THROWS_WITH(load_weights(index().parent_path(), target), ContainsSubstring("without model.safetensors"));
 }
 
+struct Text {
+  std::string text = "as it was";
+  std::string save() const { return text; }
+  void load(const std::string& other) { text = other; }
+};
+struct OptionalText : Text {
+  static constexpr bool kMayBeMissing = true;
+};
+
+TEST_CASE("LoadOptions: a part whose class says so may be missing, and is named; others are refused") {
+  const TemporaryFolder folder;
+  CheckpointManager manager(folder / "run", single_process());
+  Net net;
+  manager.save(1, {.model = net});
+  OptionalText shared, of_rank;
+  Text needed;
+  const LoadedCheckpoint loaded =
+      manager.load(1, {.model = net, .shared = {{"a", shared}}, .per_rank = {{"b", of_rank}}});
+  CHECK_THAT(loaded.missing, ElementsAre("shared-a.state", "rank.0.object.b"));
+  CHECK(shared.text == "as it was");
+  CHECK(of_rank.text == "as it was");
+  CHECK_THROWS_WITH(manager.load(1, {.model = net, .shared = {{"a", needed}}}), ContainsSubstring("holds no shared-a"));
+  CHECK_THROWS_WITH(manager.load(1, {.model = net, .per_rank = {{"b", needed}}}), ContainsSubstring("rank.0.object.b"));
+
+  shared.text = of_rank.text = "saved";
+  manager.save(2, {.model = net, .shared = {{"a", shared}}, .per_rank = {{"b", of_rank}}});
+  shared.text = of_rank.text = "else";
+  const auto again = manager.load(2, {.model = net, .shared = {{"a", shared}}, .per_rank = {{"b", of_rank}}});
+  CHECK(again.missing.empty());
+  CHECK(shared.text == "saved");
+  CHECK(of_rank.text == "saved");
+}
+
 }  // namespace
 }  // namespace ddp

@@ -23,6 +23,9 @@ TEST_CASE("BucketText: what is no text of buckets is refused with the reason") {
   };
   refuses("", "no gradient buckets: the text begins with '', expected 'gradient buckets'");
   refuses("buckets", "no gradient buckets: the text begins with 'buckets', expected 'gradient buckets'");
+  refuses("gradient buckets\r\n0 1 2\r\n",
+          "no gradient buckets: the text begins with 'gradient buckets ', expected 'gradient buckets'");
+  refuses("gradient buckets\n0 \x1B[2J\n", "no gradient buckets: '0  [2J' is no list of parameters");
   refuses("gradient buckets\n0 x\n", "no gradient buckets: '0 x' is no list of parameters");
   refuses("gradient buckets\n0 1 2\n\n", "no gradient buckets: a line is empty");
   refuses("gradient buckets\n0 1 99999999999999999999\n",

@@ -1,6 +1,10 @@
 // Picture files, image folders, splits and class indices.
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 
@@ -241,6 +245,23 @@ TEST_CASE_METHOD(FolderTest, "Folder: class indices are written as JSON and read
   CHECK(read_class_indices(file) == names);
   CHECK_THROWS_MATCHES(write_class_indices("/dev/full", names), DataError,
                        MessageMatches(ContainsSubstring("/dev/full: cannot be written: No space left on device")));
+  {  // too little room for all of it
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{20, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    CHECK_THROWS_AS(write_class_indices(file, {"other", "names"}), DataError);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+  }
+  CHECK(read_class_indices(file) == names);
+  CHECK(std::distance(fs::directory_iterator(root()), {}) == 1);
+  const fs::path link = root() / "link.json";
+  fs::create_symlink(file, link);
+  write_class_indices(link, {"of", "the link"});
+  CHECK(fs::is_symlink(link));
+  CHECK_THAT(read_class_indices(file), ElementsAre("of", "the link"));
   test::write_file(file, "{\n  \"1\": \"b\", \"0\": \"a\"\n}");
   CHECK_THAT(read_class_indices(file), ElementsAre("a", "b"));
   for (const char* bad : {"", "[]", "{\"0\": 1}", "{\"1\": \"b\"}", "{\"0\": \"a\", \"2\": \"b\"}", "{\"0\": "}) {

@@ -80,6 +80,34 @@ TEST_CASE_METHOD(CommandLine, "CommandLine: resume takes a folder or means the n
   CHECK(options_.resume == "runs/step-00000003");
 }
 
+TEST_CASE_METHOD(CommandLine, "CommandLine: of an option that is given twice the last one counts") {
+  double own = 0;
+  std::vector<int> several;
+  app_.add_option("--own", own)->check(finite(0, 1));
+  app_.add_option("--several", several)->delimiter(',');
+  parse({"--epochs", "7", "--resume", "a", "--own=1", "--epochs=8", "--resume", "--amp", "fp16", "--amp", "bf16",
+         "--own=0.5", "--several", "1,2,3"});
+  CHECK(options_.epochs == 8);
+  CHECK(options_.resume == "");
+  CHECK(precision_.dtype == c10::kBFloat16);
+  CHECK(own == 0.5);
+  CHECK(several == std::vector<int>{1, 2, 3});
+  parse({"--resume", "a", "--resume", "b"});
+  CHECK(options_.resume == "b");
+}
+
+TEST_CASE("CommandLine: finite() refuses what is no number of its range, and says what is expected") {
+  const auto refusal = [](const CLI::Validator& validator, std::string text) { return validator(text); };
+  for (const char* good : {"0", "1", "0.5", "1e-3"}) CHECK(refusal(finite(0, 1), good) == "");
+  for (const char* bad : {"nan", "-nan", "inf", "1.1", "-0.1", "x", ""}) {
+    CHECK(refusal(finite(0, 1), bad) == std::string("expected a finite number, FLOAT in [0 - 1], got ") + bad);
+  }
+  CHECK(refusal(finite(), "-1e300") == "");
+  CHECK(refusal(finite(), "-inf") == "expected a finite number, FLOAT, got -inf");
+  CHECK(refusal(finite(0), "1e300") == "");
+  for (const char* bad : {"nan", "inf", "0"}) CHECK(refusal(CLI::PositiveNumber & finite(), bad) != "");
+}
+
 TEST_CASE_METHOD(CommandLine, "CommandLine: numbers out of range and unknown levels are refused") {
   const std::vector<std::vector<std::string>> refused = {{"--epochs", "99999999999999999999"},
                                                          {"--lr", "nan"},

@@ -155,9 +155,10 @@ TEST_CASE("RunRecorder: without files it shows and averages all the same") {
   CHECK(recorder.tensorboard() == nullptr);
   CHECK_THAT(recorder.mean_loss(), IsNaN());
   recorder.write_hparams({});  // no epoch has ended
-  std::string said;
+  std::string said, shown;
   {
     const test::CapturedStdout out;
+    const test::CapturedStderr errors;
     // Fewer batches than were announced, as when a loader ends early.
     recorder.begin_epoch(0, 10);
     recorder.step(at::tensor(2.0F), 1);
@@ -169,8 +170,11 @@ TEST_CASE("RunRecorder: without files it shows and averages all the same") {
     recorder.begin_epoch(1, 0);
     recorder.end_epoch({{"accuracy", 0.5}});
     said = out.text();
+    shown = errors.text();
   }
   CHECK(said == "epoch 0: loss 4.0000\n");
+  CHECK_THAT(shown, ContainsSubstring("epoch 0:"));
+  CHECK_THAT(shown, !ContainsSubstring("epoch 1:"));
   CHECK_THROWS_AS(RunRecorder(group, trained.optimizer, {.reports_per_epoch = 0}), std::invalid_argument);
 }
 

@@ -32,18 +32,26 @@ concept SavesArchive = requires(Object& object, torch::serialize::OutputArchive&
   object.load(in);
 };
 
+template <typename Object>
+concept MayBeMissing = requires {
+  requires static_cast<bool>(Object::kMayBeMissing);
+};
+
 }  // namespace detail
 
 /// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
 /// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
-/// either take the state over or throw and change nothing. The object must outlive the reference.
+/// either take the state over or throw and change nothing. The object must outlive the reference. One whose class says
+/// `static constexpr bool kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused
+/// otherwise.
 class Stateful {
  public:
   Stateful() = default;
 
   template <typename Object>
   requires(!std::same_as<Object, Stateful> && (detail::SavesText<Object> || detail::SavesArchive<Object>))
-      Stateful(Object& object) {
+      Stateful(Object& object)
+      : may_be_missing_(detail::MayBeMissing<Object>) {
     if constexpr (detail::SavesText<Object>) {
       save_ = [&object] { return std::string(object.save()); };
       load_ = [&object](const std::string& bytes) { object.load(bytes); };
@@ -66,11 +74,13 @@ class Stateful {
   explicit operator bool() const { return static_cast<bool>(save_); }
   std::string save() const { return save_(); }
   void load(const std::string& bytes) const { load_(bytes); }
+  bool may_be_missing() const { return may_be_missing_; }  ///< in a checkpoint that is loaded
 
  private:
   std::function<std::string()> save_;
   std::function<void(const std::string&)> load_;
   std::shared_ptr<void> owner_;
+  bool may_be_missing_ = false;
 };
 
 }  // namespace ddp

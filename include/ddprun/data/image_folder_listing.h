@@ -20,9 +20,9 @@ struct ImageListing {
 };
 
 /// Lists the .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp files (capitals too) anywhere below each folder
-/// `<root>/<class>`, torchvision's pictures in its order; but no TIFF and WebP where this build cannot read them, of which a line on standard error tells (rank 0's
-/// where RANK is set). Throws DataError when the folder cannot be read or has no class folder, and naming the class for
-/// one without any image.
+/// `<root>/<class>`, torchvision's pictures in its order; but no TIFF and WebP where this build cannot read them, of
+/// which a line on standard error tells (rank 0's where RANK is set). Throws DataError when the folder cannot be read
+/// or has no class folder, and naming the class for one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 
 struct ImageSplit {
@@ -34,8 +34,8 @@ struct ImageSplit {
 /// on their order and the seed alone. Throws std::invalid_argument unless 0 ≤ validation_ratio ≤ 1.
 ImageSplit split_listing(const ImageListing& listing, double validation_ratio, uint64_t seed);
 
-/// Writes {"0": "daisy", "1": "roses", …}, the file that flower-classification programs keep beside their weights.
-/// Throws DataError.
+/// Writes {"0": "daisy", "1": "roses", …}, the file that flower-classification programs keep beside their weights;
+/// an older file stays until the new one is whole. Throws DataError.
 void write_class_indices(const std::filesystem::path& file, const std::vector<std::string>& class_names);
 
 /// Reads such a file: the class names in the order of their indices. Throws DataError, one line that names the file,

@@ -13,11 +13,13 @@ namespace ddp {
 ///     const ddp::TrainingState state{.model = net, .optimizer = optimizer, .shared = {{"buckets",
 ///     model->bucket_layout()}}};
 ///
-/// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. Part
-/// of the wrapper, which must outlive it. Python's DDP has nothing of the kind: leave it out where ranks of the job run
-/// Python.
+/// a run that is resumed has the buckets of the one that was interrupted from its first step on, hence its bits. From a
+/// checkpoint that has none, an older one or Python's, buckets begin anew. Part of the wrapper, which must outlive it.
+/// Python's DDP has nothing of the kind: leave it out where ranks of the job run Python.
 class BucketLayout {
  public:
+  static constexpr bool kMayBeMissing = true;
+
   explicit BucketLayout(DdpCore& core) : core_(core) {}
 
   /// Text; the buckets of the next step. Not a collective.

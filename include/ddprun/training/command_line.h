@@ -5,8 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <c10/core/ScalarType.h>
 
-#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -19,25 +19,31 @@
 
 namespace ddp {
 
-namespace detail {
-
-// CLI11's own ranges let nan pass.
-inline CLI::Validator finite_at_least_zero() {
-  return {[](std::string& text) {
+/// Accepts the finite numbers from `least` to `most`; CLI11's own ranges let nan pass.
+inline CLI::Validator finite(double least = std::numeric_limits<double>::lowest(),
+                             double most = std::numeric_limits<double>::max()) {
+  std::string range = "FLOAT";
+  if (most != std::numeric_limits<double>::max()) {
+    range += " in [" + CLI::detail::to_string(least) + " - " + CLI::detail::to_string(most) + "]";
+  } else if (least != std::numeric_limits<double>::lowest()) {
+    range += " >= " + CLI::detail::to_string(least);
+  }
+  return {[=](std::string& text) {
             double value = 0;
-            const bool is_good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
-            return is_good ? std::string() : "expected a finite number of at least 0, got " + text;
+            const bool is_good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+            return is_good ? std::string() : "expected a finite number, " + range + ", got " + text;
           },
-          "FLOAT >= 0", "finite_at_least_zero"};
+          range, "finite"};
 }
 
-}  // namespace detail
-
 // Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
+// Of an option of theirs, or of one that the program adds afterwards, that is given twice the last one counts, as with
+// argparse.
 
 /// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE (LOCAL_RANK, which
 /// today's set, comes first). Parsing throws std::invalid_argument for launcher variables that contradict each other.
 inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
+  app.option_defaults()->take_last();
   app.add_option("--backend", options.backend, "shm, gloo, nccl, cpu:gloo,cuda:nccl")->group("Job");
   app.add_option_function<int>(
          "--local_rank,--local-rank",
@@ -56,6 +62,7 @@ inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
 
 /// --batch-size, --workers.
 inline void add_options(CLI::App& app, LoaderOptions& options) {
+  app.option_defaults()->take_last();
   app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str()
@@ -68,6 +75,7 @@ inline void add_options(CLI::App& app, LoaderOptions& options) {
 
 /// --amp, --opt-level, for amp::initialize(); without --amp it is disabled.
 inline void add_options(CLI::App& app, amp::Options& options) {
+  app.option_defaults()->take_last();
   options.enabled = false;
   auto* amp = app.add_option_function<std::string>(
                      "--amp",
@@ -87,6 +95,7 @@ inline void add_options(CLI::App& app, amp::Options& options) {
 
 /// --tensorboard, --metrics.
 inline void add_options(CLI::App& app, RunRecorderOptions& options) {
+  app.option_defaults()->take_last();
   app.add_option("--tensorboard", options.tensorboard, "Loss, metrics, images, weights for TensorBoard")
       ->type_name("DIR")
       ->group("Output");
@@ -98,12 +107,13 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
 /// --epochs, --lr, --seed, --checkpoint-dir, --resume, and those of its parts. What a program cannot do it should not
 /// offer: leave that out with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
+  app.option_defaults()->take_last();
   app.add_option("--epochs", options.epochs, "Train up to so many, resumed ones included")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
       ->capture_default_str()
       ->group("Training");
   app.add_option("--lr", options.lr, "Learning rate (resumed: the checkpoint's)")
-      ->check(detail::finite_at_least_zero())
+      ->check(finite(0))
       ->capture_default_str()
       ->group("Training");
   app.add_option("--seed", options.seed, "For the initial weights and the order of samples")

@@ -58,7 +58,7 @@ class RunRecorder {
   RunRecorder(const GroupHandle& group, const torch::optim::Optimizer& optimizer,
               const RunRecorderOptions& options = {});
 
-  /// An epoch of `steps` batches begins: shows its progress bar.
+  /// An epoch of `steps` batches begins: shows its progress bar, unless there are none.
   void begin_epoch(int64_t epoch, int64_t steps);
 
   /// After each batch: `loss`, a tensor of one element on any device, is the mean over `samples` samples. Every rank

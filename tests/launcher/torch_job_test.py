@@ -22,6 +22,8 @@ group = dist.new_group([0, 1])
 dist.barrier()
 open(os.path.join(os.environ["DDPRUN_TEST_FOLDER"], f"sum.{dist.get_rank()}"), "w").write(str(total.unique().tolist()))
 dist.destroy_process_group()
+# Without taking the interpreter down, in which torch aborts at times: a thread of its own is still there.
+os._exit(0)
 """
 
 FAIL = """
@@ -53,6 +55,8 @@ dist.barrier()
 dist.all_reduce(total)
 open(os.path.join(os.environ["DDPRUN_TEST_FOLDER"], f"done.{dist.get_rank()}"), "a").write("x")
 dist.destroy_process_group()
+# Without taking the interpreter down, in which torch aborts at times: a thread of its own is still there.
+os._exit(0)
 """
 
 

@@ -16,6 +16,7 @@ MINOR = ".".join(VERSION.split(".")[:2])
 OUT = support.WORK / "packages"
 MEGABYTE = 10**6
 TRAINER = """
+import os
 import torch
 torch.distributed.init_process_group("gloo")
 net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
@@ -25,8 +26,10 @@ for step in range(50):
     optimizer.zero_grad()
     torch.nn.functional.mse_loss(net(x), x.sum(1, keepdim=True)).backward()
     optimizer.step()
-print("weights sum to %.3f" % sum(p.sum().item() for p in net.parameters()))
+print("weights sum to %.3f" % sum(p.sum().item() for p in net.parameters()), flush=True)
 torch.distributed.destroy_process_group()
+# Without taking the interpreter down, in which torch aborts at times: a thread of its own is still there.
+os._exit(0)
 """
 
 

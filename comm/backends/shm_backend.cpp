@@ -70,11 +70,10 @@ ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::Allreduc
   return start_all_reduce(c10d::OpType::ALLREDUCE, only(tensors, "allreduce"), tensors, options);
 }
 
-void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::AllreduceOptions& options,
-                                shm::Meanwhile meanwhile) {
-  const auto operation = shm::all_reduce(bytes_of(tensor), static_cast<size_t>(tensor.numel()),
-                                         reduction(tensor, options.reduceOp), place_);
-  operation->set_timeout(options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout);
+void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile meanwhile) {
+  const auto operation =
+      shm::all_reduce(bytes_of(tensor), static_cast<size_t>(tensor.numel()), reduction(tensor, op), place_);
+  operation->set_timeout(timeout_);
   ++number_;
   engine_->run(operation, meanwhile);
   if (const auto error = operation->error()) std::rethrow_exception(error);

@@ -13,8 +13,9 @@ namespace ddp::detail {
 /// From where it is made until it is destroyed the thread's lane has "wait for <operation>".
 class CallWait {
  public:
-  explicit CallWait(const char* operation)
-      : event_(recording() ? begin_event(EventKind::kWait, std::string("wait for ") + operation) : 0) {}
+  /// `since`: by page_clock().
+  explicit CallWait(const char* operation, uint64_t since = page_clock())
+      : since_(since), event_(recording() ? begin_event(EventKind::kWait, std::string("wait for ") + operation) : 0) {}
   CallWait(CallWait&& other) noexcept : since_(other.since_), event_(std::exchange(other.event_, 0)) {}
   CallWait& operator=(CallWait&&) = delete;
   ~CallWait() { end_event(event_); }
@@ -23,7 +24,7 @@ class CallWait {
   uint64_t since() const { return since_; }
 
  private:
-  uint64_t since_ = page_clock();
+  uint64_t since_;
   uint64_t event_;
 };
 

@@ -30,7 +30,10 @@ std::string subject(const Call& call, const GroupHandle& group) {
 // What has to be equal on all ranks; devices may differ. Of a message: "send (to rank 1, tag 0) of Float [2, 3]".
 std::string signature(const Call& call) {
   if (call.equal_tensors && call.tensors.size() == 1) {
-    return signature_of(call.operation, call.how.c_str(), call.tensors[0]);
+    std::string text;
+    text.reserve(128);  // one allocation: it is made for each call
+    append_signature(text, call.operation, call.how.c_str(), call.tensors[0]);
+    return text;
   }
   std::string text = call.operation;
   if (!call.how.empty()) text += " (" + call.how + ")";
@@ -129,10 +132,7 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 
 }  // namespace
 
-// One allocation: it is made for each call.
-std::string signature_of(const char* operation, const char* how, const at::Tensor& tensor) {
-  std::string text;
-  text.reserve(128);
+void append_signature(std::string& text, const char* operation, const char* how, const at::Tensor& tensor) {
   text += operation;
   if (*how != '\0') text.append(" (").append(how).append(")");
   text.append(" of ").append(c10::toString(tensor.scalar_type())).append(" [");
@@ -142,7 +142,7 @@ std::string signature_of(const char* operation, const char* how, const at::Tenso
     if (i > 0) text += ", ";
     text.append(digits.data(), std::to_chars(digits.begin(), digits.end(), sizes[i]).ptr);
   }
-  return text += "]";
+  text += "]";
 }
 
 void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error) {

@@ -37,7 +37,7 @@ struct Call {
 };
 
 /// What has to be equal on all ranks; devices may differ.
-std::string signature_of(const char* operation, const char* how, const at::Tensor& tensor);
+void append_signature(std::string& text, const char* operation, const char* how, const at::Tensor& tensor);
 
 /// What a call that has failed throws: a std::runtime_error in our words.
 [[noreturn]] void fail(const Call& call, const GroupHandle& group, uint64_t number, const std::exception& error);

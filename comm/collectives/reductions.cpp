@@ -87,17 +87,17 @@ bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp
                         ((dtype == at::kInt || dtype == at::kLong) && op != ReduceOp::kAvg);
   if (!is_usual || tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
   if (at::hasGlobalCallbacks() || at::hasThreadLocalCallbacks()) return false;  // a profiler wants to see it
-  const auto open = state.group("all_reduce");
-  c10d::AllreduceOptions settings;
-  settings.reduceOp = c10d_op(op, /*is_bool=*/false);
+  state.check_open("all_reduce");
   std::optional<uint64_t> number;
   std::optional<detail::CallWait> wait;
   const auto note = [&]() noexcept {
-    number = state.next_operation(detail::signature_of("all_reduce", name(op), tensor));
-    wait.emplace("all_reduce");
+    const auto now = detail::CallLog::Clock::now();
+    number = state.log().begin_next(
+        now, [&](std::string& text) { detail::append_signature(text, "all_reduce", name(op), tensor); });
+    wait.emplace("all_reduce", detail::microseconds_of(now));
   };
   try {
-    backend->all_reduce_now(tensor, settings, shm::Meanwhile(note));
+    backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), shm::Meanwhile(note));
   } catch (const std::exception& error) {
     if (!number) note();
     detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, *number, error);
@@ -178,7 +178,7 @@ std::pair<Started, at::Tensor> begin_reduce_scatter(const at::Tensor& tensor, co
 
 }  // namespace
 
-void all_reduce(at::Tensor tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
+void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
   if (!is_reduced_now(tensor, group, op, options))
     begin_all_reduce(tensor, group, op, options, /*async=*/false)->wait();
 }

@@ -9,42 +9,41 @@
 #include "base/timeline/own_timeline.h"
 
 namespace ddp::detail {
-namespace {
-
-// The clock of the pages is this one.
-uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count());
-}
-
-}  // namespace
-
 void CallLog::begin(uint64_t number, std::string_view signature, bool in_background) {
   const std::lock_guard lock(mutex_);
-  add(number, signature, in_background);
+  Entry& entry = add(number, in_background);
+  entry.call.signature.assign(signature);
+  show(entry, Clock::now());
 }
 
 uint64_t CallLog::begin_next(std::string_view signature, bool in_background) {
   const std::lock_guard lock(mutex_);
-  add(next_number_, signature, in_background);
+  Entry& entry = add(next_number_, in_background);
+  entry.call.signature.assign(signature);
+  show(entry, Clock::now());
   return next_number_++;
 }
 
-// With the lock.
-void CallLog::add(uint64_t number, std::string_view signature, bool in_background) {
-  last_ = Clock::now();
-  const uint64_t now = microseconds_of(last_);
+CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
   if (calls_.size() < kKept) calls_.emplace_back();
   Entry& entry = calls_[begun_++ % kKept];
   entry.call.number = number;
   entry.call.ended = false;
-  entry.call.signature.assign(signature);
+  entry.call.signature.clear();
   entry.in_background = in_background;
   entry.in_page = 0;
   entry.event = 0;
+  return entry;
+}
+
+void CallLog::show(Entry& entry, Clock::time_point now) {
+  last_ = now;
   if (!group_) return;
-  if (in_background) own_page().begin_background(now);
-  entry.in_page = own_page().begin_collective(*group_, number, signature, now);
-  entry.event = begin_event(EventKind::kCollective, signature, number);
+  const CallRecord& call = entry.call;
+  const uint64_t time = microseconds_of(now);
+  if (entry.in_background) own_page().begin_background(time);
+  entry.in_page = own_page().begin_collective(*group_, call.number, call.signature, time);
+  entry.event = begin_event(EventKind::kCollective, call.signature, call.number);
 }
 
 // With the lock. Mostly it is the last one; null where it is none of those that are kept.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,11 @@ struct RankReport {
   friend bool operator==(const RankReport&, const RankReport&) = default;
 };
 
+/// What page_clock() says at `time`: the clock of the pages is this one.
+inline uint64_t microseconds_of(std::chrono::steady_clock::time_point time) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count());
+}
+
 /// Lines of text, and back. Throws std::invalid_argument for text that is none.
 std::string to_text(const RankReport& report);
 RankReport report_from(const std::string& text);
@@ -37,6 +43,8 @@ RankReport report_from(const std::string& text);
 /// From any thread.
 class CallLog {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// With `group`, what PageWriter::add_group() returned, the calls stand in this process's progress page as well.
   explicit CallLog(std::optional<uint32_t> group = std::nullopt) : group_(group) {}
 
@@ -44,6 +52,17 @@ class CallLog {
   void begin(uint64_t number, std::string_view signature, bool in_background = false);
   /// The same with the number after that of the last one, from 0, which is returned.
   uint64_t begin_next(std::string_view signature, bool in_background = false);
+  /// The same at `now`, which costs the caller no memory: `append(std::string&)` writes the signature to where it
+  /// stays.
+  template <typename Append>
+  requires std::invocable<const Append&, std::string&> uint64_t begin_next(Clock::time_point now,
+                                                                           const Append& append) {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = add(next_number_, /*in_background=*/false);
+    append(entry.call.signature);
+    show(entry, now);
+    return next_number_++;
+  }
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
   /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
@@ -57,8 +76,6 @@ class CallLog {
   static constexpr size_t kKept = 64;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Entry {
     CallRecord call;
     uint64_t in_page = 0;
@@ -66,7 +83,9 @@ class CallLog {
     uint64_t event = 0;  // in the timeline
   };
 
-  void add(uint64_t number, std::string_view signature, bool in_background);
+  // With the lock. The entry of a new call, without a signature; and what a call is in the page and the timeline.
+  Entry& add(uint64_t number, bool in_background);
+  void show(Entry& entry, Clock::time_point now);
   Entry* find(uint64_t number);
 
   const std::optional<uint32_t> group_;

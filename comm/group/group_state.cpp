@@ -30,11 +30,14 @@ std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::strin
   return std::make_shared<CallLog>(own_page().add_group(path, parts.info.rank, parts.info.world_size, leader));
 }
 
-ImmediateBackend* immediate_backend_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  if (!group || !group->hasBackends()) return nullptr;
+// The group's for CPU tensors if it is an ImmediateBackend, else null.
+c10::intrusive_ptr<c10d::Backend> immediate_backend_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!group || !group->hasBackends()) return {};
   const auto devices = group->getDeviceTypes();
-  if (std::ranges::find(devices, c10::kCPU) == devices.end()) return nullptr;
-  return dynamic_cast<ImmediateBackend*>(group->getBackend(c10::kCPU).get());
+  if (std::ranges::find(devices, c10::kCPU) == devices.end()) return {};
+  auto backend = group->getBackend(c10::kCPU);
+  if (dynamic_cast<ImmediateBackend*>(backend.get()) == nullptr) return {};
+  return backend;
 }
 
 }  // namespace
@@ -50,7 +53,9 @@ GroupState::GroupState(Parts parts)
       members_(parts.members.empty() ? all_ranks(parts.info.world_size) : parts.members),
       hosts_store_(parts.hosts_store),
       log_(log_of(parts, path_, members_.front())),
-      immediate_backend_(immediate_backend_of(parts.group)),
+      cpu_backend_(immediate_backend_of(parts.group)),
+      immediate_backend_(dynamic_cast<ImmediateBackend*>(cpu_backend_.get())),
+      is_closed_(parts.group == nullptr),
       parts_(std::move(parts)) {
   if (!parts_.store) return;
   job_.desync_debugger->add(path_, log_);
@@ -69,11 +74,13 @@ bool GroupState::is_open() const {
 
 c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group(const char* operation) const {
   const std::lock_guard lock(mutex_);
-  if (!parts_.group) {
-    throw std::runtime_error(who(info_) + ": " + operation +
-                             " on a process group that was closed. Keep the ProcessGroup alive, and close it last.");
-  }
+  if (!parts_.group) refuse_closed(operation);
   return parts_.group;
+}
+
+void GroupState::refuse_closed(const char* operation) const {
+  throw std::runtime_error(who(info_) + ": " + operation +
+                           " on a process group that was closed. Keep the ProcessGroup alive, and close it last.");
 }
 
 c10::intrusive_ptr<c10d::Store> GroupState::store() const {
@@ -99,6 +106,7 @@ GroupState::Parts GroupState::release() {
   parts_.pair_exchange.reset();
   parts_.store.reset();
   parts_.group.reset();
+  is_closed_.store(true, std::memory_order_release);
   return released;
 }
 

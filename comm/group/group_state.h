@@ -56,7 +56,11 @@ class GroupState {
   bool is_open() const;
   /// The c10d group. Throws std::runtime_error when the group is closed; `operation` names the caller for the message.
   c10::intrusive_ptr<c10d::ProcessGroup> group(const char* operation) const;
-  /// Its backend for CPU tensors, where that is one of this kind, else null. Alive as long as what group() returned is.
+  /// As group(), of which nothing is wanted: without its lock and count of references.
+  void check_open(const char* operation) const {
+    if (is_closed_.load(std::memory_order_acquire)) refuse_closed(operation);
+  }
+  /// Its backend for CPU tensors, where that is one of this kind, else null. Alive as long as this is.
   ImmediateBackend* immediate_backend() const { return immediate_backend_; }
   /// The store for our own keys; null for a single process or a closed group.
   c10::intrusive_ptr<c10d::Store> store() const;
@@ -98,6 +102,7 @@ class GroupState {
   std::optional<uint64_t> take_pending_seed();
 
  private:
+  [[noreturn]] void refuse_closed(const char* operation) const;
   Parts release();
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
@@ -113,7 +118,9 @@ class GroupState {
   const std::vector<int> members_;
   const bool hosts_store_;
   const std::shared_ptr<CallLog> log_;
+  const c10::intrusive_ptr<c10d::Backend> cpu_backend_;  // kept for immediate_backend_, else null
   ImmediateBackend* const immediate_backend_;
+  std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
   Parts parts_;
   std::atomic<uint64_t> comparisons_{0};

@@ -55,13 +55,16 @@ void Engine::run(const JointPtr& operation, Meanwhile meanwhile) {
   {
     Lock lock(mutex_);
     check_usable();
-    new_joints_.push_back(operation);
     ++pending_;
     ++started_;
-    has_new_.store(true, std::memory_order_relaxed);
-    if (is_driven_) {
+    if (is_driven_ || is_stopping_) {
+      new_joints_.push_back(operation);
+      has_new_.store(true);
       wake_for_anything(room_.segment().block(room_.rank()));
-    } else if (!is_stopping_) {
+    } else {
+      take_new();  // what was started before
+      if (is_done_at_once(*operation, meanwhile)) return hand_over();
+      joints_.push_back(operation);
       work(lock, {.until = operation.get(), .meanwhile = &meanwhile}, caller_patience_);
       if (operation->has_ended()) return hand_over();
     }

@@ -2,6 +2,7 @@
 // LibTorch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -10,6 +11,16 @@
 #include "comm/shm/segment.h"
 
 namespace ddp::shm {
+
+// Others have read this line: it is fetched back before it is written, while this rank is still busy with something
+// else. Without effect where a processor has no such instruction.
+inline void expect_write(const SlotHeader& header) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(header));
+#else
+  __builtin_prefetch(&header, 1);
+#endif
+}
 
 class Room {
  public:
@@ -59,5 +70,49 @@ class Room {
   int processor_ = 0;                  // as in the rank's block
   std::vector<uint64_t> known_taken_;  // by each rank, as far as known
 };
+
+// Here, since calls cost as much as what they do.
+inline bool Room::has_slot(uint64_t round) {
+  for (int other = 0; other < size(); ++other) {
+    uint64_t& known = known_taken_[static_cast<size_t>(other)];
+    if (other == rank_ || round < known + kSlots) continue;
+    known = std::max(known, segment_.block(other).taken.load());
+    if (round >= known + kSlots) return false;
+  }
+  return true;
+}
+
+inline const Signature& Room::signature_of(int rank, uint64_t round) {
+  const SlotHeader& header = segment_.slot_header(rank, round);
+  uint64_t& known = known_taken_[static_cast<size_t>(rank)];
+  known = std::max(known, header.taken);
+  return header.signature;
+}
+
+inline void Room::filled(uint64_t round, const Signature& signature) {
+  SlotHeader& header = segment_.slot_header(rank_, round);
+  header.signature = signature;
+  header.taken = taken_;
+  header.stamp.store(round + 1);
+  wake_others(Cause::data_of(rank_));
+}
+
+inline void Room::combined(uint64_t round) {
+  segment_.block(rank_).combined.store(round + 1);
+  wake_others(Cause::data_of(rank_));
+}
+
+inline void Room::taken(uint64_t round) {
+  taken_ = round + 1;
+  segment_.block(rank_).taken.store(round + 1);
+  expect_write(segment_.slot_header(rank_, round + 1));
+  wake_others(Cause::room_of(rank_));
+}
+
+inline void Room::wake_others(Cause cause) const {
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank_) wake(segment_.block(other), cause);
+  }
+}
 
 }  // namespace ddp::shm

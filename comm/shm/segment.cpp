@@ -145,19 +145,6 @@ void Segment::forget_ticket() {
   mapping_->close_descriptor();
 }
 
-RankBlock& Segment::block(int rank) const {
-  return reinterpret_cast<RankBlock*>(data_ + places_.blocks)[rank];
-}
-
-SlotHeader& Segment::slot_header(int rank, uint64_t round) const {
-  const size_t index = static_cast<size_t>(rank) * kSlots + round % kSlots;
-  return reinterpret_cast<SlotHeader*>(data_ + places_.slot_headers)[index];
-}
-
-std::byte* Segment::slot(int rank, uint64_t round) const {
-  return data_ + places_.slots + (static_cast<size_t>(rank) * kSlots + round % kSlots) * kSlotBytes;
-}
-
 Channel& Segment::channel(int from, int to) const {
   return reinterpret_cast<Channel*>(data_ + places_.channels)[static_cast<size_t>(from) * ranks_ + to];
 }

@@ -25,10 +25,12 @@ class Segment {
   void forget_ticket();
 
   int ranks() const { return ranks_; }
-  RankBlock& block(int rank) const;
-  SlotHeader& slot_header(int rank, uint64_t round) const;
+  RankBlock& block(int rank) const { return reinterpret_cast<RankBlock*>(data_ + places_.blocks)[rank]; }
+  SlotHeader& slot_header(int rank, uint64_t round) const {
+    return reinterpret_cast<SlotHeader*>(data_ + places_.slot_headers)[index_of(rank, round)];
+  }
   /// kSlotBytes of them.
-  std::byte* slot(int rank, uint64_t round) const;
+  std::byte* slot(int rank, uint64_t round) const { return data_ + places_.slots + index_of(rank, round) * kSlotBytes; }
   Channel& channel(int from, int to) const;
 
   /// Bytes that a group takes at least, and at most, when every pair of ranks sends messages.
@@ -38,6 +40,7 @@ class Segment {
  private:
   class Mapping;
   Segment(std::shared_ptr<Mapping> mapping, int ranks);
+  static size_t index_of(int rank, uint64_t round) { return static_cast<size_t>(rank) * kSlots + round % kSlots; }
 
   std::shared_ptr<Mapping> mapping_;
   int ranks_;

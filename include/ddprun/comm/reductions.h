@@ -19,7 +19,7 @@
 namespace ddp {
 
 /// Replaces `tensor` on every rank by the combination of all ranks' values.
-void all_reduce(at::Tensor tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
+void all_reduce(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                 const CollectiveOptions& options = {});
 Pending<void> all_reduce_async(at::Tensor tensor, const GroupHandle& group, ReduceOp op = ReduceOp::kSum,
                                const CollectiveOptions& options = {});

@@ -170,8 +170,9 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
     if (found == stored.tensors.end() || found->second.scalar_type() != at::kByte) {
       // Saved on the CPU and loaded on a GPU, for example.
       const bool is_generator = name.starts_with("rng.");
-      if (strict_ && !is_generator && !object.may_be_missing())
+      if (strict_ && !is_generator && !object.may_be_missing()) {
         throw std::runtime_error(stored.source + " holds no " + full_name);
+      }
       result_.missing.push_back(full_name);
       continue;
     }

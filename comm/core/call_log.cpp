@@ -9,19 +9,22 @@
 #include "base/timeline/own_timeline.h"
 
 namespace ddp::detail {
+
 void CallLog::begin(uint64_t number, std::string_view signature, bool in_background) {
   const std::lock_guard lock(mutex_);
-  Entry& entry = add(number, in_background);
-  entry.call.signature.assign(signature);
-  show(entry, Clock::now());
+  add(number, signature, in_background);
 }
 
 uint64_t CallLog::begin_next(std::string_view signature, bool in_background) {
   const std::lock_guard lock(mutex_);
-  Entry& entry = add(next_number_, in_background);
+  add(next_number_, signature, in_background);
+  return next_number_++;
+}
+
+void CallLog::add(uint64_t number, std::string_view signature, bool in_background) {
+  Entry& entry = add(number, in_background);
   entry.call.signature.assign(signature);
   show(entry, Clock::now());
-  return next_number_++;
 }
 
 CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {

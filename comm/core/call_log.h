@@ -83,7 +83,8 @@ class CallLog {
     uint64_t event = 0;  // in the timeline
   };
 
-  // With the lock. The entry of a new call, without a signature; and what a call is in the page and the timeline.
+  // With the lock: a new call; its entry, without a signature yet; what it is in the page and the timeline.
+  void add(uint64_t number, std::string_view signature, bool in_background);
   Entry& add(uint64_t number, bool in_background);
   void show(Entry& entry, Clock::time_point now);
   Entry* find(uint64_t number);

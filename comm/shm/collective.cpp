@@ -8,7 +8,7 @@
 namespace ddp::shm {
 namespace {
 
-constexpr int kLooks = 16;
+constexpr int kLooks = 16;  // some 50 ns
 
 }  // namespace
 

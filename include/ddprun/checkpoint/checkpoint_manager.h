@@ -55,7 +55,7 @@ struct LoadedCheckpoint {
   std::filesystem::path folder{};
   std::map<std::string, double> metrics{};
   CheckpointValues values{};
-  std::vector<std::string> missing{};     ///< not strict: what the checkpoint lacks
+  std::vector<std::string> missing{};     ///< what the checkpoint lacks, where that is let pass
   std::vector<std::string> unexpected{};  ///< not strict: names that the model lacks
   bool rng_restored = false;              ///< the random streams go on where they were
 };

@@ -10,7 +10,7 @@ NAMES = {"shm": "ddprun, shared memory", "mpich": "MPICH", "openmpi": "Open MPI"
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 300, 260, 60, 34, 78, 24
 
 
-SHOWN_BYTES = (4, 1024, 65536, 2**20, 2**26)
+SHOWN_BYTES = (4, 64, 1024, 65536, 2**20, 2**26)
 
 
 def measured(rows):
@@ -35,8 +35,8 @@ def own_tables(rows):
     for ranks, field in sorted(fields.items()):
         for size in SHOWN_BYTES:
             if size in field["shm"]:
-                times = (f"{field[name][size]:,.0f}" if field[name][size] >= 100 else f"{field[name][size]:.3g}" for name in names)
-                lines.append(f"| {ranks} | {bytes_text(size)} | " + " | ".join(times) + " |")
+                times = (field.get(name, {}).get(size) for name in names)  # not every peer is measured with every number of ranks
+                lines.append(f"| {ranks} | {bytes_text(size)} | " + " | ".join(map(shown_time, times)) + " |")
     return lines, others
 
 
@@ -49,6 +49,10 @@ def bytes_text(size):
         if size >= factor:
             return f"{size // factor} {unit}"
     return f"{size} B"
+
+
+def shown_time(microseconds):
+    return "" if microseconds is None else f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.3g}"
 
 
 def time_text(microseconds):

@@ -114,7 +114,8 @@ void GroupState::close() {
   Parts parts = release();
   if (!parts.group) return;
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
+  const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
+  auto deadline = Clock::now() + patience;
   const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()); };
   const bool in_job = path_.empty();
   const progress::PhaseScope phase(progress::Phase::kClosing);
@@ -125,6 +126,7 @@ void GroupState::close() {
   parts.group->shutdown();
   parts.pair_exchange.reset();
   parts.group.reset();
+  deadline = Clock::now() + patience;  // running collectives have taken the time that they needed
   if (!parts.store) return;
   if (in_job) job_.desync_debugger->stop();
   announce(*parts.store, keys::exited(info_.rank), keys::kClosed + std::string("\n"));

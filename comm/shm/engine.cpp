@@ -192,18 +192,33 @@ void Engine::look_later(Lock& lock) {
   looks_later_ = false;
 }
 
-void Engine::stop(const std::string& why, bool has_failed) {
-  Lock lock(mutex_);
-  if (std::exchange(has_left_, true)) return;
-  is_stopping_.store(true);
-  wake_for_anything(room_.segment().block(room_.rank()));
-  for_thread_.notify_all();
+void Engine::await_role(Lock& lock) {
   while (is_driven_) {
     ++waiting_;
     changed_.wait(lock);
     --waiting_;
   }
-  take_new();
+}
+
+// The others may wait for what this rank has only begun. Callbacks may start more.
+void Engine::finish(Lock& lock) {
+  for (;;) {
+    await_role(lock);
+    take_new();
+    if (joints_.empty() || is_aborting_) return;
+    const JointPtr last = joints_.back();
+    work(lock, {.until = last.get(), .is_last = true}, caller_patience_);
+  }
+}
+
+void Engine::stop(const std::string& why, bool has_failed) {
+  Lock lock(mutex_);
+  if (has_failed) is_aborting_.store(true);
+  is_stopping_.store(true);
+  wake_for_anything(room_.segment().block(room_.rank()));
+  if (std::exchange(has_left_, true)) return;
+  for_thread_.notify_all();
+  finish(lock);
   const auto error = std::make_exception_ptr(std::runtime_error(why));
   const auto cause = first_error_ ? first_error_ : error;
   if (!failure_) failure_ = error;

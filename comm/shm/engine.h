@@ -49,8 +49,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void hurry();
   /// From now on it has so long, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
-  /// Ends all operations; those that have not ended fail with `why`. `has_failed`: so do those of other ranks that need
-  /// this one; they are told the first failure that this rank has had, `why` if there was none. The first call counts.
+  /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not
+  /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this one;
+  /// they are told the first failure that this rank has had, `why` if there was none. The first call counts, but a later
+  /// one that has failed ends its waiting.
   void stop(const std::string& why, bool has_failed);
 
  private:
@@ -60,6 +62,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const Operation* until = nullptr;  ///< return when it has ended; null: when there is nothing left
     std::optional<Clock::time_point> time{};
     bool one_pass = false;  ///< return when nothing moves
+    bool is_last = false;   ///< by whoever stops the engine
     Meanwhile* meanwhile = nullptr;
   };
 
@@ -73,6 +76,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void tell(Lock& lock, const std::vector<OperationPtr>& ended);
   bool concerns_others() const;
   void look_later(Lock& lock);
+  void await_role(Lock& lock);
+  void finish(Lock& lock);
 
   // By whoever has the role of the driver, without the lock.
   void drive(const Limit& limit, Patience& patience);
@@ -80,6 +85,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool advance();
   bool is_done_at_once(JointOperation& operation, Meanwhile& meanwhile);
   bool is_over(const Limit& limit) const;
+  bool has_to_stop(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
   std::vector<int> awaited_ranks() const;
   bool is_neighbour(int rank) const { return room_.shares_processor_with(rank); }
@@ -112,6 +118,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<MessagePtr> new_messages_;
   std::atomic<bool> has_new_{false};
   std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> is_aborting_{false};
   std::exception_ptr failure_;  // of the group: nothing can be started any more
   std::thread thread_;
 

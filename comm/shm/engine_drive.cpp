@@ -72,8 +72,12 @@ bool Engine::is_done_at_once(JointOperation& operation, Meanwhile& meanwhile) {
   return false;
 }
 
+bool Engine::has_to_stop(const Limit& limit) const {
+  return limit.is_last ? is_aborting_.load() : is_stopping_.load(std::memory_order_relaxed);
+}
+
 bool Engine::is_over(const Limit& limit) const {
-  if (!ended_.empty() || is_stopping_.load(std::memory_order_relaxed)) return true;
+  if (!ended_.empty() || has_to_stop(limit)) return true;
   if (limit.until == nullptr) return !limit.one_pass && is_idle() && !has_new_.load();
   return limit.until->has_ended();
 }
@@ -147,7 +151,7 @@ bool Engine::sleep(const Limit& limit) {
   look_for_trouble(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
   sleep_until(room_.segment().block(room_.rank()), cause, slice,
-              [&] { return has_new_.load() || is_stopping_.load() || advance(); });
+              [&] { return has_new_.load() || has_to_stop(limit) || advance(); });
   if (ended_.empty() && Clock::now() - before >= slice) look_for_trouble(/*thoroughly=*/true);
   return limit.time && Clock::now() >= *limit.time;
 }

@@ -42,6 +42,29 @@ class PendingWorks : protected test::EveryWireAndSize {
   static float all_ranks(const GroupHandle& group) { return static_cast<float>(group.size()); }
 };
 
+TEST_CASE_METHOD(PendingWorks, "Pending: a group that is closed has done what was under way") {
+  run([](const GroupHandle& group) {
+    std::vector<int> all(static_cast<size_t>(group.size()));
+    std::iota(all.begin(), all.end(), 0);
+    for (int round = 0; round < 6; ++round) {
+      const int64_t count = round % 2 == 0 ? 1 : 300'000;
+      const bool is_dropped = round % 3 == 0;
+      std::optional<ProcessGroup> own = new_group(group, all);
+      const at::Tensor sum = here(at::ones({count}));
+      std::optional<Pending<void>> pending = all_reduce_async(sum, *own);
+      if (is_dropped) pending.reset();
+      if (round >= 3 && group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (round == 5) {
+        own.reset();
+      } else {
+        own->close();
+      }
+      if (pending) pending->wait();
+      RANK_CHECK_THAT(sum, EqualsTensor(here(at::full({count}, all_ranks(group)))));
+    }
+  });
+}
+
 TEST_CASE_METHOD(PendingWorks, "Pending: operations may be waited for in any order") {
   run([](const GroupHandle& group) {
     constexpr size_t kCount = 12;

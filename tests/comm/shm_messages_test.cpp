@@ -189,6 +189,80 @@ TEST_CASE("ShmEngine: an operation that is waited for without a limit ends when 
   test::report_rank_checks();
 }
 
+TEST_CASE("ShmEngine: a rank that closes its group first does what it has begun with the others") {
+  for (const size_t bytes : {size_t{8}, size_t{3} << 20}) {
+    run_shm_ranks(3, [bytes](const ShmRank& self) {
+      std::vector<Bytes> data(4);
+      std::vector<JointPtr> operations;
+      for (size_t i = 0; i < data.size(); ++i) {
+        data[i] = self.place.rank == 2 ? text(2, 0, i, bytes) : Bytes(bytes);
+        operations.push_back(broadcast(bytes_of(data[i]), bytes, 2, self.place));
+      }
+      // The others are in the middle of it, have not begun, or wait for it.
+      if (self.place.rank != 0) std::this_thread::sleep_for(self.place.rank * 20ms);
+      for (const JointPtr& operation : operations) self.engine->start(operation);
+      if (self.place.rank != 1) self.engine->stop("closed", /*has_failed=*/false);
+      for (size_t i = 0; i < data.size(); ++i) {
+        RANK_CHECK(error_of([&] { self.finish(*operations[i]); }) == "");
+        RANK_CHECK(data[i] == text(2, 0, i, bytes));
+      }
+    });
+  }
+  test::report_rank_checks();
+}
+
+TEST_CASE("ShmEngine: a call that runs in another thread while its group is closed comes to its end") {
+  run_shm_ranks(2, [&](const ShmRank& self) {
+    if (self.place.rank == 1) {
+      std::this_thread::sleep_for(100ms);
+      return self.run(barrier());
+    }
+    std::thread caller([&] { RANK_CHECK(error_of([&] { self.run(barrier()); }) == ""); });
+    std::this_thread::sleep_for(50ms);
+    self.engine->stop("closed", /*has_failed=*/false);
+    caller.join();
+  });
+  test::report_rank_checks();
+}
+
+TEST_CASE("ShmEngine: a group that is being closed waits no longer than its operations, nor when it is aborted") {
+  for (const bool is_aborted : {false, true}) {
+    std::atomic<bool> is_over{false};
+    run_shm_ranks(2, [&](const ShmRank& self) {
+      if (self.place.rank == 1) {
+        while (!is_over) std::this_thread::sleep_for(1ms);
+        return;
+      }
+      const auto operation = barrier();
+      operation->set_timeout(is_aborted ? 600'000ms : 200ms);
+      self.engine->start(operation);
+      std::thread stopper([&] { self.engine->stop("closed", /*has_failed=*/false); });
+      if (is_aborted) {
+        std::this_thread::sleep_for(50ms);
+        self.engine->stop("aborted", /*has_failed=*/true);
+      }
+      const std::string error = error_of([&] { self.finish(*operation); });
+      RANK_INFO(error);
+      RANK_CHECK((is_aborted ? error == "closed" : error.starts_with("timed out after 200 ms waiting for rank 1")));
+      stopper.join();
+      is_over = true;
+    });
+  }
+  test::report_rank_checks();
+}
+
+TEST_CASE("ShmEngine: a group is closed although messages of it are awaited that nobody sends") {
+  run_shm_ranks(2, [&](const ShmRank& self) {
+    Bytes data(100);
+    const auto received = message(Direction::kReceive, 1 - self.place.rank, 0, data);
+    self.engine->start(received);
+    self.engine->start(barrier());
+    self.engine->stop("closed", /*has_failed=*/false);
+    RANK_CHECK(error_of([&] { self.finish(*received); }) == "closed");
+  });
+  test::report_rank_checks();
+}
+
 TEST_CASE("ShmEngine: what has been sent before its rank left is still taken") {
   run_shm_ranks(2, [](const ShmRank& self) {
     Bytes data = self.place.rank == 0 ? text(0, 1, 0, 100'000) : Bytes(100'000);

@@ -217,7 +217,13 @@ LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, co
   wait();
   std::string damage;
   if (auto loaded = restore({folder}, state, options, damage)) return *loaded;
-  throw std::runtime_error("cannot load from " + directory_.string() + ": " + damage);
+  static_cast<void>(failure_of([&] {  // where that cannot be listed it is not what was meant
+    if (!std::filesystem::is_directory(folder)) return;
+    const auto inside = storage::list_checkpoints(*options_.file_system, folder);
+    if (inside.empty()) return;
+    damage = "this is the folder of a run, whose newest checkpoint is " + inside.front().folder.string();
+  }));
+  throw std::runtime_error("cannot load from " + folder.string() + ": " + damage);
 }
 
 std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std::filesystem::path>& folders,
@@ -227,7 +233,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
   for (const auto& folder : folders) {
     ReceivedRun run;
     const auto damage = receive_run(*options_.file_system, folder, options_.reader, group_, options.key, run);
-    if (run.is_short) throw std::runtime_error("cannot load from " + directory_.string() + ": " + damage);
+    if (run.is_short) throw std::runtime_error("cannot load from " + folder.string() + ": " + damage);
     if (!damage.empty()) {
       std::error_code ignored;
       const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
@@ -242,7 +248,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
       failure = combined_failures(failure_of([&] { prepared->apply_objects(); }), group_);
       if (!failure.empty()) prepared->roll_back();
     }
-    if (!failure.empty()) throw std::runtime_error("cannot load from " + directory_.string() + ": " + failure);
+    if (!failure.empty()) throw std::runtime_error("cannot load from " + folder.string() + ": " + failure);
     prepared->apply_tensors();
     const auto& result = prepared->result();
     if (writer_ && state.rng && !result.rng_restored) {

@@ -42,7 +42,7 @@ void declare(CLI::App& app, Arguments& args) {
       ->check(ddp::finite(0))
       ->capture_default_str();
   app.add_option("--accumulate", args.accumulate, "Backward passes per optimizer step")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::whole(1))
       ->capture_default_str();
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror images at random (default: on)");
   app.add_option("--pretrained", args.pretrained, "Start from these weights (safetensors or .pt)")

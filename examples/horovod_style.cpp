@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <string>
 
@@ -35,13 +34,14 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.job);
-  const std::map<std::string, Op> ops{{"average", Op::kAverage}, {"adasum", Op::kAdasum}};
-  app.add_option("--steps", args.steps, "Optimizer steps")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--op", args.op, "average or adasum")->transform(CLI::CheckedTransformer(ops));
+  app.add_option("--steps", args.steps, "Optimizer steps")->check(ddp::whole(0))->capture_default_str();
+  const auto set_op = [&args](const std::string& op) { args.op = op == "adasum" ? Op::kAdasum : Op::kAverage; };
+  app.add_option_function<std::string>("--op", set_op, "How gradients become one (default: average)")
+      ->check(CLI::IsMember({"average", "adasum"}));
   app.add_flag("--fp16-allreduce", args.fp16, "Send gradients in half precision");
   app.add_option("--checkpoint-dir", args.checkpoint_dir, "Where the checkpoints go")->capture_default_str();
   app.add_option("--save-every", args.save_every, "Steps between checkpoints")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::whole(1))
       ->capture_default_str();
   app.add_option("--resume", args.resume, "From FOLDER, or the newest in --checkpoint-dir")
       ->type_name("[FOLDER]")

@@ -1,6 +1,7 @@
 #include "ddprun/optim/reduce_lr_on_plateau.h"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <nlohmann/json.hpp>
 
 #include <utility>
 
@@ -32,6 +33,13 @@ std::vector<double> ReduceLROnPlateau::get_last_lr() const {
   std::vector<double> rates;
   for (const auto& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
   return rates;
+}
+
+// With the rates: Python's class has them in its state, and a program there would go on with those of its beginning.
+std::string ReduceLROnPlateau::save() const {
+  auto state = nlohmann::json::parse(plateau_.save());
+  state["_last_lr"] = get_last_lr();
+  return state.dump();
 }
 
 }  // namespace ddp::optim

@@ -79,12 +79,13 @@ def schedule_options(schedule, number):
 
 
 def python_schedule(state):
-    """As the state_dict() of Python's class, without hyper-parameters if C++ saved it: those are the program's."""
+    """As the state_dict() of Python's class, without hyper-parameters if C++ saved it: those are the program's. The class's name
+    stays as "type", an attribute that Python does not read: C++ knows the schedule by it when the state comes back."""
     state = copy.deepcopy(state)
     schedule = state.get("schedule", state)
     groups = state.get("groups", schedule.get("base_lrs", []))
     for part in _parts(schedule):
-        if part.pop("type", None) in ("LambdaLR", "MultiplicativeLR"):
+        if part.get("type") in ("LambdaLR", "MultiplicativeLR"):
             part.setdefault("lr_lambdas", [None] * len(groups))
         part.pop("groups", None)
         if isinstance(part.get("milestones"), dict):  # JSON has no whole numbers as keys

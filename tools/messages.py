@@ -34,6 +34,7 @@ NO_MESSAGES = {
     "launcher/watch/open_metrics.cpp": "the names and units of metrics",
     "launcher/elastic/http_message.cpp": "what etcd is asked",
     "include/ddprun/training/command_line.h": "what --help of a user's program says",
+    "include/ddprun/base/number_ranges.h": "what CLI11 says of an option of a user's program",
     "monitor/curves/svg.cpp": "parts of a picture",
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.

@@ -31,11 +31,12 @@ std::string text_of(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Leaves out what Python's classes do not have, and adds what their load_state_dict() asks for.
+// Leaves out what Python's classes do not have, and adds what their load_state_dict() asks for. The class's name stays:
+// Python keeps it as an attribute that nobody reads, and C++ knows the schedule by it when the state comes back.
 void make_python(json& schedule, size_t groups, int depth) {
   if (!schedule.is_object()) return;
   const auto type = text_of(schedule, "type");
-  schedule.erase("type");
+  if (type.empty()) schedule.erase("type");
   schedule.erase("groups");
   // MultiStepLR counts them by whole numbers, which JSON has no keys for; the program's own are right.
   if (const auto found = schedule.find("milestones"); found != schedule.end() && found->is_object()) {

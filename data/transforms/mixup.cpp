@@ -19,7 +19,15 @@ void check(const MixOptions& options, const char* what) {
 }
 
 at::Tensor as_probabilities(const at::Tensor& target, int64_t classes) {
-  if (target.dim() == 1 && target.scalar_type() == at::kLong) return at::one_hot(target, classes).to(at::kFloat);
+  if (target.dim() == 1 && target.scalar_type() == at::kLong) {
+    const auto is_class = (target >= 0).logical_and(target < classes);
+    if (!is_class.all().item<bool>()) {
+      const auto other = target.masked_select(is_class.logical_not())[0].item<int64_t>();
+      throw std::invalid_argument("mixup: expected class indices from 0 to " + std::to_string(classes - 1) + ", got " +
+                                  std::to_string(other));
+    }
+    return at::one_hot(target, classes).to(at::kFloat);
+  }
   if (target.dim() == 2 && target.size(1) == classes && target.is_floating_point()) return target;
   throw std::invalid_argument("mixup: expected class indices, int64 (B), or probabilities, float (B, " +
                               std::to_string(classes) + ")");

@@ -20,12 +20,15 @@
 #include <utility>
 
 namespace ddp::transforms {
-namespace {
 
-void check_probability(double probability) {
+void detail::check_probability(double probability) {
   if (probability >= 0 && probability <= 1) return;
   throw std::invalid_argument("Invalid probability " + std::to_string(probability) + ", it should be in [0, 1]");
 }
+
+namespace {
+
+using detail::check_probability;
 
 void check_picture(const at::Tensor& image, const char* what) {
   if (image.dim() == 3) return;
@@ -99,6 +102,10 @@ Transform random_vertical_flip(double probability) {
 
 at::Tensor rotate(const at::Tensor& image, double degrees, const RotationOptions& options) {
   check_picture(image, "rotate");
+  if (!image.is_floating_point()) {
+    throw std::invalid_argument(std::string("rotate: expected a picture of floating-point numbers, got one of ") +
+                                c10::toString(image.scalar_type()) + ": convert it with to(torch::kFloat)");
+  }
   const auto grid = rotation_grid(degrees, image.size(1), image.size(2)).to(image.scalar_type());
   // A channel of ones tells what came from outside.
   const auto inside = at::ones({1, image.size(1), image.size(2)}, image.options());

@@ -1,8 +1,7 @@
 // Trains a ResNet on a folder of pictures, a sub-folder per class: the flower-classification program, with one process
 // per device. From torchvision's weights or from the beginning, all layers or the last one alone.
 //
-//   ddprun -n 2 build/release/bin/image_folder --data-path flower_photos --weights resnet34.pth
-//   ddprun -n 2 build/release/bin/image_folder --data-path flower_photos --weights resnet34.pth --freeze-layers
+//   ddprun -n 2 build/release/bin/image_folder --data-path flower_photos --weights resnet34.pth [--freeze-layers]
 //   ddprun -n 2 build/release/bin/image_folder --data-path flower_photos --syncBN --resume
 //   build/release/bin/image_folder --data-path flower_photos                     one process, no launcher
 //   torchrun --no-python --nproc_per_node=2 build/release/bin/image_folder --data-path flower_photos
@@ -56,7 +55,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
   option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
   option("--lrf", args.lrf, "The last learning rate, as a part of the first")->check(ddp::finite(0));
-  option("--image-size", args.image_size, "Height and width that the net gets")->check(CLI::Range(16, 4096));
+  option("--image-size", args.image_size, "Height and width that the net gets")->check(ddp::whole(16, 4096));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
@@ -66,12 +65,10 @@ void declare(CLI::App& app, Arguments& args) {
 // Whether, where and as whom this process joins a job, in the words of the Python program.
 void tell_place(const ddp::ProcessGroupOptions& options) {
   const auto place = options.rank_info.value_or(ddp::rank_info_from_environment());
-  if (place.source == ddp::RankInfo().source && options.init_method.empty()) {
-    std::printf("Not using distributed mode\n");
-  } else {
-    std::printf("| distributed init (rank %d): %s\n", place.rank,
-                options.init_method.empty() ? "env://" : options.init_method.c_str());
-  }
+  const bool is_alone = place.source == ddp::RankInfo().source && options.init_method.empty();
+  const std::string url = options.init_method.empty() ? "env://" : options.init_method;
+  if (is_alone) std::printf("Not using distributed mode\n");
+  if (!is_alone) std::printf("| distributed init (rank %d): %s\n", place.rank, url.c_str());
   std::fflush(stdout);
 }
 
@@ -119,6 +116,11 @@ std::optional<double> train_one_epoch(auto& model, auto& loader, auto& optimizer
   return mean_loss;
 }
 
+void check_sizes(int64_t batches, int64_t validation) {
+  if (batches == 0) throw std::invalid_argument("no rank has a full batch: choose a smaller --batch-size");
+  if (validation == 0) throw std::invalid_argument("no picture for validation: choose a larger --val-ratio");
+}
+
 int run(Arguments args) {
   auto& options = args.training;
   tell_place(options.process_group);
@@ -139,7 +141,7 @@ int run(Arguments args) {
                      classes.size(), " classes");
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
-  if (loader.size() == 0) throw std::invalid_argument("no rank has a full batch: choose a smaller --batch-size");
+  check_sizes(loader.size(), validation.size());
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);

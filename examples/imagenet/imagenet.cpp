@@ -34,7 +34,7 @@ struct Arguments {
   std::string data_dir, weights, step_losses, net = "resnet50", parallel = "ddp";
   int64_t synthetic = 0, classes = 1000, image_size = 0;
   int replicas = 2;
-  bool sync_bn = false, augment = true;
+  bool sync_bn = false, augment = true, transform_input = false;
 };
 
 void declare(CLI::App& app, Arguments& args) {
@@ -44,16 +44,17 @@ void declare(CLI::App& app, Arguments& args) {
     return app.add_option(name, value, help)->capture_default_str();
   };
   auto* data = option("--data-dir", args.data_dir, "Has train and val, with a folder of each class");
-  auto* synthetic = option("--synthetic", args.synthetic, "Instead: train on so many made-up pictures");
-  synthetic->check(CLI::PositiveNumber)->excludes(data);
-  option("--classes", args.classes, "Classes of made-up pictures")->check(CLI::Range(1, 1'000'000));
+  auto* synthetic = app.add_option("--synthetic", args.synthetic, "Instead: train on so many made-up pictures");
+  synthetic->check(ddp::whole(1))->excludes(data);
+  option("--classes", args.classes, "Classes of made-up pictures")->check(ddp::whole(1, 1'000'000));
   option("--net", args.net, "alexnet, vgg16, googlenet, inception_v3, resnet*");
   option("--parallel", args.parallel, "How several devices are used")
       ->check(CLI::IsMember({"none", "dp", "ddp", "horovod", "apex"}));
-  option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(CLI::PositiveNumber);
-  option("--image-size", args.image_size, "Height and width (0: the net's usual ones)");
+  option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(ddp::whole(1));
+  option("--image-size", args.image_size, "Height and width (0: the net's usual ones)")->check(ddp::whole(0, 4096));
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
+  app.add_flag("--transform-input", args.transform_input, "Trained googlenet and inception_v3 need it");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
 }
@@ -115,6 +116,13 @@ std::vector<ddp::EpochMetric> validate(torch::nn::Module& net, auto& model, cons
           ddp::ratio_metric("accuracy_top_5", counts.right[1], counts.samples)};
 }
 
+void load_weights(models::ImageClassifier& net, const Arguments& args, const ddp::GroupHandle& group) {
+  if (args.weights.empty()) return;
+  ddp::load_weights(args.weights, net, group);
+  if (!models::has_input_transform(args.net) || args.transform_input) return;
+  ddp::print_on_main(group, "note: weights of ", args.net, " that torchvision has trained need --transform-input");
+}
+
 int run(Arguments args) {
   auto& options = args.training;
   auto group = ddp::init_process_group(options.process_group);
@@ -124,17 +132,17 @@ int run(Arguments args) {
     throw std::invalid_argument("--parallel " + args.parallel + " is for one process, this job has " +
                                 std::to_string(group.size()) + ": ddp, horovod and apex are for several");
   }
-  if (args.image_size == 0) args.image_size = models::image_size_of(args.net);
+  args.image_size = models::image_size_of(args.net, args.image_size);
   const auto data = open_data(args);
   ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size), ", ", args.net, ", parallel ",
                      args.parallel);
   ddp::DistributedSampler sampler(data.train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(data.train, sampler, group.device(), options.loader);
 
-  const auto make_net = [&] { return models::make_image_model(args.net, data.classes); };
+  const auto make_net = [&] { return models::make_image_model(args.net, data.classes, args.transform_input); };
   const auto net = make_net();
   net->to(group.device());
-  if (!args.weights.empty()) ddp::load_weights(args.weights, net, group);
+  load_weights(*net, args, group);
   if (args.sync_bn) ddp::convert_sync_batchnorm(net, group);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(0.9).weight_decay(1e-4));
   args.precision.group = group.handle();

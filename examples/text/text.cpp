@@ -44,21 +44,20 @@ void declare(CLI::App& app, Arguments& args) {
   };
   option("--text", args.text, "The file to learn from")->required();
   option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
-  option("--context", args.net.context, "Bytes in a sequence")->check(CLI::PositiveNumber);
-  option("--width", args.net.width, "Numbers that stand for a byte")->check(CLI::PositiveNumber);
+  option("--context", args.net.context, "Bytes in a sequence")->check(ddp::whole(1));
+  option("--width", args.net.width, "Numbers that stand for a byte")->check(ddp::whole(1));
   option("--heads", args.net.heads, "Heads of attention");
-  option("--layers", args.net.layers, "Blocks")->check(CLI::PositiveNumber);
+  option("--layers", args.net.layers, "Blocks")->check(ddp::whole(1));
   option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out")->check(ddp::finite(0, 1));
-  option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(CLI::PositiveNumber);
-  option("--warmup-steps", args.warmup_steps, "Optimizer steps until the full learning rate")
-      ->check(CLI::PositiveNumber);
+  option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(ddp::whole(1));
+  option("--warmup-steps", args.warmup_steps, "Steps until the full learning rate")->check(ddp::whole(1));
   option("--weight-decay", args.weight_decay, "Of matrices; biases and norms have none")->check(ddp::finite(0));
-  option("--clip", args.clip, "Largest norm of the gradients")->check(CLI::PositiveNumber & ddp::finite());
-  option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(CLI::PositiveNumber);
-  option("--val-ratio", args.validation_ratio, "Part of the text for validation, its end")->check(ddp::finite(0, 1));
+  option("--clip", args.clip, "Largest norm of the gradients")->check(ddp::above(0));
+  option("--save-every", args.save_every, "Optimizer steps between checkpoints")->check(ddp::whole(1));
+  option("--val-ratio", args.validation_ratio, "Part of the text to validate on")->check(ddp::finite(0.001, 0.999));
   option("--prompt", args.prompt, "How the text written at the end begins");
-  option("--sample", args.sample, "Bytes that are written at the end")->check(CLI::NonNegativeNumber);
-  option("--temperature", args.temperature, "Lower: more probable bytes")->check(CLI::PositiveNumber & ddp::finite());
+  option("--sample", args.sample, "Bytes that are written at the end")->check(ddp::whole(0));
+  option("--temperature", args.temperature, "Lower: more probable bytes")->check(ddp::finite(0.001));
   option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
 }
@@ -72,10 +71,7 @@ std::vector<torch::optim::OptimizerParamGroup> groups_of(const models::Transform
   std::vector<torch::Tensor> matrices, vectors;
   for (const auto& parameter : net->parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
   auto options = ddp::optim::AdamWOptions(args.training.lr).betas({0.9, 0.95}).weight_decay(args.weight_decay);
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(matrices, options.clone());
-  groups.emplace_back(vectors, options.weight_decay(0).clone());
-  return groups;
+  return {{matrices, options.clone()}, {vectors, options.weight_decay(0).clone()}};
 }
 
 // Warm-up, then half a cosine down to a tenth.
@@ -100,6 +96,10 @@ torch::Tensor backward(const ddp::Batch& batch, auto& model, const ddp::UpdatePa
   return loss.detach();
 }
 
+std::vector<ddp::EpochMetric> metrics_of(double loss) {
+  return {{"loss", loss}, {"bits_per_byte", loss / std::numbers::ln2}};
+}
+
 void tell_loss(ddp::MetricsFile& file, int64_t step, const torch::Tensor& loss, const Arguments& args,
                const ddp::GroupHandle& group) {
   if (args.step_losses.empty()) return;  // it is a collective
@@ -116,10 +116,9 @@ std::string write_text(models::Transformer& net, const Arguments& args, const st
   for (const unsigned char byte : known) is_known.mutable_data_ptr<bool>()[byte] = true;
   std::string text = args.prompt.empty() ? "\n" : args.prompt;
   for (int64_t i = 0; i < args.sample; ++i) {
-    const auto length = std::min(text.size(), static_cast<size_t>(args.net.context));
-    std::vector<int64_t> bytes;
-    for (const unsigned char byte : text.substr(text.size() - length)) bytes.push_back(byte);
-    const auto logits = net(torch::tensor(bytes).unsqueeze(0).to(device))[0][-1].to(torch::kCPU, torch::kFloat);
+    const auto length = std::min(std::ssize(text), args.net.context);
+    const std::vector<unsigned char> bytes(text.end() - length, text.end());
+    const auto logits = net(torch::tensor(bytes, torch::kLong).unsqueeze(0).to(device))[0][-1].cpu().to(torch::kFloat);
     const auto scores = (logits / args.temperature).where(is_known, torch::full({}, -INFINITY));
     text += static_cast<char>(torch::multinomial(scores.softmax(0), 1).item<int64_t>());
   }
@@ -171,7 +170,7 @@ int run(Arguments args) {
       scheduler.step();
       recorder.step(loss_of_step, update.passes * options.loader.batch_size);
       tell_loss(losses, recorder.steps_done(), loss_of_step, args, group);
-      if (recorder.steps_done() % args.save_every != 0) continue;
+      if (recorder.steps_done() % args.save_every != 0 || pass == passes) continue;  // the epoch's own save follows
       checkpoints.save(recorder.steps_done(), state);
       if (ddp::stop_requested(group)) return ddp::kSavedAndStopped;
     }
@@ -179,9 +178,9 @@ int run(Arguments args) {
     for (const auto& batch : ddp::evaluate(net, validation, group, {.batch_size = options.loader.batch_size})) {
       loss.update(loss_of(net, batch), batch.data.size(0));
     }
-    const double mean = loss.compute(group);
     checkpoints.save(recorder.steps_done(), state);
-    recorder.end_epoch({{"loss", mean}, {"bits_per_byte", mean / std::numbers::ln2}});
+    recorder.end_epoch(metrics_of(loss.compute(group)));
+    if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
   if (group.rank() == 0) ddp::print_on_main(group, write_text(net, args, text, group.device()));
   return 0;

@@ -42,15 +42,15 @@ void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
-  app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(CLI::PositiveNumber);
-  app.add_option("--width", args.width, "Channels at full resolution")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(ddp::whole(1));
+  app.add_option("--width", args.width, "Channels at full resolution")->check(ddp::whole(1))->capture_default_str();
   app.add_option("--warmup-epochs", args.warmup_epochs, "Epochs until --lr is that of all ranks")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::whole(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--milestones", args.milestones, "Epochs after which --lr is divided by 10")
       ->delimiter(',')
+      ->trigger_on_parse()  // given twice, the last one counts
+      ->check(ddp::whole(1, 1'000'000'000))
       ->capture_default_str();
   app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");
   app.add_flag("--augment,!--no-augment", args.augment, "Mirror, and crop at random (default: on)");

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <vector>
 
+#include <ddprun/base/number_ranges.h>
+
 #include "base/tool_status.h"
 #include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
@@ -43,19 +45,19 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"step", "time"}))
       ->capture_default_str();
   app.add_option("--smooth", options.smooth, "Weight of the past, 0 to below 1")
-      ->check(CLI::Range(0.0, 0.999999))
+      ->check(ddp::finite(0, 0.999999))
       ->capture_default_str();
   app.add_option("--columns", options.charts.columns, "Charts beside each other")
-      ->check(CLI::Range(1, 100))
+      ->check(ddp::whole(1, 100))
       ->capture_default_str();
   app.add_option("--width", options.charts.width, "Width of a chart in pixels")
-      ->check(CLI::Range(150, 10000))
+      ->check(ddp::whole(150, 10000))
       ->capture_default_str();
   app.add_option("--height", options.charts.height, "Height of a chart in pixels")
-      ->check(CLI::Range(120, 10000))
+      ->check(ddp::whole(120, 10000))
       ->capture_default_str();
   app.add_option("--scale", options.scale, "PNG: pixels of the picture for each of these")
-      ->check(CLI::Range(0.5, 10.0))
+      ->check(ddp::finite(0.5, 10))
       ->capture_default_str();
 }
 

@@ -22,6 +22,7 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 using test::copy_of;
 using test::ElementsAre;
 using test::equal;
@@ -157,6 +158,22 @@ TEST_CASE("LoadOptions: key selects an entry") {
                     ContainsSubstring("holds nothing under the key 'em'"));
   CHECK_THROWS_WITH(load_weights(folder / "file.pt", target, {.key = "ema"}),
                     ContainsSubstring("it has no entry 'ema'"));
+}
+
+TEST_CASE("CheckpointManager: what cannot be loaded is named, also when it is the folder of a run") {
+  const TemporaryFolder folder;
+  const auto group = init_process_group({.rank_info = RankInfo{}});
+  Net net;
+  CheckpointManager saving(folder / "run", group), loading(folder / "other", group);
+  saving.save(4, {.model = net});
+  const auto message = [&](const std::filesystem::path& path) {
+    return error_of([&] { loading.load(path, {.model = net}); });
+  };
+  const std::string run = (folder / "run").string();
+  CHECK(message(folder / "run") == "cannot load from " + run +
+                                       ": this is the folder of a run, whose newest checkpoint is " + run +
+                                       "/step-00000004");
+  CHECK_THAT(message(folder / "nothing"), StartsWith("cannot load from " + (folder / "nothing").string() + ": "));
 }
 
 TEST_CASE("LoadOptions: the manager's loads take them all") {

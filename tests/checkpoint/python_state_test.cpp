@@ -22,7 +22,7 @@ std::string nested(int levels) {
 std::string composed(int levels) {
   std::string text;
   for (int i = 0; i < levels; ++i) text += R"({"type":"SequentialLR","_schedulers":[)";
-  text += R"({"type":"StepLR","last_epoch":3})";
+  text += R"({"type":"StepLR","groups":[{"max_lr":2}],"last_epoch":3})";
   for (int i = 0; i < levels; ++i) text += "]}";
   return R"({"schedule":)" + text + R"(,"groups":[{"lr":0.5,"initial_lr":1.0}]})";
 }
@@ -76,10 +76,14 @@ TEST_CASE("PythonState: composed schedules lose what Python does not know on eve
     INFO(levels);
     const auto state = json::parse(python_schedule(composed(levels)));
     CHECK(state["_last_lr"] == json{0.5});
-    CHECK(state.dump().find("type") == std::string::npos);
+    CHECK(state.dump().find("groups") == std::string::npos);
     const auto* part = &state;
-    for (int i = 0; i < levels; ++i) part = &(*part)["_schedulers"][0];
+    for (int i = 0; i < levels; ++i) {
+      CHECK((*part)["type"] == "SequentialLR");
+      part = &(*part)["_schedulers"][0];
+    }
     CHECK((*part)["last_epoch"] == 3);
+    CHECK((*part)["type"] == "StepLR");
   }
 }
 

@@ -113,11 +113,12 @@ TEST_CASE_METHOD(ScheduleText, "ScheduleText: a state of another schedule or opt
 TEST_CASE_METHOD(ScheduleText, "ScheduleText: becomes what Python's class takes") {
   optim::LrScheduler scheduler(optimizer, schedules::lambda([](int64_t) { return 0.5; }));
   CHECK(python_schedule(scheduler.save()) ==
-        R"({"_last_lr":[0.25],"_step_count":1,"base_lrs":[0.5],"last_epoch":0,"lr_lambdas":[null]})");
+        R"({"_last_lr":[0.25],"_step_count":1,"base_lrs":[0.5],"last_epoch":0,"lr_lambdas":[null],"type":"LambdaLR"})");
   CHECK(with_schedule(R"({"param_groups":[{"lr":0.25}],"type":"SGD"})", scheduler.save()) ==
         R"({"param_groups":[{"initial_lr":0.5,"lr":0.25}],"type":"SGD"})");
   optim::ReduceLROnPlateau plateau(optimizer);
-  CHECK(python_schedule(plateau.save()) == R"({"cooldown_counter":0,"last_epoch":0,"num_bad_epochs":0})");
+  CHECK(python_schedule(plateau.save()) ==
+        R"({"_last_lr":[0.25],"cooldown_counter":0,"last_epoch":0,"num_bad_epochs":0,"type":"ReduceLROnPlateau"})");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,9 @@ TEST_CASE("Transforms: settings out of range are refused at once") {
   CHECK_THROWS_AS(random_rotation({.degrees = nan}), std::invalid_argument);
   CHECK_THROWS_AS(random_crop({.size = 0}), std::invalid_argument);
   CHECK_THROWS_AS(random_crop({.size = 3, .padding = -1}), std::invalid_argument);
+  for (const double bad : {nan, -0.1, 1.1, HUGE_VAL}) CHECK_THROWS_AS(random_apply({}, bad), std::invalid_argument);
+  CHECK_THROWS_MATCHES(rotate(picture().to(at::kByte), 90), std::invalid_argument,
+                       MessageMatches(ContainsSubstring("floating-point numbers, got one of Byte")));
   CHECK_THROWS_AS(center_crop(0), std::invalid_argument);
   CHECK_THROWS_AS(random_erasing({.least_area = 0}), std::invalid_argument);
   CHECK_THROWS_AS(random_erasing({.least_ratio = 4}), std::invalid_argument);
@@ -149,6 +153,11 @@ TEST_CASE("Mixup: each sample takes a part of the one before it, and of its labe
   const Batch again = mix(mixed, 0.5, 3);  // labels that are probabilities already
   CHECK(again.target.sum(1).allclose(at::ones(3)));
   CHECK_THROWS_AS(mix({.data = batch.data, .target = at::zeros({3, 2})}, 0.5, 3), std::invalid_argument);
+  for (const int64_t wrong : {-1, 3}) {
+    const auto target = at::tensor({int64_t{0}, wrong, int64_t{2}}, at::kLong);
+    CHECK_THROWS_MATCHES(mix({.data = batch.data, .target = target}, 0.5, 3), std::invalid_argument,
+                         MessageMatches(ContainsSubstring("from 0 to 2, got " + std::to_string(wrong))));
+  }
 }
 
 TEST_CASE("Mixup: parts are drawn from the beta distribution") {

@@ -1,6 +1,6 @@
 // A net's logits for the pictures of a seed, with weights from a file: logits_program NET CLASSES SIZE WEIGHTS SEED
-// OUT. OUT gets the floats of evaluation mode, then those of training mode (without dropout, with this batch's
-// statistics).
+// OUT [transform]. OUT gets the floats of evaluation mode, then those of training mode (without dropout, with this
+// batch's statistics).
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/modules/dropout.h>
 
@@ -14,9 +14,9 @@
 #include "examples/models/image_models.h"
 
 int main(int argc, char** argv) try {
-  if (argc != 7) throw std::invalid_argument("6 arguments are needed");
+  if (argc != 7 && argc != 8) throw std::invalid_argument("6 or 7 arguments are needed");
   const int64_t size = std::stoll(argv[3]);
-  const auto net = models::make_image_model(argv[1], std::stoll(argv[2]));
+  const auto net = models::make_image_model(argv[1], std::stoll(argv[2]), /*transform_input=*/argc == 8);
   ddp::load_weights(argv[4], net);
   auto generator = at::detail::createCPUGenerator(std::stoull(argv[5]));
   const auto images = at::randn({2, 3, size, size}, generator);

@@ -130,6 +130,12 @@ TEST_CASE("Models: nets are made by torchvision's names") {
   CHECK(dynamic_cast<ResNet18Impl*>(make_image_model("resnet18", 3).get()) != nullptr);
   CHECK(make_image_model("googlenet", 3)->named_parameters()["fc.bias"].size(0) == 3);
   CHECK(image_size_of("inception_v3") == 299);
+  CHECK(image_size_of("vgg16", 32) == 32);
+  for (const auto& [name, too_small] :
+       {std::pair{"alexnet", 62}, {"vgg16", 31}, {"googlenet", 14}, {"inception_v3", 298}, {"resnet18", -1}}) {
+    CHECK_THROWS_AS(image_size_of(name, too_small), std::invalid_argument);
+  }
+  CHECK_THROWS_AS(make_image_model("resnet18", 3, /*transform_input=*/true), std::invalid_argument);
   CHECK_THROWS_AS(make_image_model("vgg99", 3), std::invalid_argument);
 }
 

@@ -1,11 +1,16 @@
 """text from outside: Python's losses, accumulation, one process or two, kill and resume, what it writes at the end."""
 
+import csv
+import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 import unittest
 
 from programs import ProgramTest, losses
-from support import DDPRUN, PROGRAM
+from support import DDPRUN, PATIENCE, PROGRAM
 
 SENTENCE = "The quick brown fox jumps over the lazy dog; {} dogs and {} foxes watch. "
 
@@ -89,6 +94,31 @@ class Text(ProgramTest):
         self.assertIn("continuing with step 20", train("part", "--resume"))
         self.check_same_weights(*(self.path(run, "step-00000027", "model.safetensors") for run in ("part", "whole")))
 
+    def test_stopped_where_an_epoch_ends_it_has_the_epoch_s_row(self):
+        # Saved in the epoch where that ends, 80 batches, and nowhere else.
+        rows = self.path("rows.csv")
+        options = ("--epochs", "4", "--batch-size", "4", "--save-every", "80", "--sample", "0", "--metrics", rows)
+        with subprocess.Popen([PROGRAM, *self.arguments(*options)], **self.settings()) as job:
+            begin = time.monotonic()
+            while not os.path.exists(self.path("run")):
+                self.assertLess(time.monotonic() - begin, PATIENCE, "it does not begin")
+                time.sleep(0.01)
+            job.send_signal(signal.SIGTERM)
+            self.assertEqual(job.wait(PATIENCE), 85, job.stderr.read())
+        self.succeed(0, *self.arguments(*options, "--resume"))
+        with open(rows, newline="") as file:
+            self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["0", "1", "2", "3"])
+
+    def test_goes_on_from_a_pt_file_that_was_converted(self):
+        options = ("--epochs", "1", "--batch-size", "4", "--save-every", "40", "--sample", "0")
+        self.succeed(0, *self.arguments(*options, folder="whole"))
+        tool = os.path.join(os.path.dirname(DDPRUN), "ddprun-checkpoint")
+        file = self.path("half.pt")
+        self.assertEqual(self.run_command([tool, "convert", self.path("whole", "step-00000040"), file]).returncode, 0)
+        lines = self.succeed(0, *self.arguments(*options, "--resume", file, folder="part"))
+        self.assertIn(f"resumed from {file}: continuing with step 40", lines)
+        self.check_same_weights(*(self.path(run, "step-00000080", "model.safetensors") for run in ("part", "whole")))
+
     def test_without_a_prompt_the_text_begins_with_a_line(self):
         lines = self.succeed(0, *self.arguments("--epochs", "1", "--prompt", "", "--sample", "5"))
         # An empty line, then what was written; the standard output would end with the epoch's line.
@@ -96,7 +126,7 @@ class Text(ProgramTest):
         self.assertEqual(lines[begin + 1], "", lines)
 
     def test_options_that_make_no_sense_are_refused_before_anything_is_trained(self):
-        for option, value in (("--val-ratio", "2"), ("--val-ratio", "-1"), ("--clip", "-1"), ("--sample", "-5")):
+        for option, value in (("--val-ratio", "1"), ("--val-ratio", "-1"), ("--clip", "0"), ("--temperature", "1e-40"), ("--sample", "-5")):
             with self.subTest(option=option, value=value):
                 result = self.run_ranks(0, *self.arguments(option, value))
                 self.assertEqual(result.returncode, 105, result.stdout)

@@ -23,6 +23,9 @@ CLASSES, SEED = 30, 5
 # Small pictures that exercise every layer; the auxiliary classifier of inception_v3 wants its 299.
 NETS = {"alexnet": 95, "vgg16": 64, "googlenet": 96, "inception_v3": 299, "resnet18": 64, "resnet34": 64, "resnet50": 64}
 
+# What trained weights of these want besides (transform_input), which their constructors set.
+TRANSFORMING = ("googlenet", "inception_v3")
+
 
 def make(name):
     torch.manual_seed(SEED)
@@ -58,17 +61,21 @@ def logits(net, size):
 class Torchvision(unittest.TestCase):
     def test_its_weights_give_its_logits(self):
         torch.set_num_threads(1)
-        for name, size in NETS.items():
-            net = make(name)
+        done = set()
+        for name, size in [*NETS.items(), *((name, NETS[name]) for name in TRANSFORMING)]:
+            net, is_transforming = make(name), name in done
+            done.add(name)
+            if is_transforming:
+                net.transform_input = True
             with tempfile.TemporaryDirectory() as folder:
                 weights = {"pt": pathlib.Path(folder) / "weights.pt", "safetensors": pathlib.Path(folder) / "weights.safetensors"}
                 torch.save(net.state_dict(), weights["pt"])
                 save_file(net.state_dict(), weights["safetensors"])
                 expected = logits(net, size)
                 for kind, file in weights.items():
-                    with self.subTest(net=name, file=kind):
+                    with self.subTest(net=name, file=kind, transform_input=is_transforming):
                         out = pathlib.Path(folder) / "logits"
-                        command = [PROGRAM, name, str(CLASSES), str(size), file, str(SEED), out]
+                        command = [PROGRAM, name, str(CLASSES), str(size), file, str(SEED), out, *(["transform"] if is_transforming else [])]
                         subprocess.run([str(word) for word in command], check=True, timeout=300)
                         actual = numpy.fromfile(out, numpy.float32)
                         self.assertEqual(actual.shape, expected.shape)

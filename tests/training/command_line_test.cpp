@@ -84,9 +84,9 @@ TEST_CASE_METHOD(CommandLine, "CommandLine: of an option that is given twice the
   double own = 0;
   std::vector<int> several;
   app_.add_option("--own", own)->check(finite(0, 1));
-  app_.add_option("--several", several)->delimiter(',');
+  app_.add_option("--several", several)->delimiter(',')->trigger_on_parse();
   parse({"--epochs", "7", "--resume", "a", "--own=1", "--epochs=8", "--resume", "--amp", "fp16", "--amp", "bf16",
-         "--own=0.5", "--several", "1,2,3"});
+         "--own=0.5", "--several", "4,5", "--several", "1,2,3"});
   CHECK(options_.epochs == 8);
   CHECK(options_.resume == "");
   CHECK(precision_.dtype == c10::kBFloat16);
@@ -96,16 +96,26 @@ TEST_CASE_METHOD(CommandLine, "CommandLine: of an option that is given twice the
   CHECK(options_.resume == "b");
 }
 
-TEST_CASE("CommandLine: finite() refuses what is no number of its range, and says what is expected") {
+TEST_CASE("CommandLine: a number out of range is refused in words that say what is expected") {
   const auto refusal = [](const CLI::Validator& validator, std::string text) { return validator(text); };
+  const std::string finite_number = "expected a finite number", whole_number = "expected a whole number";
   for (const char* good : {"0", "1", "0.5", "1e-3"}) CHECK(refusal(finite(0, 1), good) == "");
-  for (const char* bad : {"nan", "-nan", "inf", "1.1", "-0.1", "x", ""}) {
-    CHECK(refusal(finite(0, 1), bad) == std::string("expected a finite number, FLOAT in [0 - 1], got ") + bad);
+  for (const std::string bad : {"nan", "-nan", "inf", "1.1", "-0.1", "x", ""}) {
+    CHECK(refusal(finite(0, 1), bad) == finite_number + " in [0 - 1], got '" + bad + "'");
   }
   CHECK(refusal(finite(), "-1e300") == "");
-  CHECK(refusal(finite(), "-inf") == "expected a finite number, FLOAT, got -inf");
+  CHECK(refusal(finite(), "-inf") == finite_number + ", got '-inf'");
   CHECK(refusal(finite(0), "1e300") == "");
-  for (const char* bad : {"nan", "inf", "0"}) CHECK(refusal(CLI::PositiveNumber & finite(), bad) != "");
+  CHECK(refusal(finite(0), "-1") == finite_number + " >= 0, got '-1'");
+  CHECK(refusal(above(0), "1e-300") == "");
+  for (const std::string bad : {"nan", "inf", "0", "-1"}) {
+    CHECK(refusal(above(0), bad) == finite_number + " > 0, got '" + bad + "'");
+  }
+  CHECK(refusal(whole(1), "9223372036854775806") == "");
+  for (const std::string bad : {"0", "-3", "1.5", "nan", "9223372036854775808", ""}) {
+    CHECK(refusal(whole(1), bad) == whole_number + " >= 1, got '" + bad + "'");
+  }
+  CHECK(refusal(whole(1, 9), "10") == whole_number + " in [1 - 9], got '10'");
 }
 
 TEST_CASE_METHOD(CommandLine, "CommandLine: numbers out of range and unknown levels are refused") {

@@ -24,7 +24,8 @@ struct RotationOptions {
 };
 /// Turned around its centre, in a picture of the same size. Reference: torchvision.transforms.RandomRotation.
 Transform random_rotation(const RotationOptions& options = {});
-/// By this angle. Reference: torchvision.transforms.functional.rotate.
+/// By this angle. Throws std::invalid_argument for a picture of whole numbers. Reference:
+/// torchvision.transforms.functional.rotate.
 at::Tensor rotate(const at::Tensor& image, double degrees, const RotationOptions& options = {});
 
 struct RandomCropOptions {

@@ -53,8 +53,17 @@ inline Transform compose(std::vector<Transform> steps) {
   };
 }
 
-/// The steps with this probability, all of them or none. Reference: torchvision.transforms.RandomApply.
+namespace detail {
+
+/// Throws std::invalid_argument outside [0, 1].
+void check_probability(double probability);
+
+}  // namespace detail
+
+/// The steps with this probability, all of them or none. Throws std::invalid_argument for one outside [0, 1]. Reference:
+/// torchvision.transforms.RandomApply.
 inline Transform random_apply(std::vector<Transform> steps, double probability = 0.5) {
+  detail::check_probability(probability);
   return [all = compose(std::move(steps)), probability](const at::Tensor& sample, SampleRandom& random) {
     return random.uniform() < probability ? all(sample, random) : sample;
   };

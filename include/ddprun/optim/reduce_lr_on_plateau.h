@@ -29,7 +29,7 @@ class ReduceLROnPlateau {
   std::vector<double> get_last_lr() const;
 
   /// As LrScheduler's.
-  std::string save() const { return plateau_.save(); }
+  std::string save() const;
   void load(const std::string& state) { plateau_.load(state); }
 
  private:

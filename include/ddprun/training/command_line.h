@@ -1,16 +1,16 @@
-// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: nothing
-// else of ddprun includes or links it.
+// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: but for
+// this header and its number_ranges.h nothing of ddprun includes or links it.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
 #include <ddprun/amp/opt_level.h>
+#include <ddprun/base/number_ranges.h>
 #include <ddprun/base/rank_info.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/data/loader.h>
@@ -18,23 +18,6 @@
 #include <ddprun/training/training_options.h>
 
 namespace ddp {
-
-/// Accepts the finite numbers from `least` to `most`; CLI11's own ranges let nan pass.
-inline CLI::Validator finite(double least = std::numeric_limits<double>::lowest(),
-                             double most = std::numeric_limits<double>::max()) {
-  std::string range = "FLOAT";
-  if (most != std::numeric_limits<double>::max()) {
-    range += " in [" + CLI::detail::to_string(least) + " - " + CLI::detail::to_string(most) + "]";
-  } else if (least != std::numeric_limits<double>::lowest()) {
-    range += " >= " + CLI::detail::to_string(least);
-  }
-  return {[=](std::string& text) {
-            double value = 0;
-            const bool is_good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
-            return is_good ? std::string() : "expected a finite number, " + range + ", got " + text;
-          },
-          range, "finite"};
-}
 
 // Each add_options() lets parsing `app` fill `options`, which must outlive it; what they hold before are the defaults.
 // Of an option of theirs, or of one that the program adds afterwards, that is given twice the last one counts, as with
@@ -56,7 +39,7 @@ inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
            });
          },
          "Set by old launchers; LOCAL_RANK comes first")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->group("Job");
 }
 
@@ -64,11 +47,11 @@ inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
 inline void add_options(CLI::App& app, LoaderOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->check(whole(1, int64_t{1} << 30))
       ->capture_default_str()
       ->group("Data");
   app.add_option("--workers", options.workers, "Threads that prepare batches; 0: none")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole(0, 1024))
       ->capture_default_str()
       ->group("Data");
 }
@@ -109,7 +92,7 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
 inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--epochs", options.epochs, "Train up to so many, resumed ones included")
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+      ->check(whole(0, 1'000'000'000))
       ->capture_default_str()
       ->group("Training");
   app.add_option("--lr", options.lr, "Learning rate (resumed: the checkpoint's)")

@@ -37,9 +37,15 @@ void Engine::check_usable() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+// Those who gave up have filled their slots before: what needs no more of them would come to its end here alone.
+void Engine::check_joint_usable() const {
+  check_usable();
+  if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
+}
+
 void Engine::start(JointPtr operation) {
   Lock lock(mutex_);
-  check_usable();
+  check_joint_usable();
   new_joints_.push_back(std::move(operation));
   begin(lock);
 }
@@ -54,7 +60,7 @@ void Engine::start(MessagePtr message) {
 void Engine::run(const JointPtr& operation, Meanwhile meanwhile) {
   {
     Lock lock(mutex_);
-    check_usable();
+    check_joint_usable();
     ++pending_;
     ++started_;
     if (is_driven_ || is_stopping_) {

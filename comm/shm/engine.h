@@ -36,7 +36,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Begins an operation without waiting for anybody. Throws what the group has failed with.
+  /// Begins an operation without waiting for anybody. Throws what the group has failed with, a joint operation also
+  /// where another rank has given up.
   void start(JointPtr operation);
   void start(MessagePtr message);
   /// start() and wait(). `meanwhile` is called when this rank has done what it can without the others.
@@ -70,6 +71,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void run_thread();
   void check_usable() const;
+  void check_joint_usable() const;
   void begin(Lock& lock);
   void work(Lock& lock, const Limit& limit, Patience& patience);
   void hand_over();

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
+#include "comm/shm/mailbox.h"
 
 namespace ddp::test {
 
@@ -48,9 +50,24 @@ inline void run_shm_ranks(int ranks, const std::function<void(const ShmRank&)>& 
   for (std::thread& thread : threads) thread.join();
 }
 
+using Bytes = std::vector<unsigned char>;
+
 template <typename T>
 std::byte* bytes_of(std::vector<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
+}
+
+inline std::shared_ptr<shm::Message> message(shm::Message::Direction direction, int peer, uint64_t tag, Bytes& data) {
+  return std::make_shared<shm::Message>(direction, peer, tag, bytes_of(data), data.size());
+}
+
+/// What `from` sends to `to`, another one for each number.
+inline Bytes text(int from, int to, size_t number, size_t bytes) {
+  Bytes data(bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    data[i] = static_cast<unsigned char>(i * 31 + number * 7 + static_cast<size_t>(from * 3 + to));
+  }
+  return data;
 }
 
 }  // namespace ddp::test

@@ -213,7 +213,7 @@ void Engine::finish(Lock& lock) {
     take_new();
     if (joints_.empty() || is_aborting_) return;
     const JointPtr last = joints_.back();
-    work(lock, {.until = last.get(), .is_last = true}, caller_patience_);
+    work(lock, {.until = last.get(), .is_finishing = true}, caller_patience_);
   }
 }
 

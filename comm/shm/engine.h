@@ -51,9 +51,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// From now on it has so long, then it fails.
   void limit(Message& message, std::chrono::milliseconds timeout);
   /// Waits until the joint operations have ended, as long as their timeouts let them, and makes messages that have not
-  /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this one;
-  /// they are told the first failure that this rank has had, `why` if there was none. The first call counts, but a later
-  /// one that has failed ends its waiting.
+  /// ended fail with `why`. `has_failed`: does not wait, so that both fail, and those of other ranks that need this
+  /// one; they are told the first failure that this rank has had, `why` if there was none. The first call counts, but a
+  /// later one that has failed ends its waiting.
   void stop(const std::string& why, bool has_failed);
 
  private:
@@ -62,8 +62,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   struct Limit {
     const Operation* until = nullptr;  ///< return when it has ended; null: when there is nothing left
     std::optional<Clock::time_point> time{};
-    bool one_pass = false;  ///< return when nothing moves
-    bool is_last = false;   ///< by whoever stops the engine
+    bool one_pass = false;      ///< return when nothing moves
+    bool is_finishing = false;  ///< do not return because the engine is being stopped
     Meanwhile* meanwhile = nullptr;
   };
 

@@ -73,7 +73,7 @@ bool Engine::is_done_at_once(JointOperation& operation, Meanwhile& meanwhile) {
 }
 
 bool Engine::has_to_stop(const Limit& limit) const {
-  return limit.is_last ? is_aborting_.load() : is_stopping_.load(std::memory_order_relaxed);
+  return limit.is_finishing ? is_aborting_.load() : is_stopping_.load(std::memory_order_relaxed);
 }
 
 bool Engine::is_over(const Limit& limit) const {

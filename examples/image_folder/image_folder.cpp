@@ -67,8 +67,8 @@ void tell_place(const ddp::ProcessGroupOptions& options) {
   const auto place = options.rank_info.value_or(ddp::rank_info_from_environment());
   const bool is_alone = place.source == ddp::RankInfo().source && options.init_method.empty();
   const std::string url = options.init_method.empty() ? "env://" : options.init_method;
-  if (is_alone) std::printf("Not using distributed mode\n");
-  if (!is_alone) std::printf("| distributed init (rank %d): %s\n", place.rank, url.c_str());
+  const std::string joining = "| distributed init (rank " + std::to_string(place.rank) + "): " + url;
+  std::puts(is_alone ? "Not using distributed mode" : joining.c_str());
   std::fflush(stdout);
 }
 

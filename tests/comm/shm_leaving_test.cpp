@@ -1,7 +1,9 @@
 // What becomes of operations whose ranks do not come, give up or close their group. No LibTorch.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
+#include <thread>
 
 #include "tests/comm/shm_ranks.h"
 #include "tests/support/catch.h"
@@ -20,6 +22,19 @@ using test::run_shm_ranks;
 using test::ShmRank;
 using test::text;
 using Direction = Message::Direction;
+
+// `body` is rank 0's; rank 1 lives until that is over, and takes part in nothing.
+void run_beside_an_idle_rank(const std::function<void(const ShmRank&)>& body) {
+  std::atomic<bool> is_over{false};
+  run_shm_ranks(2, [&](const ShmRank& self) {
+    if (self.place.rank == 0) {
+      body(self);
+      is_over = true;
+    }
+    while (!is_over) std::this_thread::sleep_for(1ms);
+  });
+  test::report_rank_checks();
+}
 
 TEST_CASE("ShmEngine: whoever waits for a rank that waits itself names the one that both wait for") {
   std::atomic<int> ended{0};
@@ -104,12 +119,7 @@ TEST_CASE("ShmEngine: who waits for a rank that closes its group is told at once
 }
 
 TEST_CASE("ShmEngine: an operation that is waited for without a limit ends when another thread stops its engine") {
-  std::atomic<bool> is_over{false};
-  run_shm_ranks(2, [&](const ShmRank& self) {
-    if (self.place.rank == 1) {
-      while (!is_over) std::this_thread::sleep_for(1ms);
-      return;
-    }
+  run_beside_an_idle_rank([](const ShmRank& self) {
     const auto operation = barrier();
     operation->set_timeout(600s);
     self.engine->start(operation);
@@ -120,9 +130,7 @@ TEST_CASE("ShmEngine: an operation that is waited for without a limit ends when 
     const std::string error = error_of([&] { self.finish(*operation); });
     stopper.join();
     RANK_CHECK(error == "nobody wants it any more");
-    is_over = true;
   });
-  test::report_rank_checks();
 }
 
 TEST_CASE("ShmEngine: a rank that closes its group first does what it has begun with the others") {
@@ -148,13 +156,21 @@ TEST_CASE("ShmEngine: a rank that closes its group first does what it has begun 
 }
 
 TEST_CASE("ShmEngine: a call that runs in another thread while its group is closed comes to its end") {
+  std::atomic<bool> is_closing{false};
   run_shm_ranks(2, [&](const ShmRank& self) {
     if (self.place.rank == 1) {
-      std::this_thread::sleep_for(100ms);
+      while (!is_closing) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(50ms);
       return self.run(barrier());
     }
-    std::thread caller([&] { RANK_CHECK(error_of([&] { self.run(barrier()); }) == "no error"); });
+    std::atomic<bool> is_calling{false};
+    std::thread caller([&] {
+      is_calling = true;
+      RANK_CHECK(error_of([&] { self.run(barrier()); }) == "no error");
+    });
+    while (!is_calling) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(50ms);
+    is_closing = true;
     self.engine->stop("closed", /*has_failed=*/false);
     caller.join();
   });
@@ -163,17 +179,17 @@ TEST_CASE("ShmEngine: a call that runs in another thread while its group is clos
 
 TEST_CASE("ShmEngine: a group that is being closed waits no longer than its operations, nor when it is aborted") {
   for (const bool is_aborted : {false, true}) {
-    std::atomic<bool> is_over{false};
-    run_shm_ranks(2, [&](const ShmRank& self) {
-      if (self.place.rank == 1) {
-        while (!is_over) std::this_thread::sleep_for(1ms);
-        return;
-      }
+    run_beside_an_idle_rank([is_aborted](const ShmRank& self) {
       const auto operation = barrier();
       operation->set_timeout(is_aborted ? 600'000ms : 200ms);
       self.engine->start(operation);
-      std::thread stopper([&] { self.engine->stop("closed", /*has_failed=*/false); });
+      std::atomic<bool> is_closing{false};
+      std::thread stopper([&] {
+        is_closing = true;
+        self.engine->stop("closed", /*has_failed=*/false);
+      });
       if (is_aborted) {
+        while (!is_closing) std::this_thread::sleep_for(1ms);
         std::this_thread::sleep_for(50ms);
         self.engine->stop("aborted", /*has_failed=*/true);
       }
@@ -181,10 +197,8 @@ TEST_CASE("ShmEngine: a group that is being closed waits no longer than its oper
       RANK_INFO(error);
       RANK_CHECK((is_aborted ? error == "closed" : error.starts_with("timed out after 200 ms waiting for rank 1")));
       stopper.join();
-      is_over = true;
     });
   }
-  test::report_rank_checks();
 }
 
 TEST_CASE("ShmEngine: a group is closed although messages of it are awaited that nobody sends") {

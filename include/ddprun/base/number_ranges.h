@@ -13,26 +13,26 @@ namespace ddp {
 
 namespace detail {
 
-/// Accepts the texts of numbers between `least` and `most`, which messages call `what`, and of which help says `range`.
+/// Accepts the texts of numbers from `least` to `most`, which messages call `what` and the program's help `shown`.
 template <typename T>
-CLI::Validator number_range(const std::string& what, T least, T most, const std::string& range = "") {
+CLI::Validator number_validator(const std::string& what, T least, T most, const std::string& shown = "") {
   return {[=](std::string& text) {
             T value{};
             const bool is_good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most &&
                                  value < std::numeric_limits<T>::max();  // as which one is read that is too large
             return is_good ? std::string() : "expected a " + what + ", got '" + text + "'";
           },
-          range, "number_range"};
+          shown, "number"};
 }
 
 template <typename T>
-CLI::Validator number_range_from(const std::string& what, T least, T most) {
+CLI::Validator range_validator(const std::string& what, T least, T most) {
   const std::string from = CLI::detail::to_string(least);
   if (most != std::numeric_limits<T>::max()) {
     const std::string range = "[" + from + " - " + CLI::detail::to_string(most) + "]";
-    return number_range(what + " in " + range, least, most, range);
+    return number_validator(what + " in " + range, least, most, range);
   }
-  return number_range(least == std::numeric_limits<T>::lowest() ? what : what + " >= " + from, least, most);
+  return number_validator(least == std::numeric_limits<T>::lowest() ? what : what + " >= " + from, least, most);
 }
 
 }  // namespace detail
@@ -40,18 +40,19 @@ CLI::Validator number_range_from(const std::string& what, T least, T most) {
 /// Accepts the finite numbers from `least` to `most`.
 inline CLI::Validator finite(double least = std::numeric_limits<double>::lowest(),
                              double most = std::numeric_limits<double>::max()) {
-  return detail::number_range_from("finite number", least, most);
+  return detail::range_validator("finite number", least, most);
 }
 
 /// Accepts the finite numbers above `bound`.
 inline CLI::Validator above(double bound) {
   constexpr double kMost = std::numeric_limits<double>::max();
-  return detail::number_range("finite number > " + CLI::detail::to_string(bound), std::nextafter(bound, kMost), kMost);
+  return detail::number_validator("finite number > " + CLI::detail::to_string(bound), std::nextafter(bound, kMost),
+                                  kMost);
 }
 
 /// Accepts the whole numbers from `least` to `most`.
 inline CLI::Validator whole(int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
-  return detail::number_range_from("whole number", least, most);
+  return detail::range_validator("whole number", least, most);
 }
 
 }  // namespace ddp

@@ -1,9 +1,9 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
-// headers). train.py is its twin in Python. Cases end in "+copies" to keep gradients outside of the buckets, in
-// "+batched" and "+unbatched" for batched_grad_copy, true and false, in "+own" for an engine of our own, in
-// "+fused" for an optimizer of one call for all parameters, in "+alone" for no DistributedDataParallel at all. The
-// first argument is "cpu", whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
+// headers). train.py is its twin in Python. Words may follow a case: "+copies" keeps gradients outside of the buckets,
+// "+batched" and "+unbatched" are batched_grad_copy, true and false, "+own" is an engine of our own, "+fused" an
+// optimizer of one call for all parameters, "+alone" no DistributedDataParallel at all. The first argument is "cpu",
+// whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -85,13 +85,14 @@ void finish(const ddp::GroupHandle& group) {
 }
 
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
-  ddp::DdpOptions options{.gradient_as_bucket_view = !name.ends_with("+copies")};
-  if (name.ends_with("batched")) {
-    options.batched_grad_copy = name.ends_with("+batched");
+  const auto has = [&](const std::string& flag) { return (name + '+').find('+' + flag + '+') != std::string::npos; };
+  ddp::DdpOptions options{.gradient_as_bucket_view = !has("copies")};
+  if (has("batched") || has("unbatched")) {
+    options.batched_grad_copy = has("batched");
     options.own_engine = false;
   }
-  if (name.ends_with("+own")) options.own_engine = true;
-  const Way way{.options = options, .is_fused = name.ends_with("+fused"), .is_alone = name.ends_with("+alone")};
+  if (has("own")) options.own_engine = true;
+  const Way way{.options = options, .is_fused = has("fused"), .is_alone = has("alone")};
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());
   const auto images = [](int64_t batch) { return torch::randn({batch, 3, 32, 32}); };

@@ -1,5 +1,6 @@
 #include "comm/backends/gloo.h"
 
+#include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -8,6 +9,7 @@
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "comm/backends/backend_type.h"
 #include "comm/versions/sequence_numbers.h"
@@ -16,6 +18,18 @@ namespace ddp::detail {
 namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
+
+class Gloo final : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+
+  // gloo takes no empty buffer here, but an empty message into a larger one.
+  c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override {
+    if (tensors.size() != 1 || tensors[0].numel() > 0) return ProcessGroupGloo::recvAnysource(tensors, tag);
+    std::vector<at::Tensor> room{at::empty({1}, tensors[0].options())};
+    return ProcessGroupGloo::recvAnysource(room, tag);
+  }
+};
 
 // Runs `make` in a thread of its own, which is left behind when it takes longer.
 template <typename Result, typename Make>
@@ -43,7 +57,7 @@ Backend make_gloo(const GroupPlan& plan, const c10::intrusive_ptr<c10d::Store>& 
   // gloo tries five times, each as long as the timeout, to connect to a rank that has stopped.
   constexpr auto kGrace = std::chrono::milliseconds(250);
   return within<Backend>(plan.timeout + kGrace, [store, options, rank = plan.info.rank, size = plan.info.world_size] {
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+    return c10::make_intrusive<Gloo>(store, rank, size, options);
   });
 }
 

@@ -177,6 +177,23 @@ TEST_CASE_METHOD(PointToPoint, "PointToPoint: one receiver of any rank's message
   });
 }
 
+TEST_CASE_METHOD(PointToPoint, "PointToPoint: a message without elements comes from any rank as others do") {
+  run(2, [](const GroupHandle& group) {
+    for (int i = 0; i < 3; ++i) {
+      at::Tensor nothing = here(at::zeros({0, 3}));
+      at::Tensor something = here(at::zeros({2}));
+      if (group.rank() == 0) {
+        send(nothing, 1, group, 4);
+        send(here(at::full({2}, 5.F)), 1, group, 4);
+      } else {
+        RANK_CHECK(recv_any(nothing, group, 4) == 0);
+        RANK_CHECK(recv_any(something, group, 4) == 0);
+        RANK_CHECK_THAT(something, EqualsTensor(at::full({2}, 5.F)));
+      }
+    }
+  });
+}
+
 TEST_CASE_METHOD(PointToPoint, "PointToPoint: messages do not mix with collectives or with those of a sub group") {
   run(2, [](const GroupHandle& group) {
     const auto other = new_group(group, {0, 1});

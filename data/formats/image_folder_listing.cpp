@@ -165,12 +165,14 @@ void write_class_indices(const fs::path& file, const std::vector<std::string>& c
   for (size_t i = 0; i < class_names.size(); ++i) indices[std::to_string(i)] = class_names[i];
   // A program that is ended meanwhile, or a full disk, leaves the file as it was.
   std::error_code ignored;
-  const bool is_replaced = !fs::exists(file, ignored) || fs::is_regular_file(fs::symlink_status(file, ignored));
+  const fs::file_status before = fs::status(file, ignored);
+  const bool is_replaced = !fs::exists(before) || fs::is_regular_file(fs::symlink_status(file, ignored));
   const fs::path written = is_replaced ? fs::path(file) += ".tmp-" + std::to_string(getpid()) : file;
   errno = 0;
   std::ofstream stream(written, std::ios::binary | std::ios::trunc);
   stream << indices.dump(4, ' ', false, json::error_handler_t::replace) << "\n";
   stream.close();
+  if (stream && is_replaced && fs::exists(before)) fs::permissions(written, before.permissions(), ignored);
   if (stream && (!is_replaced || std::rename(written.c_str(), file.c_str()) == 0)) return;
   const DataError error(file, "cannot be written: " + std::generic_category().message(errno));
   if (is_replaced) fs::remove(written, ignored);

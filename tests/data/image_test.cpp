@@ -257,6 +257,9 @@ TEST_CASE_METHOD(FolderTest, "Folder: class indices are written as JSON and read
   }
   CHECK(read_class_indices(file) == names);
   CHECK(std::distance(fs::directory_iterator(root()), {}) == 1);
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  write_class_indices(file, {"kept", "private"});
+  CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
   const fs::path link = root() / "link.json";
   fs::create_symlink(file, link);
   write_class_indices(link, {"of", "the link"});

@@ -190,14 +190,14 @@ class Nodes(LauncherTest):
         return bool(ports - {self.port})
 
     def test_a_node_that_came_and_left_is_told_from_those_that_never_came(self):
-        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "4"))
+        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "10"))
         self.come_and_go(node_0, 1, 3)
         status, _, err = node_0.finish()
         self.assertEqual(status, 124)
         self.assertRegex(err, r"node 2 did not arrive at 127.0.0.1 port \d+ in time; node 1 had arrived, and left")
 
     def test_a_node_that_left_is_named_when_all_others_are_there(self):
-        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "4"))
+        node_0 = self.node(0, 3, 1, "/bin/true", options=("--join-timeout", "10"))
         self.come_and_go(node_0, 2, 3)
         node_1 = self.node(1, 3, 1, "/bin/true")
         for node in (node_0, node_1):
@@ -215,7 +215,7 @@ class Nodes(LauncherTest):
                 self.assertIn("no-such-program", err)
                 if rank != troubled:
                     self.assertIn(f"node {troubled} (host {socket.gethostname()}) could not start: ", err)
-            self.assertLess(time.monotonic() - begin, 4)
+            self.assertLess(time.monotonic() - begin, 20)  # not the time for joining
 
     def test_two_nodes_that_cannot_start_end_with_one_status(self):
         self.write("plain", "not a program")

@@ -110,9 +110,18 @@ GroupState::Parts GroupState::release() {
   return released;
 }
 
+c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group_being_closed() const {
+  const std::lock_guard lock(mutex_);
+  return closing_ ? closing_->lock() : nullptr;
+}
+
 void GroupState::close() {
   Parts parts = release();
   if (!parts.group) return;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_.emplace(parts.group);
+  }
   using Clock = std::chrono::steady_clock;
   const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
   auto deadline = Clock::now() + patience;
@@ -140,7 +149,10 @@ void GroupState::close() {
 void GroupState::abort(bool announce) noexcept {
   try {
     Parts parts = release();
-    if (!parts.group) return;
+    if (!parts.group) {
+      if (const auto group = group_being_closed()) group->abort();  // another thread waits in close()
+      return;
+    }
     hurry();
     if (parts.store && announce) announce_failure(*parts.store);
     parts.group->abort();

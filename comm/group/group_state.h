@@ -104,6 +104,7 @@ class GroupState {
  private:
   [[noreturn]] void refuse_closed(const char* operation) const;
   Parts release();
+  c10::intrusive_ptr<c10d::ProcessGroup> group_being_closed() const;
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
   void say_last_words(const UncaughtException& exception);
@@ -123,6 +124,7 @@ class GroupState {
   std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
   Parts parts_;
+  std::optional<c10::weak_intrusive_ptr<c10d::ProcessGroup>> closing_;  // by close()
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;

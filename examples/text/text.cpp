@@ -46,7 +46,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--weights", args.weights, "Start from these weights, .pt or .safetensors");
   option("--context", args.net.context, "Bytes in a sequence")->check(ddp::whole(1));
   option("--width", args.net.width, "Numbers that stand for a byte")->check(ddp::whole(1));
-  option("--heads", args.net.heads, "Heads of attention");
+  option("--heads", args.net.heads, "Heads of attention")->check(ddp::whole(1));
   option("--layers", args.net.layers, "Blocks")->check(ddp::whole(1));
   option("--dropout", args.net.dropout, "Part of the numbers that a step leaves out")->check(ddp::finite(0, 1));
   option("--accumulate", args.accumulate, "Backward passes per optimizer step")->check(ddp::whole(1));

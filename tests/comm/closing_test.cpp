@@ -113,6 +113,23 @@ TEST_CASE_METHOD(Closing,
   });
 }
 
+TEST_CASE_METHOD(Closing, "Closing: abort() ends a close() that waits in another thread") {
+  if (wire_ != test::Wire::kShm) return;
+  run([](const GroupHandle& all, ProcessGroup& own) {
+    if (all.rank() == 0) {
+      RANK_CHECK(time_of([&] {
+                   static_cast<void>(all_reduce_async(here(at::ones({3})), own));
+                   std::thread closer([&] { own.close(); });
+                   while (own.is_open()) std::this_thread::sleep_for(1ms);
+                   std::this_thread::sleep_for(50ms);
+                   own.abort();
+                   closer.join();
+                 }) < kHang);
+    }
+    barrier(all);
+  });
+}
+
 TEST_CASE_METHOD(Closing, "Closing: a message that nobody has sent fails, on gloo when its own time is over") {
   run([this](const GroupHandle& all, ProcessGroup& own) {
     if (all.rank() == 0) {

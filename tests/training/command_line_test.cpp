@@ -116,6 +116,10 @@ TEST_CASE("CommandLine: a number out of range is refused in words that say what 
     CHECK(refusal(whole(1), bad) == whole_number + " >= 1, got '" + bad + "'");
   }
   CHECK(refusal(whole(1, 9), "10") == whole_number + " in [1 - 9], got '10'");
+  CHECK(refusal(unsigned64(), "18446744073709551615") == "");
+  for (const std::string bad : {"-1", "18446744073709551616", "3.5", "0x10", " 3", "+3", "nan", ""}) {
+    CHECK(refusal(unsigned64(), bad) == whole_number + " in [0 - 18446744073709551615], got '" + bad + "'");
+  }
 }
 
 TEST_CASE_METHOD(CommandLine, "CommandLine: numbers out of range and unknown levels are refused") {
@@ -126,6 +130,7 @@ TEST_CASE_METHOD(CommandLine, "CommandLine: numbers out of range and unknown lev
                                                          {"--batch-size", "9223372036854775807"},
                                                          {"--epochs", "-1"},
                                                          {"--epochs", "x"},
+                                                         {"--seed", "-1"},
                                                          {"--batch-size", "0"},
                                                          {"--workers", "-1"},
                                                          {"--amp", "fp8"},

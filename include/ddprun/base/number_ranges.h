@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <system_error>
 
 namespace ddp {
 
@@ -53,6 +55,19 @@ inline CLI::Validator above(double bound) {
 /// Accepts the whole numbers from `least` to `most`.
 inline CLI::Validator whole(int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
   return detail::range_validator("whole number", least, most);
+}
+
+/// Accepts the numbers that 64 bits without sign hold, in decimal digits: CLI11 takes -1 and what is too large for one.
+inline CLI::Validator unsigned64() {
+  return {[](std::string& text) {
+            uint64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data(), end, value);
+            if (error == std::errc() && stop == end) return std::string();
+            return "expected a whole number in [0 - " + std::to_string(std::numeric_limits<uint64_t>::max()) +
+                   "], got '" + text + "'";
+          },
+          "", "number"};
 }
 
 }  // namespace ddp

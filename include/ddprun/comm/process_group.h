@@ -84,10 +84,12 @@ class ProcessGroup {
   const GroupHandle& handle() const { return handle_; }
 
   /// Shuts the connections down after running collectives have ended. Every rank should call it (or destroy the group).
-  /// Harmless when called twice. Throws what the backend reports.
+  /// Harmless when called twice; the second call doesn't wait for one that runs in another thread. Throws what the
+  /// backend reports.
   void close();
 
-  /// Gives up the connections at once, without waiting for peers. Never throws.
+  /// Gives up the connections at once, without waiting for peers; so does, but on gloo, a close() that waits in another
+  /// thread. Never throws.
   void abort() noexcept;
 
  private:

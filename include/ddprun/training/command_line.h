@@ -99,7 +99,8 @@ inline void add_options(CLI::App& app, TrainingOptions& options) {
       ->check(finite(0))
       ->capture_default_str()
       ->group("Training");
-  app.add_option("--seed", options.seed, "For the initial weights and the order of samples")
+  app.add_option("--seed", options.seed, "For weights and order (resumed: the checkpoint's)")
+      ->check(unsigned64())
       ->capture_default_str()
       ->group("Training");
   add_options(app, options.loader);

@@ -93,8 +93,9 @@ std::shared_ptr<PairExchange> GroupState::pair_exchange() const {
   return parts_.pair_exchange;
 }
 
-GroupState::Parts GroupState::release() {
+GroupState::Parts GroupState::release(bool to_close) {
   const std::lock_guard lock(mutex_);
+  if (to_close && parts_.group) closing_.emplace(parts_.group);
   Parts released{.info = info_,
                  .backends = backends_,
                  .device = device_,
@@ -116,12 +117,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> GroupState::group_being_closed() const {
 }
 
 void GroupState::close() {
-  Parts parts = release();
+  Parts parts = release(/*to_close=*/true);
   if (!parts.group) return;
-  {
-    const std::lock_guard lock(mutex_);
-    closing_.emplace(parts.group);
-  }
   using Clock = std::chrono::steady_clock;
   const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(30));
   auto deadline = Clock::now() + patience;
@@ -148,7 +145,7 @@ void GroupState::close() {
 
 void GroupState::abort(bool announce) noexcept {
   try {
-    Parts parts = release();
+    Parts parts = release(/*to_close=*/false);
     if (!parts.group) {
       if (const auto group = group_being_closed()) group->abort();  // another thread waits in close()
       return;

@@ -103,7 +103,7 @@ class GroupState {
 
  private:
   [[noreturn]] void refuse_closed(const char* operation) const;
-  Parts release();
+  Parts release(bool to_close);
   c10::intrusive_ptr<c10d::ProcessGroup> group_being_closed() const;
   void announce(c10d::Store& store, const std::string& key, const std::string& how) const;
   void announce_failure(c10d::Store& store) const;
@@ -124,7 +124,7 @@ class GroupState {
   std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
   Parts parts_;
-  std::optional<c10::weak_intrusive_ptr<c10d::ProcessGroup>> closing_;  // by close()
+  std::optional<c10::weak_intrusive_ptr<c10d::ProcessGroup>> closing_;
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;

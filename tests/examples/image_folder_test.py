@@ -77,7 +77,7 @@ class ImageFolder(ProgramTest):
         two, one = (losses(self.path(f"{name}.csv")) for name in ("two", "one"))
         self.check_close(two[:1], one[:1], 1e-5, least=1)
         # At a higher rate, or with smaller pictures, the last bits of the weights would be seen in the fifth loss, in Python too: batch
-        # norms over a few numbers that are nearly equal. How much depends on the processor; half the rate changes it twenty times more.
+        # norms over a few numbers that are nearly equal. How much depends on the processor; half the rate changes it by more than a hundredth.
         self.check_close(two, one, 5e-4, least=6)
 
     def test_weights_of_other_classes_lose_their_classifier_and_frozen_layers_stay(self):

@@ -171,7 +171,7 @@ TEST_CASE_METHOD(Tool, "Tool: a list that could not be written is no success") {
   const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
   for (const auto& words : {"inspect "s + checkpoint.string(), "inspect " + (folder_ / "run").string(),
                             "verify " + checkpoint.string(), "--help"s}) {
-    const auto result = test::ChildProcess({.arguments = {"/bin/sh", "-c", TOOL " "s + words + " > /dev/full"}})
+    const auto result = test::ChildProcess({.arguments = {"/bin/sh", "-c", "'" TOOL "' "s + words + " > /dev/full"}})
                             .wait(std::chrono::seconds(60));
     INFO(words);
     CHECK(result.status != 0);

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -132,7 +133,8 @@ class Training(Cifar10Test):
 
     def test_a_job_that_the_launcher_starts_again_goes_on_where_it_was(self):
         whole = self.train(2, "--epochs", "3", folder="whole")
-        script = f'case $TORCHELASTIC_RESTART_COUNT in 0) {PROGRAM} "$@" --epochs 1; exit 1 ;; esac; exec {PROGRAM} "$@" --epochs 3'
+        program = shlex.quote(PROGRAM)
+        script = f'case $TORCHELASTIC_RESTART_COUNT in 0) {program} "$@" --epochs 1; exit 1 ;; esac; exec {program} "$@" --epochs 3'
         result = self.run_command([DDPRUN, "-n", "2", "--max_restarts", "1", "sh", "-c", script, "sh", *self.arguments()])
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.epochs(result.stdout.splitlines()), whole)
@@ -392,7 +394,7 @@ class BadInput(Cifar10Test):
             self.assertEqual(result.stderr.count("\n"), 2, result.stderr)  # the reason, and where to find help
 
     def test_a_rank_that_fails_alone_takes_the_others_with_it(self):
-        script = f'[ "$RANK" = 1 ] && set -- --data-dir {self.path("absent")}; exec {PROGRAM} --checkpoint-dir run "$@"'
+        script = f'[ "$RANK" = 1 ] && set -- --data-dir {self.path("absent")}; exec {shlex.quote(PROGRAM)} --checkpoint-dir run "$@"'
         result = self.run_command([DDPRUN, "-n", "2", "sh", "-c", script, "sh", "--data-dir", self.data])
         self.check_failure(result, self.path("absent"))
 

@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -122,7 +123,7 @@ class Hangs(LauncherTest):
 
     def test_without_on_hang_the_job_goes_on_and_gets_one_report(self):
         job = self.start("-n", "2", "--hang_timeout", "0.5", "sh", "-c",
-                         f"exec {PROGRAM} {self.folder} --fault stop_data --rank 1 --at 3 --steps 500")
+                         f"exec {shlex.quote(PROGRAM)} {self.folder} --fault stop_data --rank 1 --at 3 --steps 500")
         stopped = wait_until(lambda: [pid for pid in job.members() if process_state(pid) == "T"], "a stopped rank")[0]
         time.sleep(2)  # several times the limit: there must be no second report
         os.kill(stopped, signal.SIGCONT)
@@ -133,7 +134,7 @@ class Hangs(LauncherTest):
 
     def test_a_restart_is_a_new_attempt(self):
         script = self.write("job.sh", f"""#!/bin/sh
-if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {PROGRAM} {self.folder} --fault sleep_data --rank 1 --at 3; fi
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {shlex.quote(PROGRAM)} {self.folder} --fault sleep_data --rank 1 --at 3; fi
 rm -f {self.folder}/meeting; sleep 0.5; echo again
 """, executable=True)
         status, out, err = self.run_job("-n", "2", "--hang_timeout", "1", "--on_hang", "restart", "--max_restarts", "1",

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -150,7 +151,7 @@ class TemporaryFiles(OwnLines):
 
     def test_a_working_folder_that_is_gone_does_not_hinder(self):
         os.mkdir(self.path("gone"))
-        script = f"cd {self.path('gone')} && rmdir {self.path('gone')} && exec {DDPRUN} -n 2 echo hello"
+        script = f"cd {self.path('gone')} && rmdir {self.path('gone')} && exec {shlex.quote(DDPRUN)} -n 2 echo hello"
         job = Job(["-c", script], self.folder, program="/bin/sh")
         self.addCleanup(job.clean_up)
         status, out, err = job.finish()

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import shlex
 import signal
 import socket
 import struct
@@ -194,7 +195,7 @@ class Status(LauncherTest):
         self.assertRegex(rank["process"], "running")
         job.signal(signal.SIGKILL)
         job.finish()
-        job = self.start("-n", "2", "sh", "-c", f"{PROGRAM} {self.folder} --work compute --step_time 0.02; true", environment=self.variables)
+        job = self.start("-n", "2", "sh", "-c", f"{shlex.quote(PROGRAM)} {self.folder} --work compute --step_time 0.02; true", environment=self.variables)
         for rank in wait_until(lambda: ranks(step=5, cpu_share=0.05), "steps"):
             self.assertEqual(rank["processes"], 2)
             self.assertNotIn("do_wait", rank["process"])

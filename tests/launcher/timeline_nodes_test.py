@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import signal
 import unittest
 
@@ -88,7 +89,7 @@ class NodeTimelines(Recordings):
 class ElasticTimelines(Traces, ElasticTest):
     def train(self, name):
         self.node(name, options=("--timeline", self.file, "--join_restart"), program=(
-            "sh", "-c", f'mkdir -p {self.folder}/$TORCHELASTIC_RESTART_COUNT; exec {PROGRAM} {self.folder}/$TORCHELASTIC_RESTART_COUNT for_ever'))
+            "sh", "-c", f'mkdir -p {self.folder}/$TORCHELASTIC_RESTART_COUNT; exec {shlex.quote(PROGRAM)} {self.folder}/$TORCHELASTIC_RESTART_COUNT for_ever'))
 
     def steps_of(self, file, restart):
         """Those that the file's last rank has told behind so many restarts."""

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -62,7 +63,7 @@ class Timeline(Recordings):
         self.assertEqual(self.slices(), [])
 
     def test_restarts_are_in_the_same_file(self):
-        script = self.write("job.sh", f"#!/bin/sh\n{PROGRAM} {self.folder}/$TORCHELASTIC_RESTART_COUNT steps 5\n"
+        script = self.write("job.sh", f"#!/bin/sh\n{shlex.quote(PROGRAM)} {self.folder}/$TORCHELASTIC_RESTART_COUNT steps 5\n"
                             "[ $TORCHELASTIC_RESTART_COUNT = 1 ]\n", executable=True)
         for attempt in ("0", "1"):
             os.mkdir(self.path(attempt))
@@ -74,7 +75,7 @@ class Timeline(Recordings):
 
     def test_a_timeline_of_the_programs_own_keeps_what_was_before_a_restart_under_any_launcher(self):
         script = self.write("job.sh", f"#!/bin/sh\nfolder={self.folder}/$1\nmkdir -p $folder/$TORCHELASTIC_RESTART_COUNT\n"
-                            f"cd $folder/$TORCHELASTIC_RESTART_COUNT && {PROGRAM} . own 5 ../own.json || exit 9\n"
+                            f"cd $folder/$TORCHELASTIC_RESTART_COUNT && {shlex.quote(PROGRAM)} . own 5 ../own.json || exit 9\n"
                             # Whoever fails first ends the other, which must have written all it has.
                             "touch done.$RANK; until [ -e done.0 ] && [ -e done.1 ]; do sleep 0.05; done\n"
                             "[ $TORCHELASTIC_RESTART_COUNT = 1 ]\n", executable=True)

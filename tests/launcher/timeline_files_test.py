@@ -145,7 +145,11 @@ class TimelineFiles(Recordings):
 
     def test_two_jobs_of_one_name_are_told_apart_by_their_processes(self):
         jobs = [self.start("--rdzv_id", "same", "sleep", "60", environment=self.variables) for _ in range(2)]
-        wait_until(lambda: "name one by ddprun's process number" in self.ask("start", "same", "-o", self.file)[1], "two jobs")
+        # By a word that does nothing to the first one, should that be alone yet.
+        wait_until(lambda: "name one by ddprun's process number" in self.ask("stop", "same")[1], "two jobs")
+        status, text = self.ask("start", "same", "-o", self.file)
+        self.assertEqual(status, 1)
+        self.assertIn("name one by ddprun's process number", text)
         self.assertEqual(self.ask("start", str(jobs[0].process.pid), "-o", self.file)[0], 0)
 
     def test_the_jobs_own_output_is_no_place_for_it(self):

@@ -148,7 +148,7 @@ class TimelineFiles(Recordings):
         # By a word that does nothing to the first one, should that be alone yet.
         wait_until(lambda: "name one by ddprun's process number" in self.ask("stop", "same")[1], "two jobs")
         status, text = self.ask("start", "same", "-o", self.file)
-        self.assertEqual(status, 1)
+        self.assertEqual(status, 125)
         self.assertIn("name one by ddprun's process number", text)
         self.assertEqual(self.ask("start", str(jobs[0].process.pid), "-o", self.file)[0], 0)
 

@@ -1,7 +1,7 @@
 // One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
 // each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
 // headers). train.py is its twin in Python. Words may follow a case: "+copies" keeps gradients outside of the buckets,
-// "+batched" and "+unbatched" are batched_grad_copy, true and false, "+own" is an engine of our own, "+fused" an
+// "+batched" and "+unbatched" are batched_grad_copy, true and false, "+c10d" is c10d's engine alone, "+fused" an
 // optimizer of one call for all parameters, "+alone" no DistributedDataParallel at all. The first argument is "cpu",
 // whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
 #include <ATen/Parallel.h>
@@ -87,11 +87,8 @@ void finish(const ddp::GroupHandle& group) {
 Step make_case(const std::string& name, const ddp::GroupHandle& group) {
   const auto has = [&](const std::string& flag) { return (name + '+').find('+' + flag + '+') != std::string::npos; };
   ddp::DdpOptions options{.gradient_as_bucket_view = !has("copies")};
-  if (has("batched") || has("unbatched")) {
-    options.batched_grad_copy = has("batched");
-    options.own_engine = false;
-  }
-  if (has("own")) options.own_engine = true;
+  if (has("batched") || has("unbatched")) options.batched_grad_copy = has("batched");
+  if (has("batched") || has("unbatched") || has("c10d")) options.own_engine = false;
   const Way way{.options = options, .is_fused = has("fused"), .is_alone = has("alone")};
   const std::string model = name.substr(0, name.find('+'));
   torch::manual_seed(group.rank());

@@ -1,6 +1,7 @@
 #include "comm/reducer/own_engine.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/mul.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -86,7 +87,7 @@ bool OwnEngine::begin_step() {
     bucket.pending = bucket.size;
     bucket.journey = {};  // of a backward that failed
   }
-  stage_ = Stage::kCollecting;
+  stage_ = Stage::kExpecting;
   engine_->begin_foreign_step();
   return true;
 }
@@ -118,6 +119,13 @@ void OwnEngine::find_places() {
 bool OwnEngine::take(size_t parameter) {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return false;
+  if (stage_ == Stage::kExpecting && at::GradMode::is_enabled()) {
+    // Gradients that have a graph of their own: what c10d's operators make of them is its own matter.
+    stage_ = Stage::kIdle;
+    engine_->prepare_for_backward({});
+    return false;
+  }
+  stage_ = Stage::kCollecting;
   Place& place = places_[parameter];
   if (std::exchange(place.step, step_) == step_) refuse(parameter, /*is_second=*/true);
   at::Tensor& gradient = parameters_[parameter].mutable_grad();

@@ -25,8 +25,9 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
   bool begin_step();
   /// The backward to come is for c10d.
   void leave_step();
-  /// In the backward thread: `parameter` has its gradient. False where no step is under way. Throws as c10d where it
-  /// has had one in this step already, or one that does not fit.
+  /// In the backward thread: `parameter` has its gradient. False where that is for c10d: no step is under way, or
+  /// gradients have a graph of their own. Throws as c10d where it has had one in this step already, or one that does
+  /// not fit.
   bool take(size_t parameter);
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
   void tell_engine();
@@ -46,7 +47,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
     size_t pending = 0;  // that have not come
     ReductionContext::Journey journey{};
   };
-  enum class Stage { kIdle, kCollecting, kSent };
+  enum class Stage { kIdle, kExpecting, kCollecting, kSent };
 
   void find_places();
   void put(const at::Tensor& gradient, size_t parameter) const;

@@ -9,7 +9,6 @@
 #include "base/progress/own_page.h"
 #include "base/timeline/own_timeline.h"
 #include "comm/collectives/device_events.h"
-#include "comm/reducer/own_engine.h"
 
 namespace ddp::detail {
 namespace {
@@ -38,8 +37,8 @@ ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool 
       tuning_(std::move(tuning)),
       aliases_(parameters_.size()) {}
 
-void ParameterGradients::follow_backward(std::shared_ptr<OwnEngine> own) {
-  own_ = std::move(own);
+void ParameterGradients::follow_backward(Reduce reduce) {
+  reduce_ = std::move(reduce);
   hooks_.emplace(parameters_, [weak = weak_from_this()](size_t parameter) {
     if (const auto self = weak.lock()) self->after_accumulate(parameter);
   });
@@ -53,15 +52,14 @@ void ParameterGradients::before_forward() {
 // Views are replaced one by one, since the end of a backward that throws is never reached, and once more at the end:
 // the Reducer's final callback gives views to parameters that only other ranks have used.
 void ParameterGradients::after_accumulate(size_t parameter) {
-  const bool is_taken = own_ && own_->take(parameter);
   // Of a batch the last one is there with all others.
-  if (!is_taken && in_buckets_ && replace_view(parameter) && in_batches_) replace_views();
+  if (!reduce_(parameter) && in_buckets_ && replace_view(parameter) && in_batches_) replace_views();
   queue_end_of_backward();
 }
 
 // That callback is queued late in backward: a callback that is queued from a callback runs after all earlier ones.
 void ParameterGradients::queue_end_of_backward() {
-  if (end_queued_.exchange(true, std::memory_order_relaxed)) return;
+  if (end_queued_.load(std::memory_order_relaxed) || end_queued_.exchange(true, std::memory_order_relaxed)) return;
   own_page().enter_phase(progress::Phase::kBackward);
   end_event(event_.exchange(begin_event(EventKind::kBackward, "backward")));  // of one that threw
   end_on_device(range_.exchange(begin_on_device("backward", parameters_.front().device())));

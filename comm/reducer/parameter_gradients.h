@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,8 +16,6 @@
 #include "comm/reducer/bucket_tuning.h"
 
 namespace ddp::detail {
-
-class OwnEngine;
 
 /// A tensor on `view`'s memory that is no autograd view of it.
 at::Tensor alias_of(const at::Tensor& view);
@@ -29,9 +28,11 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets, std::shared_ptr<BucketTuning> tuning,
                      bool in_batches = false);
 
-  /// Has autograd call this behind the Reducer's hooks, and marks the parameters as wrapped. Once. `own` takes the
-  /// gradients of steps that are not the Reducer's.
-  void follow_backward(std::shared_ptr<OwnEngine> own = nullptr);
+  /// What happens to a parameter's gradient when it is complete. True: it lies in its bucket and is no view of it.
+  using Reduce = std::function<bool(size_t parameter)>;
+
+  /// Has autograd call `reduce` for each parameter, and marks the parameters as wrapped. Once.
+  void follow_backward(Reduce reduce);
   /// Call before each forward.
   void before_forward();
 
@@ -53,7 +54,7 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   const bool in_batches_;
   const std::shared_ptr<BucketTuning> tuning_;
   std::vector<at::Tensor> aliases_;
-  std::shared_ptr<OwnEngine> own_;  // null where there is none
+  Reduce reduce_;
   std::atomic<bool> end_queued_{false};
   std::atomic<uint64_t> event_{0};  // of this backward in the timeline
   std::atomic<uint64_t> range_{0};  // the same on the device

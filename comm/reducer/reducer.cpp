@@ -65,20 +65,17 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     engine_->set_static_graph();
     logger_->set_static_graph();
   }
-  if (options.own_engine.value_or(false)) {
-    refuse_to_own(beyond_own_engine(options, context_->model()));
-    own_ = std::make_shared<OwnEngine>(context_, engine_);
-  }
-  gradients_->follow_backward(own_);
+  const std::string beyond = beyond_own_engine(options, context_->model());
+  if (options.own_engine.value_or(false)) refuse_to_own(beyond);
+  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<OwnEngine>(context_, engine_);
+  // One hook for each parameter, in place of the engine's own, which would be a second one.
+  engine_->remove_autograd_hooks();
+  gradients_->follow_backward([engine = engine_, own = own_](size_t parameter) {
+    if (own && own->take(parameter)) return true;
+    engine->autograd_hook(parameter);
+    return false;
+  });
   if (options.comm_hook) register_comm_hook(options.comm_hook, "");
-}
-
-GradientReducer::~GradientReducer() {
-  try {
-    logger_.reset();  // it keeps the engine
-    engine_->remove_autograd_hooks();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): destructors of c10d may throw, ours must not
-  }
 }
 
 void GradientReducer::register_comm_hook(CommHook hook, const std::string& name) {

@@ -32,7 +32,6 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   /// itself. Throws std::invalid_argument when bucket_ends names something else than a parameter of the model, and when
   /// own_engine is demanded for what it cannot do.
   GradientReducer(ReducedModel model, const GroupHandle& group, const DdpOptions& options);
-  ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 

@@ -112,7 +112,7 @@ TEST_CASE_METHOD(Gradients, "ParameterGradients: a bucket that was forgotten is 
 TEST_CASE_METHOD(Gradients,
                  "ParameterGradients: views are replaced in the backward that leaves them, also in one that throws") {
   const auto gradients = make(true);
-  gradients->follow_backward();
+  gradients->follow_backward([](size_t) { return false; });
   gradients->before_forward();
   const at::Tensor weight = parameters_[0];
   leave_views();

@@ -210,7 +210,7 @@ TEST_CASE("OwnEngine: a parameter that is ready twice fails the backward in c10d
   });
 }
 
-TEST_CASE("OwnEngine: gradients with a graph of their own are refused, as by c10d") {
+TEST_CASE("OwnEngine: gradients with a graph of their own are c10d's, which refuses them") {
   run_ranks(2, [](const GroupHandle& group) {
     std::string messages[2];
     for (const bool own : {false, true}) {
@@ -221,8 +221,8 @@ TEST_CASE("OwnEngine: gradients with a graph of their own are refused, as by c10
       net->zero_grad();
       messages[own] = message_of([&] { loss().backward({}, std::nullopt, /*create_graph=*/true); });
     }
-    RANK_CHECK_THAT(messages[1], ContainsSubstring("don't support automatic differentiation"));
-    RANK_CHECK(messages[0] != "");  // of the first operator that happens to notice
+    RANK_CHECK(messages[0] != "");
+    RANK_CHECK(words_of(messages[0]) == words_of(messages[1]));
   });
 }
 

@@ -53,12 +53,11 @@ struct DdpOptions {
   /// for many small parameters. LibTorch 2.12 or newer. Unset (Python's is false): on the CPU where parameters have
   /// 16 KiB or less on average and the number of ranks is a power of two, for which the bits are the same.
   std::optional<bool> batched_grad_copy{};
-  /// Gradients are put into their buckets by this library instead of c10d::Reducer, with less overhead, as soon as the
-  /// first step has told their order. Experimental: the bits are c10d's in all our tests of ordinary training, but not
-  /// in every program (backward(create_graph=true), gradients that are replaced). Unset: off. It cannot, and refuses,
+  /// Gradients are put into their buckets by this library instead of c10d::Reducer, with less overhead and the same
+  /// bits, as soon as the first step has told their order. Unset: where it can. It cannot, and refuses if demanded,
   /// find_unused_parameters, static_graph, communication hooks, gradient_as_bucket_view = false,
-  /// batched_grad_copy = true, lazy_bucket_allocation, sparse or complex gradients, other devices than the CPU, and
-  /// leaves the steps inside join() to c10d. Ranks may differ. Not in Python.
+  /// batched_grad_copy = true, lazy_bucket_allocation, sparse or complex gradients, other devices than the CPU. Steps
+  /// inside join() and those with create_graph are c10d's. Ranks may differ. Not in Python.
   std::optional<bool> own_engine{};
   /// A bucket's memory is allocated when its gradients are there and released after the backward: less memory at the
   /// peak. LibTorch 2.15 or newer.

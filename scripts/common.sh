@@ -18,6 +18,8 @@ export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
 # What a precompiled header may hide from ccache (macros, __TIME__), LibTorch's headers don't depend on.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS-pch_defines,time_macros}
+# Precompiled headers are of 500 MB, and are part of what each source is made of: they are read once, not for each.
+export CCACHE_INODECACHE=${CCACHE_INODECACHE-1}
 # Room for a few versions of PyTorch: one takes 1.5 GB.
 export CCACHE_MAXSIZE=${CCACHE_MAXSIZE-10G}
 # A checkout in another folder finds what this one has compiled.

@@ -115,7 +115,7 @@ def device() -> str:
 
 
 def libtorch(build: str) -> str:
-    folder = re.search(r"^DDPRUN_LIBTORCH:PATH=(.+)$", (pathlib.Path(build) / "CMakeCache.txt").read_text(), re.M)
+    folder = re.search(r"^DDPRUN_LIBTORCH:[A-Z]*=(.+)$", (pathlib.Path(build) / "CMakeCache.txt").read_text(), re.M)
     version = pathlib.Path(folder[1]) / "version.py" if folder else None
     found = version and version.exists() and re.search(r"__version__ = '([^']+)'", version.read_text())
     return found[1] if found else "-"
@@ -138,7 +138,7 @@ def run(build: str) -> tuple[int, dict[str, str]]:
 def run_benchmarks(build: str, root: pathlib.Path) -> tuple[int, list[dict]]:
     """The exit status and the rows of the benchmarks that know GPUs, and of these only the cases on one."""
     cache = (pathlib.Path(build) / "CMakeCache.txt").read_text()
-    folder = re.search(r"^DDPRUN_LIBTORCH:PATH=(.+)$", cache, re.M)
+    folder = re.search(r"^DDPRUN_LIBTORCH:[A-Z]*=(.+)$", cache, re.M)
     python = pathlib.Path(folder[1]) / "../../../../bin/python3" if folder else None
     if python is None or not python.exists():
         print("no benchmarks: they compare with Python, but this LibTorch is no wheel in an environment", file=sys.stderr)

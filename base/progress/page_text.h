@@ -23,13 +23,17 @@ constexpr std::size_t capacity_of(const TextWords<words>& /*text*/) {
 template <std::size_t words>
 void store_text(TextWords<words>& to, std::string_view text) noexcept {
   text = text.substr(0, capacity_of(to));
-  const std::size_t used = text.size() / 8 + 1;
-  for (std::size_t i = 0; i < used; ++i) {
-    std::uint64_t word = 0;
-    const std::size_t bytes = std::min<std::size_t>(8, text.size() - 8 * i);
-    if (bytes > 0) std::memcpy(&word, text.data() + 8 * i, bytes);
+  const std::size_t whole = text.size() / 8;
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < whole; ++i) {
+    std::memcpy(&word, text.data() + 8 * i, 8);
     to[i].store(word, std::memory_order_release);
   }
+  word = 0;
+  for (std::size_t i = 8 * whole; i < text.size(); ++i) {
+    word |= std::uint64_t{static_cast<unsigned char>(text[i])} << (8 * (i % 8));
+  }
+  to[whole].store(word, std::memory_order_release);
 }
 
 template <std::size_t words>

@@ -169,6 +169,11 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
   return index;
 }
 
+void PageWriter::correct_begin(std::uint64_t index, std::uint64_t time) noexcept {
+  RingEntry& entry = page_.ring[index % kRingEntries];
+  if (entry.end.load(kRelaxed) == open_mark(index)) entry.begin.store(time, kRelease);
+}
+
 void PageWriter::finish_collective(std::uint64_t index, std::uint64_t now) noexcept {
   std::uint64_t open = open_mark(index);
   page_.ring[index % kRingEntries].end.compare_exchange_strong(open, now, kRelease, kRelaxed);

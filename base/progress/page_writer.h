@@ -38,7 +38,8 @@ class PageWriter {
   // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
                                  std::uint64_t now = page_clock(), bool is_message = false) noexcept;
-  // Without effect when a thousand others have begun since.
+  // Both without effect when a thousand others have begun since.
+  void correct_begin(std::uint64_t index, std::uint64_t time) noexcept;
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;
 
   Page& page() noexcept { return page_; }

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -77,6 +78,53 @@ at::Tensor as_numbers(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? plain.view(at::kByte) : plain;
 }
 
+detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, const char* how) {
+  detail::CallShape shape{.operation = operation,
+                          .how = how,
+                          .dtype = static_cast<int>(tensor.scalar_type()),
+                          .dimensions = static_cast<size_t>(tensor.dim())};
+  std::ranges::copy(tensor.sizes(), shape.sizes.begin());
+  return shape;
+}
+
+// Writes the call down while the other ranks come.
+class AllReduceNote final : public shm::Meanwhile {
+ public:
+  AllReduceNote(const at::Tensor& tensor, ReduceOp op, detail::CallLog& log)
+      : tensor_(tensor), op_(op), log_(log), is_brief_(tensor.nbytes() <= kFewBytes) {}
+
+  void told() noexcept override {
+    // An exact time would take longer than some of these sums.
+    const auto now = is_brief_ ? Clock::time_point(std::chrono::microseconds(detail::page_tick())) : Clock::now();
+    call_ = log_.begin_next(now, shape_of(tensor_, kOperation, name(op_)), [this](std::string& text) {
+      detail::append_signature(text, kOperation, name(op_), tensor_);
+    });
+    wait_.emplace(kOperation, call_->time);
+  }
+  void late() noexcept override {
+    if (is_brief_) log_.begins(*call_, Clock::now());
+  }
+  void end(bool was_at_once) {
+    is_brief_&& was_at_once ? log_.end_at_once(*call_) : log_.end(call_->number, call_->time);
+  }
+  uint64_t number() {
+    if (!call_) told();
+    return call_->number;
+  }
+
+ private:
+  using Clock = detail::CallLog::Clock;
+  static constexpr const char* kOperation = "all_reduce";
+  static constexpr size_t kFewBytes = 4096;  // whose sum takes no microsecond
+
+  const at::Tensor& tensor_;
+  const ReduceOp op_;
+  detail::CallLog& log_;
+  const bool is_brief_;
+  std::optional<detail::CallLog::Begun> call_;
+  std::optional<detail::CallWait> wait_;
+};
+
 // Without Work, lists and steps behind it, which take longer than a small sum. False where something is not as usual.
 bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp op, const CollectiveOptions& options) {
   detail::GroupState& state = group.state();
@@ -85,24 +133,18 @@ bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp
   const at::ScalarType dtype = tensor.scalar_type();
   const bool is_usual = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16 ||
                         ((dtype == at::kInt || dtype == at::kLong) && op != ReduceOp::kAvg);
-  if (!is_usual || tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
+  if (!is_usual || static_cast<size_t>(tensor.dim()) > detail::CallShape::kDimensions) return false;
+  if (tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
   if (at::hasGlobalCallbacks() || at::hasThreadLocalCallbacks()) return false;  // a profiler wants to see it
   state.check_open("all_reduce");
-  std::optional<uint64_t> number;
-  std::optional<detail::CallWait> wait;
-  const auto note = [&]() noexcept {
-    const auto now = detail::CallLog::Clock::now();
-    number = state.log().begin_next(
-        now, [&](std::string& text) { detail::append_signature(text, "all_reduce", name(op), tensor); });
-    wait.emplace("all_reduce", detail::microseconds_of(now));
-  };
+  AllReduceNote note(tensor, op, state.log());
+  bool was_at_once = false;
   try {
-    backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), shm::Meanwhile(note));
+    was_at_once = backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), note);
   } catch (const std::exception& error) {
-    if (!number) note();
-    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, *number, error);
+    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, note.number(), error);
   }
-  state.log().end(*number, wait->since());
+  note.end(was_at_once);
   return true;
 }
 

@@ -28,6 +28,10 @@ void CallLog::add(uint64_t number, std::string_view signature, bool in_backgroun
 }
 
 CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
+  if (const uint64_t ended = ended_at_once_.load(std::memory_order_acquire); ended != kNone) {
+    if (Entry* const entry = find(ended)) entry->call.ended = true;
+    ended_at_once_.store(kNone, std::memory_order_release);
+  }
   if (calls_.size() < kKept) calls_.emplace_back();
   Entry& entry = calls_[begun_++ % kKept];
   entry.call.number = number;
@@ -71,6 +75,22 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   end_event(std::exchange(entry->event, 0));
 }
 
+void CallLog::begins(Begun& call, Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  last_ = now;
+  call.time = microseconds_of(now);
+  if (group_) own_page().correct_begin(call.in_page, call.time);
+}
+
+void CallLog::end_at_once(const Begun& call) {
+  uint64_t none = kNone;
+  if (call.is_recorded || !ended_at_once_.compare_exchange_strong(none, call.number, std::memory_order_acq_rel)) {
+    end(call.number);
+  } else if (group_) {
+    own_page().finish_collective(call.in_page, call.time);
+  }
+}
+
 uint64_t CallLog::begin_message(std::string_view signature) {
   if (!group_) return 0;
   const std::lock_guard lock(mutex_);
@@ -93,7 +113,11 @@ RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
   std::vector<CallRecord> calls;
   calls.reserve(calls_.size());
-  for (uint64_t back = calls_.size(); back > 0; --back) calls.push_back(calls_[(begun_ - back) % kKept].call);
+  const uint64_t ended = ended_at_once_.load(std::memory_order_acquire);
+  for (uint64_t back = calls_.size(); back > 0; --back) {
+    calls.push_back(calls_[(begun_ - back) % kKept].call);
+    if (calls.back().number == ended) calls.back().ended = true;
+  }
   return {.calls = std::move(calls),
           .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
           .compares = compares_};

@@ -1,9 +1,12 @@
 // What this rank has called in one group, in order: the last collectives, and which of them have ended. No LibTorch.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,6 +23,19 @@ struct CallRecord {
   std::string signature{};
 
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
+};
+
+/// Two calls of equal shape have one signature. Texts are literals, compared by their address.
+struct CallShape {
+  static constexpr size_t kDimensions = 4;
+
+  const char* operation = nullptr;
+  const char* how = nullptr;
+  int dtype = 0;
+  size_t dimensions = 0;
+  std::array<int64_t, kDimensions> sizes{};
+
+  bool operator==(const CallShape&) const = default;
 };
 
 /// What a rank says of itself in one group.
@@ -52,17 +68,33 @@ class CallLog {
   void begin(uint64_t number, std::string_view signature, bool in_background = false);
   /// The same with the number after that of the last one, from 0, which is returned.
   uint64_t begin_next(std::string_view signature, bool in_background = false);
-  /// The same at `now`, which costs the caller no memory: `append(std::string&)` writes the signature to where it
-  /// stays.
+  /// A call that its caller waits for.
+  struct Begun {
+    uint64_t number = 0;
+    uint64_t time = 0;  ///< by page_clock()
+    uint64_t in_page = 0;
+    bool is_recorded = false;  ///< stands in the timeline
+  };
+  /// The same at `now`, which costs the caller no memory: `append(std::string&)` writes the signature, if the last
+  /// shape was another one.
   template <typename Append>
-  requires std::invocable<const Append&, std::string&> uint64_t begin_next(Clock::time_point now,
-                                                                           const Append& append) {
+  requires std::invocable<const Append&, std::string&> Begun begin_next(Clock::time_point now, const CallShape& shape,
+                                                                        const Append& append) {
     const std::lock_guard lock(mutex_);
+    if (shape != shape_) {
+      text_of_shape_.clear();
+      append(text_of_shape_);
+      shape_ = shape;
+    }
     Entry& entry = add(next_number_, /*in_background=*/false);
-    append(entry.call.signature);
+    entry.call.signature = text_of_shape_;
     show(entry, now);
-    return next_number_++;
+    return {next_number_++, microseconds_of(now), entry.in_page, entry.event != 0};
   }
+  /// It is told a more exact time.
+  void begins(Begun& call, Clock::time_point now);
+  /// In place of end(), without lock and clock: the call has ended within a microsecond of its begin.
+  void end_at_once(const Begun& call);
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
   /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
@@ -98,6 +130,10 @@ class CallLog {
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
   uint64_t messages_ = 0;
+  CallShape shape_;  // of the text
+  std::string text_of_shape_;
+  static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  std::atomic<uint64_t> ended_at_once_{kNone};  // a call that its entry does not know to have ended
 };
 
 }  // namespace ddp::detail

@@ -2,6 +2,7 @@
 // ended. All ranks start the same ones in the same order. No LibTorch.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "comm/shm/reduction.h"
 
 namespace ddp::shm {
+
+class Engine;
+class Meanwhile;
 
 using JointPtr = std::shared_ptr<JointOperation>;
 
@@ -25,6 +29,10 @@ struct Piece {
 
 /// In place, `count` elements.
 JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, Place place);
+/// The same, done by the caller here and now. Null where the others had come when they were looked for, else the
+/// operation, which has ended.
+JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Reduction& reduction, Place place,
+                        std::chrono::milliseconds timeout, Meanwhile& meanwhile);
 /// In place on `root`; elsewhere `data` stays as it is.
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place);
 /// `inputs[rank]`: `count` elements for each rank; `output`: those of this rank combined.

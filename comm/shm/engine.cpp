@@ -57,26 +57,42 @@ void Engine::start(MessagePtr message) {
   begin(lock);
 }
 
-void Engine::run(const JointPtr& operation, Meanwhile meanwhile) {
+void Engine::run(const JointPtr& operation) {
+  run(
+      *operation, [&] { return operation; }, nullptr);
+}
+
+Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile) {
+  JointPtr held;
   {
     Lock lock(mutex_);
     check_joint_usable();
     ++pending_;
     ++started_;
-    if (is_driven_ || is_stopping_) {
-      new_joints_.push_back(operation);
+    const bool is_free = !is_driven_ && !is_stopping_;
+    bool has_told = false;
+    if (is_free) {
+      take_new();  // what was started before
+      if (is_done_at_once(operation, meanwhile, has_told)) {
+        hand_over();
+        return nullptr;
+      }
+    }
+    held = hold();
+    if (meanwhile != nullptr && !has_told) meanwhile->told();
+    if (meanwhile != nullptr) meanwhile->late();
+    if (is_free) {
+      joints_.push_back(held);
+      work(lock, {.until = held.get()}, caller_patience_);
+    } else {
+      new_joints_.push_back(held);
       has_new_.store(true);
       wake_for_anything(room_.segment().block(room_.rank()));
-    } else {
-      take_new();  // what was started before
-      if (is_done_at_once(*operation, meanwhile)) return hand_over();
-      joints_.push_back(operation);
-      work(lock, {.until = operation.get(), .meanwhile = &meanwhile}, caller_patience_);
-      if (operation->has_ended()) return hand_over();
     }
+    if (held->has_ended()) hand_over();
   }
-  meanwhile();
-  wait(*operation);
+  wait(*held);
+  return held;
 }
 
 // What can be done at once is done here, so that other ranks need not wait for a thread of this one to wake up.

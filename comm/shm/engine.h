@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,8 +41,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// where another rank has given up.
   void start(JointPtr operation);
   void start(MessagePtr message);
-  /// start() and wait(). `meanwhile` is called when this rank has done what it can without the others.
-  void run(const JointPtr& operation, Meanwhile meanwhile = {});
+  /// start() and wait().
+  void run(const JointPtr& operation);
+  /// Makes what goes on with an operation that is not done at once.
+  using Hold = std::function<JointPtr()>;
+  /// The same, of an operation in memory of the caller's. Null where it was done within a few looks, else what `hold`
+  /// has made of it, which has ended. `meanwhile` may be null.
+  JointPtr run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile);
   /// Until it has ended, or `limit` is over, which returns false and leaves it going. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Does what can be done now.
@@ -64,7 +70,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::optional<Clock::time_point> time{};
     bool one_pass = false;      ///< return when nothing moves
     bool is_finishing = false;  ///< do not return because the engine is being stopped
-    Meanwhile* meanwhile = nullptr;
   };
 
   Engine(Segment segment, int rank, bool shares_processors, std::vector<int> numbers);
@@ -85,7 +90,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void drive(const Limit& limit, Patience& patience);
   void take_new();
   bool advance();
-  bool is_done_at_once(JointOperation& operation, Meanwhile& meanwhile);
+  bool is_done_at_once(JointOperation& operation, Meanwhile* meanwhile, bool& has_told);
   bool is_over(const Limit& limit) const;
   bool has_to_stop(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }

@@ -1,25 +1,17 @@
-// Internal: what a caller does while the other ranks come. No LibTorch.
+// Internal: what a caller does beside an operation that it waits for. No LibTorch.
 #pragma once
-
-#include <utility>
 
 namespace ddp::shm {
 
-/// Refers to a function that must not throw, and calls it at most once.
 class Meanwhile {
  public:
-  Meanwhile() = default;
-  template <typename Function>
-  explicit Meanwhile(const Function& function)
-      : context_(&function), call_([](const void* context) noexcept { (*static_cast<const Function*>(context))(); }) {}
+  /// This rank has told the others its part. Called once, and not where the operation fails before that.
+  virtual void told() noexcept = 0;
+  /// Afterwards, where the others have not come at once.
+  virtual void late() noexcept = 0;
 
-  void operator()() {
-    if (auto* const call = std::exchange(call_, nullptr)) call(context_);
-  }
-
- private:
-  const void* context_ = nullptr;
-  void (*call_)(const void*) noexcept = nullptr;
+ protected:
+  ~Meanwhile() = default;
 };
 
 }  // namespace ddp::shm

@@ -25,6 +25,10 @@ class Operation {
  public:
   using Clock = std::chrono::steady_clock;
 
+  Operation() = default;
+  /// One that has not been started.
+  Operation(const Operation& other) : timeout_(other.timeout_) {}
+  Operation& operator=(const Operation&) = delete;
   virtual ~Operation() = default;
 
   bool has_ended() const { return ended_.load(std::memory_order_acquire); }

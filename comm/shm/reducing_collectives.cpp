@@ -6,6 +6,7 @@
 
 #include "comm/shm/collective.h"
 #include "comm/shm/collectives.h"
+#include "comm/shm/engine.h"
 #include "comm/shm/signature_text.h"
 
 namespace ddp::shm {
@@ -207,6 +208,21 @@ JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, P
     return std::make_shared<DirectAllReduce>(data, count, reducing);
   }
   return std::make_shared<SharedReduce>(data, count, reducing, kNoRoot, place);
+}
+
+JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Reduction& reduction, Place place,
+                        std::chrono::milliseconds timeout, Meanwhile& meanwhile) {
+  const Reducing reducing(reduction, count, place.ranks);
+  if (count * reducing.element_size() > kDirectBytes) {
+    const JointPtr operation = all_reduce(data, count, reduction, place);
+    operation->set_timeout(timeout);
+    return engine.run(
+        *operation, [&] { return operation; }, &meanwhile);
+  }
+  DirectAllReduce operation(data, count, reducing);
+  operation.set_timeout(timeout);
+  return engine.run(
+      operation, [&] { return std::make_shared<DirectAllReduce>(operation); }, &meanwhile);
 }
 
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place) {

@@ -110,6 +110,48 @@ TEST_CASE("CallLog: counts by itself, whoever calls, and keeps what has a long t
   }
 }
 
+TEST_CASE("CallLog: a call that ends as it begins has ended for whoever asks, in the log and in the page") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  const CallShape of_two{.operation = "all_reduce", .how = "sum", .dimensions = 1, .sizes = {2}};
+  const CallShape of_three{.operation = "all_reduce", .how = "sum", .dimensions = 1, .sizes = {3}};
+  int written = 0;
+  const auto begin = [&](const CallShape& shape) {
+    return log.begin_next(CallLog::Clock::now(), shape, [&](std::string& text) {
+      ++written;
+      text += "all_reduce of " + std::to_string(shape.sizes[0]);
+    });
+  };
+  log.end_at_once(begin(of_two));
+  CHECK_THAT(log.report().calls, ElementsAre(ended_call(0, "all_reduce of 2")));
+  CHECK_FALSE(in_page().back().is_open());
+  log.end_at_once(begin(of_two));
+  UNSCOPED_INFO("a text is written when the shape is another one");
+  CHECK(written == 1);
+  const auto open = begin(of_three);
+  const auto other = begin(of_two);
+  CHECK(in_page().back().is_open());
+  CHECK(in_page().back().signature == "all_reduce of 2");
+  UNSCOPED_INFO("two threads at once, in either order");
+  log.end_at_once(other);
+  log.end_at_once(open);
+  log.begin_next("barrier");
+  CHECK_THAT(log.report().calls,
+             ElementsAre(ended_call(0, "all_reduce of 2"), ended_call(1, "all_reduce of 2"),
+                         ended_call(2, "all_reduce of 3"), ended_call(3, "all_reduce of 2"), open_call(4, "barrier")));
+  CHECK(written == 3);
+}
+
+TEST_CASE("CallLog: of a call that turns out to last the page has the exact time of its begin") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  const auto now = CallLog::Clock::now();
+  auto call = log.begin_next(now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; });
+  log.begins(call, now);
+  CHECK(in_page().back().begin == microseconds_of(now));
+  CHECK(call.time == microseconds_of(now));
+  log.end(call.number, call.time);
+  CHECK_FALSE(in_page().back().is_open());
+}
+
 TEST_CASE("CallLog: keeps a bounded number") {
   CallLog log;
   for (uint64_t number = 0; number < 1000; ++number) log.begin(number, "barrier");

@@ -1,8 +1,12 @@
 // Collectives in shared memory, without LibTorch: every kind, every size that is cut differently, any number of ranks.
+#include <atomic>
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "comm/shm/collectives.h"
+#include "comm/shm/meanwhile.h"
 #include "tests/comm/shm_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
@@ -58,6 +62,44 @@ TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: all_reduce sums any number of 
       RANK_CHECK(data == sum_of(ranks_, count));
     }
   });
+}
+
+struct CountedNote final : Meanwhile {
+  void told() noexcept override { ++times_told; }
+  void late() noexcept override { was_told_before = times_told == 1 && ++times_late == 1; }
+  int times_told = 0;
+  int times_late = 0;
+  bool was_told_before = false;
+};
+
+TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: all_reduce_now goes on where the others are late, and says so once") {
+  std::atomic<int> times_late{0};
+  run([&](const ShmRank& self) {
+    for (int turn = 0; turn < 60; ++turn) {
+      for (const size_t count : {size_t{1}, size_t{9}, size_t{4096}, size_t{16'385}, size_t{131'072}}) {
+        RANK_INFO("turn " << turn << ", elements " << count);
+        const bool is_slow = turn % 6 == self.place.rank;
+        if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        Floats before = values_of(self.place.rank, 77);
+        const JointPtr other = turn % 4 == 3 ? all_reduce(bytes_of(before), before.size(), {}, self.place) : nullptr;
+        if (other) self.engine->start(other);  // and nobody waits for it yet
+        Floats data = values_of(self.place.rank, count);
+        CountedNote note;
+        const JointPtr late =
+            all_reduce_now(*self.engine, bytes_of(data), count, {}, self.place, std::chrono::seconds(60), note);
+        RANK_CHECK(data == sum_of(ranks_, count));
+        RANK_CHECK(note.times_told == 1);
+        RANK_CHECK(note.times_late == (late ? 1 : 0));
+        RANK_CHECK((!late || note.was_told_before));
+        if (late) RANK_CHECK(late->has_ended());
+        if (late) times_late += 1;
+        if (!other) continue;
+        self.finish(*other);
+        RANK_CHECK(before == sum_of(ranks_, before.size()));
+      }
+    }
+  });
+  if (ranks_ > 1) CHECK(times_late > 0);
 }
 
 TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: reduce leaves the sum on its root and the others as they were") {

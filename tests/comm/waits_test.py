@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-LATE = 60  # milliseconds
+LATE = 200  # milliseconds: a busy machine may take some tens of it
 
 
 class Waits(unittest.TestCase):

@@ -120,6 +120,9 @@ class CheckpointManager::Writer {
 CheckpointManager::CheckpointManager(std::filesystem::path directory, const GroupHandle& group,
                                      CheckpointOptions options)
     : directory_(std::move(directory)), group_(group), options_(std::move(options)) {
+  if (directory_.empty()) {
+    throw std::invalid_argument("CheckpointManager: the directory has no name: expected one, '.' for the current one");
+  }
   storage::check_policy(retention_of(options_));
   if (!options_.notify) options_.notify = print_notice;
   if (!options_.file_system) options_.file_system = std::make_shared<storage::FileSystem>();

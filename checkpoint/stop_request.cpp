@@ -14,14 +14,14 @@ namespace ddp {
 namespace {
 
 // A signal handler can reach nothing else than what is static.
-std::atomic<bool>& told_to_stop() {
+std::atomic<bool>& stop_flag() {
   static_assert(std::atomic<bool>::is_always_lock_free);
   static std::atomic<bool> told{false};
   return told;
 }
 
 void remember(int) {
-  told_to_stop().store(true);
+  stop_flag().store(true);
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ void remember(int) {
 void install_stop_handlers() {
   static std::once_flag installed;
   std::call_once(installed, [] {
-    told_to_stop();  // constructed here, not in the handler
+    stop_flag();  // constructed here, not in the handler
     for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
       struct sigaction before {};
       if (sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
@@ -42,11 +42,16 @@ void install_stop_handlers() {
   });
 }
 
-bool stop_requested(const GroupHandle& group) {
+bool told_to_stop() {
   install_stop_handlers();
-  if (group.size() == 1) return told_to_stop().load();
+  return stop_flag().load();
+}
+
+bool stop_requested(const GroupHandle& group) {
+  const bool is_told = told_to_stop();
+  if (group.size() == 1) return is_told;
   const auto device = detail::backends_of(group).cpu == nullptr ? group.device() : c10::Device(c10::kCPU);
-  auto told = at::scalar_tensor(told_to_stop().load() ? 1 : 0, at::TensorOptions(at::kInt).device(device));
+  auto told = at::scalar_tensor(is_told ? 1 : 0, at::TensorOptions(at::kInt).device(device));
   all_reduce(told, group, ReduceOp::kMax);
   return told.item<int>() != 0;
 }

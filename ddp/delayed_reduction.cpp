@@ -15,24 +15,38 @@ struct DelayedReduction::State {
   std::vector<at::Tensor> parameters;
   GroupHandle group;
   std::function<bool()> is_wanted;
-  at::Tensor flat;
-  std::vector<at::Tensor> gradients;  // parts of flat, no autograd views: zero_grad() may detach them
-  TensorFuture reduction;
+  std::string what;
+  DelayedParameters names;
+  at::Tensor flat{};
+  std::vector<at::Tensor> gradients{};  // parts of flat, no autograd views: zero_grad() may detach them
+  TensorFuture reduction{};
+  bool is_under_way = false;  // in this backward
 
   void start() {
     const at::NoGradGuard no_grad;
+    is_under_way = true;
     flat.div_(group.size());
     reduction = all_reduce_future(flat, group);
   }
+  [[noreturn]] void refuse(size_t late) const {
+    throw std::runtime_error(what + " '" + names.names[late] + "' gets its gradient after the trigger '" +
+                             names.trigger + "', whose gradient begins the reduction of all of them: name as trigger " +
+                             "a parameter whose gradient comes after theirs, of an earlier layer");
+  }
   void finish() {
+    is_under_way = false;
     const auto pending = std::exchange(reduction, nullptr);
     if (pending) pending->waitAndThrow();
   }
 };
 
 DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
-                                   std::function<bool()> is_wanted)
-    : state_(std::make_shared<State>(State{std::move(parameters), std::move(group), std::move(is_wanted), {}, {}, {}})),
+                                   std::function<bool()> is_wanted, std::string what, DelayedParameters names)
+    : state_(std::make_shared<State>(State{.parameters = std::move(parameters),
+                                           .group = std::move(group),
+                                           .is_wanted = std::move(is_wanted),
+                                           .what = std::move(what),
+                                           .names = std::move(names)})),
       trigger_(std::move(trigger)) {
   const at::TensorOptions options = state_->parameters.at(0).options().requires_grad(false);
   int64_t total = 0;
@@ -50,6 +64,12 @@ DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tenso
     state_->gradients.push_back(std::move(gradient));
     offset += parameter.numel();
   }
+  for (size_t i = 0; i < state_->parameters.size(); ++i) {
+    arrivals_.emplace_back(state_->parameters[i], [weak = std::weak_ptr<State>(state_), i] {
+      const auto state = weak.lock();
+      if (state && state->is_under_way) state->refuse(i);
+    });
+  }
   hook_ = trigger_.register_hook([weak = std::weak_ptr<State>(state_)](const at::Tensor& gradient) {
     const auto state = weak.lock();
     if (state && state->is_wanted()) {
@@ -66,6 +86,8 @@ DelayedReduction::~DelayedReduction() {
 
 void DelayedReduction::after_forward() {
   const at::NoGradGuard no_grad;
+  state_->is_under_way = false;  // of a backward that threw
+  for (GradientHook& arrival : arrivals_) arrival.keep();
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     at::Tensor& gradient = state_->parameters[i].mutable_grad();
     if (gradient.defined()) continue;

@@ -101,11 +101,19 @@ def says_enough(text: str) -> bool:
     return max(len(part.strip()) for part in text.split("…")) >= 8
 
 
+def fits(line: str, text: str) -> bool:
+    """`text` may be a message with all around it, or a piece of one; where `line` has … it may have anything."""
+    if text.lower() in line.lower() or (says_enough(line) and pattern_of(line).search(text)):
+        return True
+    parts = [part.strip() for part in line.split("…") if len(part.strip()) >= 16]
+    return any(part in text for part in parts)
+
+
 def find(text: str, page: str) -> bool:
     text, found = " ".join(text.split()), False
     for match in SECTION.finditer(page):
         known = re.sub(r"\n    ", " ", match["list"]).splitlines()[1:-1]
-        hits = [line for line in known if text.lower() in line.lower() or (says_enough(line) and pattern_of(line).search(text))]
+        hits = [line for line in known if fits(line, text)]
         if hits:
             print(f"{match['title']}\n{match['text'].rstrip()}\n\n" + "".join(f"    {line}\n" for line in hits))
             found = True

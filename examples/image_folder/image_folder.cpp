@@ -45,6 +45,7 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
+  app.get_option("--lr")->description("A rank's learning rate; n ranks use n times that");
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
@@ -66,8 +67,8 @@ void declare(CLI::App& app, Arguments& args) {
 void tell_place(const ddp::ProcessGroupOptions& options) {
   const auto place = options.rank_info.value_or(ddp::rank_info_from_environment());
   const bool is_alone = place.source == ddp::RankInfo().source && options.init_method.empty();
-  const std::string url = options.init_method.empty() ? "env://" : options.init_method;
-  const std::string joining = "| distributed init (rank " + std::to_string(place.rank) + "): " + url;
+  const std::string joining = "| distributed init (rank " + std::to_string(place.rank) +
+                              "): " + (options.init_method.empty() ? "env://" : options.init_method);
   std::puts(is_alone ? "Not using distributed mode" : joining.c_str());
   std::fflush(stdout);
 }
@@ -116,7 +117,8 @@ std::optional<double> train_one_epoch(auto& model, auto& loader, auto& optimizer
   return mean_loss;
 }
 
-void check_sizes(int64_t batches, int64_t validation) {
+void check_sizes(int64_t training, int64_t batches, int64_t validation) {
+  if (training == 0) throw std::invalid_argument("no picture for training: choose a smaller --val-ratio");
   if (batches == 0) throw std::invalid_argument("no rank has a full batch: choose a smaller --batch-size");
   if (validation == 0) throw std::invalid_argument("no picture for validation: choose a larger --val-ratio");
 }
@@ -128,7 +130,6 @@ int run(Arguments args) {
   options.lr *= group.size();  // as many times as many samples per step
   ddp::install_stop_handlers();
   ddp::manual_seed(options.seed, group);
-
   const auto split = ddp::split_listing(ddp::list_image_folder(args.data_path), args.validation_ratio, options.seed);
   const auto& classes = split.train.class_names;
   if (group.rank() == 0) ddp::write_class_indices("class_indices.json", classes);
@@ -141,7 +142,9 @@ int run(Arguments args) {
                      classes.size(), " classes");
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
-  check_sizes(loader.size(), validation.size());
+  check_sizes(train.size(), loader.size(), validation.size());
+  const std::filesystem::path weights_dir = args.weights_dir;
+  std::filesystem::create_directories(weights_dir);  // where that fails nothing is lost yet
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);
@@ -164,7 +167,6 @@ int run(Arguments args) {
     const auto mean_loss = train_one_epoch(model, loader, optimizer, epoch, group, losses);
     if (!mean_loss) return 1;
     scheduler.step();
-
     ddp::Accuracy accuracy;
     for (const auto& batch : ddp::evaluate(net, validation, group, {.batch_size = options.loader.batch_size})) {
       accuracy.update(net->forward(batch.data), batch.target);
@@ -174,8 +176,7 @@ int run(Arguments args) {
     tensorboard.add_scalar("loss", *mean_loss, epoch);
     tensorboard.add_scalar("accuracy", part_right, epoch);
     tensorboard.add_scalar("learning_rate", scheduler.get_last_lr().front(), epoch);
-    const auto weights = "model-" + std::to_string(epoch) + ".safetensors";
-    ddp::save_checkpoint(std::filesystem::path(args.weights_dir) / weights, {.model = net}, group);
+    ddp::save_checkpoint(weights_dir / ("model-" + std::to_string(epoch) + ".safetensors"), {.model = net}, group);
     checkpoints.save(epoch + 1, state, {.metrics = {{"accuracy", part_right}}});
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
@@ -190,8 +191,7 @@ int main(int argc, char** argv) try {
   declare(app, args);
   CLI11_PARSE(app, argc, argv);
   if (app.count("--workers") == 0) {
-    const auto batch = args.training.loader.batch_size;
-    const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+    const int64_t batch = args.training.loader.batch_size, cores = std::thread::hardware_concurrency();
     args.training.loader.workers = static_cast<int>(std::min({cores, batch > 1 ? batch : int64_t{0}, int64_t{8}}));
   }
   return run(args);

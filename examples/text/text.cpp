@@ -115,7 +115,7 @@ std::string write_text(models::Transformer& net, const Arguments& args, const st
   auto is_known = torch::zeros({256}, torch::kBool);
   for (const unsigned char byte : known) is_known.mutable_data_ptr<bool>()[byte] = true;
   std::string text = args.prompt.empty() ? "\n" : args.prompt;
-  for (int64_t i = 0; i < args.sample; ++i) {
+  for (int64_t i = 0; i < args.sample && !ddp::told_to_stop(); ++i) {
     const auto length = std::min(std::ssize(text), args.net.context);
     const std::vector<unsigned char> bytes(text.end() - length, text.end());
     const auto logits = net(torch::tensor(bytes, torch::kLong).unsqueeze(0).to(device))[0][-1].cpu().to(torch::kFloat);

@@ -40,6 +40,7 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
+  app.get_option("--lr")->description("A rank's learning rate; n ranks use n times that");
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
   app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(ddp::whole(1));

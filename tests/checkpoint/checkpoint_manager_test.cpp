@@ -64,6 +64,13 @@ void equalize(Training& run, const GroupHandle& group) {
   for (const auto& [name, tensor] : module_state(*run.net)) broadcast(tensor, 0, group);
 }
 
+TEST_CASE("CheckpointManager: a directory without a name is refused") {
+  run_ranks(1, [](const GroupHandle& group) {
+    RANK_CHECK_THROWS_MATCHES(CheckpointManager("", group), std::invalid_argument,
+                              ContainsSubstring("the directory has no name"));
+  });
+}
+
 TEST_CASE("CheckpointManager: every part of a run comes back on every rank") {
   for (const auto reader : {CheckpointReader::kRankZero, CheckpointReader::kEveryRank}) {
     const TemporaryFolder folder;

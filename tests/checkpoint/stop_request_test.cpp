@@ -17,6 +17,7 @@ void expect_that_an_ignored_signal_stays_ignored() {
   ::raise(SIGINT);
   auto group = init_process_group({.rank_info = RankInfo{}});
   CHECK_FALSE(stop_requested(group));
+  CHECK_FALSE(told_to_stop());
 }
 
 void expect_that_a_signal_to_one_rank_is_every_ranks_answer() {
@@ -42,6 +43,7 @@ TEST_CASE("StopRequest: a signal that was not ignored at the start is every rank
   expect_that_a_signal_to_one_rank_is_every_ranks_answer();
   INFO("a single process answers without a network: it has seen the same signal");
   CHECK(stop_requested(init_process_group({.rank_info = RankInfo{}})));
+  CHECK(told_to_stop());
 }
 
 }  // namespace

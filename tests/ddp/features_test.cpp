@@ -440,6 +440,21 @@ TEST_CASE_METHOD(Features, "Features: delayed parameters are reduced in one piec
   });
 }
 
+TEST_CASE_METHOD(Features, "Features: a delayed parameter whose gradient comes after the trigger's is named") {
+  if (test::is_on_devices()) return;  // they see that it comes into what is on its way, before it is refused
+  run(2, [&](const GroupHandle& group) {
+    DistributedDataParallel<TwoLayers> model(make<TwoLayers>(7), group,
+                                             {.delayed = {.names = {"first.weight"}, .trigger = "second.weight"}});
+    const auto backward = [&] { model(numbers({2, 6}, group.rank())).square().sum().backward(); };
+    {
+      const auto local = model->no_sync();
+      backward();
+    }
+    RANK_CHECK_THAT(message_of(backward), ContainsSubstring("delayed parameter 'first.weight' gets its gradient after "
+                                                            "the trigger 'second.weight'"));
+  });
+}
+
 TEST_CASE("Features: join refuses delayed parameters which a joined rank could not reduce") {
   run_ranks(2, [](const GroupHandle& group) {
     DistributedDataParallel<TwoLayers> model(make<TwoLayers>(7), group,

@@ -96,6 +96,7 @@ class ImageFolder(ProgramTest):
 
     def test_too_few_pictures_for_one_batch_are_refused(self):
         self.fail_with(2, "no rank has a full batch", *self.arguments("--val-ratio", "0.95"))
+        self.fail_with(2, "no picture for training", *self.arguments("--val-ratio", "1"))
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "4", "--lr", "0.01")

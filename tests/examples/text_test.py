@@ -109,6 +109,17 @@ class Text(ProgramTest):
         with open(rows, newline="") as file:
             self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["0", "1", "2", "3"])
 
+    def test_it_can_be_stopped_while_it_writes(self):
+        arguments = self.arguments("--epochs", "1", "--batch-size", "4", "--sample", "1000000000")
+        with subprocess.Popen([PROGRAM, *arguments], **self.settings()) as job:
+            self.addCleanup(job.kill)
+            begin = time.monotonic()
+            while not os.path.exists(self.path("run", "step-00000080")):
+                self.assertLess(time.monotonic() - begin, PATIENCE, "it does not end its epoch")
+                time.sleep(0.01)
+            job.send_signal(signal.SIGTERM)
+            self.assertEqual(job.wait(PATIENCE), 0, job.stderr.read())
+
     def test_goes_on_from_a_pt_file_that_was_converted(self):
         options = ("--epochs", "1", "--batch-size", "4", "--save-every", "40", "--sample", "0")
         self.succeed(0, *self.arguments(*options, folder="whole"))

@@ -115,6 +115,17 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: resume of nothing begins and says so")
   CHECK(output == "no checkpoint in " + path("run") + " yet: starting from the beginning\n");
 }
 
+TEST_CASE_METHOD(StartRunTest, "StartRun: resume of nothing says where earlier runs are") {
+  const auto begin = [](const std::optional<std::string>& resume) {
+    return [=](CheckpointManager& checkpoints, torch::nn::Linear&, const TrainingState& state,
+               const GroupHandle& group) { RANK_CHECK(start_run(checkpoints, state, group, resume).step == 0); };
+  };
+  train(1);
+  job(begin(std::nullopt));
+  CHECK(job(begin("")) == "no checkpoint in " + path("run") + " yet (an earlier run's checkpoints are in " +
+                              path("run/previous-1") + "): starting from the beginning\n");
+}
+
 TEST_CASE_METHOD(StartRunTest, "StartRun: a job that the launcher has started again goes on") {
   train(2);
   // The environment of a second attempt.

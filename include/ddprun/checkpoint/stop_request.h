@@ -24,4 +24,7 @@ void install_stop_handlers();
 ///     }
 bool stop_requested(const GroupHandle& group);
 
+/// Whether this process itself has been told to stop: no collective, for what one rank does by itself.
+bool told_to_stop();
+
 }  // namespace ddp

@@ -6,9 +6,12 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include <ddprun/comm/ddp_options.h>
 #include <ddprun/comm/gradient_bucket.h>
+#include <ddprun/comm/gradient_hook.h>
 
 namespace ddp {
 
@@ -16,8 +19,9 @@ class DelayedReduction {
  public:
   /// `parameters`, all of one dtype and device, keep their gradients in one flat tensor from now on. When `trigger`'s
   /// gradient is computed and `is_wanted()`, their mean over the ranks replaces it by the end of the backward.
+  /// A backward in which one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
   DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
-                   std::function<bool()> is_wanted);
+                   std::function<bool()> is_wanted, std::string what, DelayedParameters names);
   ~DelayedReduction();
   DelayedReduction(const DelayedReduction&) = delete;
   DelayedReduction& operator=(const DelayedReduction&) = delete;
@@ -30,6 +34,7 @@ class DelayedReduction {
   std::shared_ptr<State> state_;  // the trigger's hook holds a weak reference
   at::Tensor trigger_;
   unsigned hook_;
+  std::vector<GradientHook> arrivals_;
 };
 
 }  // namespace ddp

@@ -102,10 +102,14 @@ class AllReduceNote final : public shm::Meanwhile {
     wait_.emplace(kOperation, call_->time);
   }
   void late() noexcept override {
-    if (is_brief_) log_.begins(*call_, Clock::now());
+    if (is_brief_) log_.correct_begin(*call_, Clock::now());
   }
   void end(bool was_at_once) {
-    is_brief_&& was_at_once ? log_.end_at_once(*call_) : log_.end(call_->number, call_->time);
+    if (is_brief_ && was_at_once) {
+      log_.end_at_once(*call_);
+    } else {
+      log_.end(call_->number, call_->time);
+    }
   }
   uint64_t number() {
     if (!call_) told();

@@ -75,7 +75,7 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   end_event(std::exchange(entry->event, 0));
 }
 
-void CallLog::begins(Begun& call, Clock::time_point now) {
+void CallLog::correct_begin(Begun& call, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   last_ = now;
   call.time = microseconds_of(now);

@@ -91,8 +91,8 @@ class CallLog {
     show(entry, now);
     return {next_number_++, microseconds_of(now), entry.in_page, entry.event != 0};
   }
-  /// It is told a more exact time.
-  void begins(Begun& call, Clock::time_point now);
+  /// The call was begun at `now`, by a more exact clock than before.
+  void correct_begin(Begun& call, Clock::time_point now);
   /// In place of end(), without lock and clock: the call has ended within a microsecond of its begin.
   void end_at_once(const Begun& call);
   /// `waits_since`: the caller has waited for it since then, by page_clock().

@@ -145,7 +145,7 @@ TEST_CASE("CallLog: of a call that turns out to last the page has the exact time
   CallLog log(own_page().add_group("", 0, 2, 0));
   const auto now = CallLog::Clock::now();
   auto call = log.begin_next(now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; });
-  log.begins(call, now);
+  log.correct_begin(call, now);
   CHECK(in_page().back().begin == microseconds_of(now));
   CHECK(call.time == microseconds_of(now));
   log.end(call.number, call.time);

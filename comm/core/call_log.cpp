@@ -34,6 +34,9 @@ CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
   }
   if (calls_.size() < kKept) calls_.emplace_back();
   Entry& entry = calls_[begun_++ % kKept];
+  if (begun_ > kKept && !entry.call.ended && open_.size() < kMostOpen) {
+    open_.insert_or_assign(entry.call.number, std::move(entry));
+  }
   entry.call.number = number;
   entry.call.ended = false;
   entry.call.signature.clear();
@@ -67,7 +70,8 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   last_ = Clock::now();
   const uint64_t now = microseconds_of(last_);
   if (group_ && waits_since) own_page().add_wait(now - std::min(*waits_since, now));
-  Entry* const entry = find(number);
+  const auto older = open_.empty() ? decltype(open_)::node_type() : open_.extract(number);
+  Entry* const entry = older ? &older.mapped() : find(number);
   if (entry == nullptr) return;
   entry->call.ended = true;
   if (group_ && entry->in_background) own_page().end_background(now);

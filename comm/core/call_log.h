@@ -1,6 +1,7 @@
 // What this rank has called in one group, in order: the last collectives, and which of them have ended. No LibTorch.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace ddp::detail {
@@ -88,8 +90,9 @@ class CallLog {
     }
     Entry& entry = add(next_number_, /*in_background=*/false);
     entry.call.signature = text_of_shape_;
-    show(entry, now);
-    return {next_number_++, microseconds_of(now), entry.in_page, entry.event != 0};
+    const auto begin = std::max(now, last_);  // `now` may be by a coarse clock
+    show(entry, begin);
+    return {next_number_++, microseconds_of(begin), entry.in_page, entry.event != 0};
   }
   /// The call was begun at `now`, by a more exact clock than before.
   void correct_begin(Begun& call, Clock::time_point now);
@@ -130,7 +133,9 @@ class CallLog {
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
   uint64_t messages_ = 0;
-  CallShape shape_;  // of the text
+  static constexpr size_t kMostOpen = 1000;   // as the page has
+  std::unordered_map<uint64_t, Entry> open_;  // by number: calls of before those, which have not ended
+  CallShape shape_;                           // of the text
   std::string text_of_shape_;
   static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
   std::atomic<uint64_t> ended_at_once_{kNone};  // a call that its entry does not know to have ended

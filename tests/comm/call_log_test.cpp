@@ -152,6 +152,26 @@ TEST_CASE("CallLog: of a call that turns out to last the page has the exact time
   CHECK_FALSE(in_page().back().is_open());
 }
 
+TEST_CASE("CallLog: a call ends in the page also when many others have begun since") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  for (uint64_t number = 0; number < 3 * CallLog::kKept; ++number) log.begin(number, "all_reduce");
+  for (uint64_t number = 0; number < 3 * CallLog::kKept; ++number) log.end(number);
+  for (const CollectiveRecord& record : in_page()) {
+    if (record.signature == "all_reduce") CHECK_FALSE(record.is_open());
+  }
+}
+
+TEST_CASE("CallLog: a coarse clock does not go back behind the call before") {
+  CallLog log(own_page().add_group("", 0, 2, 0));
+  const auto now = CallLog::Clock::now();
+  log.end(log.begin_next("broadcast"));
+  log.end_at_once(
+      log.begin_next(now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; }));
+  const auto records = in_page();
+  REQUIRE(records.size() >= 2);
+  CHECK(records.back().begin >= records[records.size() - 2].begin);
+}
+
 TEST_CASE("CallLog: keeps a bounded number") {
   CallLog log;
   for (uint64_t number = 0; number < 1000; ++number) log.begin(number, "barrier");

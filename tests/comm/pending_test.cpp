@@ -22,6 +22,8 @@
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/new_group.h>
 
+#include "comm/core/call_log.h"
+#include "comm/group/group_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
@@ -41,6 +43,22 @@ class PendingWorks : protected test::EveryWireAndSize {
  protected:
   static float all_ranks(const GroupHandle& group) { return static_cast<float>(group.size()); }
 };
+
+TEST_CASE_METHOD(PendingWorks, "Pending: nobody is in a call whose handle was dropped") {
+  run([](const GroupHandle& group) {
+    const at::Tensor sum = here(at::ones({3}));
+    { const auto dropped = all_reduce_async(sum, group); }
+    auto waited_for = all_reduce_async(here(at::ones({2})), group);
+    const auto open = [&] {
+      const auto calls = group.state().log().report().calls;
+      return std::ranges::count(calls, false, &detail::CallRecord::ended);
+    };
+    RANK_CHECK(open() == 1);
+    waited_for.wait();
+    RANK_CHECK(open() == 0);
+    barrier(group);
+  });
+}
 
 TEST_CASE_METHOD(PendingWorks, "Pending: a group that is closed has done what was under way") {
   run([](const GroupHandle& group) {

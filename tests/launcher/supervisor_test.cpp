@@ -397,7 +397,8 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: after a failure a stop signal is k
           });
           const std::string end = attempt.run(
               "[ $RANK = 0 ] && { while [ ! -e ready.1 ]; do sleep 0.01; done; exit 6; }\n"
-              "trap ': >asked.1' TERM; trap ': >int.1' INT; : >ready.1; while [ ! -e go ]; do sleep 0.01; done");
+              "trap ': >asked.1' TERM; trap ': >int.1' INT; : >ready.1; while [ ! -e go ]; do sleep 0.01; done\n"
+              "exit 0");  // not the status of a sleep that the signal has ended
           return end + (attempt.supervisor_->was_told_to_stop() ? " / told " : " / ") +
                  std::to_string(attempt.supervisor_->stop_signal());
         }) == "0 exited with status 6, 1 ended normally when told, status 6 / told 0");

@@ -2,11 +2,11 @@
 
 #include <filesystem>
 #include <string>
-#include <system_error>
-#include <utility>
 
 #include <ddprun/base/launcher_variables.h>
 #include <ddprun/comm/main_process.h>
+
+#include "checkpoint/storage/set_aside.h"
 
 namespace ddp {
 namespace {
@@ -17,16 +17,11 @@ bool was_started_again(const GroupHandle& group) {
   return group.info().restart_count > 0 || (requeued && !requeued->empty() && *requeued != "0");
 }
 
-// " (earlier runs are in …)", which set_aside() has moved there.
-std::string earlier_runs(const std::filesystem::path& directory) {
-  std::filesystem::path newest;
-  for (int n = 1;; ++n) {
-    auto aside = directory / ("previous-" + std::to_string(n));
-    std::error_code error;
-    if (!std::filesystem::is_directory(aside, error)) break;
-    newest = std::move(aside);
-  }
-  return newest.empty() ? "" : " (an earlier run's checkpoints are in " + newest.string() + ")";
+// For a line that has no checkpoint to tell of.
+std::string earlier_run(const std::filesystem::path& directory) {
+  storage::FileSystem files;
+  const auto aside = storage::newest_set_aside(files, directory);
+  return aside ? " (an earlier run's checkpoints are in " + aside->string() + ")" : "";
 }
 
 }  // namespace
@@ -48,7 +43,7 @@ RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, c
   checkpoints.claim();
   if (!start.loaded) {
     print_on_main(group, "no checkpoint in ", checkpoints.directory().string(), " yet",
-                  earlier_runs(checkpoints.directory()), ": starting from the beginning");
+                  earlier_run(checkpoints.directory()), ": starting from the beginning");
     return start;
   }
   start.step = start.loaded->step;

@@ -10,11 +10,15 @@
 namespace ddp::storage {
 namespace {
 
-std::filesystem::path unused_folder(const std::vector<std::string>& entries, const std::filesystem::path& directory) {
-  for (int n = 1;; ++n) {
-    const auto name = "previous-" + std::to_string(n);
-    if (std::find(entries.begin(), entries.end(), name) == entries.end()) return directory / name;
-  }
+std::string folder_name(int number) {
+  return "previous-" + std::to_string(number);
+}
+
+// 0 where there is none.
+int newest_number(const std::vector<std::string>& entries) {
+  int number = 0;
+  while (std::find(entries.begin(), entries.end(), folder_name(number + 1)) != entries.end()) ++number;
+  return number;
 }
 
 }  // namespace
@@ -24,7 +28,7 @@ std::optional<std::filesystem::path> set_aside_checkpoints(FileSystem& file_syst
   const auto checkpoints = list_checkpoints(file_system, directory);
   if (checkpoints.empty()) return std::nullopt;
   const auto entries = file_system.entries(directory);
-  const auto aside = unused_folder(entries, directory);
+  const auto aside = directory / folder_name(newest_number(entries) + 1);
   file_system.make_folder(aside);
   for (auto oldest = checkpoints.rbegin(); oldest != checkpoints.rend(); ++oldest) {
     file_system.rename(oldest->folder, aside / oldest->folder.filename());
@@ -35,6 +39,12 @@ std::optional<std::filesystem::path> set_aside_checkpoints(FileSystem& file_syst
   file_system.sync_folder(aside);
   file_system.sync_folder(directory);
   return aside;
+}
+
+std::optional<std::filesystem::path> newest_set_aside(FileSystem& file_system, const std::filesystem::path& directory) {
+  const int number = newest_number(file_system.entries(directory));
+  if (number == 0) return std::nullopt;
+  return directory / folder_name(number);
 }
 
 }  // namespace ddp::storage

@@ -14,4 +14,7 @@ namespace ddp::storage {
 std::optional<std::filesystem::path> set_aside_checkpoints(FileSystem& file_system,
                                                            const std::filesystem::path& directory);
 
+/// The folder that it has made last; nothing when there is none. Throws std::system_error naming the path.
+std::optional<std::filesystem::path> newest_set_aside(FileSystem& file_system, const std::filesystem::path& directory);
+
 }  // namespace ddp::storage

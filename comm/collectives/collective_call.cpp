@@ -65,14 +65,14 @@ class OneCall final : public PendingCall {
         wait_(std::move(wait)) {}
   // Nobody is in a call whose handle was dropped: who looks for what holds up the job has to look elsewhere.
   ~OneCall() override {
-    if (is_waited_for_) return;
+    if (was_waited_for_) return;
     CallLog& log = group_.state().log();
     call_.is_collective ? log.end(number_) : log.end_message(number_, page_clock());
   }
 
  private:
   void finish() override {
-    is_waited_for_ = true;
+    was_waited_for_ = true;
     const at::NoGradGuard no_grad;
     const CallWait wait = wait_ ? *std::exchange(wait_, std::nullopt) : CallWait(call_.operation);
     try {
@@ -98,7 +98,7 @@ class OneCall final : public PendingCall {
   const std::function<void()> after_;
   const std::optional<std::chrono::milliseconds> wait_limit_;
   std::optional<CallWait> wait_;
-  bool is_waited_for_ = false;
+  bool was_waited_for_ = false;
 };
 
 class SeveralCalls final : public PendingCall {

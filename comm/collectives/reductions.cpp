@@ -102,6 +102,7 @@ class AllReduceNote final : public shm::Meanwhile {
     wait_.emplace(kOperation, call_->time);
   }
   void late() noexcept override {
+    if (!call_) told();
     if (is_brief_) log_.correct_begin(*call_, Clock::now());
   }
   void end(bool was_at_once) {

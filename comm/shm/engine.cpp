@@ -58,8 +58,8 @@ void Engine::start(MessagePtr message) {
 }
 
 void Engine::run(const JointPtr& operation) {
-  run(
-      *operation, [&] { return operation; }, nullptr);
+  const Hold itself = [&] { return operation; };
+  run(*operation, itself, nullptr);
 }
 
 Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwhile* meanwhile) {
@@ -70,16 +70,14 @@ Engine::JointPtr Engine::run(JointOperation& operation, const Hold& hold, Meanwh
     ++pending_;
     ++started_;
     const bool is_free = !is_driven_ && !is_stopping_;
-    bool has_told = false;
     if (is_free) {
       take_new();  // what was started before
-      if (is_done_at_once(operation, meanwhile, has_told)) {
+      if (is_done_at_once(operation, meanwhile)) {
         hand_over();
         return nullptr;
       }
     }
     held = hold();
-    if (meanwhile != nullptr && !has_told) meanwhile->told();
     if (meanwhile != nullptr) meanwhile->late();
     if (is_free) {
       joints_.push_back(held);

@@ -90,7 +90,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void drive(const Limit& limit, Patience& patience);
   void take_new();
   bool advance();
-  bool is_done_at_once(JointOperation& operation, Meanwhile* meanwhile, bool& has_told);
+  bool is_done_at_once(JointOperation& operation, Meanwhile* meanwhile);
   bool is_over(const Limit& limit) const;
   bool has_to_stop(const Limit& limit) const;
   bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }

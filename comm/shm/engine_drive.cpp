@@ -50,7 +50,7 @@ void Engine::drive(const Limit& limit, Patience& patience) {
 
 // With the lock, when nobody drives: an operation that has come to be the only one, as the driver would do it, but
 // without taking the role and giving it back, which costs as much as a small sum.
-bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile, bool& has_told) {
+bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile) {
   constexpr int kTurns = 8;
   if (!is_idle() || operation.on_end_ || caller_patience_.shares_processors()) return false;
   room_.note_processor();
@@ -58,7 +58,7 @@ bool Engine::is_done_at_once(JointOperation& operation, Meanwhile* meanwhile, bo
     for (int turn = 0; turn < kTurns; ++turn) {
       bool moved = false;
       const bool is_done = operation.advance(room_, moved);
-      if (meanwhile != nullptr && !std::exchange(has_told, true)) meanwhile->told();
+      if (meanwhile != nullptr && turn == 0) meanwhile->told();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
       --pending_;

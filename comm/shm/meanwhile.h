@@ -5,9 +5,9 @@ namespace ddp::shm {
 
 class Meanwhile {
  public:
-  /// This rank has told the others its part. Called once, and not where the operation fails before that.
+  /// This rank has told the others its part. Called once at most.
   virtual void told() noexcept = 0;
-  /// Afterwards, where the others have not come at once.
+  /// The others have not come at once; this rank need not have told them its part yet.
   virtual void late() noexcept = 0;
 
  protected:

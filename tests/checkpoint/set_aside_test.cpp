@@ -38,6 +38,7 @@ TEST_CASE("SetAside: each run goes into a folder of its own") {
   CHECK(set_aside_checkpoints(files, run) == std::nullopt);
   for (int64_t step : {1, 2}) save(files, run, step, step);
   test::write_file(run / "notes.txt", "mine");
+  CHECK(newest_set_aside(files, run) == std::nullopt);
   CHECK(set_aside_checkpoints(files, run) == run / "previous-1");
   CHECK_THAT(steps_in(files, run), IsEmpty());
   CHECK_THAT(files.entries(run), ElementsAre("notes.txt", "previous-1"));
@@ -47,6 +48,7 @@ TEST_CASE("SetAside: each run goes into a folder of its own") {
 
   save(files, run, 1, 1);
   CHECK(set_aside_checkpoints(files, run) == run / "previous-2");
+  CHECK(newest_set_aside(files, run) == run / "previous-2");
   UNSCOPED_INFO("those stay");
   CHECK_THAT(steps_in(files, run / "previous-1"), ElementsAre(2, 1));
   CHECK_THAT(files.entries(run / "previous-2"), ElementsAre("latest", "step-00000001"));

@@ -66,7 +66,7 @@ std::string bytes_of(const torch::Tensor& tensor) {
 
 class Program {
  public:
-  Program(unsigned seed, const GroupHandle& group, std::optional<bool> own)
+  Program(unsigned seed, const GroupHandle& group, bool own)
       : random_(seed),
         group_(group),
         hooks_(hooks_into_gradients()),
@@ -225,7 +225,7 @@ class Program {
     return name;
   }
 
-  // What is in the buckets then depends on the same.
+  // What is left in the buckets depends on how far the other ranks have come.
   void fail_backward() {
     try {
       loss().backward();
@@ -267,6 +267,7 @@ class Program {
   static torch::Tensor in_a_larger_one(const torch::Tensor& now) {
     return torch::cat({now.flatten(), now.flatten()}).slice(0, now.numel()).view(now.sizes());
   }
+
   std::minstd_rand random_;
   bool is_incomplete_ = false;  // a backward has not reached every parameter
   GroupHandle group_;

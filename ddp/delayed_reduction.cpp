@@ -4,12 +4,18 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <stdexcept>
 #include <utility>
 
 namespace ddp {
+namespace {
+
+constexpr int kNoBackward = -2;
+
+}  // namespace
 
 struct DelayedReduction::State {
   std::vector<at::Tensor> parameters;
@@ -20,11 +26,11 @@ struct DelayedReduction::State {
   at::Tensor flat{};
   std::vector<at::Tensor> gradients{};  // parts of flat, no autograd views: zero_grad() may detach them
   TensorFuture reduction{};
-  bool is_under_way = false;  // in this backward
+  int backward = kNoBackward;  // autograd's number of the one in which it was begun last
 
   void start() {
     const at::NoGradGuard no_grad;
-    is_under_way = true;
+    backward = torch::autograd::get_current_graph_task_id();
     flat.div_(group.size());
     reduction = all_reduce_future(flat, group);
   }
@@ -34,7 +40,6 @@ struct DelayedReduction::State {
                              "a parameter whose gradient comes after theirs, of an earlier layer");
   }
   void finish() {
-    is_under_way = false;
     const auto pending = std::exchange(reduction, nullptr);
     if (pending) pending->waitAndThrow();
   }
@@ -67,7 +72,7 @@ DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tenso
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     arrivals_.emplace_back(state_->parameters[i], [weak = std::weak_ptr<State>(state_), i] {
       const auto state = weak.lock();
-      if (state && state->is_under_way) state->refuse(i);
+      if (state && state->backward == torch::autograd::get_current_graph_task_id()) state->refuse(i);
     });
   }
   hook_ = trigger_.register_hook([weak = std::weak_ptr<State>(state_)](const at::Tensor& gradient) {
@@ -86,7 +91,6 @@ DelayedReduction::~DelayedReduction() {
 
 void DelayedReduction::after_forward() {
   const at::NoGradGuard no_grad;
-  state_->is_under_way = false;  // of a backward that threw
   for (GradientHook& arrival : arrivals_) arrival.keep();
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     at::Tensor& gradient = state_->parameters[i].mutable_grad();

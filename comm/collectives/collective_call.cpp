@@ -63,14 +63,28 @@ class OneCall final : public PendingCall {
         after_(std::move(after)),
         wait_limit_(wait_limit),
         wait_(std::move(wait)) {}
-  // Nobody is in a call whose handle was dropped: who looks for what holds up the job has to look elsewhere.
   ~OneCall() override {
-    if (was_waited_for_) return;
-    CallLog& log = group_.state().log();
-    call_.is_collective ? log.end(number_) : log.end_message(number_, page_clock());
+    if (!was_waited_for_) end_without_wait();
   }
 
  private:
+  // A call whose handle was dropped ends when it does: as long as that is not seen it holds up the job.
+  void end_without_wait() const {
+    const auto end = [group = group_, number = number_, is_collective = call_.is_collective] {
+      CallLog& log = group.state().log();
+      is_collective ? log.end(number) : log.end_message(number, page_clock());
+    };
+    try {
+      if (work_ && !work_->isCompleted()) {
+        const auto future = work_->getFuture();
+        if (future && future->devices().empty()) {
+          return future->addCallback([end](c10::ivalue::Future& /*done*/) { end(); });
+        }
+      }
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a backend without futures
+    }
+    end();
+  }
   void finish() override {
     was_waited_for_ = true;
     const at::NoGradGuard no_grad;

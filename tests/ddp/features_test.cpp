@@ -2,9 +2,11 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/sgd.h>
 
+#include <stdexcept>
 #include <vector>
 
 #include <ddprun/comm/collectives.h>
+#include <ddprun/comm/gradient_hook.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 
 #include "tests/ddp/again.h"
@@ -159,6 +161,23 @@ TEST_CASE_METHOD(Features, "Features: a delayed parameter whose gradient comes a
     }
     RANK_CHECK_THAT(message_of(backward), ContainsSubstring("delayed parameter 'first.weight' gets its gradient after "
                                                             "the trigger 'second.weight'"));
+  });
+}
+
+TEST_CASE_METHOD(Features, "Features: a backward that failed leaves nothing to refuse in later ones") {
+  if (test::is_on_devices()) return;  // of what is left in flight nothing is known there
+  run(2, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(7);
+    DistributedDataParallel<TwoLayers> model(
+        net, group, {.delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}});
+    const torch::Tensor x = numbers({2, 6}, group.rank());
+    const auto backward = [&] { net(x).square().sum().backward(); };
+    {
+      const GradientHook hook(net->first->weight, [] { throw std::domain_error("mine"); });
+      RANK_CHECK_THAT(message_of(backward), ContainsSubstring("mine"));
+    }
+    net->zero_grad(true);
+    RANK_CHECK(message_of(backward) == "");
   });
 }
 

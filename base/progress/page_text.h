@@ -29,9 +29,13 @@ void store_text(TextWords<words>& to, std::string_view text) noexcept {
     std::memcpy(&word, text.data() + 8 * i, 8);
     to[i].store(word, std::memory_order_release);
   }
+  const std::size_t rest = text.size() % 8;
   word = 0;
-  for (std::size_t i = 8 * whole; i < text.size(); ++i) {
-    word |= std::uint64_t{static_cast<unsigned char>(text[i])} << (8 * (i % 8));
+  if (rest > 0 && whole > 0) {  // some of its bytes have been written
+    std::memcpy(&word, text.data() + text.size() - 8, 8);
+    word >>= 8 * (8 - rest);
+  } else if (rest > 0) {
+    std::memcpy(&word, text.data(), rest);
   }
   to[whole].store(word, std::memory_order_release);
 }

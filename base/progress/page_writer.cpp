@@ -153,25 +153,31 @@ PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int l
 }
 
 std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                           std::uint64_t now, bool is_message) noexcept {
+                                           std::uint64_t now, CollectiveKind kind) noexcept {
   const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
   entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
   entry.number.store(number, kRelease);
   entry.begin.store(now, kRelease);
-  entry.end.store(open_mark(index), kRelease);
-  entry.group.store(is_message ? group | kMessageMark : group, kRelease);
+  entry.end.store(kind.has_ended ? now : open_mark(index), kRelease);
+  entry.group.store(kind.is_message ? group | kMessageMark : group, kRelease);
   entry.length.store(signature.size(), kRelease);
   entry.hash.store(signature.size() > capacity_of(entry.signature) ? hash_of(signature) : 0, kRelease);
   store_text(entry.signature, signature);
   entry.sequence.store(2 * index + 2, kRelease);
   page_.activity.store(now, kRelaxed);
+  // A locked instruction waits for all writes before it: they are quick where their lines are here.
+  const RingEntry& next = page_.ring[(index + 1) % kRingEntries];
+  __builtin_prefetch(&next, 1);
+  __builtin_prefetch(&next.signature, 1);
   return index;
 }
 
-void PageWriter::correct_begin(std::uint64_t index, std::uint64_t time) noexcept {
+void PageWriter::reopen_collective(std::uint64_t index, std::uint64_t time) noexcept {
   RingEntry& entry = page_.ring[index % kRingEntries];
-  if (entry.end.load(kRelaxed) == open_mark(index)) entry.begin.store(time, kRelease);
+  if (entry.sequence.load(kRelaxed) != 2 * index + 2) return;
+  entry.begin.store(time, kRelease);
+  entry.end.store(open_mark(index), kRelease);
 }
 
 void PageWriter::finish_collective(std::uint64_t index, std::uint64_t now) noexcept {

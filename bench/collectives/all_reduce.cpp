@@ -24,16 +24,22 @@ int repeats_of(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>(kAll / std::max<size_t>(bytes, 1), 8, 3000));
 }
 
+// Beside a small one the clock would count: so many calls are timed together.
+int run_of(size_t bytes) {
+  return bytes <= size_t{64} << 10 ? 10 : 1;
+}
+
 template <typename Call>
-double median_of(int repeats, const Call& call) {
+double median_of(int repeats, int run, const Call& call) {
   std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < repeats; i += run) {
     const auto before = Clock::now();
-    call();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+    for (int k = 0; k < run; ++k) call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count() / run);
   }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[static_cast<size_t>(repeats) / 2];
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 void measure(size_t bytes, const ddp::GroupHandle& group) {
@@ -42,9 +48,10 @@ void measure(size_t bytes, const ddp::GroupHandle& group) {
   std::vector<char> to(bytes, 2);
   const int repeats = repeats_of(bytes);
   for (int i = 0; i < 5; ++i) ddp::all_reduce(tensor, group, ddp::ReduceOp::kMax);
-  const double reduce = median_of(repeats, [&] { ddp::all_reduce(tensor, group); });
+  const double reduce = median_of(repeats, run_of(bytes), [&] { ddp::all_reduce(tensor, group); });
   ddp::barrier(group);
-  const double copy = median_of(std::min(repeats, 200), [&] { std::memcpy(to.data(), from.data(), bytes); });
+  const double copy =
+      median_of(std::min(repeats, 200), run_of(bytes), [&] { std::memcpy(to.data(), from.data(), bytes); });
   ddp::barrier(group);
   if (group.rank() == 0) std::printf("%zu %.3f %.3f\n", bytes, reduce, copy);
 }

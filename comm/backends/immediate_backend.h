@@ -11,8 +11,8 @@ class ImmediateBackend {
   virtual ~ImmediateBackend() = default;
 
   /// As Backend::allreduce(), with the group's timeout, and wait() of one contiguous tensor of real numbers on the CPU.
-  /// Throws what it failed with. Returns whether the others had come when they were looked for.
-  virtual bool all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) = 0;
+  /// Throws what it failed with.
+  virtual void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) = 0;
 };
 
 }  // namespace ddp::detail

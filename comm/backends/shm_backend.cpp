@@ -70,13 +70,12 @@ ShmBackend::WorkPtr ShmBackend::allreduce(Tensors& tensors, const c10d::Allreduc
   return start_all_reduce(c10d::OpType::ALLREDUCE, only(tensors, "allreduce"), tensors, options);
 }
 
-bool ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) {
+void ShmBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) {
   ++number_;
   const auto operation = shm::all_reduce_now(*engine_, bytes_of(tensor), static_cast<size_t>(tensor.numel()),
                                              reduction(tensor, op), place_, timeout_, meanwhile);
-  if (!operation) return true;
+  if (!operation) return;
   if (const auto error = operation->error()) std::rethrow_exception(error);
-  return false;
 }
 
 ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {

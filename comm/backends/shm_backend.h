@@ -25,7 +25,7 @@ class ShmBackend final : public c10d::Backend, public ImmediateBackend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  bool all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) override;
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op, shm::Meanwhile& meanwhile) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;

@@ -25,13 +25,28 @@ void ShmWork::complete() noexcept {
   try {
     if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
     c10::intrusive_ptr<c10::ivalue::Future> future;
+    Follower follower;
     {
       const std::lock_guard lock(future_mutex_);
+      is_complete_ = true;
       future = future_;
+      follower = std::exchange(follower_, nullptr);
     }
+    if (follower) follower(operation_->error() != nullptr);
     if (future) finish_once(*future);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
   }
+}
+
+void ShmWork::follow(Follower follower) {
+  {
+    const std::lock_guard lock(future_mutex_);
+    if (!is_complete_) {
+      follower_ = std::move(follower);
+      return;
+    }
+  }
+  follower(operation_->error() != nullptr);
 }
 
 bool ShmWork::finish_once(c10::ivalue::Future& future) {
@@ -78,6 +93,21 @@ bool ShmWork::wait(std::chrono::milliseconds timeout) {
   }
   if (const auto error = operation_->error()) std::rethrow_exception(error);
   return true;
+}
+
+bool follow(c10d::Work& work, ShmWork::Follower follower) {
+  if (auto* const own = dynamic_cast<ShmWork*>(&work)) {
+    own->follow(std::move(follower));
+    return true;
+  }
+  try {
+    const auto future = work.getFuture();
+    if (!future || !future->devices().empty()) return false;
+    future->addCallback([follower = std::move(follower)](c10::ivalue::Future& done) { follower(done.hasError()); });
+    return true;
+  } catch (const std::exception&) {  // a backend without futures
+    return false;
+  }
 }
 
 bool ends_in_wait(const c10d::Work& work) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -26,8 +27,12 @@ class ShmWork final : public c10d::Work {
   ShmWork(About about, std::shared_ptr<shm::Engine> engine, std::shared_ptr<shm::Operation> operation,
           std::shared_ptr<shm::Message> message = nullptr);
 
-  /// Once, when the operation has ended: completes the future and the profiler's record.
+  /// Once, when the operation has ended: completes the future and the profiler's record, and tells who follows.
   void complete() noexcept;
+  /// Once at most: what is called when it has ended, at once where it has, and whether it has failed. Unlike a callback
+  /// of the future it makes nobody hurry.
+  using Follower = std::function<void(bool has_failed)>;
+  void follow(Follower follower);
 
   bool isCompleted() override;
   bool isSuccess() const override { return operation_->has_ended() && !operation_->error(); }
@@ -51,8 +56,13 @@ class ShmWork final : public c10d::Work {
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when somebody asks for it
   std::atomic<bool> is_finished_{false};            // the future has its value, or is about to
+  bool is_complete_ = false;                        // with the mutex
+  Follower follower_;
 };
 
+/// Has `follower` called when `work` has ended, without making it end sooner; it must not throw. False where the work
+/// tells nobody, or not the host.
+bool follow(c10d::Work& work, ShmWork::Follower follower);
 /// Whether it gets on in wait(), so that to wait for its future instead would be to wait for another thread.
 bool ends_in_wait(const c10d::Work& work);
 

@@ -10,6 +10,7 @@
 
 #include <ddprun/comm/pending.h>
 
+#include "comm/backends/shm_work.h"
 #include "comm/collectives/call_wait.h"
 #include "comm/core/call_log.h"
 #include "comm/core/graph_capture.h"
@@ -50,6 +51,12 @@ void refuse_capture_over_host(const Call& call, const GroupHandle& group) {
                  "it goes through the host's memory. Use backend 'nccl'");
 }
 
+// `waits_since`: as CallLog::end()'s.
+void end_in(CallLog& log, bool is_collective, uint64_t number, std::optional<uint64_t> waits_since = std::nullopt) {
+  if (is_collective) return log.end(number, waits_since);
+  log.end_message(number, waits_since.value_or(page_clock()));
+}
+
 class OneCall final : public PendingCall {
  public:
   // `number` is that of the collective, or what begin_message() has returned.
@@ -64,27 +71,18 @@ class OneCall final : public PendingCall {
         wait_limit_(wait_limit),
         wait_(std::move(wait)) {}
   ~OneCall() override {
-    if (!was_waited_for_) end_without_wait();
+    if (!was_waited_for_ && !is_followed_) end_in(group_.state().log(), call_.is_collective, number_);
+  }
+  // As long as its end is not seen it holds up the job in reports, whatever has become of its handle.
+  void follow_work() {
+    if (!work_ || call_.is_waited_for) return;
+    is_followed_ = follow(*work_, [log = group_.state().shared_log(), number = number_,
+                                   is_collective = call_.is_collective](bool has_failed) {
+      if (!has_failed) end_in(*log, is_collective, number);
+    });
   }
 
  private:
-  // A call whose handle was dropped ends when it does: as long as that is not seen it holds up the job.
-  void end_without_wait() const {
-    const auto end = [group = group_, number = number_, is_collective = call_.is_collective] {
-      CallLog& log = group.state().log();
-      is_collective ? log.end(number) : log.end_message(number, page_clock());
-    };
-    try {
-      if (work_ && !work_->isCompleted()) {
-        const auto future = work_->getFuture();
-        if (future && future->devices().empty()) {
-          return future->addCallback([end](c10::ivalue::Future& /*done*/) { end(); });
-        }
-      }
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a backend without futures
-    }
-    end();
-  }
   void finish() override {
     was_waited_for_ = true;
     const at::NoGradGuard no_grad;
@@ -94,8 +92,7 @@ class OneCall final : public PendingCall {
     } catch (const std::exception& error) {
       fail(call_, group_, number_, error);
     }
-    CallLog& log = group_.state().log();
-    call_.is_collective ? log.end(number_, wait.since()) : log.end_message(number_, wait.since());
+    end_in(group_.state().log(), call_.is_collective, number_, wait.since());
     if (after_) after_();
     // They may be used, and let go, on another stream than the one they were allocated on.
     used_here(call_.tensors);
@@ -113,6 +110,7 @@ class OneCall final : public PendingCall {
   const std::optional<std::chrono::milliseconds> wait_limit_;
   std::optional<CallWait> wait_;
   bool was_waited_for_ = false;
+  bool is_followed_ = false;
 };
 
 class SeveralCalls final : public PendingCall {
@@ -216,8 +214,10 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   } catch (const std::exception& error) {
     fail(call, group, number, error);
   }
-  return std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit,
-                                   std::move(wait));
+  auto one = std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit,
+                                       std::move(wait));
+  one->follow_work();
+  return one;
 }
 
 std::shared_ptr<PendingCall> followed_by(std::shared_ptr<PendingCall> call, std::function<void()> step) {

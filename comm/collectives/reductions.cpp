@@ -91,29 +91,28 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
 class AllReduceNote final : public shm::Meanwhile {
  public:
   AllReduceNote(const at::Tensor& tensor, ReduceOp op, detail::CallLog& log)
-      : tensor_(tensor), op_(op), log_(log), is_brief_(tensor.nbytes() <= kFewBytes) {}
+      : tensor_(tensor), op_(op), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
 
   void told() noexcept override {
     // An exact time would take longer than some of these sums.
     const auto now = is_brief_ ? Clock::time_point(std::chrono::microseconds(detail::page_tick())) : Clock::now();
-    call_ = log_.begin_next(now, shape_of(tensor_, kOperation, name(op_)), [this](std::string& text) {
-      detail::append_signature(text, kOperation, name(op_), tensor_);
-    });
+    const auto append = [this](std::string& text) { detail::append_signature(text, kOperation, name(op_), tensor_); };
+    call_ = log_.begin_next(now, shape_of(tensor_, kOperation, name(op_)), append, /*has_ended=*/is_brief_);
+    is_open_ = !is_brief_ || call_->is_recorded;
     wait_.emplace(kOperation, call_->time);
   }
   void late() noexcept override {
     if (!call_) told();
-    if (is_brief_) log_.correct_begin(*call_, Clock::now());
+    if (is_brief_) log_.reopen(*call_, Clock::now());
+    is_open_ = true;
+    is_exact_ = true;
   }
-  void end(bool was_at_once) {
-    if (is_brief_ && was_at_once) {
-      log_.end_at_once(*call_);
-    } else {
-      log_.end(call_->number, call_->time);
-    }
+  void end() {
+    if (is_open_) log_.end(call_->number, is_exact_ ? std::optional(call_->time) : std::nullopt);
   }
+  // That of a call which has failed.
   uint64_t number() {
-    if (!call_) told();
+    if (!is_open_) late();
     return call_->number;
   }
 
@@ -126,6 +125,8 @@ class AllReduceNote final : public shm::Meanwhile {
   const ReduceOp op_;
   detail::CallLog& log_;
   const bool is_brief_;
+  bool is_open_ = false;  // in the log
+  bool is_exact_;         // the time of its begin
   std::optional<detail::CallLog::Begun> call_;
   std::optional<detail::CallWait> wait_;
 };
@@ -140,16 +141,15 @@ bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp
                         ((dtype == at::kInt || dtype == at::kLong) && op != ReduceOp::kAvg);
   if (!is_usual || static_cast<size_t>(tensor.dim()) > detail::CallShape::kDimensions) return false;
   if (tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
-  if (at::hasGlobalCallbacks() || at::hasThreadLocalCallbacks()) return false;  // a profiler wants to see it
+  if (at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE)) return false;  // a profiler wants to see it
   state.check_open("all_reduce");
   AllReduceNote note(tensor, op, state.log());
-  bool was_at_once = false;
   try {
-    was_at_once = backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), note);
+    backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), note);
   } catch (const std::exception& error) {
     detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, note.number(), error);
   }
-  note.end(was_at_once);
+  note.end();
   return true;
 }
 

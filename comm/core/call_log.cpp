@@ -24,22 +24,19 @@ uint64_t CallLog::begin_next(std::string_view signature, bool in_background) {
 void CallLog::add(uint64_t number, std::string_view signature, bool in_background) {
   Entry& entry = add(number, in_background);
   entry.call.signature.assign(signature);
+  entry.text = 0;
   show(entry, Clock::now());
 }
 
 CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
-  if (const uint64_t ended = ended_at_once_.load(std::memory_order_acquire); ended != kNone) {
-    if (Entry* const entry = find(ended)) entry->call.ended = true;
-    ended_at_once_.store(kNone, std::memory_order_release);
-  }
   if (calls_.size() < kKept) calls_.emplace_back();
   Entry& entry = calls_[begun_++ % kKept];
   if (begun_ > kKept && !entry.call.ended && open_.size() < kMostOpen) {
     open_.insert_or_assign(entry.call.number, std::move(entry));
+    entry.text = 0;
   }
   entry.call.number = number;
   entry.call.ended = false;
-  entry.call.signature.clear();
   entry.in_background = in_background;
   entry.in_page = 0;
   entry.event = 0;
@@ -52,7 +49,7 @@ void CallLog::show(Entry& entry, Clock::time_point now) {
   const CallRecord& call = entry.call;
   const uint64_t time = microseconds_of(now);
   if (entry.in_background) own_page().begin_background(time);
-  entry.in_page = own_page().begin_collective(*group_, call.number, call.signature, time);
+  entry.in_page = own_page().begin_collective(*group_, call.number, call.signature, time, {.has_ended = call.ended});
   entry.event = begin_event(EventKind::kCollective, call.signature, call.number);
 }
 
@@ -73,32 +70,24 @@ void CallLog::end(uint64_t number, std::optional<uint64_t> waits_since) {
   const auto older = open_.empty() ? decltype(open_)::node_type() : open_.extract(number);
   Entry* const entry = older ? &older.mapped() : find(number);
   if (entry == nullptr) return;
-  entry->call.ended = true;
-  if (group_ && entry->in_background) own_page().end_background(now);
+  const bool was_open = !std::exchange(entry->call.ended, true);  // what ended by itself may be waited for later
+  if (group_ && entry->in_background && was_open) own_page().end_background(now);
   if (group_) own_page().finish_collective(entry->in_page, now);
   end_event(std::exchange(entry->event, 0));
 }
 
-void CallLog::correct_begin(Begun& call, Clock::time_point now) {
+void CallLog::reopen(Begun& call, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   last_ = now;
   call.time = microseconds_of(now);
-  if (group_) own_page().correct_begin(call.in_page, call.time);
-}
-
-void CallLog::end_at_once(const Begun& call) {
-  uint64_t none = kNone;
-  if (call.is_recorded || !ended_at_once_.compare_exchange_strong(none, call.number, std::memory_order_acq_rel)) {
-    end(call.number);
-  } else if (group_) {
-    own_page().finish_collective(call.in_page, call.time);
-  }
+  if (Entry* const entry = find(call.number)) entry->call.ended = false;
+  if (group_) own_page().reopen_collective(call.in_page, call.time);
 }
 
 uint64_t CallLog::begin_message(std::string_view signature) {
   if (!group_) return 0;
   const std::lock_guard lock(mutex_);
-  return own_page().begin_collective(*group_, messages_++, signature, page_clock(), /*is_message=*/true);
+  return own_page().begin_collective(*group_, messages_++, signature, page_clock(), {.is_message = true});
 }
 
 void CallLog::end_message(uint64_t index, uint64_t waits_since) {
@@ -117,11 +106,7 @@ RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
   std::vector<CallRecord> calls;
   calls.reserve(calls_.size());
-  const uint64_t ended = ended_at_once_.load(std::memory_order_acquire);
-  for (uint64_t back = calls_.size(); back > 0; --back) {
-    calls.push_back(calls_[(begun_ - back) % kKept].call);
-    if (calls.back().number == ended) calls.back().ended = true;
-  }
+  for (uint64_t back = calls_.size(); back > 0; --back) calls.push_back(calls_[(begun_ - back) % kKept].call);
   return {.calls = std::move(calls),
           .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
           .compares = compares_};

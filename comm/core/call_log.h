@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "base/spin_lock.h"
 
 namespace ddp::detail {
 
@@ -37,7 +37,15 @@ struct CallShape {
   size_t dimensions = 0;
   std::array<int64_t, kDimensions> sizes{};
 
-  bool operator==(const CallShape&) const = default;
+  bool operator==(const CallShape& other) const {
+    if (operation != other.operation || how != other.how || dtype != other.dtype || dimensions != other.dimensions) {
+      return false;
+    }
+    for (size_t i = 0; i < dimensions; ++i) {
+      if (sizes[i] != other.sizes[i]) return false;
+    }
+    return true;
+  }
 };
 
 /// What a rank says of itself in one group.
@@ -78,26 +86,28 @@ class CallLog {
     bool is_recorded = false;  ///< stands in the timeline
   };
   /// The same at `now`, which costs the caller no memory: `append(std::string&)` writes the signature, if the last
-  /// shape was another one.
+  /// shape was another one. `has_ended`: within a microsecond, as mostly; who sees that it lasts calls reopen(), and
+  /// then, or where it is recorded, end().
   template <typename Append>
   requires std::invocable<const Append&, std::string&> Begun begin_next(Clock::time_point now, const CallShape& shape,
-                                                                        const Append& append) {
+                                                                        const Append& append, bool has_ended) {
     const std::lock_guard lock(mutex_);
     if (shape != shape_) {
       text_of_shape_.clear();
       append(text_of_shape_);
       shape_ = shape;
+      ++texts_;
     }
     Entry& entry = add(next_number_, /*in_background=*/false);
-    entry.call.signature = text_of_shape_;
+    if (entry.text != texts_) entry.call.signature = text_of_shape_;
+    entry.text = texts_;
+    entry.call.ended = has_ended;
     const auto begin = std::max(now, last_);  // `now` may be by a coarse clock
     show(entry, begin);
     return {next_number_++, microseconds_of(begin), entry.in_page, entry.event != 0};
   }
-  /// The call was begun at `now`, by a more exact clock than before.
-  void correct_begin(Begun& call, Clock::time_point now);
-  /// In place of end(), without lock and clock: the call has ended within a microsecond of its begin.
-  void end_at_once(const Begun& call);
+  /// The call has begun at `now`, by a more exact clock than before, and has not ended.
+  void reopen(Begun& call, Clock::time_point now);
   /// `waits_since`: the caller has waited for it since then, by page_clock().
   void end(uint64_t number, std::optional<uint64_t> waits_since = std::nullopt);
   /// A message between two ranks, which has no place in the order that all ranks keep: it stands in the page only.
@@ -116,6 +126,7 @@ class CallLog {
     uint64_t in_page = 0;
     bool in_background = false;
     uint64_t event = 0;  // in the timeline
+    uint64_t text = 0;   // which text_of_shape_ its signature is; 0: none
   };
 
   // With the lock: a new call; its entry, without a signature yet; what it is in the page and the timeline.
@@ -125,7 +136,7 @@ class CallLog {
   Entry* find(uint64_t number);
 
   const std::optional<uint32_t> group_;
-  mutable std::mutex mutex_;
+  mutable SpinLock mutex_;
   std::vector<Entry>
       calls_;  // the last ones: the call begun as the nth stands at n % kKept, and keeps its text's memory
   uint64_t begun_ = 0;
@@ -137,8 +148,7 @@ class CallLog {
   std::unordered_map<uint64_t, Entry> open_;  // by number: calls of before those, which have not ended
   CallShape shape_;                           // of the text
   std::string text_of_shape_;
-  static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
-  std::atomic<uint64_t> ended_at_once_{kNone};  // a call that its entry does not know to have ended
+  uint64_t texts_ = 0;  // how many there were
 };
 
 }  // namespace ddp::detail

@@ -74,6 +74,8 @@ class GroupState {
 
   /// The collectives that were called, for next_operation()'s numbers.
   CallLog& log() { return *log_; }
+  /// The same, which outlives the group.
+  std::shared_ptr<CallLog> shared_log() { return log_; }
   const std::string& path() const { return path_; }
   /// The group's ranks in the job.
   const std::vector<int>& members() const { return members_; }

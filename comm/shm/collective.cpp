@@ -56,8 +56,13 @@ bool Collective::may_take(Room& room) const {
   const uint64_t round = *base_ + taken_;
   for (int rank = 0; rank < room.size(); ++rank) {
     if (!takes_from(room, rank)) continue;
-    if (plan_.combines ? !room.has_combined(rank, round) : !room.has_filled(rank, round)) return false;
-    if (!plan_.combines) check_signature(room, rank, round);
+    if (plan_.combines) {
+      if (!room.has_combined(rank, round)) return false;
+      continue;
+    }
+    if (plan_.is_small) room.expect_data(rank, round, plan_.signature.bytes);
+    if (!room.has_filled(rank, round)) return false;
+    check_signature(room, rank, round);
   }
   return true;
 }

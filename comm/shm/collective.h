@@ -22,7 +22,8 @@ class Collective : public JointOperation {
   struct Plan {
     Signature signature{};
     uint64_t rounds = 0;
-    bool is_tiny = false;  ///< what is filled fits SlotHeader::tiny
+    bool is_tiny = false;   ///< what is filled fits SlotHeader::tiny
+    bool is_small = false;  ///< it is some lines in one slot: fetched beside the stamp, not after it
     bool fills = true;
     bool combines = false;
     Whom takes_from = Whom::kAll;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/spin_lock.h"
 #include "comm/shm/mailbox.h"
 #include "comm/shm/meanwhile.h"
 #include "comm/shm/patience.h"
@@ -63,7 +64,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void stop(const std::string& why, bool has_failed);
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<detail::SpinLock>;
   using OperationPtr = std::shared_ptr<Operation>;
   struct Limit {
     const Operation* until = nullptr;  ///< return when it has ended; null: when there is nothing left
@@ -111,9 +112,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Patience caller_patience_;
   Patience thread_patience_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;     // an operation has ended, or the role of the driver is free
-  std::condition_variable for_thread_;  // there is work that nobody does
+  detail::SpinLock mutex_;
+  std::condition_variable_any changed_;     // an operation has ended, or the role of the driver is free
+  std::condition_variable_any for_thread_;  // there is work that nobody does
   bool is_driven_ = false;
   bool has_left_ = false;
   int waiting_ = 0;

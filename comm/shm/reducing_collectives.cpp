@@ -13,6 +13,8 @@ namespace ddp::shm {
 namespace {
 
 constexpr size_t kTiny = sizeof(SlotHeader::tiny);
+// More lines than these the processor fetches fast enough by itself, in a row.
+constexpr size_t kSmall = size_t{4} << 10;
 // Up to here every rank combines all by itself, which takes one wait instead of two. Two ranks read as much of each
 // other in either way, as long as their own stays in the cache.
 constexpr size_t kDirectBytes = size_t{16} << 10;
@@ -40,12 +42,14 @@ class DirectAllReduce final : public Collective {
       : Collective({.signature = reducing.signature(
                         {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * reducing.element_size()}),
                     .rounds = rounds_of(count * reducing.element_size(), kDirectChunk),
-                    .is_tiny = count * reducing.element_size() <= kTiny}),
+                    .is_tiny = count * reducing.element_size() <= kTiny,
+                    .is_small = is_small(count * reducing.element_size())}),
         data_(data),
         bytes_(count * reducing.element_size()),
         reducing_(reducing) {}
 
  private:
+  static bool is_small(size_t bytes) { return bytes > kTiny && bytes <= kSmall; }
   Range chunk(uint64_t round) const { return {round * kDirectChunk, std::min(bytes_, (round + 1) * kDirectChunk)}; }
 
   void fill(const Room& /*room*/, uint64_t round, std::byte* slot) override {

@@ -42,6 +42,11 @@ class Room {
   bool has_filled(int rank, uint64_t round) const {
     return segment_.slot_header(rank, round).stamp.load() == round + 1;
   }
+  /// The first `bytes` of its slot are about to be read.
+  void expect_data(int rank, uint64_t round, size_t bytes) const {
+    const std::byte* const data = segment_.slot(rank, round);
+    for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(data + at);
+  }
   /// What `rank` has called, which has filled; and what that tells of the rounds that it has taken is kept.
   const Signature& signature_of(int rank, uint64_t round);
   bool has_combined(int rank, uint64_t round) const { return segment_.block(rank).combined.load() > round; }

@@ -122,7 +122,7 @@ TEST_CASE_METHOD(PageTest, "Progress page: a message between two ranks is told f
   const PageGroup job = writer->add_group("", 0, 2, 0);
   writer->begin_collective(job, 0, "barrier");
   const std::uint64_t message =
-      writer->begin_collective(job, 0, "recv (from rank 1, tag 3) of Float [2]", page_clock(), /*is_message=*/true);
+      writer->begin_collective(job, 0, "recv (from rank 1, tag 3) of Float [2]", page_clock(), {.is_message = true});
   ProgressSnapshot now = read();
   CHECK_FALSE(now.collectives[0].is_message);
   CHECK(now.collectives[1].is_message);

@@ -110,46 +110,54 @@ TEST_CASE("CallLog: counts by itself, whoever calls, and keeps what has a long t
   }
 }
 
-TEST_CASE("CallLog: a call that ends as it begins has ended for whoever asks, in the log and in the page") {
+TEST_CASE("CallLog: a call written down as ended has ended for whoever asks, until it turns out to last") {
   CallLog log(own_page().add_group("", 0, 2, 0));
   const CallShape of_two{.operation = "all_reduce", .how = "sum", .dimensions = 1, .sizes = {2}};
   const CallShape of_three{.operation = "all_reduce", .how = "sum", .dimensions = 1, .sizes = {3}};
   int written = 0;
-  const auto begin = [&](const CallShape& shape) {
-    return log.begin_next(CallLog::Clock::now(), shape, [&](std::string& text) {
+  const auto now = CallLog::Clock::now();
+  const auto begin = [&](const CallShape& shape, bool has_ended) {
+    const auto write = [&](std::string& text) {
       ++written;
       text += "all_reduce of " + std::to_string(shape.sizes[0]);
-    });
+    };
+    return log.begin_next(now - 4ms, shape, write, has_ended);
   };
-  log.end_at_once(begin(of_two));
+  begin(of_two, true);
   CHECK_THAT(log.report().calls, ElementsAre(ended_call(0, "all_reduce of 2")));
   CHECK_FALSE(in_page().back().is_open());
-  log.end_at_once(begin(of_two));
+  auto late = begin(of_two, true);
   UNSCOPED_INFO("a text is written when the shape is another one");
   CHECK(written == 1);
-  const auto open = begin(of_three);
-  const auto other = begin(of_two);
+  begin(of_three, true);
+  log.reopen(late, now);
+  UNSCOPED_INFO("with the exact time of its begin");
+  const auto in_page_of = [&](uint64_t number) { return in_page().at(in_page().size() - 3 + number); };
+  CHECK(in_page_of(1).begin == microseconds_of(now));
+  CHECK(late.time == microseconds_of(now));
+  CHECK(in_page_of(1).is_open());
+  CHECK_FALSE(in_page_of(2).is_open());
+  CHECK_THAT(log.report().calls, ElementsAre(ended_call(0, "all_reduce of 2"), open_call(1, "all_reduce of 2"),
+                                             ended_call(2, "all_reduce of 3")));
+  log.end(late.number, late.time);
+  CHECK_FALSE(in_page_of(1).is_open());
+  CHECK(log.report().calls.at(1).ended);
+  const auto open = begin(of_two, false);
   CHECK(in_page().back().is_open());
-  CHECK(in_page().back().signature == "all_reduce of 2");
-  UNSCOPED_INFO("two threads at once, in either order");
-  log.end_at_once(other);
-  log.end_at_once(open);
-  log.begin_next("barrier");
-  CHECK_THAT(log.report().calls,
-             ElementsAre(ended_call(0, "all_reduce of 2"), ended_call(1, "all_reduce of 2"),
-                         ended_call(2, "all_reduce of 3"), ended_call(3, "all_reduce of 2"), open_call(4, "barrier")));
+  CHECK_FALSE(log.report().calls.back().ended);
+  log.end(open.number);
+  CHECK(log.report().calls.back().ended);
   CHECK(written == 3);
 }
 
-TEST_CASE("CallLog: of a call that turns out to last the page has the exact time of its begin") {
+TEST_CASE("CallLog: what turns out to last when a thousand others have begun since leaves theirs alone") {
   CallLog log(own_page().add_group("", 0, 2, 0));
   const auto now = CallLog::Clock::now();
-  auto call = log.begin_next(now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; });
-  log.correct_begin(call, now);
-  CHECK(in_page().back().begin == microseconds_of(now));
-  CHECK(call.time == microseconds_of(now));
-  log.end(call.number, call.time);
-  CHECK_FALSE(in_page().back().is_open());
+  auto late = log.begin_next(
+      now, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; }, true);
+  for (size_t other = 0; other < kRingEntries; ++other) log.end(log.begin_next("barrier"));
+  log.reopen(late, now + 1s);
+  for (const CollectiveRecord& record : in_page()) CHECK_FALSE(record.is_open());
 }
 
 TEST_CASE("CallLog: a call ends in the page also when many others have begun since") {
@@ -165,8 +173,8 @@ TEST_CASE("CallLog: a coarse clock does not go back behind the call before") {
   CallLog log(own_page().add_group("", 0, 2, 0));
   const auto now = CallLog::Clock::now();
   log.end(log.begin_next("broadcast"));
-  log.end_at_once(
-      log.begin_next(now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; }));
+  log.begin_next(
+      now - 4ms, CallShape{.operation = "all_reduce"}, [](std::string& text) { text = "it"; }, true);
   const auto records = in_page();
   REQUIRE(records.size() >= 2);
   CHECK(records.back().begin >= records[records.size() - 2].begin);

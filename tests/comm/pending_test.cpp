@@ -44,7 +44,7 @@ class PendingWorks : protected test::EveryWireAndSize {
   static float all_ranks(const GroupHandle& group) { return static_cast<float>(group.size()); }
 };
 
-TEST_CASE_METHOD(PendingWorks, "Pending: a call whose handle was dropped ends when the others have come") {
+TEST_CASE_METHOD(PendingWorks, "Pending: a call ends when the others have come, whatever has become of its handle") {
   std::atomic<bool> has_looked{false};
   run([&](const GroupHandle& group) {
     const auto open = [&] {
@@ -52,16 +52,20 @@ TEST_CASE_METHOD(PendingWorks, "Pending: a call whose handle was dropped ends wh
       return std::ranges::count(calls, false, &detail::CallRecord::ended);
     };
     while (group.rank() > 0 && !has_looked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::optional<Pending<void>> kept = all_reduce_async(here(at::ones({3})), group);
     { const auto dropped = all_reduce_async(here(at::ones({3})), group); }
     const bool is_told_by_its_work =
         !test::is_on_devices() && (wire_ == test::Wire::kShm || wire_ == test::Wire::kGloo);
-    if (group.rank() == 0 && group.size() > 1 && is_told_by_its_work) RANK_CHECK(open() == 1);
+    if (group.rank() == 0 && group.size() > 1 && is_told_by_its_work) RANK_CHECK(open() == 2);
     has_looked = true;
     barrier(group);
     const auto begin = std::chrono::steady_clock::now();
+    if (!is_told_by_its_work) kept->wait();  // this one ends for who waits for it
     while (open() > 0 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    RANK_CHECK(open() == 0);
+    kept->wait();
     RANK_CHECK(open() == 0);
   });
 }

@@ -32,7 +32,7 @@ int main(int count, char** arguments) {
     }
     qsort(times, (size_t)samples, sizeof(double), compare);
     if (rank == 0) {
-      printf("%ld %.3f\n", bytes, times[samples / 2]);
+      printf("%ld %.4f\n", bytes, times[samples / 2]);
       fflush(stdout);
     }
     free(times);

@@ -5,6 +5,11 @@
 #include "base/utf8.h"
 
 namespace ddp::detail {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
 
 void BoundedText::append(std::string_view text) {
   const std::size_t count = std::min(text.size(), kCapacity - size_);
@@ -27,7 +32,7 @@ void BoundedText::append_hex(std::uint64_t number) {
   append("0x");
   int shift = 60;
   while (shift > 0 && (number >> shift) == 0) shift -= 4;
-  for (; shift >= 0; shift -= 4) append({"0123456789abcdef" + ((number >> shift) & 15), 1});
+  for (; shift >= 0; shift -= 4) append({&kHexDigits[(number >> shift) & 15], 1});
 }
 
 void BoundedText::append_json(std::string_view text) {
@@ -43,8 +48,8 @@ void BoundedText::append_json(std::string_view text) {
       append("\\n");
     } else if (byte < 0x20 || byte == 0x7f) {
       append("\\u00");
-      append({"0123456789abcdef" + (byte >> 4), 1});
-      append({"0123456789abcdef" + (byte & 15), 1});
+      append({&kHexDigits[byte >> 4], 1});
+      append({&kHexDigits[byte & 15], 1});
     } else {
       append(text.substr(0, length));
     }

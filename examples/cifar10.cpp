@@ -49,7 +49,8 @@ void declare(CLI::App& app, Arguments& args) {
       ->type_name("FILE")
       ->excludes("--resume");
   app.add_option("--step-losses", args.step_losses, "Write each pass's loss into FILE, .csv or .jsonl")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(ddp::metrics_file());
 }
 
 void train_epoch(auto& model, auto& loader, auto& optimizer, auto& amp, ddp::RunRecorder& recorder,

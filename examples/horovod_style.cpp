@@ -39,16 +39,21 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_option_function<std::string>("--op", set_op, "How gradients become one (default: average)")
       ->check(CLI::IsMember({"average", "adasum"}));
   app.add_flag("--fp16-allreduce", args.fp16, "Send gradients in half precision");
-  app.add_option("--checkpoint-dir", args.checkpoint_dir, "Where the checkpoints go")->capture_default_str();
+  app.add_option("--checkpoint-dir", args.checkpoint_dir, "Where the checkpoints go")
+      ->check(ddp::output_folder())
+      ->capture_default_str();
   app.add_option("--save-every", args.save_every, "Steps between checkpoints")
       ->check(ddp::whole(1))
       ->capture_default_str();
   app.add_option("--resume", args.resume, "From FOLDER, or the newest in --checkpoint-dir")
       ->type_name("[FOLDER]")
       ->expected(0, 1);
-  app.add_option("--tensorboard", args.tensorboard, "Write the loss for TensorBoard into DIR")->type_name("DIR");
+  app.add_option("--tensorboard", args.tensorboard, "Write the loss for TensorBoard into DIR")
+      ->type_name("DIR")
+      ->check(ddp::output_folder());
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(ddp::metrics_file());
 }
 
 int run(const Arguments& args) {

@@ -1,6 +1,7 @@
 #include "ddprun/monitor/metrics_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +68,22 @@ std::string text_of(const MetricValue& value, MetricsFormat format) {
   return format == MetricsFormat::kJsonLines ? json_string(text) : csv_field(text);
 }
 
+// Rows of two writers would be one table, or the second would erase the first one's. A file system without locks is
+// taken as it is. Throws.
+int open_alone(const fs::path& path, bool append) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + cause());
+  std::string error;
+  if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    error = "is being written already, by this program or another one: every table needs a file of its own";
+  } else if (!append && ::ftruncate(file, 0) != 0 && errno != EINVAL) {  // a pipe has no length
+    error = "cannot be emptied: " + cause();
+  }
+  if (error.empty()) return file;
+  ::close(file);
+  throw std::runtime_error(path.string() + ": " + error);
+}
+
 void check_names(const fs::path& path, const MetricRow& row) {
   if (row.empty()) throw std::invalid_argument(path.string() + ": a row has no metric in it");
   for (auto entry = row.begin(); entry != row.end(); ++entry) {
@@ -88,8 +105,7 @@ MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : pat
   if (rank != 0) return;
   std::error_code ignored;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (options.append ? 0 : O_TRUNC), 0644);
-  if (file_ < 0) throw std::runtime_error(path_.string() + ": cannot be opened: " + cause());
+  file_ = open_alone(path_, options.append);
   if (!options.append) return;
   std::ifstream existing(path_, std::ios::binary);
   std::string header(kLongestHeader, '\0');

@@ -20,7 +20,7 @@ import textwrap
 from cpp_messages import messages
 
 FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "training", "monitor", "syncbn", "optim", "schedules", "amp",
-           "checkpoint", "timeline", "include", "launcher")  # fmt: skip
+           "checkpoint", "timeline", "include", "launcher", "examples")  # fmt: skip
 # What is read by nobody who looks for a message, by source.
 NO_MESSAGES = {
     "launcher/command_line/declare_*.cpp": "what --help says of each option",
@@ -39,6 +39,8 @@ NO_MESSAGES = {
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.
 NO_MESSAGE = re.compile(r"HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x80")
+# What --help of an example says, among its messages.
+HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")
 SECTION = re.compile(r"^## (?P<title>.*?)\n(?P<text>.*?)^<!-- from (?P<patterns>[^>]*?) -->\n(?P<list>(?:```text\n.*?^```\n)?)", re.DOTALL | re.MULTILINE)
 WIDTH = 150
@@ -60,7 +62,8 @@ def collect(root: pathlib.Path) -> dict[str, list[str]]:
         for file in sorted((root / folder).rglob("*")):
             name = file.relative_to(root).as_posix()
             if file.suffix in (".h", ".cpp") and not matches(name, NO_MESSAGES):
-                texts = [" ".join(text.split()) for text in messages(file.read_text()) if is_message(text)]
+                source = HELP_OF_EXAMPLE.sub("", file.read_text()) if folder == "examples" else file.read_text()
+                texts = [" ".join(text.split()) for text in messages(source) if is_message(text)]
                 if texts:
                     found[name] = list(dict.fromkeys(texts))
     return found

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -81,8 +82,8 @@ void RunRecorder::report() {
   if (!std::isfinite(mean)) {
     std::ostringstream message;
     message << "the loss is " << (std::isnan(mean) ? "nan" : "infinite") << " at step " << step_of_epoch_
-            << " of epoch " << epoch_ << ", so training stops without saving this epoch; try a learning rate below "
-            << learning_rate();
+            << " of epoch " << epoch_ << ", so training stops without saving this epoch; mostly the learning rate is "
+            << "too high (it is " << learning_rate() << "), the data are not finite, or 16-bit numbers overflow";
     throw std::runtime_error(message.str());
   }
   progress::value("loss", mean);
@@ -119,6 +120,18 @@ void RunRecorder::end_epoch(const std::vector<EpochMetric>& metrics) {
   }
   if (metrics_) metrics_->write(row);
   print_on_main(group_, epoch_line(epoch_, loss, metrics));
+  for (const auto& metric : metrics) {
+    if (metric.name == "loss" && !std::isfinite(metric.value)) warn_of_validation(metric.value);
+  }
+}
+
+void RunRecorder::warn_of_validation(double loss) const {
+  if (group_.rank() != 0) return;
+  std::ostringstream message;
+  message << "WARNING: the validation loss of epoch " << epoch_ << " is " << (std::isnan(loss) ? "nan" : "infinite")
+          << ", though the loss of training is finite: nothing was evaluated, or weights, batch norm's running "
+             "statistics or 16-bit numbers are not finite any more\n";
+  std::fputs(message.str().c_str(), stderr);
 }
 
 void RunRecorder::write_hparams(const std::map<std::string, HyperParameter>& parameters) {

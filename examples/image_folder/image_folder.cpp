@@ -54,10 +54,10 @@ void declare(CLI::App& app, Arguments& args) {
   option("--val-ratio", args.validation_ratio, "Part of each class for validation")->check(ddp::finite(0, 1));
   option("--net", args.net, "resnet18, resnet34 or resnet50");
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
-  option("--weights-dir", args.weights_dir, "Where each epoch's weights go");
+  option("--weights-dir", args.weights_dir, "Where each epoch's weights go")->check(ddp::output_folder());
   option("--lrf", args.lrf, "The last learning rate, as a part of the first")->check(ddp::finite(0));
   option("--image-size", args.image_size, "Height and width that the net gets")->check(ddp::whole(16, 4096));
-  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--freeze-layers", args.freeze_layers, "Train the classifier alone");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");
@@ -105,7 +105,7 @@ std::optional<double> train_one_epoch(auto& model, auto& loader, auto& optimizer
     const double of_all = ddp::reduce_tensor(loss.detach(), group).template item<double>();
     losses.write({{"epoch", epoch}, {"step", step}, {"loss", of_all}});
     if (!std::isfinite(of_all)) {
-      std::fprintf(stderr, "WARNING: non-finite loss, ending training: %f\n", of_all);
+      std::fprintf(stderr, "WARNING: non-finite loss, ending training: %f in step %lld\n", of_all, step + 0LL);
       return std::nullopt;
     }
     mean_loss += (of_all - mean_loss) / static_cast<double>(++step);

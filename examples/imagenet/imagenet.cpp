@@ -53,7 +53,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--replicas", args.replicas, "With dp, on a CPU: copies of the net")->check(ddp::whole(1));
   option("--image-size", args.image_size, "Height and width (0: the net's usual ones)")->check(ddp::whole(0, 4096));
   option("--weights", args.weights, "Start from these weights, .pth or .safetensors");
-  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--transform-input", args.transform_input, "Trained googlenet and inception_v3 need it");
   app.add_flag("--syncBN", args.sync_bn, "Batch statistics over all ranks");
   app.add_flag("--augment,!--no-augment", args.augment, "Crop and mirror at random (default: on)");

@@ -58,7 +58,7 @@ void declare(CLI::App& app, Arguments& args) {
   option("--prompt", args.prompt, "How the text written at the end begins");
   option("--sample", args.sample, "Bytes that are written at the end")->check(ddp::whole(0));
   option("--temperature", args.temperature, "Lower: more probable bytes")->check(ddp::finite(0.001));
-  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl");
+  option("--step-losses", args.step_losses, "File for each step's loss, .csv or .jsonl")->check(ddp::metrics_file());
   app.add_flag("--bf16", args.bf16, "Forward in bfloat16 where that is precise enough");
 }
 

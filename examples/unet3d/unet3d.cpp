@@ -56,7 +56,8 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_flag("--syncBN,!--no-syncBN", args.sync_bn, "Batch statistics over all ranks (default: on)");
   app.add_flag("--augment,!--no-augment", args.augment, "Mirror, and crop at random (default: on)");
   app.add_option("--step-losses", args.step_losses, "Write each step's loss into FILE, .csv or .jsonl")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(ddp::metrics_file());
 }
 
 ddp::Volumes volumes(const Arguments& args, const std::string& part, bool augment) {

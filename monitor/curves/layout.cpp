@@ -21,6 +21,7 @@ constexpr double kToTickLabel = 6;
 constexpr double kRoomOfXLabel = 64;
 constexpr double kRoomOfYLabel = 27;
 constexpr double kBetweenLabels = 10;
+constexpr double kLeastPlot = 10;  // where labels are wider than a small chart they reach out of it
 constexpr double kXMargin = 0.02;
 constexpr double kYMargin = 0.05;
 constexpr double kBoldness = 1.12;  // how much wider bold letters may be
@@ -121,8 +122,8 @@ class ChartDrawing {
 
   /// Settles the width, with room for labels as wide as those of the charts above and below.
   void set_label_width(double width) {
-    plot_.left = corner_.x + kMargin + width;
-    plot_.width = size_.x - kMargin - kRight - width;
+    plot_.width = std::max(size_.x - kMargin - kRight - width, kLeastPlot);
+    plot_.left = corner_.x + size_.x - kRight - plot_.width;
     for (int ticks = std::clamp(static_cast<int>(plot_.width / kRoomOfXLabel), 1, 10); ticks > 0; --ticks) {
       x_ = x_range_.axis({.ticks = ticks, .margin = kXMargin, .whole = x_range_.is_whole});
       x_labels_ = tick_labels(x_);

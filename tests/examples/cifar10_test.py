@@ -247,10 +247,21 @@ class Training(Cifar10Test):
         self.assertEqual(self.saved(), ["latest", "step-00000001"])
         self.assertEqual(self.state(0), before)
 
+    def test_outputs_that_cannot_be_written_are_refused_before_an_earlier_run_is_set_aside(self):
+        self.train(0, "--epochs", "1")
+        before = self.saved()
+        for option, place in (("--metrics", "x.txt"), ("--step-losses", "x.txt"), ("--tensorboard", os.path.join(__file__, "runs"))):
+            with self.subTest(option):
+                result = self.run_ranks(2, *self.arguments("--epochs", "1", option, place))
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(f"{option}: {place}", result.stderr)
+                self.assertEqual(self.saved(), before)
+                self.assertEqual([name for name in os.listdir(self.path()) if "previous" in name], [])
+
     def test_a_loss_that_is_not_finite_stops_all_ranks_without_a_checkpoint(self):
         result = self.fail_with(2, "the loss is nan at step", *self.arguments("--epochs", "2", "--lr", "1e30"))
         self.assertEqual(result.returncode, 1)
-        self.assertIn("try a learning rate below 1e+30", result.stderr)
+        self.assertIn("the learning rate is too high (it is 1e+30)", result.stderr)
         self.assertEqual(self.epochs(result.stdout.splitlines()), [])
         self.assertEqual(self.saved(), [], "nothing of the failed epoch is saved")
 

@@ -189,6 +189,19 @@ TEST_CASE("Layout: a million points are thinned and keep their extremes") {
   CHECK(top->y < points[0].y - 100);
 }
 
+TEST_CASE("Layout: curves run from left to right also where labels are wider than the chart") {
+  const double odd = -1.2345678901234567e-100;
+  const Chart chart{.title = "a", .lines = {line("r", {odd, odd * (1 + 1e-8), odd})}};
+  for (const int width : {40, 60, 150}) {
+    const auto canvas = draw({chart}, {.columns = 1, .width = width, .height = 80});
+    const Polyline& points = canvas->all.at(0).pieces.at(0);
+    REQUIRE(points.size() == 3);
+    CHECK(points[0].x < points[1].x);
+    CHECK(points[1].x < points[2].x);
+    CHECK(points[2].x < static_cast<double>(width));
+  }
+}
+
 TEST_CASE("Layout: charts beside each other have axes in line") {
   const Chart small{.title = "a", .x_label = "step", .lines = {line("r", {0, 1}), line("s", {0, 1})}};
   Chart wide = small;

@@ -104,6 +104,20 @@ TEST_CASE_METHOD(MetricsFiles, "MetricsFile: other ranks touch nothing and a wro
   CHECK_THROWS_AS(MetricsFile("/dev/null/a.csv"), std::runtime_error);
 }
 
+TEST_CASE_METHOD(MetricsFiles, "MetricsFile: two at once on one file are refused, and the first one's rows stay") {
+  const fs::path rows = path("rows.csv");
+  {
+    MetricsFile first(rows);
+    first.write({{"epoch", int64_t{0}}});
+    for (const bool append : {false, true}) {
+      CHECK_THROWS_WITH(MetricsFile(rows, {.append = append}), ContainsSubstring("is being written already"));
+    }
+    first.write({{"epoch", int64_t{1}}});
+  }
+  MetricsFile(rows, {.append = true}).write({{"epoch", int64_t{2}}});
+  CHECK(test::read_file(rows) == "epoch\n0\n1\n2\n");
+}
+
 TEST_CASE("Csv: the first row of any file can be read") {
   CHECK_THAT(csv_first_row("a,\"b \"\"x\"\"\",\r\n1,2,3"), ElementsAre("a", "b \"x\"", ""));
   CHECK_THAT(csv_first_row(""), ElementsAre(""));

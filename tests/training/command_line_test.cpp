@@ -1,6 +1,8 @@
 // What a program's command line makes of its options.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -9,6 +11,7 @@
 #include <ddprun/training/command_line.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ddp {
 namespace {
@@ -120,6 +123,39 @@ TEST_CASE("CommandLine: a number out of range is refused in words that say what 
   for (const std::string bad : {"-1", "18446744073709551616", "3.5", "0x10", " 3", "+3", "nan", ""}) {
     CHECK(refusal(unsigned64(), bad) == whole_number + " in [0 - 18446744073709551615], got '" + bad + "'");
   }
+}
+
+TEST_CASE_METHOD(CommandLine, "CommandLine: outputs that cannot be written are refused, on the rank that writes them") {
+  namespace fs = std::filesystem;
+  const test::TemporaryFolder folder;
+  const auto in = [&](const char* name) { return (folder.path() / name).string(); };
+  std::ofstream(in("file"));
+  std::ofstream(in("there.csv"));
+  fs::create_directory(in("folder.csv"));
+  const auto refusal = [](const CLI::Validator& validator, std::string text) { return validator(text); };
+  for (const std::string& good :
+       {in("new.csv"), in("there.csv"), in("a/b/c.jsonl"), std::string("x.csv"), std::string()}) {
+    CHECK(refusal(metrics_file(), good) == "");
+  }
+  for (const std::string& good : {in(""), in("new"), in("a/b/"), std::string("runs"), std::string()}) {
+    CHECK(refusal(output_folder(), good) == "");
+  }
+  const std::string no_folder = ": " + in("file") + " is no folder";
+  CHECK(refusal(metrics_file(), "rows.txt") == "rows.txt: expected a file that ends in .csv or .jsonl");
+  CHECK(refusal(metrics_file(), in("folder.csv")) == in("folder.csv") + ": it is a folder");
+  CHECK(refusal(metrics_file(), in("file/x.csv")) == in("file/x.csv") + no_folder);
+  CHECK(refusal(output_folder(), in("file")) == in("file") + ": it is no folder");
+  CHECK(refusal(output_folder(), in("file/a/b")) == in("file/a/b") + no_folder);
+  CHECK(refusal(output_folder(), "/proc/self/x").ends_with("cannot be written"));
+  for (const char* option : {"--metrics", "--tensorboard", "--checkpoint-dir"}) {
+    CHECK_THROWS_AS(parse({option, in("file/x.csv")}), CLI::ValidationError);
+  }
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  CHECK(refusal(output_folder(), in("file/a/b")) == "");
+  CHECK(refusal(metrics_file(), "rows.txt") != "");
+  ::unsetenv("RANK");
+  ::unsetenv("WORLD_SIZE");
 }
 
 TEST_CASE_METHOD(CommandLine, "CommandLine: numbers out of range and unknown levels are refused") {

@@ -140,8 +140,8 @@ TEST_CASE_METHOD(RunRecorderTest, "RunRecorder: a loss that is not finite stops 
           } catch (const std::runtime_error& error) {
             RANK_CHECK(std::string(error.what()) ==
                        std::string("the loss is ") + (is_nan ? "nan" : "infinite") +
-                           " at step 2 of epoch 3, so training stops without saving this epoch; try a learning rate "
-                           "below 0.25");
+                           " at step 2 of epoch 3, so training stops without saving this epoch; mostly the learning "
+                           "rate is too high (it is 0.25), the data are not finite, or 16-bit numbers overflow");
           }
         },
         {.wire = wire_});
@@ -176,6 +176,20 @@ TEST_CASE("RunRecorder: without files it shows and averages all the same") {
   CHECK_THAT(shown, ContainsSubstring("epoch 0:"));
   CHECK_THAT(shown, !ContainsSubstring("epoch 1:"));
   CHECK_THROWS_AS(RunRecorder(group, trained.optimizer, {.reports_per_epoch = 0}), std::invalid_argument);
+}
+
+TEST_CASE("RunRecorder: a validation loss that is not finite is told, and training goes on") {
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  Trained trained;
+  RunRecorder recorder(group, trained.optimizer);
+  const test::CapturedStderr errors;
+  for (const double loss : {0.5, std::nan("")}) {
+    recorder.begin_epoch(4, 1);
+    recorder.step(at::tensor(2.0F), 1);
+    recorder.end_epoch({{"loss", loss}, {"dice", std::nan("")}});
+    const std::string warning = "WARNING: the validation loss of epoch 4 is nan";
+    CHECK((errors.text().find(warning) != std::string::npos) == std::isnan(loss));
+  }
 }
 
 TEST_CASE("RunRecorder: keeps no graph alive") {

@@ -1,5 +1,5 @@
 // Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program has to bring: but for
-// this header and its number_ranges.h nothing of ddprun includes or links it.
+// this header, number_ranges.h and output_places.h nothing of ddprun includes or links it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 
 #include <ddprun/amp/opt_level.h>
 #include <ddprun/base/number_ranges.h>
+#include <ddprun/base/output_places.h>
 #include <ddprun/base/rank_info.h>
 #include <ddprun/comm/process_group.h>
 #include <ddprun/data/loader.h>
@@ -80,9 +81,11 @@ inline void add_options(CLI::App& app, amp::Options& options) {
 inline void add_options(CLI::App& app, RunRecorderOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--tensorboard", options.tensorboard, "Loss, metrics, images, weights for TensorBoard")
+      ->check(output_folder())
       ->type_name("DIR")
       ->group("Output");
   app.add_option("--metrics", options.metrics, "A row of each epoch, .csv or .jsonl")
+      ->check(metrics_file())
       ->type_name("FILE")
       ->group("Output");
 }
@@ -105,6 +108,7 @@ inline void add_options(CLI::App& app, TrainingOptions& options) {
       ->group("Training");
   add_options(app, options.loader);
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "Where each epoch's checkpoint goes")
+      ->check(output_folder())
       ->capture_default_str()
       ->group("Checkpoints");
   app.add_option("--resume", options.resume, "From FOLDER, or the newest in --checkpoint-dir")

@@ -92,6 +92,7 @@ class RunRecorder {
   bool writes_tensorboard() const { return tensorboard_ && tensorboard_->is_active(); }
   double learning_rate() const;
   void report();
+  void warn_of_validation(double loss) const;
 
   GroupHandle group_;
   const torch::optim::Optimizer& optimizer_;

@@ -107,7 +107,7 @@ int run(const CLI::App& app, Arguments args) {
   ddp::print_on_main(group, "dataset ", args.data_dir, ": ", train.size(), " training and ", test.size(),
                      " validation images");
 
-  ddp::manual_seed(options.seed, group);
+  ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
   models::LeNet net;
   net->to(group.device());
   if (!args.pretrained.empty()) ddp::load_weights(args.pretrained, net, group);
@@ -124,6 +124,7 @@ int run(const CLI::App& app, Arguments args) {
 
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .shared = {{"buckets", model->bucket_layout()}}};
+  state.values.set("seed", options.seed);
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;
@@ -132,7 +133,7 @@ int run(const CLI::App& app, Arguments args) {
   options.recorder.steps_done = start.step * loader.size();
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
-
+  losses.drop_from("step", options.recorder.steps_done + 1);
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     recorder.begin_epoch(epoch, loader.size());
@@ -143,10 +144,9 @@ int run(const CLI::App& app, Arguments args) {
                      {.metrics = {{"loss", recorder.mean_loss()}, {validation.name, validation.value}}});
     recorder.weights(net);
     recorder.end_epoch({validation});
-    if (epoch + 1 < options.epochs && ddp::stop_requested(group)) {
-      ddp::print_on_main(group, "told to stop: continue with --resume");
-      return ddp::kSavedAndStopped;
-    }
+    if (epoch + 1 == options.epochs || !ddp::stop_requested(group)) continue;
+    ddp::print_on_main(group, "told to stop: continue with --resume");
+    return ddp::kSavedAndStopped;
   }
   recorder.write_hparams({{"lr", options.lr}, {"momentum", args.momentum}, {"batch_size", options.loader.batch_size}});
   return 0;

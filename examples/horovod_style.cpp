@@ -77,6 +77,7 @@ int run(const Arguments& args) {
   const auto start = ddp::start_run(checkpoints, state, hvd, args.resume, "step");
   ddp::SummaryWriter tensorboard(args.tensorboard, hvd, {.purge_step = start.step + 1});
   ddp::MetricsFile losses(args.step_losses, hvd, {.append = start.step > 0});
+  losses.drop_from("step", start.step + 1);
 
   const auto factors = torch::tensor({2.0F, -1.0F}).to(hvd.device());
   for (auto step = start.step + 1; step <= args.steps; ++step) {

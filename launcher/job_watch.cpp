@@ -9,6 +9,7 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/system/host_name.h"
 #include "launcher/watch/collective_text.h"
+#include "launcher/watch/divergence.h"
 #include "launcher/watch/flight_record.h"
 
 namespace launcher {

@@ -1,7 +1,5 @@
 #include "monitor/csv.h"
 
-#include <cstddef>
-
 namespace ddp {
 
 std::string csv_field(std::string_view text) {
@@ -14,10 +12,10 @@ std::string csv_field(std::string_view text) {
   return quoted + "\"";
 }
 
-std::vector<std::string> csv_first_row(std::string_view content) {
+std::vector<std::string> csv_row(std::string_view content, size_t& at) {
   std::vector<std::string> fields(1);
   bool is_quoted = false;
-  for (size_t i = 0; i < content.size(); ++i) {
+  for (size_t& i = at; i < content.size(); ++i) {
     const char byte = content[i];
     if (is_quoted) {
       const bool is_doubled = byte == '"' && i + 1 < content.size() && content[i + 1] == '"';
@@ -32,12 +30,18 @@ std::vector<std::string> csv_first_row(std::string_view content) {
     } else if (byte == ',') {
       fields.emplace_back();
     } else if (byte == '\n') {
+      ++i;
       break;
     } else if (byte != '\r') {
       fields.back() += byte;
     }
   }
   return fields;
+}
+
+std::vector<std::string> csv_first_row(std::string_view content) {
+  size_t at = 0;
+  return csv_row(content, at);
 }
 
 }  // namespace ddp

@@ -11,10 +11,12 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 
 #include "monitor/csv.h"
+#include "monitor/metrics_rows.h"
 #include "monitor/utf8.h"
 
 namespace ddp {
@@ -150,6 +152,17 @@ void MetricsFile::write(const MetricRow& row) {
     line += json_string(name) + ": " + text_of(value, format_);
   }
   write_bytes(line + "}\n");
+}
+
+void MetricsFile::drop_from(const std::string& column, int64_t number) {
+  if (file_ < 0) return;
+  std::ifstream existing(path_, std::ios::binary);
+  std::ostringstream content;
+  if (existing.peek() != std::ifstream::traits_type::eof()) content << existing.rdbuf();
+  const auto end = first_row_from(content.view(), format_, column, number);
+  if (end && ::ftruncate(file_, static_cast<off_t>(*end)) != 0) {
+    throw std::runtime_error(path_.string() + ": rows of before cannot be removed: " + cause());
+  }
 }
 
 std::string MetricsFile::csv_row(const MetricRow& row) {

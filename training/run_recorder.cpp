@@ -9,6 +9,7 @@
 #include <span>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include <ddprun/base/progress.h>
 #include <ddprun/comm/main_process.h>
@@ -55,6 +56,8 @@ void RunRecorder::begin_epoch(int64_t epoch, int64_t steps) {
   epoch_ = epoch;
   steps_of_epoch_ = steps;
   step_of_epoch_ = 0;
+  // A run that was killed between its row and its checkpoint has left a row, which comes once more.
+  if (metrics_ && steps > 0 && !std::exchange(has_begun_, true)) metrics_->drop_from("epoch", epoch);
   average_.reset();
   reported_ = {};
   mean_.reset();

@@ -1,11 +1,17 @@
 #include "ddprun/training/start_run.h"
 
+#include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include <ddprun/base/launcher_variables.h>
 #include <ddprun/comm/main_process.h>
+#include <ddprun/comm/objects.h>
 
+#include "checkpoint/run_content.h"
 #include "checkpoint/storage/set_aside.h"
 
 namespace ddp {
@@ -17,6 +23,31 @@ bool was_started_again(const GroupHandle& group) {
   return group.info().restart_count > 0 || (requeued && !requeued->empty() && *requeued != "0");
 }
 
+bool goes_on(const std::optional<std::string>& resume, const GroupHandle& group) {
+  return resume || was_started_again(group);
+}
+
+// What start_run() is about to load; empty where that is nothing.
+std::filesystem::path checkpoint_of(const TrainingOptions& options, const GroupHandle& group) {
+  if (options.resume && !options.resume->empty()) return *options.resume;
+  const auto all = CheckpointManager(options.checkpoint_dir, group).list();
+  const auto newest = std::ranges::find(all, "", &CheckpointInfo::damage);
+  return newest != all.end() ? newest->folder : std::filesystem::path();
+}
+
+// What is wrong with the checkpoint is told where it is loaded.
+std::string saved_seed(const std::filesystem::path& folder) {
+  std::ifstream file(folder / kValuesFile);
+  std::ostringstream text;
+  if (folder.empty() || !(text << file.rdbuf())) return "";
+  try {
+    const auto values = CheckpointValues::from_json(text.str());
+    return values.contains("seed") ? std::to_string(values.get<uint64_t>("seed")) : "";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 // For a line that has no checkpoint to tell of.
 std::string earlier_run(const std::filesystem::path& directory) {
   storage::FileSystem files;
@@ -26,9 +57,16 @@ std::string earlier_run(const std::filesystem::path& directory) {
 
 }  // namespace
 
+uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group) {
+  if (!goes_on(options.resume, group)) return options.seed;
+  const std::string own = group.rank() == 0 ? saved_seed(checkpoint_of(options, group)) : "";
+  const std::string seed = broadcast_string(own, 0, group);
+  return seed.empty() ? options.seed : std::stoull(seed);
+}
+
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit) {
-  if (!resume && !was_started_again(group)) {
+  if (!goes_on(resume, group)) {
     if (const auto aside = checkpoints.set_aside()) {
       print_on_main(group, "a new run: the earlier one's checkpoints are in ", aside->string(), " now");
     }

@@ -40,7 +40,7 @@ const char* name(ReduceOp op) {
     case ReduceOp::kMax:
       return "max";
   }
-  throw std::invalid_argument("unknown ReduceOp");
+  throw std::invalid_argument("unknown ReduceOp " + std::to_string(static_cast<int>(op)));
 }
 
 c10d::ReduceOp::RedOpType c10d_op(ReduceOp op, bool is_bool) {
@@ -56,7 +56,7 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op, bool is_bool) {
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
   }
-  throw std::invalid_argument("unknown ReduceOp");
+  throw std::invalid_argument("unknown ReduceOp " + std::to_string(static_cast<int>(op)));
 }
 
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const GroupHandle& group, const char* operation) {
@@ -90,14 +90,14 @@ detail::CallShape shape_of(const at::Tensor& tensor, const char* operation, cons
 // Writes the call down while the other ranks come.
 class AllReduceNote final : public shm::Meanwhile {
  public:
-  AllReduceNote(const at::Tensor& tensor, ReduceOp op, detail::CallLog& log)
-      : tensor_(tensor), op_(op), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
+  AllReduceNote(const at::Tensor& tensor, const char* how, detail::CallLog& log)
+      : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
 
   void told() noexcept override {
     // An exact time would take longer than some of these sums.
     const auto now = is_brief_ ? Clock::time_point(std::chrono::microseconds(detail::page_tick())) : Clock::now();
-    const auto append = [this](std::string& text) { detail::append_signature(text, kOperation, name(op_), tensor_); };
-    call_ = log_.begin_next(now, shape_of(tensor_, kOperation, name(op_)), append, /*has_ended=*/is_brief_);
+    const auto append = [this](std::string& text) { detail::append_signature(text, kOperation, how_, tensor_); };
+    call_ = log_.begin_next(now, shape_of(tensor_, kOperation, how_), append, /*has_ended=*/is_brief_);
     is_open_ = !is_brief_ || call_->is_recorded;
     wait_.emplace(kOperation, call_->time);
   }
@@ -122,7 +122,7 @@ class AllReduceNote final : public shm::Meanwhile {
   static constexpr size_t kFewBytes = 4096;  // whose sum takes no microsecond
 
   const at::Tensor& tensor_;
-  const ReduceOp op_;
+  const char* const how_;
   detail::CallLog& log_;
   const bool is_brief_;
   bool is_open_ = false;  // in the log
@@ -143,11 +143,12 @@ bool is_reduced_now(const at::Tensor& tensor, const GroupHandle& group, ReduceOp
   if (tensor.layout() != at::kStrided || !tensor.is_contiguous() || tensor.is_neg()) return false;
   if (at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE)) return false;  // a profiler wants to see it
   state.check_open("all_reduce");
-  AllReduceNote note(tensor, op, state.log());
+  const char* const how = name(op);
+  AllReduceNote note(tensor, how, state.log());
   try {
     backend->all_reduce_now(tensor, c10d_op(op, /*is_bool=*/false), note);
   } catch (const std::exception& error) {
-    detail::fail({.operation = "all_reduce", .how = name(op), .tensors = {tensor}}, group, note.number(), error);
+    detail::fail({.operation = "all_reduce", .how = how, .tensors = {tensor}}, group, note.number(), error);
   }
   note.end();
   return true;

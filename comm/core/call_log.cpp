@@ -31,8 +31,9 @@ void CallLog::add(uint64_t number, std::string_view signature, bool in_backgroun
 CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
   if (calls_.size() < kKept) calls_.emplace_back();
   Entry& entry = calls_[begun_++ % kKept];
-  if (begun_ > kKept && !entry.call.ended && open_.size() < kMostOpen) {
+  if (begun_ > kKept && !entry.call.ended) {
     open_.insert_or_assign(entry.call.number, std::move(entry));
+    if (open_.size() > kMostOpen) open_.erase(open_.begin());
     entry.text = 0;
   }
   entry.call.number = number;

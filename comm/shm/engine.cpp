@@ -192,12 +192,15 @@ void Engine::hand_over() {
 
 void Engine::run_thread() {
   Lock lock(mutex_);
+  bool goes_on = false;  // with what nobody has come to wait for: there is more
   for (;;) {
     for_thread_.wait(lock, [&] { return is_stopping_ || (pending_ > 0 && !is_driven_); });
-    if (!is_urgent_) look_later(lock);
+    if (!is_urgent_ && !goes_on) look_later(lock);
     if (is_stopping_) return;
     is_urgent_ = false;
-    if (pending_ > 0 && !is_driven_) work(lock, {}, thread_patience_);
+    const bool is_free = pending_ > 0 && !is_driven_;
+    if (is_free) work(lock, {}, thread_patience_);  // until one has ended
+    goes_on = is_free && pending_ > 0;
   }
 }
 

@@ -45,7 +45,8 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
-  app.get_option("--lr")->description("A rank's learning rate; n ranks use n times that");
+  app.get_option("--lr")->description("Per rank (resumed: the checkpoint's)");
+  app.remove_option(app.get_option("--metrics"));  // --step-losses and TensorBoard tell more
   const auto option = [&app](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
@@ -129,7 +130,7 @@ int run(Arguments args) {
   auto group = ddp::init_process_group(options.process_group);
   options.lr *= group.size();  // as many times as many samples per step
   ddp::install_stop_handlers();
-  ddp::manual_seed(options.seed, group);
+  ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
   const auto split = ddp::split_listing(ddp::list_image_folder(args.data_path), args.validation_ratio, options.seed);
   const auto& classes = split.train.class_names;
   if (group.rank() == 0) ddp::write_class_indices("class_indices.json", classes);
@@ -143,8 +144,7 @@ int run(Arguments args) {
   ddp::DistributedSampler sampler(train.size(), group, {.seed = options.seed});
   ddp::DeviceLoader loader(train, sampler, group.device(), options.loader);
   check_sizes(train.size(), loader.size(), validation.size());
-  const std::filesystem::path weights_dir = args.weights_dir;
-  std::filesystem::create_directories(weights_dir);  // where that fails nothing is lost yet
+  std::filesystem::create_directories(args.weights_dir);  // where that fails nothing is lost yet
   ddp::print_on_main(group, "Using ", options.loader.workers, " dataloader workers every process");
   const Net net = make_net(args, std::ssize(classes), group);
   ddp::DistributedDataParallel model(net, group);
@@ -154,14 +154,14 @@ int run(Arguments args) {
     return (1 + std::cos(static_cast<double>(epoch) * std::numbers::pi / epochs)) / 2 * (1 - lrf) + lrf;
   };
   ddp::optim::LrScheduler scheduler(optimizer, ddp::schedules::lambda(cosine));
-
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
   state.shared = {{"buckets", model->bucket_layout()}};
+  state.values.set("seed", options.seed);
   const auto start = ddp::start_run(checkpoints, state, group, options.resume);
   ddp::SummaryWriter tensorboard(options.recorder.tensorboard, group, {.purge_step = start.step});
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
-
+  losses.drop_from("epoch", start.step);
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     const auto mean_loss = train_one_epoch(model, loader, optimizer, epoch, group, losses);
@@ -176,7 +176,7 @@ int run(Arguments args) {
     tensorboard.add_scalar("loss", *mean_loss, epoch);
     tensorboard.add_scalar("accuracy", part_right, epoch);
     tensorboard.add_scalar("learning_rate", scheduler.get_last_lr().front(), epoch);
-    ddp::save_checkpoint(weights_dir / ("model-" + std::to_string(epoch) + ".safetensors"), {.model = net}, group);
+    ddp::save_checkpoint(args.weights_dir + "/model-" + std::to_string(epoch) + ".safetensors", {.model = net}, group);
     checkpoints.save(epoch + 1, state, {.metrics = {{"accuracy", part_right}}});
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }

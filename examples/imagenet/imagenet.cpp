@@ -127,7 +127,7 @@ int run(Arguments args) {
   auto& options = args.training;
   auto group = ddp::init_process_group(options.process_group);
   ddp::install_stop_handlers();
-  ddp::manual_seed(options.seed, group);
+  ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
   if (group.size() > 1 && (args.parallel == "none" || args.parallel == "dp")) {
     throw std::invalid_argument("--parallel " + args.parallel + " is for one process, this job has " +
                                 std::to_string(group.size()) + ": ddp, horovod and apex are for several");
@@ -155,6 +155,7 @@ int run(Arguments args) {
   ddp::optim::LrScheduler scheduler(optimizer, ddp::schedules::step({.step_size = 30}));
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .shared = step.shared};
+  state.values.set("seed", options.seed);
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;
@@ -162,6 +163,7 @@ int run(Arguments args) {
   options.recorder.steps_done = start.step * loader.size();
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
+  losses.drop_from("epoch", start.step);
 
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);

@@ -96,10 +96,6 @@ torch::Tensor backward(const ddp::Batch& batch, auto& model, const ddp::UpdatePa
   return loss.detach();
 }
 
-std::vector<ddp::EpochMetric> metrics_of(double loss) {
-  return {{"loss", loss}, {"bits_per_byte", loss / std::numbers::ln2}};
-}
-
 void tell_loss(ddp::MetricsFile& file, int64_t step, const torch::Tensor& loss, const Arguments& args,
                const ddp::GroupHandle& group) {
   if (args.step_losses.empty()) return;  // it is a collective
@@ -130,8 +126,7 @@ int run(Arguments args) {
   auto group = ddp::init_process_group(options.process_group);
   ddp::install_stop_handlers();
   ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size, args.accumulate));
-  ddp::manual_seed(options.seed, group);
-
+  ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
   const std::string text = ddp::read_small_file(args.text, uint64_t{1} << 30);
   const auto cut = static_cast<size_t>(static_cast<double>(text.size()) * (1 - args.validation_ratio));
   const ddp::ByteText train(text.substr(0, cut), args.net.context), validation(text.substr(cut), args.net.context);
@@ -144,15 +139,15 @@ int run(Arguments args) {
   ddp::optim::AdamW optimizer(groups_of(net, args));
   const auto updates_of = [&](int64_t passes) { return (passes + args.accumulate - 1) / args.accumulate; };
   ddp::optim::LrScheduler scheduler(optimizer, schedule(args, options.epochs * updates_of(loader.size())));
-
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler, .sampler = loader};
   state.shared = {{"buckets", model->bucket_layout()}};
+  state.values.set("seed", options.seed);
   const auto start = ddp::start_run(checkpoints, state, group, options.resume, "step");
   options.recorder.steps_done = start.step;
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
-
+  losses.drop_from("step", start.step + 1);
   for (auto epoch = sampler.epoch(); epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);
     const int64_t passes = loader.size();  // what is left of the epoch
@@ -179,7 +174,8 @@ int run(Arguments args) {
       loss.update(loss_of(net, batch), batch.data.size(0));
     }
     checkpoints.save(recorder.steps_done(), state);
-    recorder.end_epoch(metrics_of(loss.compute(group)));
+    const double mean = loss.compute(group);
+    recorder.end_epoch({{"loss", mean}, {"bits_per_byte", mean / std::numbers::ln2}});
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
   if (group.rank() == 0) ddp::print_on_main(group, write_text(net, args, text, group.device()));

@@ -40,7 +40,7 @@ struct Arguments {
 
 void declare(CLI::App& app, Arguments& args) {
   ddp::add_options(app, args.training);
-  app.get_option("--lr")->description("A rank's learning rate; n ranks use n times that");
+  app.get_option("--lr")->description("Per rank (resumed: the checkpoint's)");
   ddp::add_options(app, args.precision);
   app.add_option("--data-dir", args.data_dir, "Has imagesTr, labelsTr, imagesVal, labelsVal")->required();
   app.add_option("--size", args.size, "Cut cubes of this side (default: whole volumes)")->check(ddp::whole(1));
@@ -123,7 +123,7 @@ int run(Arguments args) {
   ddp::install_stop_handlers();
   ddp::print_on_main(group, ddp::describe_job(group, options.loader.batch_size));
   options.lr *= group.size();
-  ddp::manual_seed(options.seed, group);
+  ddp::manual_seed(options.seed = ddp::seed_of_run(options, group), group);
 
   const auto train = volumes(args, "Tr", args.augment);
   const auto validation = volumes(args, "Val", false);
@@ -146,6 +146,7 @@ int run(Arguments args) {
   ddp::CheckpointManager checkpoints(options.checkpoint_dir, group, {.keep_last = 2});
   ddp::TrainingState state{.model = net, .optimizer = optimizer, .schedule = scheduler};
   state.shared = {{"buckets", model->bucket_layout()}};
+  state.values.set("seed", options.seed);
   const auto masters = amp.properties().master_weights ? amp.fp32_state(net) : nullptr;
   if (masters) state.model = *masters;  // saved in place of their 16-bit copies
   if (args.precision.enabled) state.scaler = amp;
@@ -153,6 +154,7 @@ int run(Arguments args) {
   options.recorder.steps_done = start.step * steps_per_epoch;
   ddp::RunRecorder recorder(group, optimizer, options.recorder);
   ddp::MetricsFile losses(args.step_losses, group, {.append = start.step > 0});
+  losses.drop_from("epoch", start.step);
 
   for (auto epoch = start.step; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);

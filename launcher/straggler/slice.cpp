@@ -32,8 +32,14 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
                   .time = difference(b.account.time, a.account.time),
                   .held = held_between(a.held, b.held),
                   .gpu = b.gpu};
+  double all_waited = 0;
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
-    const double waited = difference(b.account.waited[kind], a.account.waited[kind]);
+    all_waited += difference(b.account.waited[kind], a.account.waited[kind]);
+  }
+  // Threads that wait at once are counted one by one, and the rank waits once.
+  const double part = all_waited > share.time ? share.time / all_waited : 1;
+  for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
+    const double waited = part * difference(b.account.waited[kind], a.account.waited[kind]);
     // Phases are told by a clock that ticks, waiting is told exactly: a phase may seem shorter.
     share.phases[kind] = difference(b.account.spent[kind], a.account.spent[kind]) - waited;
     share.waiting[kind] = waited;
@@ -42,7 +48,7 @@ RankShare share_of(const RankSample& a, const RankSample& b) {
   for (const auto& [name, now] : b.account.named) {
     const auto before = a.account.named.find(name);
     const ddp::detail::NamedTime since = before != a.account.named.end() ? before->second : ddp::detail::NamedTime{};
-    share.named[name] = difference(now.spent, since.spent) - difference(now.waited, since.waited);
+    share.named[name] = difference(now.spent, since.spent) - part * difference(now.waited, since.waited);
   }
   return share;
 }

@@ -1,11 +1,11 @@
 #include "launcher/watch/verdict.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "launcher/watch/collective_text.h"
+#include "launcher/watch/divergence.h"
 #include "launcher/watch/group_calls.h"
 
 namespace launcher {
@@ -49,28 +49,6 @@ std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
-}
-
-// Ranks by what they have called at one number, those with fewest ranks first.
-std::vector<std::pair<std::string, std::vector<int>>> camps_at(const Mismatch& mismatch) {
-  std::map<std::pair<std::string, std::uint64_t>, std::vector<int>> ranks_of_call;
-  for (const RankCalls& member : mismatch.group->members) {
-    const CollectiveRecord* call = member.call(mismatch.number);
-    if (call != nullptr) ranks_of_call[{call->signature, call->hash}].push_back(member.rank->rank);
-  }
-  std::vector<std::pair<std::string, std::vector<int>>> camps;
-  for (auto& [call, ranks] : ranks_of_call) camps.emplace_back(call.first, std::move(ranks));
-  std::stable_sort(camps.begin(), camps.end(),
-                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  return camps;
-}
-
-std::string mismatch_text(const Mismatch& mismatch) {
-  std::string text = "ranks have called different collectives as number " + std::to_string(mismatch.number);
-  const std::string& path = mismatch.group->group.path;
-  if (!path.empty()) text += " of " + path.substr(0, path.size() - 1);
-  for (const auto& [signature, ranks] : camps_at(mismatch)) text += "; " + rank_ranges(ranks) + ": " + signature;
-  return text;
 }
 
 Verdict different_calls(const Mismatch& mismatch) {
@@ -230,7 +208,14 @@ Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
                        "seen from outside only";
     return verdict;
   }
-  verdict.sentence = "no rank waits in a collective; " + whereabouts_of_all(at_work, now);
+  // Beside them another thread may be in an older one.
+  const bool has_older = std::any_of(running.begin(), running.end(), [](const RankView* rank) {
+    return rank->progress && rank->progress->collectives_begun > ddp::detail::kRingEntries;
+  });
+  verdict.sentence =
+      has_older ? "no rank waits in one of its last " + std::to_string(ddp::detail::kRingEntries) + " collectives; "
+                : "no rank waits in a collective; ";
+  verdict.sentence += whereabouts_of_all(at_work, now);
   return verdict;
 }
 
@@ -264,33 +249,6 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
   }
   if (auto verdict = unfinished(groups)) return *verdict;
   return nobody_waits(ranks, now);
-}
-
-std::string divergence(const std::vector<RankView>& ranks) {
-  const std::vector<GroupCalls> groups = group_calls(ranks);
-  if (const auto mismatch = first_mismatch(groups)) return mismatch_text(*mismatch);
-  for (const GroupCalls& group : groups) {
-    const RankCalls* first = nullptr;
-    const RankCalls* last = nullptr;
-    for (const RankCalls& member : group.members) {
-      if (first == nullptr || member.last_begun < first->last_begun) first = &member;
-      if (last == nullptr || member.last_begun > last->last_begun) last = &member;
-    }
-    if (first == nullptr || first->last_begun == last->last_begun) continue;
-    const auto number = static_cast<std::uint64_t>(first->last_begun + 1);
-    std::vector<int> behind;
-    std::vector<int> ahead;
-    const CollectiveRecord* call = nullptr;
-    for (const RankCalls& member : group.members) {
-      const CollectiveRecord* own = member.call(number);
-      if (own != nullptr) call = own;
-      (member.last_begun < static_cast<std::int64_t>(number) ? behind : ahead).push_back(member.rank->rank);
-    }
-    if (call == nullptr) continue;
-    return rank_ranges(ahead) + " had entered " + collective_text(*call, group.group) + ", and " + rank_ranges(behind) +
-           " had not";
-  }
-  return "";
 }
 
 }  // namespace launcher

@@ -30,7 +30,4 @@ struct Verdict {
 // `now`: microseconds of the clock of the pages.
 Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now);
 
-// Where the ranks' last collectives differ, for a report on a job that has failed: "" when they do not.
-std::string divergence(const std::vector<RankView>& ranks);
-
 }  // namespace launcher

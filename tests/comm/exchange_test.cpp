@@ -354,6 +354,8 @@ TEST_CASE_METHOD(Exchange, "Exchange: wrong arguments are refused on the rank al
     const at::Tensor one = here(at::ones({1}));
     const int other = (group.rank() + 1) % n;
     refuses([&] { all_reduce(here(at::ones({2}, at::kInt)), group, ReduceOp::kAvg); }, "all_reduce", "floating-point");
+    RANK_CHECK(error_of<std::invalid_argument>([&] { all_reduce(one, group, static_cast<ReduceOp>(77)); }) ==
+               "unknown ReduceOp 77");
     refuses([&] { all_reduce(here(at::ones({2}, at::kComplexFloat)), group, ReduceOp::kMax); }, "all_reduce",
             "complex");
     refuses([&] { reduce_scatter(here(at::ones({})), group); }, "reduce_scatter", "multiple of the group's size");

@@ -105,6 +105,26 @@ TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: all_reduce_now goes on where t
   if (ranks_ > 1) CHECK(times_late > 0);
 }
 
+TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: many that nobody waits for are done one after the other") {
+  constexpr size_t kCalls = 2000;
+  run([&](const ShmRank& self) {
+    std::vector<Floats> data(kCalls, values_of(self.place.rank, 3));
+    std::vector<JointPtr> started;
+    for (Floats& each : data) {
+      started.push_back(all_reduce(bytes_of(each), each.size(), {}, self.place));
+      self.engine->start(started.back());
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    // A pause before each of them would take ten seconds.
+    while (!started.back()->has_ended() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(5)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    RANK_CHECK(started.back()->has_ended());
+    for (const JointPtr& each : started) self.finish(*each);
+    RANK_CHECK(data.back() == sum_of(ranks_, 3));
+  });
+}
+
 TEST_CASE_METHOD(ShmCollectives, "ShmCollectives: reduce leaves the sum on its root and the others as they were") {
   run([&](const ShmRank& self) {
     for (const size_t count : kCounts) {

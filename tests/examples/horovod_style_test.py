@@ -63,13 +63,15 @@ class HorovodStyle(ProgramTest):
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--steps", "3000", "--save-every", "100")
-        whole = self.results_of(self.succeed(2, *options, "--checkpoint-dir", self.path("whole")))
-        parts = (*options, "--checkpoint-dir", self.path("parts"))
+        whole = (*options, *self.begun("whole", seed=False), "--checkpoint-dir", self.path("whole"))
+        whole = self.results_of(self.succeed(2, *whole))
+        parts = (*options, *self.begun("parts", seed=False), "--checkpoint-dir", self.path("parts"))
         self.kill_at_random(2, "parts", *parts)
         self.wait_for_free("parts")
         lines = self.succeed(2, *parts, "--resume")
         self.assertTrue(any(line.startswith(f"resumed from {self.path('parts')}") for line in lines), lines)
         self.assertEqual(self.results_of(lines), whole)
+        self.check_same_losses("parts", "whole")
         for file in ("model.safetensors", "optim.safetensors"):
             ours, expected = (read_bytes(self.path(folder, "step-00003000", file)) for folder in ("parts", "whole"))
             self.assertEqual(ours, expected, file)

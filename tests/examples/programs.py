@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from support import DDPRUN, PATIENCE, PROGRAM, ExampleTest, read_safetensors
+from support import DDPRUN, PATIENCE, PROGRAM, ExampleTest, read_bytes, read_safetensors
 
 PYTHON = os.environ.get("TORCH_PYTHON") or None
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,6 +50,14 @@ class ProgramTest(ExampleTest):
         self.assertEqual(sorted(ours), sorted(expected))
         for name, values in expected.items():
             self.assertEqual(ours[name], values, name)
+
+    def begun(self, name, seed=True):
+        """Arguments that a run begins with, beyond those of its resume: that keeps the seed and goes on with the table."""
+        return (*(("--seed", "7") if seed else ()), "--step-losses", self.path(f"{name}.csv"))
+
+    def check_same_losses(self, ours, expected):
+        """Of two runs, each step once."""
+        self.assertEqual(read_bytes(self.path(f"{ours}.csv")), read_bytes(self.path(f"{expected}.csv")))
 
     def kill_at_random(self, ranks, folder, *arguments):
         """Starts the program, and kills all of it when a checkpoint is there and a random time after it; anew, and sooner,

@@ -7,6 +7,7 @@
 
 #include "launcher/system/elf_symbols.h"
 #include "launcher/watch/collective_text.h"
+#include "launcher/watch/divergence.h"
 #include "launcher/watch/flight_record.h"
 #include "launcher/watch/hang_report.h"
 #include "launcher/watch/process_state.h"
@@ -255,6 +256,24 @@ TEST_CASE("Hang verdict: nothing diverges where all ranks have called the same")
   auto ranks = job(3, 5, "barrier");
   hold(ranks[1], Phase::kForward);
   CHECK(divergence(ranks) == "ranks 0 and 2 had entered barrier #5, and rank 1 had not");
+}
+
+TEST_CASE("Hang verdict: who was killed has entered the all-reduces that others have done") {
+  auto ranks = job(2, 8, "all_reduce (sum) of Float [250]");
+  for (int calls = 0; calls < 2; ++calls) hold(ranks[1], Phase::kForward);  // #7 is not written down
+  CHECK(divergence(ranks) == "rank 0 had entered all_reduce #8 of 1.0 kB, and rank 1 had not");
+  ranks = job(2, 8, "broadcast (root 0) of Float [250]");
+  for (int calls = 0; calls < 2; ++calls) hold(ranks[1], Phase::kForward);
+  UNSCOPED_INFO("a broadcast may be done on the root before the others have come");
+  CHECK_THAT(divergence(ranks), ContainsSubstring("#7"));
+}
+
+TEST_CASE("Hang verdict: of a rank with more collectives than are kept is not said that it waits in none") {
+  auto ranks = job(2, 5, "barrier");
+  for (RankView& rank : ranks) hold(rank, Phase::kForward);
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("no rank waits in a collective; "));
+  ranks[1].progress->collectives_begun = 1001;
+  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("no rank waits in one of its last 1000 collectives; "));
 }
 
 TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks") {

@@ -314,6 +314,18 @@ TEST_CASE("Efficiency: the line says where the time went and whose fault it was"
       "to the slowest rank, mostly rank 1");
 }
 
+TEST_CASE("Efficiency: a rank whose threads wait at once waits no longer than there was time") {
+  Job job(2);
+  Slicer slicer;
+  Efficiency efficiency;
+  for (int look = 0; look < 20; ++look) {
+    auto samples = job.run(50);
+    for (RankSample& sample : samples) sample.account.waited[kBackward] = 3 * sample.account.time;
+    if (const auto slice = slicer.add(samples)) efficiency.add(*slice);
+  }
+  CHECK_THAT(efficiency.text(), ContainsSubstring("efficiency 0 %:") && ContainsSubstring("collectives 100 % of"));
+}
+
 TEST_CASE("Efficiency: phases of the program's own have their names") {
   Job job(2);
   constexpr auto kUser = static_cast<std::size_t>(Phase::kUser);

@@ -118,6 +118,34 @@ TEST_CASE_METHOD(MetricsFiles, "MetricsFile: two at once on one file are refused
   CHECK(test::read_file(rows) == "epoch\n0\n1\n2\n");
 }
 
+TEST_CASE_METHOD(MetricsFiles,
+                 "MetricsFile: a run that goes on removes what a killed one has left behind its checkpoint") {
+  for (const char* name : {"rows.csv", "rows.jsonl"}) {
+    const auto write = [](MetricsFile& file, int64_t first, int64_t last) {
+      for (int64_t step = first; step <= last; ++step) {
+        file.write({{"note", "a\n\"step\": 9, b"}, {"step", step}, {"loss", 0.5 * static_cast<double>(step)}});
+      }
+    };
+    {
+      MetricsFile undisturbed(path("undisturbed").replace_extension(fs::path(name).extension()));
+      write(undisturbed, 1, 8);
+      MetricsFile killed(path(name));
+      write(killed, 1, 6);
+    }
+    MetricsFile file(path(name), {.append = true});
+    file.drop_from("epoch", 0);  // it has no such column
+    file.drop_from("step", 7);
+    file.drop_from("step", 5);
+    write(file, 5, 8);
+    CHECK(test::read_file(path(name)) ==
+          test::read_file(path("undisturbed").replace_extension(fs::path(name).extension())));
+  }
+  MetricsFile empty(path("empty.csv"));
+  empty.drop_from("step", 0);
+  MetricsFile none("");
+  none.drop_from("step", 0);
+}
+
 TEST_CASE("Csv: the first row of any file can be read") {
   CHECK_THAT(csv_first_row("a,\"b \"\"x\"\"\",\r\n1,2,3"), ElementsAre("a", "b \"x\"", ""));
   CHECK_THAT(csv_first_row(""), ElementsAre(""));

@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -124,6 +126,34 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: resume of nothing says where earlier r
   job(begin(std::nullopt));
   CHECK(job(begin("")) == "no checkpoint in " + path("run") + " yet (an earlier run's checkpoints are in " +
                               path("run/previous-1") + "): starting from the beginning\n");
+}
+
+TEST_CASE_METHOD(StartRunTest, "StartRun: a run that goes on has the seed that it began with") {
+  const uint64_t own = 5, saved = std::numeric_limits<uint64_t>::max();
+  const auto seed = [&](const std::optional<std::string>& resume) {
+    uint64_t found = 0;
+    test::run_ranks(kRanks, [&](const GroupHandle& group) {
+      // Where nothing is resumed no rank reads; else rank 0 alone.
+      const std::string directory = group.rank() == 0 || !resume ? path("run") : path("none");
+      const auto of_rank = seed_of_run({.seed = own, .checkpoint_dir = directory, .resume = resume}, group);
+      if (group.rank() == 1) found = of_rank;
+    });
+    return found;
+  };
+  CHECK(seed("") == own);  // there is none
+  train(1);
+  CHECK(seed("") == own);  // of a program that does not save it
+  job([&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle&) {
+    TrainingState state{.model = net};
+    state.values.set("seed", saved);
+    checkpoints.save(2, state);
+    state.values.set("seed", 7);
+    checkpoints.save(3, state);
+  });
+  CHECK(seed("") == 7);
+  CHECK(seed(path("run/step-00000002")) == saved);
+  CHECK(seed(path("run/step-00000009")) == own);
+  CHECK(seed(std::nullopt) == own);
 }
 
 TEST_CASE_METHOD(StartRunTest, "StartRun: a job that the launcher has started again goes on") {

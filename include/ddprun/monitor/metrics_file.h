@@ -54,6 +54,11 @@ class MetricsFile {
   /// for a name twice and for one that the CSV header lacks; std::runtime_error when writing fails.
   void write(const MetricRow& row);
 
+  /// For a run that goes on: removes the rows from the first one on whose whole number in `column` is at least
+  /// `number`, which a run that was killed behind its last checkpoint has left, and this one writes again. Throws
+  /// std::runtime_error when the file cannot be read or cut.
+  void drop_from(const std::string& column, int64_t number);
+
  private:
   void write_bytes(std::string_view bytes);
   std::string csv_row(const MetricRow& row);

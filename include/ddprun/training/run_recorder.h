@@ -108,6 +108,7 @@ class RunRecorder {
   int64_t steps_of_epoch_ = 0;
   int64_t step_of_epoch_ = 0;
   int64_t steps_done_ = 0;
+  bool has_begun_ = false;  // with an epoch
 };
 
 }  // namespace ddp

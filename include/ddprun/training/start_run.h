@@ -7,8 +7,15 @@
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/process_group.h>
+#include <ddprun/training/training_options.h>
 
 namespace ddp {
+
+/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, but where start_run() is to go on with
+/// a checkpoint the one that its run began with, under the name "seed" among the values (of a checkpoint without one,
+/// and of a .pt file, nothing is known). Before anything is made of the seed; every rank must call it. What it returns
+/// is to be saved: `state.values.set("seed", seed)`.
+uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group);
 
 /// What start_run() found.
 struct RunStart {

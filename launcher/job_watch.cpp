@@ -9,8 +9,8 @@
 #include "launcher/processes/socket_owners.h"
 #include "launcher/system/host_name.h"
 #include "launcher/watch/collective_text.h"
-#include "launcher/watch/divergence.h"
 #include "launcher/watch/flight_record.h"
+#include "launcher/watch/group_calls.h"
 
 namespace launcher {
 namespace {

@@ -1,10 +1,10 @@
-#include "launcher/watch/divergence.h"
-
+// What ranks have called differently, in words.
 #include <algorithm>
 #include <cstdint>
 #include <map>
 
 #include "launcher/watch/collective_text.h"
+#include "launcher/watch/group_calls.h"
 
 namespace launcher {
 namespace {

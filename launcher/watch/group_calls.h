@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/watch/rank_view.h"
@@ -39,6 +40,13 @@ struct Mismatch {
   std::uint64_t number = 0;
 };
 std::optional<Mismatch> first_mismatch(const std::vector<GroupCalls>& groups);
+
+// A call, and the ranks that have made it at one number; those with fewest ranks first.
+using Camp = std::pair<std::string, std::vector<int>>;
+std::vector<Camp> camps_at(const Mismatch& mismatch);
+std::string mismatch_text(const Mismatch& mismatch);
+// Where the ranks' last collectives differ, for a report on a job that has failed: "" when they do not.
+std::string divergence(const std::vector<RankView>& ranks);
 
 // `waiter` is in a collective that `missing` has not entered, or in a message that it does not answer.
 struct Wait {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "launcher/watch/collective_text.h"
-#include "launcher/watch/divergence.h"
 #include "launcher/watch/group_calls.h"
 
 namespace launcher {

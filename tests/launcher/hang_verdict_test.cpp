@@ -7,8 +7,8 @@
 
 #include "launcher/system/elf_symbols.h"
 #include "launcher/watch/collective_text.h"
-#include "launcher/watch/divergence.h"
 #include "launcher/watch/flight_record.h"
+#include "launcher/watch/group_calls.h"
 #include "launcher/watch/hang_report.h"
 #include "launcher/watch/process_state.h"
 #include "launcher/watch/verdict.h"

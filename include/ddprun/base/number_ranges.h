@@ -20,9 +20,12 @@ template <typename T>
 CLI::Validator number_validator(const std::string& what, T least, T most, const std::string& shown = "") {
   return {[=](std::string& text) {
             T value{};
-            const bool is_good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most &&
-                                 value < std::numeric_limits<T>::max();  // as which one is read that is too large
-            return is_good ? std::string() : "expected a " + what + ", got '" + text + "'";
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            const bool is_too_large = is_number && value == std::numeric_limits<T>::max();  // or is read as this one
+            if (is_number && value >= least && value <= most && !is_too_large) return std::string();
+            const bool has_bound = most != std::numeric_limits<T>::max();
+            return "expected a " + what + (is_too_large && !has_bound ? " that 64 bits hold" : "") + ", got '" + text +
+                   "'";
           },
           shown, "number"};
 }

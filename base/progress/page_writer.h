@@ -14,6 +14,11 @@ namespace ddp::detail {
 // Which process group a collective is of: what add_group() returned.
 using PageGroup = std::uint32_t;
 
+struct CollectiveKind {
+  bool is_message = false;
+  bool has_ended = false;  // at once; PageWriter::reopen_collective() where it turns out not to have
+};
+
 class PageWriter {
  public:
   // `page` is zero but for its greeting, and must outlive this.
@@ -35,17 +40,9 @@ class PageWriter {
 
   // Groups beyond the 32nd are counted as the last one.
   PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
-  struct CollectiveKind {
-    bool is_message = false;
-    bool has_ended = false;  // at once; reopen_collective() where it turns out not to have
-  };
   // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
-                                 std::uint64_t now = page_clock()) noexcept {
-    return begin_collective(group, number, signature, now, CollectiveKind{});
-  }
-  std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature, std::uint64_t now,
-                                 CollectiveKind kind) noexcept;
+                                 std::uint64_t now = page_clock(), CollectiveKind kind = {}) noexcept;
   // Both without effect when a thousand others have begun since. `time`: of its begin.
   void reopen_collective(std::uint64_t index, std::uint64_t time) noexcept;
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;

@@ -303,10 +303,10 @@ class Twin(Cifar10Test, ProgramTest):
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "12", "--batch-size", "4", "--lr", "0.01", "--momentum", "0.9")
-        whole = self.train(2, *options, *self.begun("whole"), folder="whole")
-        self.kill_at_random(2, "parts", *self.arguments(*options, *self.begun("parts"), folder="parts"))
+        whole = self.train(2, *options, *self.recorded("whole"), folder="whole")
+        self.kill_at_random(2, "parts", *self.arguments(*options, *self.recorded("parts"), folder="parts"))
         self.wait_for_free("parts")
-        rest = self.train(2, *options, *self.begun("parts", seed=False), "--resume", folder="parts")
+        rest = self.train(2, *options, *self.recorded("parts", seed=False), "--resume", folder="parts")
         self.check_same_losses("parts", "whole")
         self.assertEqual(rest, whole[12 - len(rest) :])
         self.assertEqual(self.state(11, "parts"), self.state(11, "whole"))

@@ -63,9 +63,9 @@ class HorovodStyle(ProgramTest):
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--steps", "3000", "--save-every", "100")
-        whole = (*options, *self.begun("whole", seed=False), "--checkpoint-dir", self.path("whole"))
+        whole = (*options, *self.recorded("whole", seed=False), "--checkpoint-dir", self.path("whole"))
         whole = self.results_of(self.succeed(2, *whole))
-        parts = (*options, *self.begun("parts", seed=False), "--checkpoint-dir", self.path("parts"))
+        parts = (*options, *self.recorded("parts", seed=False), "--checkpoint-dir", self.path("parts"))
         self.kill_at_random(2, "parts", *parts)
         self.wait_for_free("parts")
         lines = self.succeed(2, *parts, "--resume")

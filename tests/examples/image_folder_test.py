@@ -100,10 +100,10 @@ class ImageFolder(ProgramTest):
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "4", "--lr", "0.01")
-        self.succeed(2, *self.arguments(*options, *self.begun("whole"), folder="whole"))
-        self.kill_at_random(2, "parts", *self.arguments(*options, *self.begun("parts"), folder="parts"))
+        self.succeed(2, *self.arguments(*options, *self.recorded("whole"), folder="whole"))
+        self.kill_at_random(2, "parts", *self.arguments(*options, *self.recorded("parts"), folder="parts"))
         self.wait_for_free("parts")
-        self.succeed(2, *self.arguments(*options, *self.begun("parts", seed=False), "--resume", folder="parts"))
+        self.succeed(2, *self.arguments(*options, *self.recorded("parts", seed=False), "--resume", folder="parts"))
         self.check_same_losses("parts", "whole")
         self.check_same_weights(self.weights(3, "parts"), self.weights(3, "whole"))
         self.assertEqual(read_bytes(self.path("parts", "latest")), read_bytes(self.path("whole", "latest")))

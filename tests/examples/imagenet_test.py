@@ -110,10 +110,10 @@ class ImageNet(ProgramTest):
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         # Three: there the last bits depend on the buckets of gradients, which the checkpoint holds.
         options = (*self.MADE_UP, "--net", "resnet18", "--epochs", "4")
-        self.succeed(3, *self.arguments(*options, *self.begun("whole"), folder="whole"))
-        self.kill_at_random(3, "parts", *self.arguments(*options, *self.begun("parts"), folder="parts"))
+        self.succeed(3, *self.arguments(*options, *self.recorded("whole"), folder="whole"))
+        self.kill_at_random(3, "parts", *self.arguments(*options, *self.recorded("parts"), folder="parts"))
         self.wait_for_free("parts")
-        self.succeed(3, *self.arguments(*options, *self.begun("parts", seed=False), "--resume", folder="parts"))
+        self.succeed(3, *self.arguments(*options, *self.recorded("parts", seed=False), "--resume", folder="parts"))
         self.check_same_losses("parts", "whole")
         for file in ("model.safetensors", "optim.safetensors"):
             self.check_same_weights(*(self.path(folder, "step-00000004", file) for folder in ("parts", "whole")))

@@ -51,8 +51,9 @@ class ProgramTest(ExampleTest):
         for name, values in expected.items():
             self.assertEqual(ours[name], values, name)
 
-    def begun(self, name, seed=True):
-        """Arguments that a run begins with, beyond those of its resume: that keeps the seed and goes on with the table."""
+    def recorded(self, name, seed=True):
+        """Options that write each step's loss into a table; with a seed for a run that begins, without for one that is resumed, which
+        keeps it."""
         return (*(("--seed", "7") if seed else ()), "--step-losses", self.path(f"{name}.csv"))
 
     def check_same_losses(self, ours, expected):

@@ -70,10 +70,10 @@ class Text(ProgramTest):
 
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "6", "--batch-size", "4", "--accumulate", "2", "--save-every", "3", "--dropout", "0.1")
-        self.succeed(2, *self.arguments(*options, *self.begun("whole"), folder="whole"))
-        self.kill_at_random(2, "parts", *self.arguments(*options, *self.begun("parts"), folder="parts"))
+        self.succeed(2, *self.arguments(*options, *self.recorded("whole"), folder="whole"))
+        self.kill_at_random(2, "parts", *self.arguments(*options, *self.recorded("parts"), folder="parts"))
         self.wait_for_free("parts")
-        self.succeed(2, *self.arguments(*options, *self.begun("parts", seed=False), "--resume", folder="parts"))
+        self.succeed(2, *self.arguments(*options, *self.recorded("parts", seed=False), "--resume", folder="parts"))
         self.check_same_losses("parts", "whole")
         with open(self.path("whole", "latest")) as latest:
             newest = latest.read().strip()

@@ -87,10 +87,10 @@ class UNet3d(ProgramTest):
             with self.subTest(name):
                 options = ("--epochs", "6", "--lr", "0.003", *precision)
                 whole, parts = f"whole-{name}", f"parts-{name}"
-                self.succeed(2, *self.arguments(*options, *self.begun(whole), folder=whole))
-                self.kill_at_random(2, parts, *self.arguments(*options, *self.begun(parts), folder=parts))
+                self.succeed(2, *self.arguments(*options, *self.recorded(whole), folder=whole))
+                self.kill_at_random(2, parts, *self.arguments(*options, *self.recorded(parts), folder=parts))
                 self.wait_for_free(parts)
-                self.succeed(2, *self.arguments(*options, *self.begun(parts, seed=False), "--resume", folder=parts))
+                self.succeed(2, *self.arguments(*options, *self.recorded(parts, seed=False), "--resume", folder=parts))
                 self.check_same_losses(parts, whole)
                 self.check_same_weights(self.path(parts, "unet3d.safetensors"), self.path(whole, "unet3d.safetensors"))
 

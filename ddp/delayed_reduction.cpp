@@ -30,6 +30,7 @@ struct DelayedReduction::State {
 
   void start() {
     const at::NoGradGuard no_grad;
+    end_left_over();
     backward = torch::autograd::get_current_graph_task_id();
     flat.div_(group.size());
     reduction = all_reduce_future(flat, group);
@@ -42,6 +43,12 @@ struct DelayedReduction::State {
   void finish() {
     const auto pending = std::exchange(reduction, nullptr);
     if (pending) pending->waitAndThrow();
+  }
+  // Of a backward that failed: it still writes to `flat`. Whether the sum failed too no longer matters.
+  bool end_left_over() {
+    const auto pending = std::exchange(reduction, nullptr);
+    if (pending) pending->wait();
+    return pending != nullptr;
   }
 };
 
@@ -92,6 +99,8 @@ DelayedReduction::~DelayedReduction() {
 void DelayedReduction::after_forward() {
   const at::NoGradGuard no_grad;
   for (GradientHook& arrival : arrivals_) arrival.keep();
+  // Gradients that were set to zero since have got the sum after it.
+  if (state_->end_left_over()) state_->flat.zero_();
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     at::Tensor& gradient = state_->parameters[i].mutable_grad();
     if (gradient.defined()) continue;

@@ -169,15 +169,26 @@ TEST_CASE_METHOD(Features, "Features: a backward that failed leaves nothing to r
   run(2, [&](const GroupHandle& group) {
     auto net = make<TwoLayers>(7);
     DistributedDataParallel<TwoLayers> model(
-        net, group, {.delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}});
-    const torch::Tensor x = numbers({2, 6}, group.rank());
-    const auto backward = [&] { net(x).square().sum().backward(); };
-    {
-      const GradientHook hook(net->first->weight, [] { throw std::domain_error("mine"); });
+        net, group,
+        {.ignored = {"first.bias"}, .delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}});
+    const auto backward = [&] { model(numbers({2, 6}, group.rank())).square().sum().backward(); };
+    const auto expected = mean_gradients<TwoLayers>(7, 2, [&](TwoLayers& alone, int rank) {
+      alone(numbers({2, 6}, rank)).square().sum().backward();
+    });
+    for (const bool set_to_none : {true, false}) {
+      if (!set_to_none && wire_ == test::Wire::kLate) continue;  // it sees that they are written to on their way
+      const auto hook = net->first->weight.register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
+        if (gradient.defined()) throw std::domain_error("mine");
+        return gradient;
+      });
       RANK_CHECK_THAT(message_of(backward), ContainsSubstring("mine"));
+      net->first->weight.remove_hook(hook);
+      net->zero_grad(set_to_none);
+      RANK_CHECK(message_of(backward) == "");
+      expect_close(net->second->weight.grad(), expected[2]);
+      expect_close(net->second->bias.grad(), expected[3]);
+      net->zero_grad(set_to_none);
     }
-    net->zero_grad(true);
-    RANK_CHECK(message_of(backward) == "");
   });
 }
 

@@ -108,8 +108,8 @@ TEST_CASE("GradScaler: a step with a fused optimizer reads nothing and with anot
   }
 }
 
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct ConstantImpl : torch::nn::Module {
+  ConstantImpl() {
     register_module("first", first);
     register_module("second", second);
     const at::NoGradGuard no_grad;
@@ -118,14 +118,14 @@ struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return second(first(x)); }
   torch::nn::Linear first{4, 4}, second{4, 1};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(Constant);
 
-Net make_net() {
-  Net net(nullptr);
+Constant make_net() {
+  Constant net(nullptr);
   {
     static std::mutex mutex;  // modules draw their first weights from the generator that all ranks, threads here, share
     const std::lock_guard lock(mutex);
-    net = Net();
+    net = Constant();
   }
   return test::placed(net);
 }
@@ -133,8 +133,8 @@ Net make_net() {
 // Steps 0 to 5; in step 3 one rank's loss is infinite.
 template <typename Optimizer, typename Options>
 void train_with_one_overflow(const GroupHandle& group) {
-  Net net = make_net();
-  DistributedDataParallel<Net> model(net, group);
+  Constant net = make_net();
+  DistributedDataParallel<Constant> model(net, group);
   Optimizer optimizer(net->parameters(), Options(0.25).momentum(0.5));
   GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .device = kKind, .group = group});
   std::vector<double> scales;

@@ -14,6 +14,7 @@
 #include <ddprun/checkpoint/safetensors.h>
 
 #include "tests/checkpoint/nets.h"
+#include "tests/checkpoint/single_process.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -30,6 +31,7 @@ using test::equal;
 using test::error_of;
 using test::Net;
 using test::run_ranks;
+using test::single_process;
 using test::train;
 
 // As DistributedDataParallel registers it.
@@ -52,11 +54,6 @@ struct UntiedNetImpl : torch::nn::Module {
   }
   torch::Tensor encoder, decoder;
 };
-
-GroupHandle single_process() {
-  static const auto group = init_process_group({.rank_info = RankInfo{}});
-  return group;
-}
 
 TEST_CASE("Checkpoint: every rank gets back what rank zero saved") {
   const test::TemporaryFolder folder;

@@ -12,6 +12,7 @@
 #include "checkpoint/core/sharded_index.h"
 #include "checkpoint/optimizer_state.h"
 #include "tests/checkpoint/nets.h"
+#include "tests/checkpoint/single_process.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -28,6 +29,7 @@ using test::ElementsAre;
 using test::equal;
 using test::error_of;
 using test::Net;
+using test::single_process;
 using test::TemporaryFolder;
 using test::train;
 using test::write_file;
@@ -44,11 +46,6 @@ TensorMap as(const TensorMap& tensors, at::ScalarType dtype) {
     result.emplace(name, tensor.is_floating_point() ? tensor.to(dtype) : tensor);
   }
   return result;
-}
-
-GroupHandle single_process() {
-  static const auto group = init_process_group({.rank_info = RankInfo{}});
-  return group;
 }
 
 TEST_CASE("LoadOptions: cast converts floating-point weights and nothing else") {

@@ -31,8 +31,8 @@ using Catch::Matchers::AllMatch;
 using Catch::Matchers::Contains;
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int64_t kSamples = 96;  // 2 and 3 ranks, and what they leave of it, come out even
-constexpr int64_t kEpoch = 2;
+constexpr int64_t kLoadedSamples = 96;  // 2 and 3 ranks, and what they leave of it, come out even
+constexpr int64_t kLoadedEpoch = 2;
 constexpr int64_t kBatch = 4;
 
 // Samples are their indices.
@@ -99,15 +99,15 @@ TEST_CASE("LoaderResume: sees exactly the samples that were left each once") {
     for (int64_t i = 0; i < batch.data.numel(); ++i) ++seen[batch.data[i].item<int64_t>()];
   };
   test::run_ranks(ranks_before, [&](const GroupHandle& group) {
-    DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 11});
+    DistributedSampler sampler(kLoadedSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 11});
     CheckpointManager manager(folder / "run", group);
     with_loader(way, name_the_loader, sampler, [&](auto& loader, const TrainingState& state) {
-      for (int64_t epoch = 0; epoch <= kEpoch; ++epoch) {
+      for (int64_t epoch = 0; epoch <= kLoadedEpoch; ++epoch) {
         sampler.set_epoch(epoch);
         int64_t step = 0;
         for (auto& batch : loader) {
-          if (epoch == kEpoch) see(batch);
-          if (++step == 3 && epoch == kEpoch) break;
+          if (epoch == kLoadedEpoch) see(batch);
+          if (++step == 3 && epoch == kLoadedEpoch) break;
         }
       }
       manager.save(3, state);
@@ -115,19 +115,19 @@ TEST_CASE("LoaderResume: sees exactly the samples that were left each once") {
   });
   CHECK(static_cast<int64_t>(seen.size()) == 3 * kBatch * ranks_before);
   test::run_ranks(ranks_after, [&](const GroupHandle& group) {
-    DistributedSampler sampler(kSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 99});
+    DistributedSampler sampler(kLoadedSamples, {.num_replicas = group.size(), .rank = group.rank(), .seed = 99});
     CheckpointManager manager(folder / "run", group, {.notify = [](const std::string&) {}});
     with_loader(way, name_the_loader, sampler, [&](auto& loader, const TrainingState& state) {
       RANK_REQUIRE(manager.load_latest(state).has_value());
-      RANK_CHECK(sampler.epoch() == kEpoch);
+      RANK_CHECK(sampler.epoch() == kLoadedEpoch);
       sampler.set_epoch(sampler.epoch());
       for (auto& batch : loader) see(batch);
-      sampler.set_epoch(kEpoch + 1);
+      sampler.set_epoch(kLoadedEpoch + 1);
       RANK_INFO("the next epoch is whole again");
-      RANK_CHECK(loader.size() == kSamples / kBatch / group.size());
+      RANK_CHECK(loader.size() == kLoadedSamples / kBatch / group.size());
     });
   });
-  CHECK(seen.size() == kSamples);
+  CHECK(seen.size() == kLoadedSamples);
   for (const auto& [sample, times] : seen) {
     INFO("sample " << sample);
     CHECK(times == 1);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
-#include <ddprun/comm/process_group.h>
 
 #include "tests/checkpoint/nets.h"
+#include "tests/checkpoint/single_process.h"
 
 namespace ddp::test {
 
@@ -42,11 +42,6 @@ struct Counter {
     count = std::stoll(bytes);
   }
 };
-
-inline GroupHandle single_process() {
-  static const auto group = init_process_group({.rank_info = RankInfo{}});
-  return group;
-}
 
 inline std::vector<int64_t> steps_of(const CheckpointManager& manager) {
   std::vector<int64_t> steps;

@@ -35,7 +35,7 @@ std::string key(const std::string& name) {
   return "X"s + static_cast<char>(name.size()) + "\0\0\0"s + name;
 }
 
-void write_file(const std::filesystem::path& path, const std::string& content) {
+void write_pt_file(const std::filesystem::path& path, const std::string& content) {
   test::SparseFile file(path);
   pt::ZipWriter zip(file);
   zip.add("archive/data.pkl", "\x80\2}(" + content + "u.");
@@ -50,7 +50,7 @@ torch::nn::Linear make_net() {
 
 TEST_CASE("OddItems: what the model does not ask for is named and passed over") {
   const test::TemporaryFolder folder;
-  write_file(folder / "run.pt", key("weight") + tensor(2) + key("mask") + kMeta);
+  write_pt_file(folder / "run.pt", key("weight") + tensor(2) + key("mask") + kMeta);
   auto net = make_net();
   const test::CapturedStderr said;
   load_weights(folder / "run.pt", net);
@@ -61,7 +61,7 @@ TEST_CASE("OddItems: what the model does not ask for is named and passed over") 
 
 TEST_CASE("OddItems: what the model asks for is an error that says what it is") {
   const test::TemporaryFolder folder;
-  write_file(folder / "run.pt", key("other") + tensor(0) + key("weight") + kMeta);
+  write_pt_file(folder / "run.pt", key("other") + tensor(0) + key("weight") + kMeta);
   auto net = make_net();
   CHECK_THROWS_WITH(load_weights(folder / "run.pt", net),
                     ContainsSubstring("missing 'weight' (a tensor of the meta device") &&
@@ -74,7 +74,7 @@ std::string optimizer(const std::string& params, const std::string& state) {
 
 TEST_CASE("OddItems: an odd optimizer keeps nobody from the weights") {
   const test::TemporaryFolder folder;
-  write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]Na", "}"));
+  write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]Na", "}"));
   auto net = make_net();
   load_weights(folder / "run.pt", net);
   CHECK(net->weight.sum().item<float>() == 3);
@@ -87,7 +87,7 @@ TEST_CASE("OddItems: an odd optimizer keeps nobody from the weights") {
 TEST_CASE("OddItems: an optimizer's odd tensor is an error for the optimizer alone") {
   const test::TemporaryFolder folder;
   const auto state = "}K\0}"s + key("momentum_buffer") + kMeta + "ss";
-  write_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]K\0a"s, state));
+  write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + optimizer("]K\0a"s, state));
   auto net = make_net();
   load_weights(folder / "run.pt", net);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));

@@ -20,8 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kForHangs = 20s;
-constexpr auto kSoon = 100ms;  // for answers that must not come
+constexpr auto kAnswerLimit = 20s;
+constexpr auto kNoAnswerWithin = 100ms;  // for answers that must not come
 
 std::shared_ptr<CallLog> log_with(const std::string& signature) {
   auto log = std::make_shared<CallLog>();
@@ -41,38 +41,38 @@ TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a rank answers with its calls
   const auto of_subgroup = log_with("all_reduce");
   second_.add("", log);
   second_.add("subgroup1/", of_subgroup);
-  auto reports = first_.ask(*store_, "", {1}, kForHangs);
+  auto reports = first_.ask(*store_, "", {1}, kAnswerLimit);
   REQUIRE(reports.size() == 1);
   CHECK((reports.at(1).calls == log->report().calls));  // of a type that cannot be printed
   log->end(0);
-  CHECK(first_.ask(*store_, "", {1}, kForHangs).at(1).calls.front().ended);
-  CHECK(first_.ask(*store_, "subgroup1/", {1}, kForHangs).at(1).calls.front().signature == "all_reduce");
+  CHECK(first_.ask(*store_, "", {1}, kAnswerLimit).at(1).calls.front().ended);
+  CHECK(first_.ask(*store_, "subgroup1/", {1}, kAnswerLimit).at(1).calls.front().signature == "all_reduce");
   UNSCOPED_INFO("a rank may ask itself");
-  CHECK(second_.ask(*store_, "", {1}, kForHangs).size() == 1);
+  CHECK(second_.ask(*store_, "", {1}, kAnswerLimit).size() == 1);
 }
 
 TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: of a group that is not there, or no longer, there are no calls") {
-  CHECK(first_.ask(*store_, "subgroup9/", {1}, kForHangs).at(1) == RankReport{});
+  CHECK(first_.ask(*store_, "subgroup9/", {1}, kAnswerLimit).at(1) == RankReport{});
   second_.add("", log_with("barrier"));  // which has gone by now
-  CHECK(first_.ask(*store_, "", {1}, kForHangs).at(1) == RankReport{});
+  CHECK(first_.ask(*store_, "", {1}, kAnswerLimit).at(1) == RankReport{});
 }
 
 TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: who does not answer within the limit is left out") {
   const auto begin = Clock::now();
-  CHECK_FALSE(first_.ask(*store_, "", {0, 1, 7}, kSoon).contains(7));
-  CHECK(Clock::now() - begin >= kSoon);
-  CHECK(first_.ask(*store_, "", {}, kForHangs).empty());
+  CHECK_FALSE(first_.ask(*store_, "", {0, 1, 7}, kNoAnswerWithin).contains(7));
+  CHECK(Clock::now() - begin >= kNoAnswerWithin);
+  CHECK(first_.ask(*store_, "", {}, kAnswerLimit).empty());
 }
 
 TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a rank that has stopped answers no longer") {
   second_.stop();
   second_.stop();  // twice is once
-  CHECK(first_.ask(*store_, "", {1}, kSoon).empty());
+  CHECK(first_.ask(*store_, "", {1}, kNoAnswerWithin).empty());
 }
 
 TEST_CASE_METHOD(DesyncDebuggers,
                  "DesyncDebugger: any number of questions leaves nothing in the store but their numbers") {
-  for (int round = 0; round < 20; ++round) REQUIRE(first_.ask(*store_, "", {0, 1}, kForHangs).size() == 2);
+  for (int round = 0; round < 20; ++round) REQUIRE(first_.ask(*store_, "", {0, 1}, kAnswerLimit).size() == 2);
   CHECK(store_->getNumKeys() == 2);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: several may ask at once") {
   std::vector<size_t> answers(4);
   for (size_t i = 0; i < answers.size(); ++i) {
     asking.emplace_back([&, i] {
-      for (int round = 0; round < 10; ++round) answers[i] += first_.ask(*store_, "", {0, 1}, kForHangs).size();
+      for (int round = 0; round < 10; ++round) answers[i] += first_.ask(*store_, "", {0, 1}, kAnswerLimit).size();
     });
   }
   for (std::thread& thread : asking) thread.join();
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: the first verdict that a rank
   first_.tell(*store_, "", {1}, "; did not take part in it: rank 2\nin two lines");
   first_.tell(*store_, "", {1}, "; something else");
   first_.tell(*store_, "subgroup1/", {1}, "");
-  static_cast<void>(first_.ask(*store_, "", {1}, kForHangs));  // answered in order, so the verdicts have come
+  static_cast<void>(first_.ask(*store_, "", {1}, kAnswerLimit));  // answered in order, so the verdicts have come
   CHECK(second_.told("") == "; did not take part in it: rank 2\nin two lines");
   CHECK(second_.told("subgroup1/") == "");
   CHECK_FALSE(first_.told("").has_value());
@@ -112,7 +112,7 @@ TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: a question that is none is pa
   for (const char* question : {"", "where", "verdict", "verdict ", "verdict subgroup3/", "stop", "\n", "\xff\xff"}) {
     store_->set(keys::question(1, store_->add(keys::questions(1), 1)), std::string(question));
   }
-  CHECK(first_.ask(*store_, "", {1}, kForHangs).size() == 1);
+  CHECK(first_.ask(*store_, "", {1}, kAnswerLimit).size() == 1);
 }
 
 RankInfo rank_of(int rank, int size) {
@@ -131,7 +131,7 @@ TEST_CASE("Peers: who has announced itself is awaited until it has one of the ma
     set(*store, keys::silent(2));
     set(*store, keys::exited(3));
   });
-  await_others(rank_of(0, 4), {}, *store, {keys::learned, keys::exited, keys::silent}, kForHangs);
+  await_others(rank_of(0, 4), {}, *store, {keys::learned, keys::exited, keys::silent}, kAnswerLimit);
   CHECK(store->check({keys::learned(1), keys::silent(2), keys::exited(3)}));
   leaving.join();
 }
@@ -142,17 +142,17 @@ TEST_CASE("Peers: a rank that does not announce itself is not awaited, and nobod
   set(*store, keys::present(2));
   set(*store, keys::exited(2));
   const auto begin = Clock::now();
-  await_others(rank_of(0, 4), {}, *store, {keys::exited}, kForHangs);
-  await_others(rank_of(0, 1), {}, *store, {keys::exited}, kForHangs);
-  CHECK(Clock::now() - begin < kForHangs);
+  await_others(rank_of(0, 4), {}, *store, {keys::exited}, kAnswerLimit);
+  await_others(rank_of(0, 1), {}, *store, {keys::exited}, kAnswerLimit);
+  CHECK(Clock::now() - begin < kAnswerLimit);
 }
 
 TEST_CASE("Peers: a rank that never leaves is awaited for the limit and no longer") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int rank = 0; rank < 2; ++rank) set(*store, keys::present(rank));
   const auto begin = Clock::now();
-  await_others(rank_of(0, 2), {}, *store, {keys::exited}, kSoon);
-  CHECK(Clock::now() - begin >= kSoon);
+  await_others(rank_of(0, 2), {}, *store, {keys::exited}, kNoAnswerWithin);
+  CHECK(Clock::now() - begin >= kNoAnswerWithin);
 }
 
 struct GoneStore final : c10d::HashStore {
@@ -162,8 +162,8 @@ struct GoneStore final : c10d::HashStore {
 TEST_CASE("Peers: a store that has gone ends the waiting, and throws nothing") {
   GoneStore store;
   const auto begin = Clock::now();
-  await_others(rank_of(0, 2), {}, store, {keys::exited}, kForHangs);
-  CHECK(Clock::now() - begin < kForHangs);
+  await_others(rank_of(0, 2), {}, store, {keys::exited}, kAnswerLimit);
+  CHECK(Clock::now() - begin < kAnswerLimit);
 }
 
 }  // namespace

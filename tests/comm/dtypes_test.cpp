@@ -1,5 +1,5 @@
-// Which dtypes operations take: all that the backend has give the numbers of a model in doubles, the others are refused
-// by name before anything is sent.
+// Which dtypes typed_operations take: all that the backend has give the numbers of a model in doubles, the others are
+// refused by name before anything is sent.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -153,13 +153,13 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what is moved arrives as it was, of every dtyp
 }
 
 // Each would send the tensor; the ranks call them in this order.
-struct Operation {
+struct TypedOperation {
   const char* name;
   std::function<void(const at::Tensor& tensor, const GroupHandle& group)> run;
 };
 
-const std::vector<Operation>& operations() {
-  static const std::vector<Operation> all{
+const std::vector<TypedOperation>& typed_operations() {
+  static const std::vector<TypedOperation> all{
       {"all_reduce", [](auto& t, auto& g) { all_reduce(t, g); }},
       {"all_reduce", [](auto& t, auto& g) { all_reduce_async(t, g, ReduceOp::kMax).wait(); }},
       {"all_reduce_coalesced",
@@ -198,7 +198,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: what the backend lacks is refused by every col
     for (const at::ScalarType dtype : kLacked) {
       const at::Tensor tensor = here(at::empty({4L * group.size(), 2}, at::TensorOptions(dtype)));
       const std::string name = c10::toString(dtype);
-      for (const Operation& operation : operations()) {
+      for (const TypedOperation& operation : typed_operations()) {
         RANK_INFO(operation.name << " of " << name);
         RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { operation.run(tensor, group); }),
                         ContainsAll({who + operation.name + ": ", "'s collectives have no " + name + ", got a " + name,
@@ -259,7 +259,7 @@ TEST_CASE("Dtypes: quantized tensors are refused, which no backend knows") {
     const at::Tensor tensor = at::quantize_per_tensor(here(at::ones({4, 2})), 0.5, 0, at::kQInt8);
     const auto says_so = ContainsAll({"rank " + std::to_string(group.rank()) + " of 2: ",
                                       "got a quantized one, a QInt8 tensor of shape [4, 2] on cpu: pass .int_repr()"});
-    for (const Operation& operation : operations()) {
+    for (const TypedOperation& operation : typed_operations()) {
       if (std::string(operation.name) == "all_reduce") continue;
       RANK_INFO(operation.name);
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { operation.run(tensor, group); }), says_so);
@@ -275,7 +275,8 @@ TEST_CASE("Dtypes: a single process, which sends nothing, takes all") {
   ProcessGroup group = init_process_group({.rank_info = RankInfo{}});
   for (const at::ScalarType dtype : kLacked) {
     INFO(c10::toString(dtype));
-    for (const Operation& operation : operations()) CHECK_NOTHROW(operation.run(here(at::empty({4, 2}, dtype)), group));
+    for (const TypedOperation& operation : typed_operations())
+      CHECK_NOTHROW(operation.run(here(at::empty({4, 2}, dtype)), group));
   }
 }
 

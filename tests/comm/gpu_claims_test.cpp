@@ -19,12 +19,13 @@ using Catch::Matchers::ContainsSubstring;
 using Clock = std::chrono::steady_clock;
 using test::error_of;
 
-constexpr auto kForHangs = 60s;
+constexpr auto kClaimLimit = 60s;
 
 class GpuClaims {
  protected:
   // What each rank is told; a rank without a GPU makes no claim, as those that run Python.
-  std::vector<std::string> claim(const std::vector<std::string>& gpus, std::chrono::milliseconds patience = kForHangs) {
+  std::vector<std::string> claim(const std::vector<std::string>& gpus,
+                                 std::chrono::milliseconds patience = kClaimLimit) {
     std::vector<std::string> told(gpus.size(), "no error");
     std::vector<std::thread> ranks;
     for (size_t rank = 0; rank < gpus.size(); ++rank) {
@@ -33,7 +34,7 @@ class GpuClaims {
         RankInfo info;
         info.rank = static_cast<int>(rank);
         info.world_size = static_cast<int>(gpus.size());
-        const auto store = c10::make_intrusive<BoundedStore>("127.0.0.1", server_->getPort(), kForHangs);
+        const auto store = c10::make_intrusive<BoundedStore>("127.0.0.1", server_->getPort(), kClaimLimit);
         told[rank] = error_of([&] {
           claim_gpu(*store, info,
                     {.uuid = gpus[rank], .backend = "NCCL", .patience = patience, .hosts_store = rank == 0});
@@ -44,7 +45,7 @@ class GpuClaims {
     return told;
   }
 
-  c10::intrusive_ptr<c10d::TCPStore> server_ = test::make_store_server(kForHangs);
+  c10::intrusive_ptr<c10d::TCPStore> server_ = test::make_store_server(kClaimLimit);
 };
 
 TEST_CASE_METHOD(GpuClaims, "GpuClaims: ranks with GPUs of their own go on as soon as all have come") {
@@ -75,7 +76,7 @@ TEST_CASE_METHOD(GpuClaims, "GpuClaims: a store that is gone is named") {
   RankInfo info;
   info.rank = 1;
   info.world_size = 2;
-  const auto store = c10::make_intrusive<BoundedStore>("127.0.0.1", server_->getPort(), kForHangs);
+  const auto store = c10::make_intrusive<BoundedStore>("127.0.0.1", server_->getPort(), kClaimLimit);
   server_.reset();
   CHECK_THAT(error_of([&] { claim_gpu(*store, info, {.uuid = "a", .backend = "NCCL"}); }),
              ContainsSubstring("rank 1 of 2: could not settle with the other ranks who uses which GPU"));

@@ -40,11 +40,11 @@ using test::EqualsTensor;
 using test::error_of;
 using test::here;
 
-constexpr int kRanks = 3;
+constexpr int kObjectRanks = 3;
 
 class Objects : protected test::EveryWire {
  protected:
-  void on_ranks(const std::function<void(const GroupHandle&)>& body) const { run(kRanks, body); }
+  void on_ranks(const std::function<void(const GroupHandle&)>& body) const { run(kObjectRanks, body); }
 };
 
 TEST_CASE_METHOD(Objects, "Objects: texts of any lengths arrive whole, also where some ranks have none") {
@@ -55,9 +55,9 @@ TEST_CASE_METHOD(Objects, "Objects: texts of any lengths arrive whole, also wher
                            static_cast<char>(rank * 127));
       };
       const auto all = all_gather_strings(text_of(group.rank()), group);
-      RANK_REQUIRE(all.size() == kRanks);
-      for (int rank = 0; rank < kRanks; ++rank) RANK_CHECK(all[static_cast<size_t>(rank)] == text_of(rank));
-      for (int root = 0; root < kRanks; ++root) {
+      RANK_REQUIRE(all.size() == kObjectRanks);
+      for (int rank = 0; rank < kObjectRanks; ++rank) RANK_CHECK(all[static_cast<size_t>(rank)] == text_of(rank));
+      for (int root = 0; root < kObjectRanks; ++root) {
         const auto gathered = gather_strings(text_of(group.rank()), root, group);
         RANK_CHECK(gathered == (group.rank() == root ? all : std::vector<std::string>()));
         RANK_CHECK(broadcast_string(group.rank() == root ? text_of(root) : "longer than all of that", root, group) ==
@@ -77,8 +77,8 @@ TEST_CASE_METHOD(Objects, "Objects: JSON keeps its types") {
       RANK_CHECK(of_one == json{{"rank", 1}, {"value", value}});
       RANK_CHECK(of_one.at("value").type() == value.type());
       const auto all = all_gather_json(own, group);
-      RANK_REQUIRE(all.size() == kRanks);
-      for (int rank = 0; rank < kRanks; ++rank) RANK_CHECK(all[static_cast<size_t>(rank)].at("rank") == rank);
+      RANK_REQUIRE(all.size() == kObjectRanks);
+      for (int rank = 0; rank < kObjectRanks; ++rank) RANK_CHECK(all[static_cast<size_t>(rank)].at("rank") == rank);
       const auto gathered = gather_json(own, 2, group);
       RANK_CHECK(gathered == (group.rank() == 2 ? all : std::vector<json>()));
     }
@@ -108,7 +108,7 @@ TEST_CASE_METHOD(Objects, "Objects: what parse throws passes through, and the ra
 
 TEST_CASE_METHOD(Objects, "Objects: a root that is no rank is refused before anything is sent") {
   on_ranks([](const GroupHandle& group) {
-    for (const int root : {-1, kRanks, 1 << 30}) {
+    for (const int root : {-1, kObjectRanks, 1 << 30}) {
       const auto refusal = ContainsSubstring("root " + std::to_string(root) + " is not a rank: expected 0 to 2");
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { broadcast_string("", root, group); }), refusal);
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { gather_strings("", root, group); }), refusal);

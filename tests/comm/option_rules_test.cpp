@@ -23,17 +23,18 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using test::error_of;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 TEST_CASE("OptionRules: the first bucket is Python's where nobody asks, and never above the others") {
-  CHECK(first_bucket_bytes({}) == kMiB);
-  CHECK(first_bucket_bytes({.bucket_cap_bytes = kAutoBucketCap}) == kMiB);
+  CHECK(first_bucket_bytes({}) == kMebibyte);
+  CHECK(first_bucket_bytes({.bucket_cap_bytes = kAutoBucketCap}) == kMebibyte);
   UNSCOPED_INFO("a size that is named is the first one's too, even Python's default");
-  for (const int64_t bytes : {int64_t{1}, int64_t{100}, 25 * kMiB, 26 * kMiB, std::numeric_limits<int64_t>::max()}) {
+  for (const int64_t bytes :
+       {int64_t{1}, int64_t{100}, 25 * kMebibyte, 26 * kMebibyte, std::numeric_limits<int64_t>::max()}) {
     CHECK(first_bucket_bytes({.bucket_cap_bytes = bytes}) == bytes);
     CHECK(first_bucket_bytes({.bucket_cap_bytes = bytes, .first_bucket_bytes = 64}) == std::min<int64_t>(bytes, 64));
   }
-  CHECK(first_bucket_bytes({.first_bucket_bytes = 100 * kMiB}) == 25 * kMiB);
+  CHECK(first_bucket_bytes({.first_bucket_bytes = 100 * kMebibyte}) == 25 * kMebibyte);
   CHECK(first_bucket_bytes({.bucket_cap_bytes = kAutoBucketCap, .first_bucket_bytes = 7}) == 7);
 }
 

@@ -46,7 +46,7 @@ class RecordedTransport final : public BucketTransport {
   const bool fails_;
 };
 
-TensorFuture pending() {
+TensorFuture unfinished() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(Reduction, "Reduction: who needs the sum at once gets it in a b
 }
 
 TEST_CASE_METHOD(Reduction, "Reduction: a transport that tells when the sum is there is finished then") {
-  const TensorFuture arrival = pending();
+  const TensorFuture arrival = unfinished();
   const TensorFuture sum = reduce(arrival);
   CHECK(steps == Steps{"start"});
   arrival->markCompleted(c10::IValue(std::vector<at::Tensor>{at::ones({1})}));
@@ -113,7 +113,7 @@ TEST_CASE_METHOD(Reduction, "Reduction: a transport that tells when the sum is t
 }
 
 TEST_CASE_METHOD(Reduction, "Reduction: what finishing throws is thrown to who waits") {
-  const TensorFuture arrival = pending();
+  const TensorFuture arrival = unfinished();
   const TensorFuture later = reduce(arrival, true);
   arrival->markCompleted(c10::IValue(std::vector<at::Tensor>{at::ones({1})}));
   CHECK_THROWS_WITH(later->waitAndThrow(), ContainsSubstring("the other rank is gone"));

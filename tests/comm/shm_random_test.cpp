@@ -55,14 +55,14 @@ Step draw(std::mt19937& random, int ranks) {
   // Around what is tiny, direct, a chunk, a slot, a channel's piece; in bytes.
   constexpr std::array<int64_t, 9> kBorders{32, 4096, 16'384, 32'768, 65'536, 131'072, 262'144, 524'288, 1'000'000};
   constexpr std::array kDtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong};
-  constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
+  constexpr std::array kRandomOps{ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
   Step step{};
   step.kind = static_cast<Step::Kind>(below(Step::kKinds));
   step.dtype = kDtypes[static_cast<size_t>(below(kDtypes.size()))];
   const auto border = kBorders[static_cast<size_t>(below(kBorders.size()))];
   step.count = std::max<int64_t>(1, border / static_cast<int64_t>(c10::elementSize(step.dtype)) + below(3) - 1);
   if (below(4) == 0) step.count = 1 + below(40);
-  step.op = kOps[static_cast<size_t>(below(kOps.size()))];
+  step.op = kRandomOps[static_cast<size_t>(below(kRandomOps.size()))];
   if (step.op == ReduceOp::kAvg && !at::isFloatingType(step.dtype)) step.op = ReduceOp::kSum;
   step.root = below(ranks);
   step.is_async = below(2) == 0;

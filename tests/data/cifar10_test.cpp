@@ -27,7 +27,7 @@ using test::ElementsAre;
 
 constexpr Normalization kHalf{.mean = {0.5, 0.5, 0.5}, .stddev = {0.5, 0.5, 0.5}};
 
-std::vector<int64_t> values(const at::Tensor& tensor) {
+std::vector<int64_t> numbers_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
 }
 
@@ -50,7 +50,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: holds the bytes and labels of all files 
   REQUIRE(train.size() == 7);
   CHECK(train.images().sizes() == at::IntArrayRef({7, 3, 32, 32}));
   CHECK(train.images().scalar_type() == at::kByte);
-  CHECK_THAT(values(train.labels()), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  CHECK_THAT(numbers_of(train.labels()), ElementsAre(0, 1, 2, 3, 4, 5, 6));
   const uint8_t* bytes = train.images().const_data_ptr<uint8_t>();
   for (int64_t image = 0; image < 7; ++image) {
     for (int64_t i = 0; i < kCifar10ImageBytes; ++i) REQUIRE(*bytes++ == test::pixel(image, i));
@@ -65,7 +65,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: gathers a batch in the given order with 
   CHECK(batch.data.scalar_type() == at::kFloat);
   CHECK(batch.data.sizes() == at::IntArrayRef({4, 3, 32, 32}));
   CHECK(batch.data.equal(train.images().index_select(0, at::tensor(indices)).to(at::kFloat).div(255)));
-  CHECK_THAT(values(batch.target), ElementsAre(6, 0, 6, 3));
+  CHECK_THAT(numbers_of(batch.target), ElementsAre(6, 0, 6, 3));
   const Batch empty = train.get_batch(std::vector<int64_t>());
   CHECK(empty.data.sizes() == at::IntArrayRef({0, 3, 32, 32}));
   CHECK(empty.target.numel() == 0);
@@ -125,7 +125,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: batches follow the sampler and end with 
     std::vector<int64_t> sizes;
     for (auto& batch : range) {
       sizes.push_back(batch.data.size(0));
-      for (const int64_t label : values(batch.target)) seen.push_back(label);  // an image's label is its index here
+      for (const int64_t label : numbers_of(batch.target)) seen.push_back(label);  // an image's label is its index here
     }
     UNSCOPED_INFO("pass " << pass);
     CHECK(seen == sampler.indices());
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(Cifar10Test, "Cifar10: batches of nothing and of any size") {
   CHECK(batches(train, {}, 4).size() == 0);
   int count = 0;
   for (auto& batch : batches(train, {5, 4}, std::numeric_limits<int64_t>::max())) {
-    CHECK_THAT(values(batch.target), ElementsAre(5, 4));
+    CHECK_THAT(numbers_of(batch.target), ElementsAre(5, 4));
     ++count;
   }
   CHECK(count == 1);

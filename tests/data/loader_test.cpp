@@ -22,7 +22,7 @@ using test::ElementsAre;
 using Numbers = std::vector<int64_t>;
 
 /// Samples are their indices; sample `broken` cannot be read.
-struct Indices {
+struct IndexSamples {
   int64_t broken = -1;
   Numbers get_batch(std::span<const int64_t> indices) const {
     for (const int64_t index : indices) {
@@ -55,7 +55,7 @@ class LoaderTest {
 };
 
 TEST_CASE_METHOD(LoaderTest, "Loader: gives the sampler's order in batches epoch after epoch") {
-  const Indices dataset;
+  const IndexSamples dataset;
   DistributedSampler sampler(23, {.num_replicas = 2, .rank = 1, .seed = 3});
   Loader loader(dataset, sampler, {.batch_size = 5, .workers = workers_});
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
@@ -77,7 +77,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: tells the dataset the epoch and leaves out
 }
 
 TEST_CASE_METHOD(LoaderTest, "Loader: goes on in mid-epoch although it has read ahead") {
-  const Indices dataset;
+  const IndexSamples dataset;
   for (int64_t stop = 1; stop <= 4; ++stop) {
     DistributedSampler sampler(40, {.num_replicas = 2, .rank = 0, .seed = 1});
     Loader loader(dataset, sampler, {.batch_size = 5, .workers = workers_, .prefetch = 8});
@@ -99,7 +99,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: goes on in mid-epoch although it has read 
 }
 
 TEST_CASE_METHOD(LoaderTest, "Loader: the sampler counts what was given out and not what was read ahead") {
-  const Indices dataset;
+  const IndexSamples dataset;
   DistributedSampler sampler(40, {.num_replicas = 2, .rank = 1, .seed = 1});
   Loader loader(dataset, sampler, {.batch_size = 5, .workers = workers_, .prefetch = 8});
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -117,7 +117,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: the sampler counts what was given out and 
 }
 
 TEST_CASE_METHOD(LoaderTest, "Loader: the pass behind a resumed one is whole even if nobody calls set_epoch") {
-  const Indices dataset;
+  const IndexSamples dataset;
   SequentialSampler sampler(10);
   sampler.load_state({.consumed = 6, .length = 10});
   Loader loader(dataset, sampler, {.batch_size = 4, .workers = workers_});
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: the pass behind a resumed one is whole eve
 }
 
 TEST_CASE_METHOD(LoaderTest, "Loader: a pass goes on when a state is loaded in its middle and is what counts then") {
-  const Indices dataset;
+  const IndexSamples dataset;
   SequentialSampler sampler(12);
   Loader loader(dataset, sampler, {.batch_size = 3, .workers = workers_});
   sampler.set_epoch(5);
@@ -151,7 +151,7 @@ TEST_CASE_METHOD(LoaderTest, "Loader: a pass goes on when a state is loaded in i
 }
 
 TEST_CASE("Batches: of a sampler tell it what was given out") {
-  const Indices dataset;
+  const IndexSamples dataset;
   SequentialSampler sampler(10, {.num_replicas = 2, .rank = 1});
   std::vector<Numbers> seen;
   for (auto& batch : batches(dataset, sampler, 2)) {
@@ -167,7 +167,7 @@ TEST_CASE("Batches: of a sampler tell it what was given out") {
 }
 
 TEST_CASE_METHOD(LoaderTest, "Loader: an unreadable sample is named and the next pass works") {
-  const Indices dataset{.broken = 6};
+  const IndexSamples dataset{.broken = 6};
   SequentialSampler sampler(20);
   Loader loader(dataset, sampler, {.batch_size = 4, .workers = workers_});
   for (int round = 0; round < 2; ++round) {
@@ -209,7 +209,7 @@ TEST_CASE_METHOD(LoaderTest,
 }
 
 TEST_CASE("Loader: numbers that make no loader are refused") {
-  const Indices dataset;
+  const IndexSamples dataset;
   SequentialSampler sampler(3);
   CHECK_THROWS_AS(Loader(dataset, sampler, {.batch_size = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(dataset, sampler, {.workers = -1}), std::invalid_argument);

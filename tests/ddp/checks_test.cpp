@@ -292,17 +292,17 @@ TEST_CASE("Checks: moving a wrapped model is refused in every spelling") {
   });
 }
 
-struct NormedImpl : torch::nn::Module {
+struct NormedOutputImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return norm(linear(x)); }
   torch::nn::Linear linear = register_module("linear", torch::nn::Linear(6, 4));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
 };
-TORCH_MODULE(Normed);
+TORCH_MODULE(NormedOutput);
 
 TEST_CASE("Checks: two forwards may precede one backward with batch norm") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Normed>(1);
-    DistributedDataParallel<Normed> model(net, group);
+    auto net = make<NormedOutput>(1);
+    DistributedDataParallel<NormedOutput> model(net, group);
     RANK_CHECK(message_of([&] {
                  const auto first = model(numbers({3, 6}, group.rank()));
                  const auto second = model(numbers({3, 6}, 10 + group.rank()));

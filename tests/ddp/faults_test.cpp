@@ -30,7 +30,7 @@ using test::run_ranks;
 using test::TwoLayers;
 using test::Wire;
 
-constexpr int kSteps = 4;
+constexpr int kFaultSteps = 4;
 constexpr int kFaultyStep = 2;
 constexpr auto kTimeout = std::chrono::seconds(3);
 
@@ -75,7 +75,7 @@ class Faults {
     auto net = make<TwoLayers>(1);
     DistributedDataParallel<TwoLayers> model(net, group, options);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kFaultSteps; ++step) {
       const bool faulty = step == kFaultyStep && group.rank() == place_.victim;
       if (faulty && fault == 's') continue;
       optimizer.zero_grad();
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(Faults, "Faults: a rank that leaves with an exception between s
       [this](const GroupHandle& group) {
         auto net = make<TwoLayers>(1);
         DistributedDataParallel<TwoLayers> model(net, group);
-        for (int step = 0; step < kSteps; ++step) {
+        for (int step = 0; step < kFaultSteps; ++step) {
           const torch::Tensor loss = model(numbers({2, 6}, group.rank())).square().mean();
           if (step == kFaultyStep && group.rank() == place_.victim) throw std::runtime_error("leaving");
           loss.backward();

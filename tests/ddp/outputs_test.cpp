@@ -39,7 +39,7 @@ using test::numbers;
 using test::placed;
 using test::run_ranks;
 
-class Features : protected test::EveryWire {};
+class Outputs : protected test::EveryWire {};
 
 // What a forward may return.
 struct Answer {
@@ -130,7 +130,7 @@ torch::Tensor loss_of(const Answer& answer) {
   return answer.extra ? loss + answer.extra->sum() : loss;
 }
 
-TEST_CASE_METHOD(Features, "Features: unused parameters take the ranks that used them and stay alone if none did") {
+TEST_CASE_METHOD(Outputs, "Features: unused parameters take the ranks that used them and stay alone if none did") {
   for (const bool views : {false, true}) {
     run(2, [&](const GroupHandle& group) {
       auto net = make<Choice>(1);
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(Features, "Features: unused parameters take the ranks that used
   }
 }
 
-TEST_CASE_METHOD(Features, "Features: no_sync with unused parameters reduces what any micro batch used") {
+TEST_CASE_METHOD(Outputs, "Features: no_sync with unused parameters reduces what any micro batch used") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Choice>(2);
     DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});
@@ -180,7 +180,7 @@ TEST_CASE_METHOD(Features, "Features: no_sync with unused parameters reduces wha
   });
 }
 
-TEST_CASE_METHOD(Features, "Features: an output that takes no part in the loss is an unused one") {
+TEST_CASE_METHOD(Outputs, "Features: an output that takes no part in the loss is an unused one") {
   run(2, [&](const GroupHandle& group) {
     auto net = make<Choice>(3);
     DistributedDataParallel<Choice> model(net, group, {.find_unused_parameters = true});

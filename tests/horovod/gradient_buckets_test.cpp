@@ -30,7 +30,7 @@ using test::EqualsTensor;
 using test::error_of;
 using test::here;
 
-at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
+at::Tensor parameter_of(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   return here(at::zeros(shape, dtype)).requires_grad_();
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("BucketPlan: random models are split without loss, by dtype and size, 
   const at::ScalarType dtypes[] = {at::kFloat, at::kHalf, at::kDouble};
   for (int round = 0; round < 300; ++round) {
     std::vector<at::Tensor> parameters;
-    for (int i = number(12); i > 0; --i) parameters.push_back(parameter({number(40), 2}, dtypes[number(3)]));
+    for (int i = number(12); i > 0; --i) parameters.push_back(parameter_of({number(40), 2}, dtypes[number(3)]));
     std::vector<size_t> places(parameters.size());
     for (size_t i = 0; i < places.size(); ++i) places[i] = i;
     std::ranges::shuffle(places, random);
@@ -84,8 +84,8 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients may become ready in any or
   run([](const GroupHandle& group) {
     std::mt19937 random(static_cast<unsigned>(group.rank()));
     const float n = static_cast<float>(group.size());
-    std::vector<at::Tensor> parameters{parameter({3}), parameter({}),     parameter({2, 2}, at::kDouble),
-                                       parameter({0}), parameter({5, 1}), parameter({4}, at::kHalf)};
+    std::vector<at::Tensor> parameters{parameter_of({3}), parameter_of({}),     parameter_of({2, 2}, at::kDouble),
+                                       parameter_of({0}), parameter_of({5, 1}), parameter_of({4}, at::kHalf)};
     GradientBuckets buckets(parameters, plan_buckets(parameters, {}, 20), group, {});
     for (int step = 1; step <= 5; ++step) {
       std::vector<size_t> order{0, 1, 2, 3, 4, 5};
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients may become ready in any or
 TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients of any layout are reduced where they are") {
   run([](const GroupHandle& group) {
     const float n = static_cast<float>(group.size());
-    std::vector<at::Tensor> parameters{parameter({2, 3}), parameter({2, 3})};
+    std::vector<at::Tensor> parameters{parameter_of({2, 3}), parameter_of({2, 3})};
     GradientBuckets buckets(parameters, {{0, 1}}, group, {.average = false});
     const at::Tensor transposed = here(at::ones({3, 2})).t();
     parameters[0].mutable_grad() = transposed;
@@ -120,7 +120,7 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients of any layout are reduced 
 TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients that travel in 16 bits come back in their own dtype") {
   for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
     run([&](const GroupHandle& group) {
-      std::vector<at::Tensor> parameters{parameter({3}), parameter({2}, at::kDouble)};
+      std::vector<at::Tensor> parameters{parameter_of({3}), parameter_of({2}, at::kDouble)};
       GradientBuckets buckets(parameters, plan_buckets(parameters, {}, 100), group,
                               {.predivide_factor = 2, .wire_dtype = wire});
       for (const at::Tensor& p : parameters) p.mutable_grad() = at::full_like(p.detach(), group.rank() + 1.);
@@ -138,7 +138,7 @@ TEST_CASE_METHOD(Buckets, "GradientBuckets: gradients that travel in 16 bits com
 TEST_CASE_METHOD(Buckets, "GradientBuckets: a step that fails leaves nothing behind in the next ones") {
   run([](const GroupHandle& group) {
     const float n = static_cast<float>(group.size());
-    std::vector<at::Tensor> parameters{parameter({2, 2}), parameter({1000})};
+    std::vector<at::Tensor> parameters{parameter_of({2, 2}), parameter_of({1000})};
     GradientBuckets buckets(parameters, {{1}, {0}}, group, {.average = false});
     for (int round = 1; round <= 10; ++round) {
       parameters[1].mutable_grad() = here(at::full({1000}, 1000.F));

@@ -260,7 +260,7 @@ TEST_CASE("ZeroErrors: name rank and difference") {
   });
 }
 
-torch::nn::Linear new_net() {
+torch::nn::Linear new_layer() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   auto net = test::placed(torch::nn::Linear(6, 5));
@@ -275,7 +275,7 @@ TEST_CASE("ZeroJoin: ranks without inputs go on updating their share") {
   std::vector<at::Tensor> expected;
   for (const bool sharded : {false, true}) {
     run_ranks(3, [&](const GroupHandle& group) {
-      auto net = new_net();
+      auto net = new_layer();
       DistributedDataParallel<torch::nn::Linear> model(net, group);
       std::unique_ptr<optim::FusedOptimizer> optimizer;
       std::vector<Joinable*> joinables = {&model->joinable()};
@@ -307,18 +307,18 @@ TEST_CASE("ZeroCheckpoint: rank 0 saves and every rank loads its share") {
     net(test::numbers({4, 6}, salt)).square().sum().backward();
     optimizer.step();
   };
-  auto straight = new_net();
+  auto straight = new_layer();
   optim::Adam alone(straight->parameters(), optim::AdamOptions(0.1).maximize(true));
   for (int i = 0; i < 4; ++i) step(straight, alone, i);
   run_ranks(2, [&](const GroupHandle& group) {
-    auto net = new_net();
+    auto net = new_layer();
     ZeroRedundancyOptimizer<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(0.1).maximize(true), group);
     for (int i = 0; i < 2; ++i) step(net, optimizer, i);
     optimizer.consolidate_state();
     save_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = optimizer}, group);
   });
   run_ranks(3, [&](const GroupHandle& group) {
-    auto net = new_net();
+    auto net = new_layer();
     ZeroRedundancyOptimizer<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(7), group);
     load_checkpoint(folder / "zero.safetensors", {.model = net, .optimizer = optimizer}, group);
     for (int i = 2; i < 4; ++i) step(net, optimizer, i);
@@ -359,7 +359,7 @@ TEST_CASE("LrScheduler: is a part of a training runs checkpoint") {
   const test::TemporaryFolder folder;
   const auto run = [&](bool first, double& lr) {
     run_ranks(2, [&](const GroupHandle& group) {
-      auto net = new_net();
+      auto net = new_layer();
       optim::SGD optimizer(net->parameters(), SGDOptions(1.0));
       optim::LrScheduler scheduler(optimizer,
                                    schedules::sequential({schedules::linear(), schedules::cosine({.t_max = 9})}, {4}));

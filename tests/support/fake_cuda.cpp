@@ -217,8 +217,8 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                      std::optional<int64_t> offset) {
+at::Tensor strided_view(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                        std::optional<int64_t> offset) {
   auto result = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(self.storage()),
                                                          self.key_set(), self.dtype());
   result.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset.value_or(self.storage_offset()));
@@ -227,11 +227,11 @@ at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntAr
 
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef sizes) {
   const at::Tensor shape = as_cpu(self).view(sizes);
-  return as_strided(self, shape.sizes(), shape.strides(), self.storage_offset());
+  return strided_view(self, shape.sizes(), shape.strides(), self.storage_offset());
 }
 
 at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  return as_strided(self, sizes, strides, self.storage_offset());
+  return strided_view(self, sizes, strides, self.storage_offset());
 }
 
 }  // namespace
@@ -246,7 +246,7 @@ void use_fake_cuda() {
     static torch::Library operators(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
     operators.impl("empty.memory_format", TORCH_FN(empty));
     operators.impl("empty_strided", TORCH_FN(empty_strided));
-    operators.impl("as_strided", TORCH_FN(as_strided));
+    operators.impl("as_strided", TORCH_FN(strided_view));
     operators.impl("view", TORCH_FN(view));
     operators.impl("_reshape_alias", TORCH_FN(reshape_alias));
     operators.impl("copy_", TORCH_FN(copy));

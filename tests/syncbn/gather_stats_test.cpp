@@ -49,17 +49,17 @@ void expect_relative(double actual, double expected, double tolerance) {
   CHECK_THAT(actual, WithinAbs(expected, tolerance * std::abs(expected)));
 }
 
-struct Share {
+struct GatheredShare {
   size_t values;
   double mean;
   double deviation;
 };
 
-void expect_merge(const std::vector<Share>& shares, double tolerance = 1e-13) {
+void expect_merge(const std::vector<GatheredShare>& shares, double tolerance = 1e-13) {
   std::mt19937 generator(3);
   Values rows;
   Values together;
-  for (const Share& share : shares) {
+  for (const GatheredShare& share : shares) {
     const Values values = normal(generator, share.values, share.mean, share.deviation);
     const Values row = row_of(values);
     rows.insert(rows.end(), row.begin(), row.end());

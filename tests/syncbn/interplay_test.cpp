@@ -34,8 +34,8 @@ using test::run_ranks;
 using test::Wire;
 using torch::Tensor;
 
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct NormedNetImpl : torch::nn::Module {
+  NormedNetImpl() {
     register_module("first", first);
     register_module("norm", norm);
     register_module("second", second);
@@ -50,7 +50,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::BatchNorm1d norm{8};
   torch::nn::Linear second{8, 3};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(NormedNet);
 
 // Modules draw their first weights from the generator that all threads share.
 template <typename Model, typename... Arguments>
@@ -90,10 +90,10 @@ torch::optim::SGD optimizer_for(torch::nn::Module& model, double rate) {
 }
 
 TEST_CASE("Interplay: a wrapped converted model follows one process with the whole batch") {
-  constexpr int kSteps = 10;
-  auto whole = make<Net>();
+  constexpr int kInterplaySteps = 10;
+  auto whole = make<NormedNet>();
   auto whole_optimizer = optimizer_for(*whole, 0.05);
-  for (uint64_t step = 0; step < kSteps; ++step) {
+  for (uint64_t step = 0; step < kInterplaySteps; ++step) {
     whole_optimizer.zero_grad();
     whole(numbers({8, 6}, step)).square().mean().backward();
     whole_optimizer.step();
@@ -102,11 +102,11 @@ TEST_CASE("Interplay: a wrapped converted model follows one process with the who
   for (const Wire wire : test::wires({Wire::kGloo, Wire::kShm, Wire::kLate})) {
     run_ranks(2,
               [&](const GroupHandle& group) {
-                auto net = make<Net>();
+                auto net = make<NormedNet>();
                 convert_sync_batchnorm(net, group);
-                DistributedDataParallel<Net> model(net, group);
+                DistributedDataParallel<NormedNet> model(net, group);
                 auto optimizer = optimizer_for(*net, 0.05);
-                for (uint64_t step = 0; step < kSteps; ++step) {
+                for (uint64_t step = 0; step < kInterplaySteps; ++step) {
                   optimizer.zero_grad();
                   model(numbers({8, 6}, step).chunk(2)[static_cast<size_t>(group.rank())]).square().mean().backward();
                   optimizer.step();
@@ -120,10 +120,10 @@ TEST_CASE("Interplay: a wrapped converted model follows one process with the who
 
 TEST_CASE("Interplay: no_sync accumulates and still shares statistics") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto whole = make<Net>();
-    auto net = make<Net>();
+    auto whole = make<NormedNet>();
+    auto net = make<NormedNet>();
     convert_sync_batchnorm(net, group);
-    DistributedDataParallel<Net> model(net, group);
+    DistributedDataParallel<NormedNet> model(net, group);
     const auto share = [&](uint64_t seed) { return numbers({8, 6}, seed).chunk(2)[static_cast<size_t>(group.rank())]; };
     {
       const auto guard = model->no_sync();
@@ -143,9 +143,9 @@ TEST_CASE("Interplay: no_sync accumulates and still shares statistics") {
 
 TEST_CASE("Interplay: the wrapper refuses no order but its own") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Net>();
+    auto net = make<NormedNet>();
     {
-      const DistributedDataParallel<Net> model(net, group);
+      const DistributedDataParallel<NormedNet> model(net, group);
       RANK_CHECK_THROWS_AS(convert_sync_batchnorm(net, group), std::logic_error);
       RANK_CHECK_THROWS_AS(convert_sync_batchnorm(*model.ptr(), group), std::logic_error);
     }
@@ -178,7 +178,7 @@ void with_two_groups(int size, const std::function<void(const GroupHandle& group
 TEST_CASE("Interplay: join with uneven data equals one process with what data there is") {
   constexpr uint64_t kLong = 6;
   constexpr uint64_t kShort = 2;
-  auto whole = make<Net>();
+  auto whole = make<NormedNet>();
   auto whole_optimizer = optimizer_for(*whole, 0.05);
   for (uint64_t step = 0; step < kLong; ++step) {
     whole_optimizer.zero_grad();
@@ -189,9 +189,9 @@ TEST_CASE("Interplay: join with uneven data equals one process with what data th
   }
   whole->to(torch::kCPU);
   with_two_groups(2, [&](const GroupHandle& group, const GroupHandle& norms_group) {
-    auto net = make<Net>();
+    auto net = make<NormedNet>();
     convert_sync_batchnorm(net, norms_group);
-    DistributedDataParallel<Net> model(net, group);
+    DistributedDataParallel<NormedNet> model(net, group);
     SyncBatchNormJoinable norms(*net, group);
     auto optimizer = optimizer_for(*net, 0.05);
     join({&model->joinable(), &norms}, [&] {
@@ -208,9 +208,9 @@ TEST_CASE("Interplay: join with uneven data equals one process with what data th
 
 TEST_CASE("Interplay: join stops all ranks when asked to") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Net>();
+    auto net = make<NormedNet>();
     convert_sync_batchnorm(net, group);
-    DistributedDataParallel<Net> model(net, group);
+    DistributedDataParallel<NormedNet> model(net, group);
     const auto train = [&] {
       for (int step = 0; step < (group.rank() == 0 ? 2 : 5); ++step) model(numbers({4, 6}, 1)).sum().backward();
     };
@@ -220,7 +220,7 @@ TEST_CASE("Interplay: join stops all ranks when asked to") {
 
 TEST_CASE("Interplay: joinable layers need a group of their own") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Net>();
+    auto net = make<NormedNet>();
     {
       RANK_INFO("nothing is converted");
       RANK_CHECK_THROWS_AS(SyncBatchNormJoinable(*net, group), std::invalid_argument);
@@ -231,13 +231,13 @@ TEST_CASE("Interplay: joinable layers need a group of their own") {
 }
 
 TEST_CASE("Interplay: ranks without data may pass empty batches") {
-  auto whole = make<Net>();
+  auto whole = make<NormedNet>();
   whole(numbers({4, 6}, 1)).square().sum().backward();
   const Tensor expected = whole->first->weight.grad().cpu();
   run_ranks(2, [&](const GroupHandle& group) {
-    auto net = make<Net>();
+    auto net = make<NormedNet>();
     convert_sync_batchnorm(net, group);
-    DistributedDataParallel<Net> model(net, group);
+    DistributedDataParallel<NormedNet> model(net, group);
     model(group.rank() == 0 ? here(torch::empty({0, 6}, torch::kDouble)) : numbers({4, 6}, 1))
         .square()
         .sum()
@@ -247,7 +247,7 @@ TEST_CASE("Interplay: ranks without data may pass empty batches") {
 }
 
 // A layer that some iterations leave out, on all ranks alike.
-struct BranchesImpl : NetImpl {
+struct BranchesImpl : NormedNetImpl {
   BranchesImpl() {
     register_module("other", other);
     other->to(torch::kDouble);
@@ -277,14 +277,14 @@ TEST_CASE("Interplay: unused layers are found by the wrapper") {
 
 // What torch.utils.checkpoint does: forward without a graph, and again in backward.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, NetImpl* net) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, NormedNetImpl* net) {
     context->save_for_backward({x});
     context->saved_data["net"] = reinterpret_cast<int64_t>(net);
     return net->forward(x);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    auto* net = reinterpret_cast<NetImpl*>(context->saved_data["net"].toInt());
+    auto* net = reinterpret_cast<NormedNetImpl*>(context->saved_data["net"].toInt());
     const at::AutoGradMode with_graph(true);
     Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
     net->forward(x).backward(gradients[0]);
@@ -294,8 +294,8 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
 
 TEST_CASE("Interplay: activation checkpointing runs forward twice on all ranks") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Net>();
-    auto plain = make<Net>();
+    auto net = make<NormedNet>();
+    auto plain = make<NormedNet>();
     convert_sync_batchnorm(net, group);
     convert_sync_batchnorm(plain, group);
     const Tensor input = numbers({4, 6}, static_cast<uint64_t>(group.rank()));
@@ -312,7 +312,7 @@ TEST_CASE("Interplay: activation checkpointing runs forward twice on all ranks")
 }
 
 TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20 steps") {
-  constexpr int kSteps = 20;
+  constexpr int kInterplaySteps = 20;
   const auto images = [](uint64_t step) { return numbers({16, 3, 32, 32}, step); };
   const auto labels = [](uint64_t step) {
     return here(torch::randint(10, {16}, at::detail::createCPUGenerator(1000 + step), torch::kLong));
@@ -334,7 +334,7 @@ TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20
   const auto train = [&](auto& model, torch::nn::Module& net, int rank, int size) {
     auto optimizer = optimizer_for(net, 0.01);
     std::vector<double> losses;
-    for (uint64_t step = 0; step < kSteps; ++step) {
+    for (uint64_t step = 0; step < kInterplaySteps; ++step) {
       optimizer.zero_grad();
       const auto part = [&](const Tensor& all) { return all.chunk(size)[static_cast<size_t>(rank)]; };
       const Tensor loss = torch::nn::functional::cross_entropy(model(part(images(step))), part(labels(step)));
@@ -354,7 +354,7 @@ TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20
     const auto own = train(model, *net, group.rank(), group.size());
     Tensor losses = here(torch::tensor(own, torch::kDouble));
     all_reduce(losses, group, ReduceOp::kAvg);
-    for (int64_t step = 0; step < kSteps; ++step) {
+    for (int64_t step = 0; step < kInterplaySteps; ++step) {
       const double whole_loss = expected[static_cast<size_t>(step)];
       RANK_INFO("step " << step);
       RANK_CHECK_THAT(losses[step].item<double>(), WithinAbs(whole_loss, 1e-7 * whole_loss));

@@ -26,7 +26,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 
-constexpr int kRanks = 2;
+constexpr int kRunRanks = 2;
 
 class StartRunTest {
  protected:
@@ -36,7 +36,7 @@ class StartRunTest {
   std::string job(const Body& body, const std::string& name = "run", CheckpointOptions options = {}) {
     options.notify = [](const std::string&) {};
     const test::CapturedStdout out;
-    test::run_ranks(kRanks, [&](const GroupHandle& group) {
+    test::run_ranks(kRunRanks, [&](const GroupHandle& group) {
       torch::nn::Linear net(1, 1);
       fill(net, -1);
       CheckpointManager checkpoints(folder_ / name, group, options);
@@ -132,7 +132,7 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a run that goes on has the seed that i
   const uint64_t own = 5, saved = std::numeric_limits<uint64_t>::max();
   const auto seed = [&](const std::optional<std::string>& resume) {
     uint64_t found = 0;
-    test::run_ranks(kRanks, [&](const GroupHandle& group) {
+    test::run_ranks(kRunRanks, [&](const GroupHandle& group) {
       // Where nothing is resumed no rank reads; else rank 0 alone.
       const std::string directory = group.rank() == 0 || !resume ? path("run") : path("none");
       const auto of_rank = seed_of_run({.seed = own, .checkpoint_dir = directory, .resume = resume}, group);

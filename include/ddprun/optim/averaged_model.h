@@ -69,7 +69,8 @@ class AveragedModelImpl : public AveragedModelBase {
   using Contained = std::remove_reference_t<decltype(*std::declval<Holder&>())>;
 
   AveragedModelImpl(const Holder& model, const AveragedModelOptions& options)
-      : AveragedModelImpl(copy_of(detail::as_module(model).get(), options), *detail::as_module(model), options) {}
+      : AveragedModelImpl(copy_of(ddp::detail::as_module(model).get(), options), *ddp::detail::as_module(model),
+                          options) {}
 
   /// Calls the averaged model's forward.
   template <typename... Arguments>
@@ -111,9 +112,9 @@ class AveragedModelImpl : public AveragedModelBase {
 ///
 /// Throws std::invalid_argument for an empty holder, a model that cannot be copied, and two functions at once.
 template <typename Model>
-class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<detail::ModuleHolderOf<Model>>> {
+class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<ddp::detail::ModuleHolderOf<Model>>> {
  public:
-  using Holder = detail::ModuleHolderOf<Model>;
+  using Holder = ddp::detail::ModuleHolderOf<Model>;
   using Impl = AveragedModelImpl<Holder>;
 
   explicit AveragedModel(std::nullptr_t) : torch::nn::ModuleHolder<Impl>(nullptr) {}
@@ -122,9 +123,9 @@ class AveragedModel : public torch::nn::ModuleHolder<AveragedModelImpl<detail::M
       : torch::nn::ModuleHolder<Impl>(std::make_shared<Impl>(model, options)) {}
 
   template <typename Plain>
-  requires(detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit AveragedModel(
+  requires(ddp::detail::kIsPlainModule<Model>&& std::is_same_v<Plain, Model>) explicit AveragedModel(
       Plain& model, const AveragedModelOptions& options = {})
-      : AveragedModel(detail::borrowed(model), options) {}
+      : AveragedModel(ddp::detail::borrowed(model), options) {}
 
   /// The same as `->forward(…)`.
   template <typename... Arguments>

@@ -1,4 +1,4 @@
-// Which dtypes typed_operations take: all that the backend has give the numbers of a model in doubles, the others are
+// Which dtypes operations take: all that the backend has give the numbers of a model in doubles, the others are
 // refused by name before anything is sent.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -42,13 +42,13 @@ class Gather : protected test::EveryWire {
 };
 
 // Rank 0's values for a shape, and the same plus 100 for each further rank.
-at::Tensor values(int64_t rank, at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
+at::Tensor rank_values(int64_t rank, at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   return here(at::arange(c10::multiply_integers(shape), at::kLong)).add(100 * rank).to(dtype).view(shape);
 }
 
 at::Tensor of_all_ranks(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> all;
-  for (int rank = 0; rank < kRanks; ++rank) all.push_back(values(rank, shape, dtype));
+  for (int rank = 0; rank < kRanks; ++rank) all.push_back(rank_values(rank, shape, dtype));
   return at::stack(all);
 }
 
@@ -83,13 +83,13 @@ TEST_CASE_METHOD(Gather, "Gather: tensors without elements travel, too") {
     }
     RANK_CHECK(reduce_scatter(here(at::zeros({0, 4})), group).sizes() == at::IntArrayRef({0, 4}));
     // The connections are in step after all that.
-    RANK_CHECK_THAT(all_gather(values(group.rank(), {2}), group), EqualsTensor(of_all_ranks({2})));
+    RANK_CHECK_THAT(all_gather(rank_values(group.rank(), {2}), group), EqualsTensor(of_all_ranks({2})));
   });
 }
 
 TEST_CASE_METHOD(Gather, "Gather: a tensor without dimensions is one row of the result") {
   on_ranks([](const GroupHandle& group) {
-    const at::Tensor one = values(group.rank(), {});
+    const at::Tensor one = rank_values(group.rank(), {});
     RANK_CHECK_THAT(all_gather(one, group), EqualsTensor(at::tensor({0.0F, 100.0F, 200.0F})));
     RANK_CHECK_THAT(all_gather_coalesced({one}, group).at(0), EqualsTensor(at::tensor({0.0F, 100.0F, 200.0F})));
     for (int root = 0; root < kRanks; ++root) {
@@ -97,7 +97,7 @@ TEST_CASE_METHOD(Gather, "Gather: a tensor without dimensions is one row of the 
       if (group.rank() == root) RANK_CHECK_THAT(all, EqualsTensor(at::tensor({0.0F, 100.0F, 200.0F})));
       at::Tensor target = here(at::zeros({}));
       std::vector<at::Tensor> parts;
-      for (int rank = 0; rank < kRanks; ++rank) parts.push_back(values(rank, {}));
+      for (int rank = 0; rank < kRanks; ++rank) parts.push_back(rank_values(rank, {}));
       scatter(target, parts, root, group);
       RANK_CHECK_THAT(target, EqualsTensor(one));
     }
@@ -128,27 +128,27 @@ TEST_CASE_METHOD(Gather, "Gather: coalesced lists take what has gaps, alone or w
     for (size_t i = 0; i < views.size(); ++i) {
       for (const bool alone : {true, false}) {
         RANK_INFO("view " << i << (alone ? ", alone" : ", with others"));
-        at::Tensor memory = values(group.rank(), {4, 6});
+        at::Tensor memory = rank_values(group.rank(), {4, 6});
         at::Tensor view = views[i](memory);
         std::vector<at::Tensor> list{view};
         if (!alone) list.push_back(here(at::ones({2})));
         at::Tensor expected = of_all_ranks({4, 6}).sum(0);
         const at::Tensor gathered = all_gather_coalesced(list, group).at(0);
         for (int rank = 0; rank < kRanks; ++rank) {
-          RANK_CHECK_THAT(gathered.select(0, rank), EqualsTensor(views[i](values(rank, {4, 6})).contiguous()));
+          RANK_CHECK_THAT(gathered.select(0, rank), EqualsTensor(views[i](rank_values(rank, {4, 6})).contiguous()));
         }
         all_reduce_coalesced(list, group);
         RANK_CHECK_THAT(view.contiguous(), EqualsTensor(views[i](expected).contiguous()));
         // What lies in the gaps is left alone.
-        at::Tensor around = values(group.rank(), {4, 6});
+        at::Tensor around = rank_values(group.rank(), {4, 6});
         views[i](around).copy_(views[i](expected));
         RANK_CHECK_THAT(memory, EqualsTensor(around));
-        view.copy_(views[i](values(group.rank(), {4, 6})));
+        view.copy_(views[i](rank_values(group.rank(), {4, 6})));
         all_reduce_coalesced_async(list, group, ReduceOp::kMax).wait();
-        RANK_CHECK_THAT(view.contiguous(), EqualsTensor(views[i](values(kRanks - 1, {4, 6})).contiguous()));
-        view.copy_(views[i](values(group.rank(), {4, 6})));
+        RANK_CHECK_THAT(view.contiguous(), EqualsTensor(views[i](rank_values(kRanks - 1, {4, 6})).contiguous()));
+        view.copy_(views[i](rank_values(group.rank(), {4, 6})));
         broadcast_coalesced(list, 1, group);
-        RANK_CHECK_THAT(view.contiguous(), EqualsTensor(views[i](values(1, {4, 6})).contiguous()));
+        RANK_CHECK_THAT(view.contiguous(), EqualsTensor(views[i](rank_values(1, {4, 6})).contiguous()));
       }
     }
   });
@@ -156,7 +156,7 @@ TEST_CASE_METHOD(Gather, "Gather: coalesced lists take what has gaps, alone or w
 
 TEST_CASE_METHOD(Gather, "Gather: coalesced lists take lazily conjugated numbers, alone or with others") {
   on_ranks([](const GroupHandle& group) {
-    const auto of = [](int64_t rank) { return at::complex(values(rank, {3}), values(rank, {3}).add(1)); };
+    const auto of = [](int64_t rank) { return at::complex(rank_values(rank, {3}), rank_values(rank, {3}).add(1)); };
     for (const bool alone : {true, false}) {
       RANK_INFO((alone ? "alone" : "with others"));
       const at::Tensor memory = of(group.rank());
@@ -176,14 +176,14 @@ TEST_CASE_METHOD(Gather, "Gather: coalesced lists take lazily conjugated numbers
 TEST_CASE_METHOD(Gather, "Gather: broadcast coalesced packs into messages of any size") {
   const int64_t buffer_bytes = GENERATE(1, 8, 100, 1 << 20);
   on_ranks([&](const GroupHandle& group) {
-    std::vector<at::Tensor> tensors{values(group.rank(), {5}), values(group.rank(), {2, 3}, at::kLong),
-                                    values(group.rank(), {}, at::kHalf), values(group.rank(), {7}).requires_grad_(),
-                                    here(at::zeros({0}))};
+    std::vector<at::Tensor> tensors{rank_values(group.rank(), {5}), rank_values(group.rank(), {2, 3}, at::kLong),
+                                    rank_values(group.rank(), {}, at::kHalf),
+                                    rank_values(group.rank(), {7}).requires_grad_(), here(at::zeros({0}))};
     broadcast_coalesced(tensors, 2, group, buffer_bytes);
-    RANK_CHECK_THAT(tensors[0], EqualsTensor(values(2, {5})));
-    RANK_CHECK_THAT(tensors[1], EqualsTensor(values(2, {2, 3}, at::kLong)));
-    RANK_CHECK_THAT(tensors[2], EqualsTensor(values(2, {}, at::kHalf)));
-    RANK_CHECK_THAT(tensors[3].detach(), EqualsTensor(values(2, {7})));
+    RANK_CHECK_THAT(tensors[0], EqualsTensor(rank_values(2, {5})));
+    RANK_CHECK_THAT(tensors[1], EqualsTensor(rank_values(2, {2, 3}, at::kLong)));
+    RANK_CHECK_THAT(tensors[2], EqualsTensor(rank_values(2, {}, at::kHalf)));
+    RANK_CHECK_THAT(tensors[3].detach(), EqualsTensor(rank_values(2, {7})));
     RANK_CHECK(tensors[3].is_leaf());
   });
 }
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(Gather, "Gather: infinities add up as numbers do") {
 
 TEST_CASE_METHOD(Gather, "Gather: results are new tensors that record nothing") {
   on_ranks([](const GroupHandle& group) {
-    const at::Tensor leaf = values(group.rank(), {3}).requires_grad_();
+    const at::Tensor leaf = rank_values(group.rank(), {3}).requires_grad_();
     const at::Tensor inner = leaf.mul(1);
     for (const at::Tensor& given : {leaf, inner}) {
       at::Tensor all = all_gather(given, group);
@@ -243,7 +243,7 @@ TEST_CASE_METHOD(Gather, "Gather: results are new tensors that record nothing") 
       RANK_CHECK_FALSE(coalesced.requires_grad());
       at::Tensor at_root = gather(given, 0, group);
       if (at_root.defined()) RANK_CHECK_FALSE(at_root.requires_grad());
-      RANK_CHECK_THAT(given.detach(), EqualsTensor(values(group.rank(), {3})));
+      RANK_CHECK_THAT(given.detach(), EqualsTensor(rank_values(group.rank(), {3})));
     }
   });
 }
@@ -253,13 +253,13 @@ TEST_CASE_METHOD(Gather, "Gather: scatter reads the parts on the root alone and 
     for (int root = 0; root < kRanks; ++root) {
       for (const at::ScalarType dtype : {at::kFloat, at::kBool, at::kLong, at::kComplexDouble}) {
         std::vector<at::Tensor> parts;
-        for (int rank = 0; rank < kRanks; ++rank) parts.push_back(values(rank, {2, 2}, dtype));
+        for (int rank = 0; rank < kRanks; ++rank) parts.push_back(rank_values(rank, {2, 2}, dtype));
         at::Tensor target = here(at::zeros({2, 2}, dtype));
         const bool is_root = group.rank() == root;
         // Elsewhere they may be anything.
         scatter(target, is_root ? parts : std::vector<at::Tensor>{at::Tensor()}, root, group);
-        RANK_CHECK_THAT(target, EqualsTensor(values(group.rank(), {2, 2}, dtype)));
-        RANK_CHECK_THAT(parts[1], EqualsTensor(values(1, {2, 2}, dtype)));
+        RANK_CHECK_THAT(target, EqualsTensor(rank_values(group.rank(), {2, 2}, dtype)));
+        RANK_CHECK_THAT(parts[1], EqualsTensor(rank_values(1, {2, 2}, dtype)));
       }
     }
   });
@@ -324,7 +324,7 @@ TEST_CASE_METHOD(Gather, "Gather: uneven parts of random lengths arrive in rank 
         expected.push_back(rows(other, group.rank()));
       }
       const int64_t total = counts[0] + counts[1] + counts[2];
-      const UnevenParts parts = all_to_all_uneven(values(group.rank(), {total, 2}, at::kInt), counts, group);
+      const UnevenParts parts = all_to_all_uneven(rank_values(group.rank(), {total, 2}, at::kInt), counts, group);
       RANK_CHECK(parts.counts == expected);
       int64_t begin = 0;
       for (int other = 0; other < kRanks; ++other) {
@@ -332,13 +332,13 @@ TEST_CASE_METHOD(Gather, "Gather: uneven parts of random lengths arrive in rank 
         for (int to = 0; to < group.rank(); ++to) skipped += rows(other, to);
         const int64_t sent = rows(other, 0) + rows(other, 1) + rows(other, 2);
         const at::Tensor from =
-            values(other, {sent, 2}, at::kInt).slice(0, skipped, skipped + rows(other, group.rank()));
+            rank_values(other, {sent, 2}, at::kInt).slice(0, skipped, skipped + rows(other, group.rank()));
         RANK_CHECK_THAT(parts.tensor.slice(0, begin, begin + from.size(0)), EqualsTensor(from));
         begin += from.size(0);
       }
-      const std::vector<at::Tensor> all = all_gather_uneven(values(group.rank(), {rows(group.rank(), 0)}), group);
+      const std::vector<at::Tensor> all = all_gather_uneven(rank_values(group.rank(), {rows(group.rank(), 0)}), group);
       for (int other = 0; other < kRanks; ++other) {
-        RANK_CHECK_THAT(all[static_cast<size_t>(other)], EqualsTensor(values(other, {rows(other, 0)})));
+        RANK_CHECK_THAT(all[static_cast<size_t>(other)], EqualsTensor(rank_values(other, {rows(other, 0)})));
       }
     }
   });

@@ -40,12 +40,12 @@ std::string pickle_of(const TensorEntry& entry = {.storage = "0", .dtype = "floa
   return pickler.take();
 }
 
-PtFile open(const std::string& bytes) {
+PtFile open_file(const std::string& bytes) {
   return {storage::own_bytes(bytes), "some/file.pt"};
 }
 
-std::string refusal(const std::string& bytes) {
-  return error_of<std::runtime_error>([&] { open(bytes); });
+std::string file_refusal(const std::string& bytes) {
+  return error_of<std::runtime_error>([&] { open_file(bytes); });
 }
 
 // The file of an archiver.
@@ -90,7 +90,7 @@ TEST_CASE("PtFile: a tensor's bytes are those from its first element to its last
       if (fits) expected += storage.substr(begin, element);
     }
     const auto file =
-        open(file_of({{.name = "f/data.pkl", .data = pickle_of(entry)}, {.name = "f/data/k", .data = storage}}));
+        open_file(file_of({{.name = "f/data.pkl", .data = pickle_of(entry)}, {.name = "f/data/k", .data = storage}}));
     const auto& tensor = file.root().find("w")->tensor();
     CAPTURE(round, dtype, entry.offset, entry.sizes, entry.strides, storage.size());
     if (!fits) {
@@ -119,7 +119,7 @@ TEST_CASE("PtFile: tensors of several dtypes and places share a storage") {
   }
   pickler.end_dict();
   const auto file =
-      open(file_of({{.name = "a/data.pkl", .data = pickler.take()}, {.name = "a/data/0", .data = "abcdefgh"}}));
+      open_file(file_of({{.name = "a/data.pkl", .data = pickler.take()}, {.name = "a/data/0", .data = "abcdefgh"}}));
   const auto of = [&](const char* name) { return file.bytes_of(file.root().find(name)->tensor()); };
   CHECK(of("shorts") == "cdef");
   CHECK(of("bytes") == "abcdefgh");
@@ -142,13 +142,13 @@ TEST_CASE("PtFile: numbers that overflow describe no tensor") {
     auto whole = entry;
     whole.storage = "0";
     whole.dtype = "float32";
-    const auto file = open(file_of(
+    const auto file = open_file(file_of(
         {{.name = "a/data.pkl", .data = pickle_of(whole)}, {.name = "a/data/0", .data = std::string(12, 'x')}}));
     CAPTURE(entry.offset, entry.sizes, entry.strides);
     CHECK_THROWS_AS(bytes_of(file), FormatError);
   }
   UNSCOPED_INFO("nothing is read of an empty one, wherever it begins");
-  const auto nothing = open(file_of(
+  const auto nothing = open_file(file_of(
       {{.name = "a/data.pkl",
         .data = pickle_of({.storage = "0", .dtype = "float32", .offset = kMost, .sizes = {0, 3}, .strides = {9, 9}})},
        {.name = "a/data/0", .data = ""}}));
@@ -158,27 +158,28 @@ TEST_CASE("PtFile: numbers that overflow describe no tensor") {
 TEST_CASE("PtFile: the message names the file, and what of it is missing or too small") {
   const test::ArchiveEntry pickle{.name = "a/data.pkl", .data = pickle_of()};
   const auto missing =
-      open(file_of({pickle, {.name = "a/data/1", .data = "12345678"}, {.name = "b/data/0", .data = "12345678"}}));
+      open_file(file_of({pickle, {.name = "a/data/1", .data = "12345678"}, {.name = "b/data/0", .data = "12345678"}}));
   CHECK_THROWS_WITH(bytes_of(missing), "a tensor's storage '0' is missing");
-  const auto small = open(file_of({pickle, {.name = "a/data/0", .data = "1234567"}}));
+  const auto small = open_file(file_of({pickle, {.name = "a/data/0", .data = "1234567"}}));
   CHECK_THROWS_WITH(bytes_of(small), "a tensor needs elements 0 to 2 of a storage of 1");
   CHECK_THROWS_WITH(small.bytes_of({.storage = "0", .dtype = "float33"}), "a tensor has the unknown dtype 'float33'");
   const auto prefix = "some/file.pt cannot be read as a .pt file: "s;
-  CHECK(refusal(file_of({{.name = "a/other.pkl", .data = "x"}})) == prefix + "it is a zip file without a data.pkl");
-  CHECK(refusal(file_of({{.name = "data.pkl", .data = pickle_of()}})) ==
+  CHECK(file_refusal(file_of({{.name = "a/other.pkl", .data = "x"}})) ==
+        prefix + "it is a zip file without a data.pkl");
+  CHECK(file_refusal(file_of({{.name = "data.pkl", .data = pickle_of()}})) ==
         prefix + "it is a zip file without a data.pkl");
   UNSCOPED_INFO("deeper ones belong to something else");
-  CHECK(refusal(file_of({{.name = "a/b/data.pkl", .data = pickle_of()}})) ==
+  CHECK(file_refusal(file_of({{.name = "a/b/data.pkl", .data = pickle_of()}})) ==
         prefix + "it is a zip file without a data.pkl");
-  CHECK(refusal(file_of({pickle, {.name = "b/data.pkl", .data = pickle_of()}})) ==
+  CHECK(file_refusal(file_of({pickle, {.name = "b/data.pkl", .data = pickle_of()}})) ==
         prefix + "it holds two pickles named data.pkl");
-  CHECK_THAT(refusal(file_of({{.name = "a/data.pkl", .data = "cos\nsystem\n."}})),
+  CHECK_THAT(file_refusal(file_of({{.name = "a/data.pkl", .data = "cos\nsystem\n."}})),
              ContainsSubstring(prefix + "the pickle is refused at byte 0: it asks for 'os.system'"));
   for (const auto* other : {"", "P", "PK\3", "safetensors"}) {
     CHECK_FALSE(looks_like_pt(other));
-    CHECK_THAT(refusal(other), ContainsSubstring(prefix));
+    CHECK_THAT(file_refusal(other), ContainsSubstring(prefix));
   }
-  CHECK_THAT(refusal("PK\3\4"), ContainsSubstring(prefix));
+  CHECK_THAT(file_refusal("PK\3\4"), ContainsSubstring(prefix));
 }
 
 TEST_CASE("PtFile: numbers are little-endian, which an entry may say") {
@@ -189,18 +190,18 @@ TEST_CASE("PtFile: numbers are little-endian, which an entry may say") {
       return file_of(
           {pickle, data, {.name = "a/byteorder", .data = text, .deflated = packed ? test::deflate_block(text) : ""}});
     };
-    CHECK(bytes_of(open(order("little"))) == "12345678");
-    CHECK_THAT(refusal(order("big")), ContainsSubstring("its numbers are big-endian"));
+    CHECK(bytes_of(open_file(order("little"))) == "12345678");
+    CHECK_THAT(file_refusal(order("big")), ContainsSubstring("its numbers are big-endian"));
   }
   UNSCOPED_INFO("another folder's says nothing");
-  CHECK_NOTHROW(open(file_of({pickle, data, {.name = "b/byteorder", .data = "big"}})));
+  CHECK_NOTHROW(open_file(file_of({pickle, data, {.name = "b/byteorder", .data = "big"}})));
 }
 
 TEST_CASE("PtFile: what is packed is unpacked, once, and stays where it is") {
   const auto text = pickle_of();
   const auto file =
-      open(file_of({{.name = "a/data.pkl", .data = text, .deflated = test::deflate_block(text)},
-                    {.name = "a/data/0", .data = "12345678", .deflated = test::deflate_block("12345678")}}));
+      open_file(file_of({{.name = "a/data.pkl", .data = text, .deflated = test::deflate_block(text)},
+                         {.name = "a/data/0", .data = "12345678", .deflated = test::deflate_block("12345678")}}));
   const auto first = bytes_of(file);
   CHECK(first == "12345678");
   CHECK(bytes_of(file).data() == first.data());
@@ -212,7 +213,7 @@ TEST_CASE("PtFile: the bytes live as long as their owner") {
   std::string_view bytes;
   {
     const auto file =
-        open(file_of({{.name = "a/data.pkl", .data = pickle_of()}, {.name = "a/data/0", .data = "12345678"}}));
+        open_file(file_of({{.name = "a/data.pkl", .data = pickle_of()}, {.name = "a/data/0", .data = "12345678"}}));
     owner = file.owner();
     bytes = bytes_of(file);
     CHECK(file.path() == "some/file.pt");
@@ -227,16 +228,16 @@ TEST_CASE("PtFile: checksums are compared where the writer computed them") {
     zip.add("a/data.pkl", pickle_of());
     zip.add("a/data/0", "12345678");
     zip.finish();
-    CHECK(open(sink.text).has_checksums() == has_checksums);
+    CHECK(open_file(sink.text).has_checksums() == has_checksums);
     auto damaged = sink.text;
     damaged[damaged.find("12345678")] = 'X';
     if (has_checksums) {
-      CHECK_THAT(refusal(damaged), ContainsSubstring("a/data/0"));
+      CHECK_THAT(file_refusal(damaged), ContainsSubstring("a/data/0"));
     } else {
-      CHECK(bytes_of(open(damaged)) == "X2345678");
+      CHECK(bytes_of(open_file(damaged)) == "X2345678");
     }
   }
-  CHECK_FALSE(open(test::legacy_file()).has_checksums());
+  CHECK_FALSE(open_file(test::legacy_file()).has_checksums());
 }
 
 }  // namespace

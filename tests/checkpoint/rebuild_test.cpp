@@ -19,7 +19,7 @@ using namespace std::string_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::ElementsAre;
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 
 class Rebuild {
@@ -135,14 +135,14 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: a view of a storage lies within it") {
   no_storage(viewed(view(-1, 2)));
   no_storage(viewed(view(2, -1)));
   no_storage(viewed(view(11, 0)));
-  no_storage(viewed(view(kMost, kMost)));
-  no_storage(viewed(view(1, kMost), kMost));
+  no_storage(viewed(view(kMostElements, kMostElements)));
+  no_storage(viewed(view(1, kMostElements), kMostElements));
   no_storage(viewed(tuple({text("v"), whole(0)})));
   no_storage(viewed(text("v")));
   UNSCOPED_INFO("a tensor's place is counted from the view's beginning");
   const auto in_view = load_storage(pickle_, viewed(view(3, 7)));
   CHECK(call(kV2, v2(in_view)).tensor().offset == 4);
-  const auto far = load_storage(pickle_, viewed(view(kMost, 0), kMost));
+  const auto far = load_storage(pickle_, viewed(view(kMostElements, 0), kMostElements));
   does_not_fit(kV2, v2(far));
 }
 
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: a tensor is a place in a storage with sizes 
   }
   const auto scalar = call(kV2, {storage(), whole(0), numbers({}), numbers({})});
   CHECK(scalar.tensor().sizes.empty());
-  CHECK(call(kV2, {storage(), whole(kMost), numbers({}), numbers({})}).tensor().offset == kMost);
+  CHECK(call(kV2, {storage(), whole(kMostElements), numbers({}), numbers({})}).tensor().offset == kMostElements);
 }
 
 TEST_CASE_METHOD(Rebuild, "Rebuild: sizes, strides and places that no tensor has are refused") {

@@ -73,7 +73,7 @@ int status_of(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-void save(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int64_t sequence = 0) {
+void save_locked(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int64_t sequence = 0) {
   StagedFolder staged(file_system, directory, step);
   const auto text = std::to_string(step);
   staged.write("model", [&](ByteSink& sink) { sink.write(text.data(), text.size()); });
@@ -184,8 +184,8 @@ TEST_CASE("Reading: changes nothing") {
   const TemporaryFolder folder;
   FaultyFileSystem faulty;
   faulty.can_exchange(false);
-  save(faulty, folder / "run", 1, 1);
-  save(faulty, folder / "run", 2, 2);
+  save_locked(faulty, folder / "run", 1, 1);
+  save_locked(faulty, folder / "run", 2, 2);
   std::filesystem::create_directory(folder / "run" / "step-00000003.tmp-1");
   FaultyFileSystem read_only([](int, const std::string& operation) {
     for (const char* harmless : {"open ", "read "}) {
@@ -201,14 +201,14 @@ TEST_CASE("Reading: changes nothing") {
 TEST_CASE("Reading: finds a checkpoint whose replacement was interrupted") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 7, 1);
+  save_locked(file_system, folder / "run", 7, 1);
   std::filesystem::rename(folder / "run/step-00000007", folder / "run/step-00000007.old-1");
   CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
   const auto found = find_checkpoint(file_system, folder / "run", 7);
   CHECK(open_checkpoint(file_system, found).files.at("model").view == "7");
   CHECK(last_sequence(file_system, folder / "run") == 1);
   CHECK(std::filesystem::exists(folder / "run/step-00000007.old-1"));
-  save(file_system, folder / "run", 7, 2);
+  save_locked(file_system, folder / "run", 7, 2);
   INFO("the one that took the place alone counts");
   CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(7));
 }
@@ -216,8 +216,8 @@ TEST_CASE("Reading: finds a checkpoint whose replacement was interrupted") {
 TEST_CASE("Reading: a checkpoint that is removed meanwhile is no damage") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1, 1);
-  save(file_system, folder / "run", 2, 2);
+  save_locked(file_system, folder / "run", 1, 1);
+  save_locked(file_system, folder / "run", 2, 2);
   // Step 2 goes when its manifest is about to be opened.
   FaultyFileSystem racing([&](int, const std::string& operation) {
     if (operation == "open MANIFEST.json" && std::filesystem::exists(folder / "run/step-00000002")) {
@@ -231,10 +231,10 @@ TEST_CASE("Reading: a checkpoint that is removed meanwhile is no damage") {
 TEST_CASE("Reading: a checkpoint that is replaced meanwhile is read anew") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1, 1);
+  save_locked(file_system, folder / "run", 1, 1);
   int times = 0;
   FaultyFileSystem racing([&](int, const std::string& operation) {
-    if (operation == "open model" && times++ == 0) save(file_system, folder / "run", 1, 2);
+    if (operation == "open model" && times++ == 0) save_locked(file_system, folder / "run", 1, 2);
   });
   const auto opened = open_checkpoint(racing, folder / "run" / "step-00000001");
   CHECK(opened.manifest.sequence == (times == 1 ? 1 : 2));
@@ -244,7 +244,7 @@ TEST_CASE("Reading: a checkpoint that is replaced meanwhile is read anew") {
 TEST_CASE("Reading: what is open stays readable when the checkpoint is removed") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1, 1);
+  save_locked(file_system, folder / "run", 1, 1);
   bool is_removed = false;
   FaultyFileSystem racing([&](int, const std::string& operation) {
     if (operation == "read model" && !std::exchange(is_removed, true)) {
@@ -260,7 +260,7 @@ TEST_CASE("Committing: what is not what was written is no save") {
     for (const bool replaces : {true, false}) {
       const TemporaryFolder folder;
       FileSystem file_system;
-      if (replaces) save(file_system, folder / "run", 2, 1);
+      if (replaces) save_locked(file_system, folder / "run", 2, 1);
       // Somebody cleans up: the file goes before the folder gets its name.
       FaultyFileSystem disturbed([&](int, const std::string& operation) {
         if (!operation.starts_with("sync folder step-00000002.tmp-")) return;
@@ -269,7 +269,7 @@ TEST_CASE("Committing: what is not what was written is no save") {
         }
       });
       disturbed.can_exchange(can_exchange);
-      CHECK_THROWS_WITH(save(disturbed, folder / "run", 2, 2),
+      CHECK_THROWS_WITH(save_locked(disturbed, folder / "run", 2, 2),
                         ContainsSubstring("something else changes this directory") && ContainsSubstring("model"));
       const auto steps = steps_in(file_system, folder / "run");
       if (replaces) {
@@ -287,11 +287,11 @@ TEST_CASE("Committing: what is not what was written is no save") {
 TEST_CASE("Order: the newest is the one that was saved last") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 40);  // by an older version, without numbers
-  save(file_system, folder / "run", 50);
+  save_locked(file_system, folder / "run", 40);  // by an older version, without numbers
+  save_locked(file_system, folder / "run", 50);
   int64_t sequence = last_sequence(file_system, folder / "run");
   CHECK(sequence == 0);
-  for (const int64_t step : {10, 30, 15}) save(file_system, folder / "run", step, ++sequence);
+  for (const int64_t step : {10, 30, 15}) save_locked(file_system, folder / "run", step, ++sequence);
   CHECK_THAT(steps_in(file_system, folder / "run"), ElementsAre(15, 30, 10, 50, 40));
   CHECK(last_sequence(file_system, folder / "run") == 3);
 }

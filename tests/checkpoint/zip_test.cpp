@@ -21,7 +21,7 @@ using Catch::Matchers::ContainsSubstring;
 using test::error_of;
 using test::TextSink;
 
-std::string example() {
+std::string example_archive() {
   TextSink sink;
   ZipWriter writer(sink);
   writer.add("archive/data.pkl", "a pickle");
@@ -37,7 +37,7 @@ void read_all(const std::string& file) {
 }
 
 TEST_CASE("Zip: entries come back aligned to sixty four bytes") {
-  const auto file = example();
+  const auto file = example_archive();
   const ZipReader reader(file);
   reader.verify();
   REQUIRE(reader.entries().size() == 4);
@@ -65,7 +65,7 @@ TEST_CASE("Zip: the checksum is the usual one") {
 }
 
 TEST_CASE("Zip: every changed byte of a file is noticed") {
-  const auto file = example();
+  const auto file = example_archive();
   for (size_t i = 0; i < file.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       auto changed = file;
@@ -77,7 +77,7 @@ TEST_CASE("Zip: every changed byte of a file is noticed") {
 }
 
 TEST_CASE("Zip: every cut and every extension is noticed") {
-  const auto file = example();
+  const auto file = example_archive();
   for (size_t size = 0; size < file.size(); ++size) {
     INFO(size);
     CHECK_THROWS_AS(read_all(file.substr(0, size)), FormatError);
@@ -87,7 +87,7 @@ TEST_CASE("Zip: every cut and every extension is noticed") {
 }
 
 TEST_CASE("Zip: random damage is handled") {
-  const auto file = example();
+  const auto file = example_archive();
   std::mt19937_64 random(3);
   for (int round = 0; round < 20'000; ++round) {
     auto changed = file;
@@ -111,7 +111,7 @@ TEST_CASE("Zip: random damage is handled") {
 }
 
 TEST_CASE("Zip: compressed encrypted and repeated entries are refused by name") {
-  auto file = example();
+  auto file = example_archive();
   const auto set = [&](size_t offset, char value) {
     auto changed = file;
     changed[offset] = value;

@@ -50,7 +50,7 @@ CASES = {
     "accumulate_zeroed": {"accumulate": 3, "set_to_none": 0, "views": 0, "save_at": 8},
     "resnet18": {"model": "resnet18", "batch": 4, "lr": 0.01, "save_at": 5},
 }
-# Every feature on its own, 50 steps each.
+# Every feature on its own.
 MIB = 2**20
 BUCKETS = {"001": MIB // 100, "1": MIB, "25": 25 * MIB}
 FEATURES = {

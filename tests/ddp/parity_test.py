@@ -3,6 +3,7 @@
     parity_test.py PROGRAM [Parity|Features|Slow ...]    with an interpreter that has torch
 """
 
+import os
 import sys
 import unittest
 
@@ -26,12 +27,15 @@ def assert_same_bits(test, job, python):
 
 
 class Features(unittest.TestCase):
+    STEPS = int(os.environ.get("STEPS", "20"))
+
     def check(self, cases, size):
+        cases = {name: {**case, "save_at": self.STEPS} for name, case in cases.items()}
         python, cpp = (Job(type(self), [command] * size, cases) for command in (PYTHON, CPP))
         self.assertEqual(len(python.all_weights()), size * len(cases))
         assert_same_bits(self, cpp, python)
         for name in cases:  # a comparison of numbers that never moved, or became NaN, would prove nothing
-            weights = numpy.frombuffer(cpp.weights(name, 50), numpy.float32)
+            weights = numpy.frombuffer(cpp.weights(name, self.STEPS), numpy.float32)
             self.assertTrue(numpy.isfinite(weights[: len(weights) // 2]).all(), name)
 
     def test_every_feature_gives_pythons_bits_on_two_ranks(self):

@@ -39,7 +39,8 @@ TEST_CASE("ErrorFile: nothing in it means no record") {
 }
 
 TEST_CASE("ErrorFile: a time that is no number is left out") {
-  const auto time = GENERATE(values<std::string>({"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\"", "\"nan\"", "\"inf\"", "\"-inf\""}));
+  const auto time = GENERATE(
+      values<std::string>({"\"\"", "\"soon\"", "[]", "null", "true", "\"17x\"", "\"nan\"", "\"inf\"", "\"-inf\""}));
   CAPTURE(time);
   const auto record = parse_error_record(R"({"message": "m", "timestamp": )" + time + "}");
   REQUIRE(record);

@@ -1,9 +1,8 @@
-#include "launcher/command_line/command_line.h"
-
 #include <csignal>
 #include <string>
 #include <vector>
 
+#include "launcher/command_line/command_line.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 

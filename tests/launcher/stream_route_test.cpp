@@ -7,7 +7,7 @@ namespace {
 
 using To = StreamRoute::To;
 
-const LogLayout kLayout{.error_folder = "/errors", .log_folder = "/logs/run", .output_folder = "/out"};
+const LogLayout kRouteLayout{.error_folder = "/errors", .log_folder = "/logs/run", .output_folder = "/out"};
 
 Options ranks(int count) {
   Options options;
@@ -17,15 +17,15 @@ Options ranks(int count) {
 
 StreamRoute route(const Options& options, int local_rank, Stream stream) {
   const RankPlace place{.rank = 100 + local_rank, .local_rank = local_rank, .world_size = 200};
-  return route_stream(options, kLayout, 2, place, stream);
+  return route_stream(options, kRouteLayout, 2, place, stream);
 }
 
 TEST_CASE("LogLayout: is torchrun's") {
   const RankPlace place{.rank = 7, .local_rank = 3, .world_size = 1000};
-  CHECK(kLayout.error_file(2, place) == "/logs/run/attempt_2/3/error.json");
-  CHECK(kLayout.log_file(0, place, Stream::kError) == "/logs/run/attempt_0/3/stderr.log");
-  CHECK(kLayout.filtered_file(1, Stream::kOutput) == "/logs/run/attempt_1/filtered_stdout.log");
-  CHECK(kLayout.output_file(place, Stream::kOutput) == "/out/rank.007/stdout");
+  CHECK(kRouteLayout.error_file(2, place) == "/logs/run/attempt_2/3/error.json");
+  CHECK(kRouteLayout.log_file(0, place, Stream::kError) == "/logs/run/attempt_0/3/stderr.log");
+  CHECK(kRouteLayout.filtered_file(1, Stream::kOutput) == "/logs/run/attempt_1/filtered_stdout.log");
+  CHECK(kRouteLayout.output_file(place, Stream::kOutput) == "/out/rank.007/stdout");
   CHECK(LogLayout{.error_folder = "/errors"}.error_file(2, place) == "/errors/attempt_2_rank_7_error.json");
 }
 

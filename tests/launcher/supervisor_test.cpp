@@ -29,7 +29,7 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::StartsWith;
 using Clock = EventLoop::Clock;
 
-struct Said : Messages {
+struct SaidBySupervisor : Messages {
   void say(std::string_view line) override { text.append(line).append("\n"); }
   void say_block(std::string_view lines) override { text.append(lines); }
   std::string text;
@@ -142,7 +142,7 @@ class Attempt {
   SignalSource signals_{default_stop_signals()};
   Pipe lifeline_;
   std::optional<Guarded> guarded_;
-  Said said_;
+  SaidBySupervisor said_;
   std::optional<RankStreams> streams_;
   std::optional<Supervisor> supervisor_;
   int started_ = 0;

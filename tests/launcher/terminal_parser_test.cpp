@@ -11,7 +11,7 @@ namespace launcher {
 namespace {
 
 using ddp::test::ElementsAre;
-using Kind = TerminalParser::Kind;
+using TokenKind = TerminalParser::Kind;
 
 // Tokens as words: c:x a character, k:07 a control character, s:31m a sequence, o any other one.
 class Words {
@@ -33,10 +33,10 @@ class Words {
 
  private:
   void add(const TerminalParser::Token& token) {
-    if (token.kind == Kind::kCharacter) words_.push_back("c:" + std::string(token.text));
-    if (token.kind == Kind::kControl) words_.push_back("k:" + std::to_string(static_cast<int>(token.text.at(0))));
-    if (token.kind == Kind::kSequence) words_.push_back("s:" + std::string(token.parameters) + token.final);
-    if (token.kind == Kind::kOther) words_.emplace_back("o");
+    if (token.kind == TokenKind::kCharacter) words_.push_back("c:" + std::string(token.text));
+    if (token.kind == TokenKind::kControl) words_.push_back("k:" + std::to_string(static_cast<int>(token.text.at(0))));
+    if (token.kind == TokenKind::kSequence) words_.push_back("s:" + std::string(token.parameters) + token.final);
+    if (token.kind == TokenKind::kOther) words_.emplace_back("o");
   }
   TerminalParser parser_;
   std::vector<std::string> words_;
@@ -157,7 +157,7 @@ TEST_CASE("TerminalParser: what is outside sequences is all there and in order, 
         again = token.again;
         seen.append(token.text);
         REQUIRE(token.text.size() <= 4);
-        REQUIRE((token.kind == Kind::kCharacter || token.kind == Kind::kControl) == !token.text.empty());
+        REQUIRE((token.kind == TokenKind::kCharacter || token.kind == TokenKind::kControl) == !token.text.empty());
         ++pieces;
       }
     }

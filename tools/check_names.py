@@ -4,7 +4,8 @@
     check_names.py ROOT
 
 A type that two headers define in one namespace breaks the one definition rule: the linker keeps one of its functions. A name
-in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD).
+in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD). So
+it is in those of one test program, where an overload of another source would even be taken in silence.
 """
 
 import collections
@@ -58,7 +59,7 @@ def statements(code: str, inside: tuple[str, ...] = ()):
 
 def declared(statement: str) -> tuple[str, str] | None:
     """What a definition defines: its name, and what tells overloads apart."""
-    if statement.startswith(("using", "static_assert", "friend", "extern template")) or not statement:
+    if statement.startswith(("using", "namespace", "static_assert", "friend", "extern template")) or not statement:
         return None
     if (found := TYPE.match(statement)) and ("{" in statement):
         return found[1], "type"
@@ -92,16 +93,31 @@ def compiled_as_one(root: pathlib.Path):
                 yield library[1], [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", library[2])]
 
 
+def test_programs(root: pathlib.Path):
+    """The sources of each test program that several tests share."""
+    programs = collections.defaultdict(list)
+    for listing in sorted(root.glob("tests/*/CMakeLists.txt")):
+        text = listing.read_text()
+        for loop in re.finditer(r"foreach\(\s*(\w+) IN\s+ITEMS(.*?)\)\n(.*?)endforeach\(\)", text, re.DOTALL):
+            body = "".join(loop[3].replace(f"${{{loop[1]}}}", item) for item in loop[2].split())
+            text = text.replace(loop[0], body)
+        for test in re.finditer(r"ddprun_test\(\s*\w+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
+            sources = test[3].partition("SOURCES")[2]
+            programs[f"test_{test[2]}_{test[1]}"] += [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", sources)]
+    return programs.items()
+
+
 def names_of_sources(root: pathlib.Path) -> list[str]:
     reports = []
-    for library, sources in compiled_as_one(root):
-        places = collections.defaultdict(set)
-        for source in sources:
-            for inside, statement in statements(code_of(source)):
-                if "anonymous" in inside and (found := declared(statement)):
-                    places[("::".join(inside), *found)].add(str(source.relative_to(root)))
-        reports += [f"{library}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
-                    for key, files in places.items() if len(files) > 1]  # fmt: skip
+    for is_test, programs in ((False, compiled_as_one(root)), (True, test_programs(root))):
+        for program, sources in programs:
+            places = collections.defaultdict(set)
+            for source in sources:
+                for inside, statement in statements(code_of(source)):
+                    if "anonymous" in inside and (found := declared(statement)) and not found[0].startswith(("TEST_CASE", "TORCH_")):
+                        places[("::".join(inside), *found[: 1 if is_test else 2])].add(str(source.relative_to(root)))
+            reports += [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
+                        for key, files in places.items() if len(files) > 1]  # fmt: skip
     return reports
 
 

@@ -101,7 +101,7 @@ TEST_CASE("Elements: rows are plain, and what is turned, marked or has gaps is n
 }
 
 template <typename Number>
-std::string bytes_of(const std::vector<Number>& numbers) {
+std::string element_bytes(const std::vector<Number>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
 }
 
@@ -109,20 +109,20 @@ TEST_CASE("Elements: negating changes every integer as PyTorch does, the smalles
   const auto negated = [](const char* dtype, int64_t count, const std::string& bytes) {
     return gather_elements({.dtype = dtype, .sizes = {count}, .strides = {1}, .is_neg = true}, bytes);
   };
-  CHECK(negated("int64", 2, bytes_of<int64_t>({-kMost - 1, 5})) == bytes_of<int64_t>({-kMost - 1, -5}));
-  CHECK(negated("int32", 2, bytes_of<int32_t>({0, 7})) == bytes_of<int32_t>({0, -7}));
-  CHECK(negated("int8", 3, bytes_of<int8_t>({-128, 127, 1})) == bytes_of<int8_t>({-128, -127, -1}));
-  CHECK(negated("uint8", 2, bytes_of<uint8_t>({0, 1})) == bytes_of<uint8_t>({0, 255}));
+  CHECK(negated("int64", 2, element_bytes<int64_t>({-kMost - 1, 5})) == element_bytes<int64_t>({-kMost - 1, -5}));
+  CHECK(negated("int32", 2, element_bytes<int32_t>({0, 7})) == element_bytes<int32_t>({0, -7}));
+  CHECK(negated("int8", 3, element_bytes<int8_t>({-128, 127, 1})) == element_bytes<int8_t>({-128, -127, -1}));
+  CHECK(negated("uint8", 2, element_bytes<uint8_t>({0, 1})) == element_bytes<uint8_t>({0, 255}));
   UNSCOPED_INFO("0 becomes -0, and a NaN keeps its bits but one");
-  CHECK(negated("float64", 2, bytes_of<double>({0.0, -2.5})) == bytes_of<double>({-0.0, 2.5}));
+  CHECK(negated("float64", 2, element_bytes<double>({0.0, -2.5})) == element_bytes<double>({-0.0, 2.5}));
   CHECK(negated("bfloat16", 1, "\xc1\x7f"s) == "\xc1\xff"s);
   CHECK(negated("float16", 1, "\x00\x3c"s) == "\x00\xbc"s);
 }
 
 TEST_CASE("Elements: marks count after the elements were put in order") {
   TensorEntry turned{.dtype = "complex64", .sizes = {2, 2}, .strides = {1, 2}, .is_conj = true};
-  CHECK(gather_elements(turned, bytes_of<float>({1, 2, 3, 4, 5, 6, 7, 8})) ==
-        bytes_of<float>({1, -2, 5, -6, 3, -4, 7, -8}));
+  CHECK(gather_elements(turned, element_bytes<float>({1, 2, 3, 4, 5, 6, 7, 8})) ==
+        element_bytes<float>({1, -2, 5, -6, 3, -4, 7, -8}));
   const TensorEntry half{.dtype = "complex32", .sizes = {1}, .strides = {1}, .is_conj = true};
   CHECK(gather_elements(half, "\x00\x3c\x00\x3c"s) == "\x00\x3c\x00\xbc"s);
 }

@@ -14,7 +14,7 @@ using namespace std::string_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::error_of;
 
-std::string_view bytes_of(const PtFile& file, const std::string& name) {
+std::string_view legacy_bytes(const PtFile& file, const std::string& name) {
   return file.bytes_of(file.root().find(name)->tensor());
 }
 
@@ -25,11 +25,11 @@ PtFile open(const std::string& bytes) {
 TEST_CASE("LegacyFile: tensors find their storages") {
   const auto file = open(test::legacy_file());
   CHECK_FALSE(file.has_checksums());
-  CHECK(bytes_of(file, "a") == "aaaabbbbcccc");
-  CHECK(bytes_of(file, "tied") == "bbbb");
+  CHECK(legacy_bytes(file, "a") == "aaaabbbbcccc");
+  CHECK(legacy_bytes(file, "tied") == "bbbb");
   UNSCOPED_INFO("a view of a storage, as files of PyTorch 0.3 have");
-  CHECK(bytes_of(file, "view") == "cccc");
-  CHECK(bytes_of(file, "b") == "xy");
+  CHECK(legacy_bytes(file, "view") == "cccc");
+  CHECK(legacy_bytes(file, "b") == "xy");
 }
 
 TEST_CASE("LegacyFile: every cut and every extension is noticed") {
@@ -61,7 +61,7 @@ TEST_CASE("LegacyFile: a file that was pickled with protocol 3 is read as well, 
   auto file = test::legacy_file();
   for (size_t at = 0; (at = file.find("\x80\2"s, at)) != std::string::npos;) file[at + 1] = 3;
   CHECK(looks_like_pt(file));
-  CHECK(bytes_of(open(file), "tied") == "bbbb");
+  CHECK(legacy_bytes(open(file), "tied") == "bbbb");
   file[1] = 4;  // which Python's weights_only=True does not read either
   CHECK_FALSE(looks_like_pt(file));
   CHECK_THROWS_AS(open(file), std::runtime_error);

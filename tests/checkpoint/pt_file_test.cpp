@@ -53,7 +53,7 @@ std::string file_of(const std::vector<test::ArchiveEntry>& entries) {
   return test::archive(entries);
 }
 
-std::string_view bytes_of(const PtFile& file) {
+std::string_view pt_bytes(const PtFile& file) {
   return file.bytes_of(file.root().find("w")->tensor());
 }
 
@@ -145,23 +145,23 @@ TEST_CASE("PtFile: numbers that overflow describe no tensor") {
     const auto file = open_file(file_of(
         {{.name = "a/data.pkl", .data = pickle_of(whole)}, {.name = "a/data/0", .data = std::string(12, 'x')}}));
     CAPTURE(entry.offset, entry.sizes, entry.strides);
-    CHECK_THROWS_AS(bytes_of(file), FormatError);
+    CHECK_THROWS_AS(pt_bytes(file), FormatError);
   }
   UNSCOPED_INFO("nothing is read of an empty one, wherever it begins");
   const auto nothing = open_file(file_of(
       {{.name = "a/data.pkl",
         .data = pickle_of({.storage = "0", .dtype = "float32", .offset = kMost, .sizes = {0, 3}, .strides = {9, 9}})},
        {.name = "a/data/0", .data = ""}}));
-  CHECK(bytes_of(nothing).empty());
+  CHECK(pt_bytes(nothing).empty());
 }
 
 TEST_CASE("PtFile: the message names the file, and what of it is missing or too small") {
   const test::ArchiveEntry pickle{.name = "a/data.pkl", .data = pickle_of()};
   const auto missing =
       open_file(file_of({pickle, {.name = "a/data/1", .data = "12345678"}, {.name = "b/data/0", .data = "12345678"}}));
-  CHECK_THROWS_WITH(bytes_of(missing), "a tensor's storage '0' is missing");
+  CHECK_THROWS_WITH(pt_bytes(missing), "a tensor's storage '0' is missing");
   const auto small = open_file(file_of({pickle, {.name = "a/data/0", .data = "1234567"}}));
-  CHECK_THROWS_WITH(bytes_of(small), "a tensor needs elements 0 to 2 of a storage of 1");
+  CHECK_THROWS_WITH(pt_bytes(small), "a tensor needs elements 0 to 2 of a storage of 1");
   CHECK_THROWS_WITH(small.bytes_of({.storage = "0", .dtype = "float33"}), "a tensor has the unknown dtype 'float33'");
   const auto prefix = "some/file.pt cannot be read as a .pt file: "s;
   CHECK(file_refusal(file_of({{.name = "a/other.pkl", .data = "x"}})) ==
@@ -190,7 +190,7 @@ TEST_CASE("PtFile: numbers are little-endian, which an entry may say") {
       return file_of(
           {pickle, data, {.name = "a/byteorder", .data = text, .deflated = packed ? test::deflate_block(text) : ""}});
     };
-    CHECK(bytes_of(open_file(order("little"))) == "12345678");
+    CHECK(pt_bytes(open_file(order("little"))) == "12345678");
     CHECK_THAT(file_refusal(order("big")), ContainsSubstring("its numbers are big-endian"));
   }
   UNSCOPED_INFO("another folder's says nothing");
@@ -202,9 +202,9 @@ TEST_CASE("PtFile: what is packed is unpacked, once, and stays where it is") {
   const auto file =
       open_file(file_of({{.name = "a/data.pkl", .data = text, .deflated = test::deflate_block(text)},
                          {.name = "a/data/0", .data = "12345678", .deflated = test::deflate_block("12345678")}}));
-  const auto first = bytes_of(file);
+  const auto first = pt_bytes(file);
   CHECK(first == "12345678");
-  CHECK(bytes_of(file).data() == first.data());
+  CHECK(pt_bytes(file).data() == first.data());
   CHECK(file.has_checksums());
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("PtFile: the bytes live as long as their owner") {
     const auto file =
         open_file(file_of({{.name = "a/data.pkl", .data = pickle_of()}, {.name = "a/data/0", .data = "12345678"}}));
     owner = file.owner();
-    bytes = bytes_of(file);
+    bytes = pt_bytes(file);
     CHECK(file.path() == "some/file.pt");
   }
   CHECK(bytes == "12345678");
@@ -234,7 +234,7 @@ TEST_CASE("PtFile: checksums are compared where the writer computed them") {
     if (has_checksums) {
       CHECK_THAT(file_refusal(damaged), ContainsSubstring("a/data/0"));
     } else {
-      CHECK(bytes_of(open_file(damaged)) == "X2345678");
+      CHECK(pt_bytes(open_file(damaged)) == "X2345678");
     }
   }
   CHECK_FALSE(open_file(test::legacy_file()).has_checksums());

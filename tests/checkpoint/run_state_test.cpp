@@ -25,7 +25,7 @@ using Catch::Matchers::IsEmpty;
 using test::error_of;
 
 // A file whose root is a dict of what `fill` adds. Storage "0" holds the number 0.25, "1" eight bytes.
-PtFile file_of(const std::function<void(Pickler&)>& fill) {
+PtFile state_file_of(const std::function<void(Pickler&)>& fill) {
   Pickler pickler;
   pickler.begin_dict();
   fill(pickler);
@@ -83,7 +83,7 @@ double lr_of(const RunState& run, const std::string& name) {
 }
 
 TEST_CASE("RunState: optimizers are found by every usual name") {
-  const auto run = find_run(file_of([](Pickler& pickler) {
+  const auto run = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     add_optimizer(pickler, "optimizer", 1);
     add_optimizer(pickler, "optimizer_g", 2);
@@ -112,7 +112,7 @@ TEST_CASE("RunState: optimizers are found by every usual name") {
 
 TEST_CASE("RunState: a list of optimizers names them by number, a list of one is the main one") {
   const auto listed = [](int count) {
-    return find_run(file_of([&](Pickler& pickler) {
+    return find_run(state_file_of([&](Pickler& pickler) {
       add_model(pickler);
       pickler.text("optimizers");
       pickler.begin_list();
@@ -136,7 +136,7 @@ TEST_CASE("RunState: a list of optimizers names them by number, a list of one is
 }
 
 TEST_CASE("RunState: an optimizer alone is a run, nothing at all is none") {
-  const auto run = find_run(file_of([](Pickler& pickler) {
+  const auto run = find_run(state_file_of([](Pickler& pickler) {
     add_optimizer(pickler, "optimizer", 1);
     pickler.text("epoch");
     pickler.integer(3);
@@ -144,8 +144,8 @@ TEST_CASE("RunState: an optimizer alone is a run, nothing at all is none") {
   CHECK_FALSE(run.has_model);
   CHECK(run.step == 3);
   CHECK(lr_of(run, "") == 1);
-  CHECK_THROWS_AS(find_run(file_of([](Pickler&) {})), FormatError);
-  CHECK_THROWS_AS(find_run(file_of([](Pickler& pickler) {
+  CHECK_THROWS_AS(find_run(state_file_of([](Pickler&) {})), FormatError);
+  CHECK_THROWS_AS(find_run(state_file_of([](Pickler& pickler) {
                     pickler.text("epoch");
                     pickler.integer(3);
                   })),
@@ -154,7 +154,7 @@ TEST_CASE("RunState: an optimizer alone is a run, nothing at all is none") {
 
 TEST_CASE("RunState: the step is a whole number, of the key that tells most") {
   const auto step = [](const std::function<void(Pickler&)>& add) {
-    return find_run(file_of([&](Pickler& pickler) {
+    return find_run(state_file_of([&](Pickler& pickler) {
              add_model(pickler);
              add(pickler);
            }))
@@ -190,7 +190,7 @@ TEST_CASE("RunState: the step is a whole number, of the key that tells most") {
 }
 
 TEST_CASE("RunState: states are JSON, objects of the program's own their bytes") {
-  const auto run = find_run(file_of([](Pickler& pickler) {
+  const auto run = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     pickler.text("scaler");
     pickler.begin_dict();
@@ -220,7 +220,7 @@ TEST_CASE("RunState: states are JSON, objects of the program's own their bytes")
 }
 
 TEST_CASE("RunState: values keep infinities by name, and what is no plain value is left out") {
-  const auto run = find_run(file_of([](Pickler& pickler) {
+  const auto run = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     pickler.text("best");
     pickler.real(-std::numeric_limits<double>::infinity());
@@ -259,7 +259,7 @@ TEST_CASE("RunState: values keep infinities by name, and what is no plain value 
 
 TEST_CASE("RunState: values under keys that read the same are refused, as JSON would lose one") {
   const auto with_keys = [](bool other) {
-    return file_of([&](Pickler& pickler) {
+    return state_file_of([&](Pickler& pickler) {
       add_model(pickler);
       pickler.text("values");
       pickler.begin_dict();
@@ -275,18 +275,18 @@ TEST_CASE("RunState: values under keys that read the same are refused, as JSON w
 }
 
 TEST_CASE("RunState: random streams are one rank's, or a list with one for each") {
-  const auto one = find_run(file_of([](Pickler& pickler) {
+  const auto one = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     add_tensor(pickler, "rng_state", "uint8");
   }));
   REQUIRE(one.rng.size() == 1);
   CHECK(one.rng[0].contains("cpu"));
-  const auto of_other_dtype = find_run(file_of([](Pickler& pickler) {
+  const auto of_other_dtype = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     add_tensor(pickler, "rng_state", "int8");
   }));
   CHECK(of_other_dtype.rng.empty());
-  const auto many = find_run(file_of([](Pickler& pickler) {
+  const auto many = find_run(state_file_of([](Pickler& pickler) {
     add_model(pickler);
     pickler.text("rng");
     pickler.begin_list();
@@ -307,7 +307,7 @@ TEST_CASE("RunState: random streams are one rank's, or a list with one for each"
 }
 
 TEST_CASE("RunState: entries are found below dots, and what there is is said without commands") {
-  const auto file = file_of([](Pickler& pickler) {
+  const auto file = state_file_of([](Pickler& pickler) {
     pickler.text("state");
     pickler.begin_dict();
     add_model(pickler, "ema");

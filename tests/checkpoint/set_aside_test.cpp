@@ -24,7 +24,7 @@ using test::steps_in;
 using test::TemporaryFolder;
 using test::UnorderedElementsAre;
 
-void save(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int64_t sequence) {
+void save_run(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int64_t sequence) {
   StagedFolder staged(file_system, directory, step);
   staged.write("model.safetensors", [](ByteSink& sink) { sink.write("weights", 7); });
   staged.commit({.sequence = sequence, .world_size = 1});
@@ -36,7 +36,7 @@ TEST_CASE("SetAside: each run goes into a folder of its own") {
   FileSystem files;
   UNSCOPED_INFO("there is no such directory");
   CHECK(set_aside_checkpoints(files, run) == std::nullopt);
-  for (int64_t step : {1, 2}) save(files, run, step, step);
+  for (int64_t step : {1, 2}) save_run(files, run, step, step);
   test::write_file(run / "notes.txt", "mine");
   CHECK(newest_set_aside(files, run) == std::nullopt);
   CHECK(set_aside_checkpoints(files, run) == run / "previous-1");
@@ -46,7 +46,7 @@ TEST_CASE("SetAside: each run goes into a folder of its own") {
   UNSCOPED_INFO("there is nothing left");
   CHECK(set_aside_checkpoints(files, run) == std::nullopt);
 
-  save(files, run, 1, 1);
+  save_run(files, run, 1, 1);
   CHECK(set_aside_checkpoints(files, run) == run / "previous-2");
   CHECK(newest_set_aside(files, run) == run / "previous-2");
   UNSCOPED_INFO("those stay");
@@ -61,9 +61,9 @@ TEST_CASE("SetAside: a failure anywhere loses none and moves the newest last") {
     const auto run = folder / "run";
     FileSystem files;
     // Steps say nothing about the order: step 1 was saved last, after a resume from an early checkpoint.
-    save(files, run, 2, 1);
-    save(files, run, 3, 2);
-    save(files, run, 1, 3);
+    save_run(files, run, 2, 1);
+    save_run(files, run, 3, 2);
+    save_run(files, run, 1, 3);
     FaultyFileSystem faulty([faults](int number, const std::string& operation) {
       if (number == faults) throw std::runtime_error("fault at " + operation);
     });

@@ -36,7 +36,8 @@ std::string content(int64_t step, int version) {
   return std::string(3000, static_cast<char>('a' + step % 20)) + "version " + std::to_string(version);
 }
 
-std::string save(FileSystem& file_system, const std::filesystem::path& directory, int64_t step, int version = 0) {
+std::string save_staged(FileSystem& file_system, const std::filesystem::path& directory, int64_t step,
+                        int version = 0) {
   StagedFolder staged(file_system, directory, step);
   const auto text = content(step, version);
   staged.write("model.safetensors", [&](ByteSink& sink) { sink.write(text.data(), text.size()); });
@@ -92,15 +93,15 @@ int kill_at_every_operation(const std::function<void(FileSystem&, const std::fil
 
 void prepare_step_one(const std::filesystem::path& directory) {
   FileSystem file_system;
-  save(file_system, directory, 1);
+  save_staged(file_system, directory, 1);
 }
 
 TEST_CASE("StagedFolder: a committed checkpoint is listed with its manifest") {
   const TemporaryFolder folder;
   FileSystem file_system;
   CHECK_THAT(list_checkpoints(file_system, folder / "run"), IsEmpty());
-  CHECK(save(file_system, folder / "run", 7) == "");
-  CHECK(save(file_system, folder / "run", 123456789012) == "");
+  CHECK(save_staged(file_system, folder / "run", 7) == "");
+  CHECK(save_staged(file_system, folder / "run", 123456789012) == "");
   const auto found = list_checkpoints(file_system, folder / "run");
   REQUIRE(found.size() == 2);
   CHECK(found[0].folder.filename() == "step-123456789012");
@@ -114,7 +115,7 @@ TEST_CASE("StagedFolder: a committed checkpoint is listed with its manifest") {
 TEST_CASE("StagedFolder: bytes reach the disk before their names") {
   const TemporaryFolder folder;
   FaultyFileSystem file_system;
-  save(file_system, folder / "run", 7);
+  save_staged(file_system, folder / "run", 7);
   const auto& operations = file_system.operations();
   const auto at = [&](const std::string& what) {
     const auto found = std::find(operations.begin(), operations.end(), what);
@@ -133,14 +134,14 @@ TEST_CASE("StagedFolder: bytes reach the disk before their names") {
 
 TEST_CASE("StagedFolder: a kill at any operation leaves the old checkpoint or the new one") {
   const auto operations = kill_at_every_operation(
-      [](FileSystem& file_system, const auto& directory) { save(file_system, directory, 2); }, prepare_step_one,
+      [](FileSystem& file_system, const auto& directory) { save_staged(file_system, directory, 2); }, prepare_step_one,
       [](const auto& directory, int at) {
         const auto steps = valid_steps(directory);
         UNSCOPED_INFO("killed at " << at);
         REQUIRE((steps == std::vector<int64_t>{1} || steps == (std::vector<int64_t>{2, 1})));
         FileSystem file_system;
         remove_leftovers(file_system, directory);
-        save(file_system, directory, 2, 1);
+        save_staged(file_system, directory, 2, 1);
         CHECK_THAT(valid_steps(directory), ElementsAre(2, 1));
         CHECK(model_of(directory, 2) == content(2, 1));
         CHECK_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001", "step-00000002"));
@@ -150,18 +151,19 @@ TEST_CASE("StagedFolder: a kill at any operation leaves the old checkpoint or th
 
 TEST_CASE("StagedFolder: a kill while replacing leaves the old version or the new one") {
   for (const bool can_exchange : {true, false}) {
-    kill_at_every_operation([](FileSystem& file_system, const auto& directory) { save(file_system, directory, 1, 5); },
-                            prepare_step_one,
-                            [&](const auto& directory, int at) {
-                              FileSystem file_system;
-                              remove_leftovers(file_system, directory);
-                              INFO("killed at " << at);
-                              CHECK_THAT(valid_steps(directory), ElementsAre(1));
-                              const auto model = model_of(directory, 1);
-                              CHECK((model == content(1, 0) || model == content(1, 5)));
-                              CHECK_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001"));
-                            },
-                            can_exchange);
+    kill_at_every_operation(
+        [](FileSystem& file_system, const auto& directory) { save_staged(file_system, directory, 1, 5); },
+        prepare_step_one,
+        [&](const auto& directory, int at) {
+          FileSystem file_system;
+          remove_leftovers(file_system, directory);
+          INFO("killed at " << at);
+          CHECK_THAT(valid_steps(directory), ElementsAre(1));
+          const auto model = model_of(directory, 1);
+          CHECK((model == content(1, 0) || model == content(1, 5)));
+          CHECK_THAT(file_system.entries(directory), ElementsAre("latest", "step-00000001"));
+        },
+        can_exchange);
   }
 }
 
@@ -171,7 +173,7 @@ TEST_CASE("StagedFolder: a kill while removing leaves a whole checkpoint or none
       [](const auto& directory) {
         prepare_step_one(directory);
         FileSystem file_system;
-        save(file_system, directory, 2);
+        save_staged(file_system, directory, 2);
       },
       [](const auto& directory, int at) {
         FileSystem file_system;
@@ -192,7 +194,7 @@ TEST_CASE("StagedFolder: a failure of any operation is reported and the old chec
     prepare_step_one(directory);
     FaultyFileSystem file_system(FaultyFileSystem::fail_from(at, errors[at % std::size(errors)]));
     std::string warning;
-    const auto message = error_of([&] { warning = save(file_system, directory, 2); });
+    const auto message = error_of([&] { warning = save_staged(file_system, directory, 2); });
     const auto steps = valid_steps(directory);
     CHECK(steps.back() == 1);
     if (message == "no error" && warning.empty()) break;
@@ -203,7 +205,7 @@ TEST_CASE("StagedFolder: a failure of any operation is reported and the old chec
     }
     FileSystem whole;
     remove_leftovers(whole, directory);
-    save(whole, directory, 3);
+    save_staged(whole, directory, 3);
     CHECK(valid_steps(directory).front() == 3);
   }
 }
@@ -211,23 +213,23 @@ TEST_CASE("StagedFolder: a failure of any operation is reported and the old chec
 TEST_CASE("StagedFolder: what one passing failure leaves is removed at once") {
   const TemporaryFolder folder;
   FaultyFileSystem file_system(FaultyFileSystem::fail_at(4, ENOSPC));
-  CHECK_THROWS_WITH(save(file_system, folder / "run", 2), ContainsSubstring("No space left"));
+  CHECK_THROWS_WITH(save_staged(file_system, folder / "run", 2), ContainsSubstring("No space left"));
   CHECK_THAT(file_system.entries(folder / "run"), IsEmpty());
 }
 
 TEST_CASE("StagedFolder: a file size limit is an error not a signal") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1);
+  save_staged(file_system, folder / "run", 1);
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const auto message = error_of([&] { save(file_system, folder / "run", 2); });
+  const auto message = error_of([&] { save_staged(file_system, folder / "run", 2); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   CHECK_THAT(message, ContainsSubstring("cannot write to") && ContainsSubstring("File too large"));
   CHECK_THAT(file_system.entries(folder / "run"), ElementsAre("latest", "step-00000001"));
-  save(file_system, folder / "run", 2);
+  save_staged(file_system, folder / "run", 2);
   CHECK_THAT(valid_steps(folder / "run"), ElementsAre(2, 1));
 }
 
@@ -235,7 +237,7 @@ TEST_CASE("StagedFolder: an unusable directory is named") {
   const TemporaryFolder folder;
   test::write_file(folder / "file", "not a folder");
   FileSystem file_system;
-  CHECK_THROWS_WITH(save(file_system, folder / "file", 1),
+  CHECK_THROWS_WITH(save_staged(file_system, folder / "file", 1),
                     ContainsSubstring("cannot create the folder") && ContainsSubstring("Not a directory"));
   CHECK(test::read_file(folder / "file") == "not a folder");
 }
@@ -243,16 +245,16 @@ TEST_CASE("StagedFolder: an unusable directory is named") {
 TEST_CASE("StagedFolder: a directory that was removed is made again") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1);
+  save_staged(file_system, folder / "run", 1);
   std::filesystem::remove_all(folder / "run");
-  save(file_system, folder / "run", 2);
+  save_staged(file_system, folder / "run", 2);
   CHECK_THAT(valid_steps(folder / "run"), ElementsAre(2));
 }
 
 TEST_CASE("StagedFolder: other files in the directory are left alone") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1);
+  save_staged(file_system, folder / "run", 1);
   for (const char* name : {"notes.txt", "step-1", "step-00000001x", "best.tmp-1", "step-00000003.tmp-1"}) {
     test::write_file(folder / "run" / name, "x");
   }
@@ -266,7 +268,7 @@ TEST_CASE("StagedFolder: a leftover that cannot be removed keeps no other") {
   const TemporaryFolder folder;
   const auto run = folder / "run";
   FileSystem files;
-  for (int64_t step : {1, 2, 3}) save(files, run, step);
+  for (int64_t step : {1, 2, 3}) save_staged(files, run, step);
   std::filesystem::rename(run / "step-00000002", run / "step-00000002.old-1");
   for (const auto* name : {"step-00000001.tmp-stuck", "step-00000004.tmp-1", "latest.tmp-1"}) {
     test::write_file(run / name, "x");
@@ -284,7 +286,7 @@ TEST_CASE("StagedFolder: a link to nothing in a checkpoint's place stops no clea
   const TemporaryFolder folder;
   const auto run = folder / "run";
   FileSystem files;
-  for (int64_t step : {1, 2}) save(files, run, step);
+  for (int64_t step : {1, 2}) save_staged(files, run, step);
   std::filesystem::rename(run / "step-00000002", run / "step-00000002.old-1");
   std::filesystem::create_symlink("nowhere", run / "step-00000002");
   test::write_file(run / "step-00000003.tmp-1", "x");
@@ -299,7 +301,7 @@ TEST_CASE("StagedFolder: what could not be read again is not committed") {
   const TemporaryFolder folder;
   const auto run = folder / "run";
   FileSystem files;
-  save(files, run, 1);
+  save_staged(files, run, 1);
   const auto refusal = [&](Manifest manifest) {
     return error_of<std::invalid_argument>([&] { StagedFolder(files, run, 2).commit(std::move(manifest)); });
   };
@@ -352,7 +354,7 @@ class DamagedFolder {
 TEST_CASE_METHOD(DamagedFolder, "DamagedFolder: is refused with its reason") {
   const TemporaryFolder folder;
   FileSystem file_system;
-  save(file_system, folder / "run", 1);
+  save_staged(file_system, folder / "run", 1);
   const auto checkpoint = folder / "run" / "step-00000001";
   kind_.make(checkpoint);
   CHECK_THROWS_WITH(

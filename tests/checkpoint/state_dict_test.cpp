@@ -29,7 +29,7 @@ void add_dict(Pickler& pickler, const std::string& key, const Fill& fill) {
   pickler.end_dict();
 }
 
-void add_tensor(Pickler& pickler, const std::string& name, const char* storage = "0") {
+void add_named_tensor(Pickler& pickler, const std::string& name, const char* storage = "0") {
   pickler.text(name);
   pickler.tensor({.storage = storage, .dtype = "float32"}, 1);
 }
@@ -56,18 +56,18 @@ TEST_CASE("StateDict: the model is found under any usual key, and alone") {
   for (const auto* key : {"model", "state_dict", "model_state_dict", "net", "module"}) {
     INFO(key);
     const auto state = state_of([&](Pickler& pickler) {
-      add_dict(pickler, key, [](Pickler& inside) { add_tensor(inside, "w"); });
-      add_tensor(pickler, "ema");
+      add_dict(pickler, key, [](Pickler& inside) { add_named_tensor(inside, "w"); });
+      add_named_tensor(pickler, "ema");
     });
     CHECK(state.tensors.size() == 1);
     CHECK(state.tensors.contains("w"));
   }
   UNSCOPED_INFO("a tensor of that name is a tensor");
-  CHECK(state_of([](Pickler& pickler) { add_tensor(pickler, "model"); }).tensors.contains("model"));
+  CHECK(state_of([](Pickler& pickler) { add_named_tensor(pickler, "model"); }).tensors.contains("model"));
   UNSCOPED_INFO("an empty one leaves it to the next");
   const auto next = state_of([](Pickler& pickler) {
     add_dict(pickler, "model", [](Pickler&) {});
-    add_dict(pickler, "net", [](Pickler& inside) { add_tensor(inside, "w"); });
+    add_dict(pickler, "net", [](Pickler& inside) { add_named_tensor(inside, "w"); });
   });
   CHECK(next.tensors.contains("w"));
 }
@@ -75,12 +75,12 @@ TEST_CASE("StateDict: the model is found under any usual key, and alone") {
 TEST_CASE("StateDict: names are the keys with dots between them, whatever the keys are") {
   const auto state = state_of([](Pickler& pickler) {
     add_dict(pickler, "a", [](Pickler& inside) {
-      add_dict(inside, "", [](Pickler& deeper) { add_tensor(deeper, "\xc3\xa4"); });
+      add_dict(inside, "", [](Pickler& deeper) { add_named_tensor(deeper, "\xc3\xa4"); });
       inside.integer(-7);
       inside.tensor({.storage = "0", .dtype = "float32"}, 1);
     });
-    add_tensor(pickler, ""s);
-    add_tensor(pickler, "n\0ul"s);
+    add_named_tensor(pickler, ""s);
+    add_named_tensor(pickler, "n\0ul"s);
   });
   CHECK(state.tensors.size() == 4);
   for (const auto& name : {"a..\xc3\xa4"s, "a.-7"s, ""s, "n\0ul"s}) {
@@ -91,13 +91,13 @@ TEST_CASE("StateDict: names are the keys with dots between them, whatever the ke
 
 TEST_CASE("StateDict: of equal keys the last counts as in Python") {
   const auto state = state_of([](Pickler& pickler) {
-    add_tensor(pickler, "w", "0");
-    add_tensor(pickler, "w", "1");
+    add_named_tensor(pickler, "w", "0");
+    add_named_tensor(pickler, "w", "1");
   });
   CHECK(state.tensors.at("w").storage == "1");
   const auto chosen = state_of([](Pickler& pickler) {
-    add_dict(pickler, "model", [](Pickler& inside) { add_tensor(inside, "early"); });
-    add_dict(pickler, "model", [](Pickler& inside) { add_tensor(inside, "late"); });
+    add_dict(pickler, "model", [](Pickler& inside) { add_named_tensor(inside, "early"); });
+    add_dict(pickler, "model", [](Pickler& inside) { add_named_tensor(inside, "late"); });
   });
   CHECK(chosen.tensors.contains("late"));
   CHECK_FALSE(chosen.tensors.contains("early"));
@@ -141,7 +141,7 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
           for (const int64_t parameter : {5, 9, 77}) {
             states.integer(parameter);
             states.begin_dict();
-            add_tensor(states, "exp_avg");
+            add_named_tensor(states, "exp_avg");
             states.text("step");
             states.integer(parameter);
             states.text("momentum_buffer");
@@ -151,7 +151,7 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
         });
         pickler.text("param_groups");
         pickler.begin_list();
-        add_group(pickler, {9}, [](Pickler& group) { add_tensor(group, "lr"); });
+        add_group(pickler, {9}, [](Pickler& group) { add_named_tensor(group, "lr"); });
         add_group(pickler, {3, 5}, [](Pickler& group) {
           group.text("betas");
           group.begin_tuple();
@@ -185,11 +185,11 @@ TEST_CASE("StateDict: an optimizer's state under 0 and under '0' is not known, a
       add_dict(pickler, "state", [&](Pickler& states) {
         states.integer(0);
         states.begin_dict();
-        add_tensor(states, "exp_avg", "0");
+        add_named_tensor(states, "exp_avg", "0");
         states.end_dict();
         is_text ? states.text("0") : states.integer(0);
         states.begin_dict();
-        add_tensor(states, "exp_avg", "1");
+        add_named_tensor(states, "exp_avg", "1");
         states.end_dict();
       });
       pickler.text("param_groups");
@@ -206,12 +206,12 @@ TEST_CASE("StateDict: an optimizer's state under 0 and under '0' is not known, a
 
 TEST_CASE("StateDict: a model's tensor of the name that the optimizer's state has is refused, not lost") {
   const auto both = [](Pickler& pickler) {
-    add_dict(pickler, "model", [](Pickler& inside) { add_tensor(inside, "state.#0.exp_avg"); });
+    add_dict(pickler, "model", [](Pickler& inside) { add_named_tensor(inside, "state.#0.exp_avg"); });
     add_dict(pickler, "optimizer", [](Pickler& optimizer) {
       add_dict(optimizer, "state", [](Pickler& states) {
         states.integer(0);
         states.begin_dict();
-        add_tensor(states, "exp_avg");
+        add_named_tensor(states, "exp_avg");
         states.end_dict();
       });
       optimizer.text("param_groups");
@@ -232,7 +232,7 @@ TEST_CASE("StateDict: an odd optimizer costs the model nothing, and alone it is 
     pickler.end_list();
   };
   const auto state = state_of([&](Pickler& pickler) {
-    add_dict(pickler, "model", [](Pickler& inside) { add_tensor(inside, "w"); });
+    add_dict(pickler, "model", [](Pickler& inside) { add_named_tensor(inside, "w"); });
     add_dict(pickler, "optim", odd);
   });
   CHECK(state.tensors.size() == 1);

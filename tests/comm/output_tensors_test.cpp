@@ -63,7 +63,7 @@ at::Tensor number(int value) {
   return at::full({}, value, at::kLong);
 }
 
-std::vector<int64_t> numbers(const std::vector<at::Tensor>& tensors) {
+std::vector<int64_t> output_numbers(const std::vector<at::Tensor>& tensors) {
   std::vector<int64_t> values;
   for (const at::Tensor& tensor : tensors) values.push_back(tensor.defined() ? tensor.item<int64_t>() : -1);
   return values;
@@ -80,10 +80,10 @@ std::vector<int64_t> found_and_replaced(Output output) {
     replacements.push_back(tensor.defined() ? tensor.add(10) : at::Tensor());
   }
   CHECK(replace_tensors(output, replacements));
-  const std::vector<int64_t> values = numbers(before.tensors);
+  const std::vector<int64_t> values = output_numbers(before.tensors);
   std::vector<int64_t> expected = values;
   for (int64_t& value : expected) value += value == -1 ? 0 : 10;
-  CHECK(numbers(find_tensors(output).tensors) == expected);
+  CHECK(output_numbers(find_tensors(output).tensors) == expected);
   return values;
 }
 
@@ -140,12 +140,12 @@ TEST_CASE("OutputTensors: what is not known is said, and the rest is found") {
   std::pair mixed{number(2), unknown};
   const OutputTensors found = find_tensors(mixed);
   CHECK_FALSE(found.known);
-  CHECK(numbers(found.tensors) == Values{2});
+  CHECK(output_numbers(found.tensors) == Values{2});
   UNSCOPED_INFO("a class that is a range may hold more than its elements");
   outputs::Named named;
   named.push_back(number(3));
   CHECK_FALSE(find_tensors(named).known);
-  CHECK(numbers(find_tensors(named).tensors) == Values{3});
+  CHECK(output_numbers(find_tensors(named).tensors) == Values{3});
   std::filesystem::path path("a/b");
   CHECK_FALSE(find_tensors(path).known);
   std::optional<outputs::Unknown> none;
@@ -157,27 +157,27 @@ TEST_CASE("OutputTensors: what is const is looked at and never replaced") {
   std::tuple output{constant, number(2)};
   const OutputTensors found = find_tensors(output);
   CHECK(found.known);
-  CHECK(numbers(found.fixed) == Values{1});
-  CHECK(numbers(found.tensors) == Values{2});
+  CHECK(output_numbers(found.fixed) == Values{1});
+  CHECK(output_numbers(found.tensors) == Values{2});
   CHECK(replace_tensors(output, {number(12)}));
   CHECK(constant->item<int64_t>() == 1);
   CHECK(std::get<1>(output).item<int64_t>() == 12);
   const std::vector<at::Tensor> list{number(3)};
-  CHECK(numbers(find_tensors(list).fixed) == Values{3});
+  CHECK(output_numbers(find_tensors(list).fixed) == Values{3});
 }
 
 TEST_CASE("ReplaceTensors: only defined ones are put in, and only as many as there are") {
   std::vector output{number(1), number(2), number(3)};
   CHECK(replace_tensors(output, {at::Tensor(), number(12)}));
-  CHECK(numbers(output) == Values{1, 12, 3});
+  CHECK(output_numbers(output) == Values{1, 12, 3});
   CHECK(replace_tensors(output, {}));
   CHECK(replace_tensors(output, {number(21), at::Tensor(), at::Tensor(), number(24)}));
-  CHECK(numbers(output) == Values{21, 12, 3});
+  CHECK(output_numbers(output) == Values{21, 12, 3});
 }
 
 TEST_CASE("ReplaceTensors: says when a replacement did not stay") {
   outputs::ByValue output{number(1)};
-  CHECK(numbers(find_tensors(output).tensors) == Values{1});
+  CHECK(output_numbers(find_tensors(output).tensors) == Values{1});
   CHECK_FALSE(replace_tensors(output, {number(11)}));
   CHECK(output.tensor.item<int64_t>() == 1);
   CHECK(replace_tensors(output, {at::Tensor()}));
@@ -186,7 +186,7 @@ TEST_CASE("ReplaceTensors: says when a replacement did not stay") {
 TEST_CASE("ReplaceTensors: one place that two pointers share may be given twice") {
   const auto shared = std::make_shared<at::Tensor>(number(1));
   std::pair output{shared, shared};
-  CHECK(numbers(find_tensors(output).tensors) == Values{1, 1});
+  CHECK(output_numbers(find_tensors(output).tensors) == Values{1, 1});
   CHECK(replace_tensors(output, {number(11), number(12)}));
   CHECK(shared->item<int64_t>() == 12);
 }

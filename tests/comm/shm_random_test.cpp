@@ -70,7 +70,7 @@ Step draw(std::mt19937& random, int ranks) {
   return step;
 }
 
-at::Tensor numbers_of(int rank, int64_t number, int64_t count, at::ScalarType dtype) {
+at::Tensor random_numbers_of(int rank, int64_t number, int64_t count, at::ScalarType dtype) {
   const at::Tensor wide = at::arange(count, at::kDouble).mul(0.37).add(rank * 1.618 + number).sin().mul(rank + 3.0);
   return at::isFloatingType(dtype) ? wide.to(dtype) : wide.mul(1000).to(dtype);
 }
@@ -99,7 +99,7 @@ Started begin(const Step& step, int64_t number, const GroupHandle& group) {
   const int root = step.root % group.size();
   const int64_t rows = group.size() * step.count;
   const bool spreads = step.kind == Step::kReduceScatter || step.kind == Step::kAllToAll;
-  const at::Tensor own = numbers_of(group.rank(), number, spreads ? rows : step.count, step.dtype);
+  const at::Tensor own = random_numbers_of(group.rank(), number, spreads ? rows : step.count, step.dtype);
   switch (step.kind) {
     case Step::kAllReduce:
       if (step.is_async) return {own, waits_for(all_reduce_async(own, group, step.op))};
@@ -118,7 +118,7 @@ Started begin(const Step& step, int64_t number, const GroupHandle& group) {
     case Step::kScatter: {
       std::vector<at::Tensor> parts;
       for (int rank = 0; group.rank() == root && rank < group.size(); ++rank) {
-        parts.push_back(numbers_of(rank, -number, step.count, step.dtype));
+        parts.push_back(random_numbers_of(rank, -number, step.count, step.dtype));
       }
       return {own, waits_for(scatter_async(own, parts, root, group))};
     }
@@ -127,7 +127,7 @@ Started begin(const Step& step, int64_t number, const GroupHandle& group) {
     case Step::kAllToAll:
       return kept(all_to_all_async(own, group));
     case Step::kGaps: {  // which gloo does not take: it gets them without
-      const at::Tensor wide = numbers_of(group.rank(), number, 2 * step.count, step.dtype).view({step.count, 2});
+      const at::Tensor wide = random_numbers_of(group.rank(), number, 2 * step.count, step.dtype).view({step.count, 2});
       const bool takes_gaps = group.state().group("test")->getBackend(c10::kCPU)->getBackendName() == "shm";
       std::vector<at::Tensor> columns{takes_gaps ? wide.narrow(1, 1, 1) : wide.narrow(1, 1, 1).contiguous()};
       group.state().group("test")->allreduce(columns)->wait();

@@ -69,7 +69,7 @@ Gradients gradients_of(const Model& model) {
 }
 
 // Every way of making room for new gradients, of accumulating and of cutting buckets, step by step.
-std::vector<Gradients> train(const GroupHandle& group, DdpOptions options, bool own) {
+std::vector<Gradients> train_own(const GroupHandle& group, DdpOptions options, bool own) {
   options.own_engine = own;
   auto net = make<Mixed>(3);
   DistributedDataParallel<Mixed> model(net, group, options);
@@ -106,8 +106,8 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: every step has the bits of c10d's") {
     run_ranks(size,
               [&](const GroupHandle& group) {
                 const DdpOptions options{.bucket_cap_bytes = cap};
-                const auto expected = train(group, options, false);
-                const auto actual = train(group, options, true);
+                const auto expected = train_own(group, options, false);
+                const auto actual = train_own(group, options, true);
                 for (size_t step = 0; step < expected.size(); ++step) {
                   for (size_t i = 0; i < expected[step].size(); ++i) {
                     RANK_INFO("cap " << cap << ", step " << step << ", parameter " << i);
@@ -122,8 +122,8 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: every step has the bits of c10d's") {
 TEST_CASE_METHOD(OwnEngine, "OwnEngine: ranks of which one leaves the steps to c10d train together") {
   run_ranks(2,
             [&](const GroupHandle& group) {
-              const auto expected = train(group, {.bucket_cap_bytes = 300}, false);
-              const auto actual = train(group, {.bucket_cap_bytes = 300}, group.rank() == 1);
+              const auto expected = train_own(group, {.bucket_cap_bytes = 300}, false);
+              const auto actual = train_own(group, {.bucket_cap_bytes = 300}, group.rank() == 1);
               for (size_t i = 0; i < expected.back().size(); ++i) expect_equal(actual.back()[i], expected.back()[i]);
             },
             {.wire = wire_});

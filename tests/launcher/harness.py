@@ -151,10 +151,13 @@ class LauncherTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def write(self, name, text, executable=False):
-        with open(self.path(name), "w", encoding="utf-8") as file:
+        """Programs that wait for the file see it whole."""
+        unfinished = self.path(f"{name}.unfinished")
+        with open(unfinished, "w", encoding="utf-8") as file:
             file.write(text)
         if executable:
-            os.chmod(self.path(name), 0o755)
+            os.chmod(unfinished, 0o755)
+        os.replace(unfinished, self.path(name))
         return self.path(name)
 
     def read(self, name):

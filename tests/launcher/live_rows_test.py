@@ -107,8 +107,7 @@ class LiveRows(LauncherTest):
         number, self.steps = self.steps, self.steps + 1
         for rank in range(self.ranks):
             own = of_ranks.get(f"r{rank}", text)
-            self.write(f"step.{number}.{rank}.tmp", own)
-            os.rename(self.path(f"step.{number}.{rank}.tmp"), self.path(f"step.{number}.{rank}"))
+            self.write(f"step.{number}.{rank}", own)
         if text != END:
             self.wait_for_files(*(f"done.{number}.{rank}" for rank in range(self.ranks)))
 

@@ -10,7 +10,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-std::string shown(const std::string& text, int local_rank) {
+std::string shown_selection(const std::string& text, int local_rank) {
   const auto selection = StreamSelection::parse(text);
   if (!selection) return "refused";
   const Streams streams = selection->of_rank(local_rank);
@@ -18,17 +18,17 @@ std::string shown(const std::string& text, int local_rank) {
 }
 
 TEST_CASE("StreamSelection: one digit is for all ranks") {
-  CHECK(shown("0", 7) == "--");
-  CHECK(shown("1", 7) == "o-");
-  CHECK(shown("2", 7) == "-e");
-  CHECK(shown("3", 7) == "oe");
+  CHECK(shown_selection("0", 7) == "--");
+  CHECK(shown_selection("1", 7) == "o-");
+  CHECK(shown_selection("2", 7) == "-e");
+  CHECK(shown_selection("3", 7) == "oe");
 }
 
 TEST_CASE("StreamSelection: ranks are named with any number of digits") {
-  CHECK(shown("0:3,11:1,1234:2", 0) == "oe");
-  CHECK(shown("0:3,11:1,1234:2", 1) == "--");
-  CHECK(shown("0:3,11:1,1234:2", 11) == "o-");
-  CHECK(shown("0:3,11:1,1234:2", 1234) == "-e");
+  CHECK(shown_selection("0:3,11:1,1234:2", 0) == "oe");
+  CHECK(shown_selection("0:3,11:1,1234:2", 1) == "--");
+  CHECK(shown_selection("0:3,11:1,1234:2", 11) == "o-");
+  CHECK(shown_selection("0:3,11:1,1234:2", 1234) == "-e");
 }
 
 TEST_CASE("StreamSelection: knows whether anything is selected") {
@@ -43,7 +43,7 @@ TEST_CASE("StreamSelection: what means nothing is refused") {
   for (const char* text : {"", "4", "-1", "33", "0:", ":3", "0:4", "0:3,", ",0:3", "0:3;1:3", "a:1", "0:3,1", "-1:3",
                            "99999999999:1", "0 :1", "0:13"}) {
     CAPTURE(text);
-    CHECK(shown(text, 0) == "refused");
+    CHECK(shown_selection(text, 0) == "refused");
   }
 }
 

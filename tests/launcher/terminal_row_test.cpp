@@ -21,7 +21,7 @@ const CharacterWidth& widths() {
 TextStyle style(const std::string& parameters) {
   return with_parameters(nullptr, parameters);
 }
-TerminalRow row(const std::string& text) {
+TerminalRow row_of(const std::string& text) {
   return row_of(text, widths());
 }
 
@@ -30,8 +30,8 @@ TEST_CASE("TerminalRow: an empty one shows nothing") {
   CHECK(empty.text() == "");
   CHECK(empty.columns() == 0);
   CHECK(empty.is_blank());
-  CHECK(row("   ").is_blank());
-  CHECK(row("   ").written_columns() == 3);
+  CHECK(row_of("   ").is_blank());
+  CHECK(row_of("   ").written_columns() == 3);
 }
 
 TEST_CASE("TerminalRow: a character far to the right has blanks before it") {
@@ -42,7 +42,7 @@ TEST_CASE("TerminalRow: a character far to the right has blanks before it") {
 }
 
 TEST_CASE("TerminalRow: half of a wide character is never shown") {
-  TerminalRow text = row(std::string(kWide) + kWide);
+  TerminalRow text = row_of(std::string(kWide) + kWide);
   CHECK(text.columns() == 4);
   CHECK(text.text(3) == kWide);
   CHECK(text.text(1) == "");
@@ -50,19 +50,19 @@ TEST_CASE("TerminalRow: half of a wide character is never shown") {
   CHECK(text.text() == std::string(" x") + kWide);
   text.put(2, "y", 1, nullptr);  // over the first half of the second
   CHECK(text.text() == " xy");
-  TerminalRow between = row(std::string(kWide) + kWide);
+  TerminalRow between = row_of(std::string(kWide) + kWide);
   between.put(1, kWide, 2, nullptr);
   CHECK(between.text() == std::string(" ") + kWide);
-  TerminalRow erased = row(std::string("a") + kWide + "b");
+  TerminalRow erased = row_of(std::string("a") + kWide + "b");
   erased.erase(2, 3);
   CHECK(erased.text() == "a  b");
 }
 
 TEST_CASE("TerminalRow: a joining character belongs to the one before, with an end to it") {
-  TerminalRow text = row(std::string("e") + kAccent);
+  TerminalRow text = row_of(std::string("e") + kAccent);
   CHECK(text.text() == std::string("e") + kAccent);
   CHECK(text.columns() == 1);
-  TerminalRow wide = row(std::string(kWide) + kAccent + "x");
+  TerminalRow wide = row_of(std::string(kWide) + kAccent + "x");
   CHECK(wide.text() == std::string(kWide) + kAccent + "x");
   TerminalRow first;
   first.put(0, kAccent, 0, nullptr);  // there is none before
@@ -73,25 +73,25 @@ TEST_CASE("TerminalRow: a joining character belongs to the one before, with an e
 }
 
 TEST_CASE("TerminalRow: what is no character, or begins sequences, is shown as such") {
-  CHECK(row("a\xff"
-            "b")
+  CHECK(row_of("a\xff"
+               "b")
             .text() == std::string("a") + kReplacement + "b");
-  CHECK(row("a\xc2\x9b"
-            "b")
+  CHECK(row_of("a\xc2\x9b"
+               "b")
             .text() == std::string("a") + kReplacement + "b");
-  CHECK(row("\xe4\xb8").text() == "");  // not whole yet
+  CHECK(row_of("\xe4\xb8").text() == "");  // not whole yet
 }
 
 TEST_CASE("TerminalRow: colours are set where they change and end with the row") {
-  CHECK(row("a\x1b[31mb\x1b[0mc").text() == "a\x1b[31mb\x1b[mc");
-  CHECK(row("\x1b[31mab").text() == "\x1b[31mab\x1b[m");
-  CHECK(row("\x1b[31ma\x1b[1mb").text() == "\x1b[31ma\x1b[m\x1b[31m\x1b[1mb\x1b[m");
-  CHECK(row("\x1b[31mab").text(1) == "\x1b[31ma\x1b[m");
-  CHECK(row("\x1b[41m  ").columns() == 2);  // a coloured blank is seen
+  CHECK(row_of("a\x1b[31mb\x1b[0mc").text() == "a\x1b[31mb\x1b[mc");
+  CHECK(row_of("\x1b[31mab").text() == "\x1b[31mab\x1b[m");
+  CHECK(row_of("\x1b[31ma\x1b[1mb").text() == "\x1b[31ma\x1b[m\x1b[31m\x1b[1mb\x1b[m");
+  CHECK(row_of("\x1b[31mab").text(1) == "\x1b[31ma\x1b[m");
+  CHECK(row_of("\x1b[41m  ").columns() == 2);  // a coloured blank is seen
 }
 
 TEST_CASE("TerminalRow: erasing the end shortens, erasing the middle leaves blanks") {
-  TerminalRow text = row("abcdef");
+  TerminalRow text = row_of("abcdef");
   text.erase(2, 4);
   CHECK(text.text() == "ab  ef");
   text.erase(4, 1'000);
@@ -106,8 +106,8 @@ TEST_CASE("TerminalRow: erasing the end shortens, erasing the middle leaves blan
 }
 
 TEST_CASE("TerminalRow: behind another one it begins where that was written to") {
-  CHECK(row("text").behind(row("[0] ")).text() == "[0] text");
-  CHECK(row("").behind(row("[0] ")).columns() == 3);
+  CHECK(row_of("text").behind(row_of("[0] ")).text() == "[0] text");
+  CHECK(row_of("").behind(row_of("[0] ")).columns() == 3);
 }
 
 TEST_CASE("WithParameters: zero ends all, and what only adds up is kept short") {
@@ -175,7 +175,7 @@ TEST_CASE("TerminalRow: shows what a list of columns would show, whatever is wri
       }
       REQUIRE(text.text(text.columns()) == model.text());
       for (std::size_t most = 0; most < 14; ++most) {
-        REQUIRE(row(text.text(most)).written_columns() <= most);
+        REQUIRE(row_of(text.text(most)).written_columns() <= most);
       }
     }
   }

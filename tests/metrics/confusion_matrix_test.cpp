@@ -32,7 +32,7 @@ using test::here;
 using test::SharedSamples;
 
 // Counted by this process alone.
-Counts counted(const ConfusionMatrix& matrix) {
+Counts counted_pairs(const ConfusionMatrix& matrix) {
   ProcessGroup group = init_process_group({.rank_info = RankInfo{}});
   return matrix.compute(group).counts;
 }
@@ -121,7 +121,7 @@ TEST_CASE("ConfusionCounts: counts beyond 32 bits keep their ratios") {
 TEST_CASE("ConfusionMatrix: rows are right classes and columns guesses") {
   ConfusionMatrix matrix(3);
   matrix.update(classes({2}), classes({0}));
-  CHECK(counted(matrix) == Counts{0, 0, 1, 0, 0, 0, 0, 0, 0});
+  CHECK(counted_pairs(matrix) == Counts{0, 0, 1, 0, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("ConfusionMatrix: takes integers of any dtype, shape and memory layout") {
@@ -133,7 +133,7 @@ TEST_CASE("ConfusionMatrix: takes integers of any dtype, shape and memory layout
   const auto is_the_same = [&](const at::Tensor& a, const at::Tensor& b) {
     ConfusionMatrix matrix(3);
     matrix.update(a, b);
-    return counted(matrix) == counted(plain);
+    return counted_pairs(matrix) == counted_pairs(plain);
   };
   for (const at::ScalarType dtype : {at::kByte, at::kChar, at::kShort, at::kInt}) {
     CHECK(is_the_same(guess.to(dtype), target));
@@ -144,26 +144,26 @@ TEST_CASE("ConfusionMatrix: takes integers of any dtype, shape and memory layout
   CHECK(is_the_same(guess.view({2, 2, 3, 2}), target.view({2, 2, 3, 2})));
   ConfusionMatrix of_bools(2);
   of_bools.update(here(at::ones({3}, at::kBool)), here(at::zeros({3}, at::kBool)));
-  CHECK(counted(of_bools) == Counts{0, 3, 0, 0});
+  CHECK(counted_pairs(of_bools) == Counts{0, 3, 0, 0});
   ConfusionMatrix of_one(2);
   of_one.update(here(at::ones({}, at::kLong)), here(at::ones({}, at::kLong)));
-  CHECK(counted(of_one) == Counts{0, 0, 0, 1});
+  CHECK(counted_pairs(of_one) == Counts{0, 0, 0, 1});
 }
 
 TEST_CASE("ConfusionMatrix: a batch without samples counts nothing") {
   ConfusionMatrix matrix(2, {.ignore_index = 9});
   matrix.update(here(at::zeros({0, 3}, at::kLong)), here(at::zeros({0, 3}, at::kLong)));
-  CHECK(counted(matrix) == Counts(4, 0));
+  CHECK(counted_pairs(matrix) == Counts(4, 0));
   UNSCOPED_INFO("nor one of which all are ignored, whatever was guessed there");
   matrix.update(classes({0, 77, -5}), classes({9, 9, 9}));
-  CHECK(counted(matrix) == Counts(4, 0));
+  CHECK(counted_pairs(matrix) == Counts(4, 0));
 }
 
 TEST_CASE("ConfusionMatrix: what is ignored may be a class, a negative number, or nothing that occurs") {
   const auto with = [](std::optional<int64_t> ignored) {
     ConfusionMatrix matrix(2, {.ignore_index = ignored});
     matrix.update(classes({0, 1, 1}), classes({0, 0, 1}));
-    return counted(matrix);
+    return counted_pairs(matrix);
   };
   CHECK(with(std::nullopt) == Counts{1, 1, 0, 1});
   CHECK(with(1) == Counts{1, 1, 0, 0});
@@ -180,8 +180,8 @@ TEST_CASE("ConfusionMatrix: a copy counts on its own, in inference mode or not")
   }
   ConfusionMatrix second = first;
   second.update(classes({0, 0}), classes({0, 0}));
-  CHECK(counted(first) == Counts{1});
-  CHECK(counted(second) == Counts{3});
+  CHECK(counted_pairs(first) == Counts{1});
+  CHECK(counted_pairs(second) == Counts{3});
 }
 
 TEST_CASE("ConfusionMatrix: what does not fit is refused and counts nothing") {
@@ -209,7 +209,7 @@ TEST_CASE("ConfusionMatrix: what does not fit is refused and counts nothing") {
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   refused([&] { matrix.update(classes({kHuge}), classes({0})); }, "within 0 to 2");
   refused([&] { matrix.update(classes({0}), classes({kHuge / 3 + 1})); }, "within 0 to 2");
-  CHECK(counted(matrix) == Counts(9, 0));
+  CHECK(counted_pairs(matrix) == Counts(9, 0));
 }
 
 }  // namespace

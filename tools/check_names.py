@@ -103,7 +103,7 @@ def test_programs(root: pathlib.Path):
             text = text.replace(loop[0], body)
         for test in re.finditer(r"ddprun_test\(\s*\w+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
             sources = test[3].partition("SOURCES")[2]
-            programs[f"test_{test[2]}_{test[1]}"] += [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", sources)]
+            programs[f"test_{test[2]}_{test[1]}"] += [listing.parent / name for name in re.findall(r"[\w./]+\.cpp", sources)]
     return programs.items()
 
 

@@ -38,7 +38,7 @@ namespace {
 using Catch::Matchers::IsEmpty;
 namespace device = test::device;
 
-constexpr int kRanks = 2;
+constexpr int kPartRanks = 2;
 
 // With buffers, which DistributedDataParallel broadcasts.
 struct NormedImpl : torch::nn::Cloneable<NormedImpl> {
@@ -193,8 +193,8 @@ const std::vector<Part>& parts() {
 TEST_CASE("Waits: no part of the library that has its place in a step adds one") {
   device::faults();
   std::vector<device::Counts> counts(parts().size());
-  std::barrier all(kRanks);
-  spawn(kRanks,
+  std::barrier all(kPartRanks);
+  spawn(kPartRanks,
         [&](const GroupHandle& group) {
           for (size_t i = 0; i < parts().size(); ++i) {
             const Step step = parts()[i].prepare(group);

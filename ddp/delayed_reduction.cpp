@@ -26,12 +26,15 @@ struct DelayedReduction::State {
   at::Tensor flat{};
   std::vector<at::Tensor> gradients{};  // parts of flat, no autograd views: zero_grad() may detach them
   TensorFuture reduction{};
-  int backward = kNoBackward;  // autograd's number of the one in which it was begun last
+  std::vector<uint32_t> versions{};  // of the gradients when it was begun last
+  int backward = kNoBackward;        // autograd's number of the one in which that was
 
   void start() {
     const at::NoGradGuard no_grad;
     end_left_over();
     backward = torch::autograd::get_current_graph_task_id();
+    versions.clear();
+    for (const at::Tensor& gradient : gradients) versions.push_back(gradient._version());
     flat.div_(group.size());
     reduction = all_reduce_future(flat, group);
   }
@@ -99,8 +102,12 @@ DelayedReduction::~DelayedReduction() {
 void DelayedReduction::after_forward() {
   const at::NoGradGuard no_grad;
   for (GradientHook& arrival : arrivals_) arrival.keep();
-  // Gradients that were set to zero since have got the sum after it.
-  if (state_->end_left_over()) state_->flat.zero_();
+  // A forward inside a backward is no end of it. Gradients that were set to zero since have got the sum after it.
+  if (torch::autograd::get_current_graph_task_id() < 0 && state_->end_left_over()) {
+    for (size_t i = 0; i < state_->gradients.size(); ++i) {
+      if (state_->gradients[i]._version() != state_->versions[i]) state_->gradients[i].zero_();
+    }
+  }
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     at::Tensor& gradient = state_->parameters[i].mutable_grad();
     if (gradient.defined()) continue;

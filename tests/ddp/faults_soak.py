@@ -214,7 +214,7 @@ def main():
           f"{COUNT - unnamed}, by every rank that failed in {COUNT - not_by_all}; with problems {broken}")
     print(f"last ends after the fault: {quantiles}; beyond {LATEST_S:.0f} s: {len(late)}, of these alone: {late_again}")
     print(", ".join(f"{fault} {n}" for fault, n in collections.Counter(case.fault for case in cases).most_common()))
-    sys.exit(broken > 0 or late_again > 0 or unnamed > 0.01 * COUNT)
+    sys.exit(broken > 0 or late_again > 0 or unnamed > max(1, 0.01 * COUNT))
 
 
 main()

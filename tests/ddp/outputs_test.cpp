@@ -1,5 +1,7 @@
 // What a forward returns: which tensors are found in it, which parameters it leaves unused, and what cannot be looked
 // into.
+#include <torch/csrc/autograd/function.h>
+
 #include <any>
 #include <array>
 #include <filesystem>

@@ -24,6 +24,7 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "tests/comm/expect_equal.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -39,17 +40,10 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using test::error_of;
+using test::expect_equal;
 using test::here;
 using test::run_ranks;
 using test::Wire;
-
-void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what = "") {
-  RANK_INFO(what);
-  RANK_REQUIRE(actual.defined());
-  RANK_CHECK(actual.scalar_type() == expected.scalar_type());
-  RANK_CHECK(actual.sizes() == expected.sizes());
-  RANK_CHECK_THAT(actual, test::EqualsTensor(expected));
-}
 
 at::Tensor matrix(int rank, int64_t rows, at::ScalarType dtype = at::kFloat) {
   return (here(at::arange(rows * 3, at::kLong)) + 100 * rank).view({rows, 3}).to(dtype);

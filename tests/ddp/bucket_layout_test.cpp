@@ -67,7 +67,7 @@ std::vector<torch::Tensor> copies_of(const std::vector<torch::Tensor>& parameter
 }
 
 // Steps `begin` to kSteps; what there was before each of them.
-std::vector<Saved> train(Deep& net, DistributedDataParallel<Deep>& model, const GroupHandle& group, int begin) {
+std::vector<Saved> train_deep(Deep& net, DistributedDataParallel<Deep>& model, const GroupHandle& group, int begin) {
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
   std::vector<Saved> states;
   for (int step = begin; step < kSteps; ++step) {
@@ -85,7 +85,7 @@ TEST_CASE("BucketLayout: a resumed run of three ranks has the bits of the one th
   run_ranks(3, [&](const GroupHandle& group) {
     auto net = make<Deep>(3);
     DistributedDataParallel<Deep> model(net, group, small_buckets(own && group.device().is_cpu()));
-    const std::vector<Saved> states = train(net, model, group, 0);
+    const std::vector<Saved> states = train_deep(net, model, group, 0);
     RANK_CHECK(states[0].buckets == "gradient buckets\n");
     RANK_CHECK(states[1].buckets == states.back().buckets);  // known before the buckets are regrouped
     for (const int from : {0, 1, 2, 5}) {
@@ -98,7 +98,7 @@ TEST_CASE("BucketLayout: a resumed run of three ranks has the bits of the one th
           parameters[i].copy_(states[static_cast<size_t>(from)].weights[i]);
       }
       resumed->bucket_layout().load(states[static_cast<size_t>(from)].buckets);
-      train(again, resumed, group, from);
+      train_deep(again, resumed, group, from);
       const auto parameters = again->parameters();
       for (size_t i = 0; i < parameters.size(); ++i) RANK_CHECK(at::equal(parameters[i], net->parameters()[i]));
       RANK_CHECK(resumed->bucket_layout().save() == states.back().buckets);

@@ -11,6 +11,7 @@
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/ddp/distributed_data_parallel.h>
 
+#include "tests/ddp/support.h"
 #include "tests/support/catch.h"
 #include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
@@ -21,8 +22,14 @@ namespace ddp {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using test::expect_close;
+using test::expect_equal;
 using test::here;
+using test::make;
+using test::message_of;
+using test::numbers;
 using test::run_ranks;
+using test::TwoLayers;
 using test::Wire;
 
 struct NetImpl : torch::nn::Module {
@@ -38,62 +45,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear second{8, 3};
 };
 TORCH_MODULE(Net);
-
-struct PlainImpl : torch::nn::Module {
-  PlainImpl() {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
-
-  torch::nn::Linear first{6, 8};
-  torch::nn::Linear second{8, 3};
-};
-TORCH_MODULE(Plain);
-
-// Random numbers of a rank, without the generator that all threads of the process share.
-torch::Tensor numbers(torch::IntArrayRef shape, int64_t salt) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + salt));
-  return here(torch::randn(shape, generator));
-}
-
-template <typename Model>
-void fill(const Model& model, int64_t salt) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& item : model->named_parameters()) item.value().copy_(numbers(item.value().sizes(), salt++));
-}
-
-// The network's own constructor draws from the shared generator: constructed one at a time, then filled.
-template <typename Model>
-Model make(int64_t salt) {
-  Model model(nullptr);
-  {
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
-    model = Model();
-  }
-  model = test::placed(model);
-  fill(model, salt);
-  return model;
-}
-
-void expect_equal(const torch::Tensor& actual, const torch::Tensor& expected) {
-  RANK_CHECK_THAT(actual, test::EqualsTensor(expected));
-}
-
-void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, double relative = 1e-5) {
-  RANK_CHECK_THAT(actual, test::IsCloseTo(expected, relative, 1e-7));
-}
-
-template <typename Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class Reduction {
  protected:
@@ -112,15 +63,15 @@ TEST_CASE_METHOD(Reduction, "Reduction: leaves the mean of all ranks' gradients"
   for (const int size : {1, 2, 3}) {
     run_ranks(size,
               [&](const GroupHandle& group) {
-                auto net = make<Plain>(1);
-                DistributedDataParallel<Plain> model(net, group, options());
+                auto net = make<TwoLayers>(1);
+                DistributedDataParallel<TwoLayers> model(net, group, options());
                 for (int step = 0; step < 3; ++step) {
                   model->zero_grad();
                   model(numbers({4, 6}, group.rank() + 10 * step)).square().sum().backward();
 
                   std::vector<torch::Tensor> expected;
                   for (int rank = 0; rank < size; ++rank) {
-                    auto alone = make<Plain>(1);
+                    auto alone = make<TwoLayers>(1);
                     alone(numbers({4, 6}, rank + 10 * step)).square().sum().backward();
                     const auto parameters = alone->parameters();
                     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -140,7 +91,7 @@ TEST_CASE_METHOD(Reduction, "Reduction: leaves the mean of all ranks' gradients"
 }
 
 TEST_CASE_METHOD(Reduction, "Reduction: training follows one process with the whole batch") {
-  auto alone = make<Plain>(5);
+  auto alone = make<TwoLayers>(5);
   torch::optim::SGD alone_optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < 10; ++step) {
     alone_optimizer.zero_grad();
@@ -149,8 +100,8 @@ TEST_CASE_METHOD(Reduction, "Reduction: training follows one process with the wh
   }
   run_ranks(2,
             [&](const GroupHandle& group) {
-              auto net = make<Plain>(5 + group.rank());  // rank 1 starts elsewhere: it has to take rank 0's weights
-              DistributedDataParallel<Plain> model(net, group, options());
+              auto net = make<TwoLayers>(5 + group.rank());  // rank 1 starts elsewhere: it has to take rank 0's weights
+              DistributedDataParallel<TwoLayers> model(net, group, options());
               torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
               for (int step = 0; step < 10; ++step) {
                 optimizer.zero_grad();
@@ -168,8 +119,8 @@ TEST_CASE_METHOD(Reduction, "Reduction: both kinds of zero_grad work and give th
   for (const bool set_to_none : {false, true}) {
     run_ranks(2,
               [&](const GroupHandle& group) {
-                auto net = make<Plain>(2);
-                DistributedDataParallel<Plain> model(net, group, options());
+                auto net = make<TwoLayers>(2);
+                DistributedDataParallel<TwoLayers> model(net, group, options());
                 torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
                 for (int step = 0; step < 6; ++step) {
                   optimizer.zero_grad(set_to_none);
@@ -190,8 +141,8 @@ TEST_CASE_METHOD(Reduction, "Reduction: both kinds of zero_grad work and give th
 TEST_CASE_METHOD(Reduction, "Reduction: no_sync accumulates locally and the next backward reduces the sum") {
   run_ranks(2,
             [&](const GroupHandle& group) {
-              auto net = make<Plain>(3);
-              DistributedDataParallel<Plain> model(net, group, options());
+              auto net = make<TwoLayers>(3);
+              DistributedDataParallel<TwoLayers> model(net, group, options());
               for (int step = 0; step < 3; ++step) {
                 model->zero_grad();
                 torch::Tensor local;
@@ -201,7 +152,7 @@ TEST_CASE_METHOD(Reduction, "Reduction: no_sync accumulates locally and the next
                     model(numbers({2, 6}, group.rank() + 10 * part)).sum().backward();
                   local = net->first->weight.grad().clone();
                 }
-                auto alone = make<Plain>(3);
+                auto alone = make<TwoLayers>(3);
                 for (int part = 0; part < 2; ++part) alone(numbers({2, 6}, group.rank() + 10 * part)).sum().backward();
                 expect_equal(local, alone->first->weight.grad());
 
@@ -263,8 +214,8 @@ TEST_CASE("DistributedDataParallel: broadcast buffers can be turned off") {
 
 TEST_CASE("DistributedDataParallel: gradients stay in the bucket when they are zeroed in place") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Plain>(0);
-    DistributedDataParallel<Plain> model(net, group);
+    auto net = make<TwoLayers>(0);
+    DistributedDataParallel<TwoLayers> model(net, group);
     std::vector<const void*> places;
     for (int step = 0; step < 5; ++step) {
       net->zero_grad(/*set_to_none=*/false);
@@ -280,8 +231,8 @@ TEST_CASE("DistributedDataParallel: gradients stay in the bucket when they are z
   });
 }
 
-struct SharedImpl : torch::nn::Module {
-  SharedImpl() {
+struct SharedLayerImpl : torch::nn::Module {
+  SharedLayerImpl() {
     register_module("in", in);
     register_module("out", in);  // tied
     register_module("frozen", frozen);
@@ -291,17 +242,17 @@ struct SharedImpl : torch::nn::Module {
   torch::nn::Linear in{6, 6};
   torch::nn::Linear frozen{6, 6};
 };
-TORCH_MODULE(Shared);
+TORCH_MODULE(SharedLayer);
 
 TEST_CASE("DistributedDataParallel: counts tied parameters once and leaves frozen ones alone") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Shared>(4);
-    DistributedDataParallel<Shared> model(net, group);
+    auto net = make<SharedLayer>(4);
+    DistributedDataParallel<SharedLayer> model(net, group);
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
       model(numbers({2, 6}, group.rank())).sum().backward();
     }
-    auto alone = make<Shared>(4);
+    auto alone = make<SharedLayer>(4);
     alone(numbers({2, 6}, group.rank())).sum().backward();
     auto expected = alone->in->weight.grad() / 2;
     all_reduce(expected, group);
@@ -312,10 +263,10 @@ TEST_CASE("DistributedDataParallel: counts tied parameters once and leaves froze
 
 TEST_CASE("DistributedDataParallel: two models train side by side") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto one = make<Plain>(1);
-    auto two = make<Plain>(2);
-    DistributedDataParallel<Plain> first(one, group);
-    DistributedDataParallel<Plain> second(two, group);
+    auto one = make<TwoLayers>(1);
+    auto two = make<TwoLayers>(2);
+    DistributedDataParallel<TwoLayers> first(one, group);
+    DistributedDataParallel<TwoLayers> second(two, group);
     for (int step = 0; step < 4; ++step) {
       one->zero_grad();
       two->zero_grad();
@@ -370,7 +321,7 @@ TEST_CASE("DistributedDataParallel: manual seed gives equal weights and then a s
   run_ranks(2, [&](const GroupHandle& group) {
     const std::lock_guard lock(turn);
     manual_seed(5, group);
-    const Plain net;
+    const TwoLayers net;
     take_rank_stream(group);
     weights[group.rank()] = net->first->weight.detach().clone();
     noise[group.rank()] = torch::rand({4});
@@ -392,22 +343,23 @@ TEST_CASE("DistributedDataParallel: a rank whose model differs from rank 0s says
 
 TEST_CASE("DistributedDataParallel: refuses what it cannot wrap") {
   run_ranks(1, [](const GroupHandle& group) {
-    auto frozen = make<Plain>(0);
+    auto frozen = make<TwoLayers>(0);
     for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
     RANK_CHECK_THAT(
-        message_of([&] { DistributedDataParallel<Plain>(frozen, group); }),
+        message_of([&] { DistributedDataParallel<TwoLayers>(frozen, group); }),
         ContainsSubstring("DistributedDataParallel is not needed when a module doesn't have any parameter"));
-    RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<Plain>(Plain(nullptr), group); }),
+    RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<TwoLayers>(TwoLayers(nullptr), group); }),
                     ContainsSubstring("empty module holder"));
-    RANK_CHECK_THAT(message_of([&] { DistributedDataParallel<Plain>(make<Plain>(0), group, {.bucket_cap_bytes = 0}); }),
-                    ContainsSubstring("bucket_cap_bytes=0"));
+    RANK_CHECK_THAT(
+        message_of([&] { DistributedDataParallel<TwoLayers>(make<TwoLayers>(0), group, {.bucket_cap_bytes = 0}); }),
+        ContainsSubstring("bucket_cap_bytes=0"));
   });
 }
 
 TEST_CASE("DistributedDataParallel: refuses to be moved after wrapping") {
   run_ranks(1, [](const GroupHandle& group) {
-    auto net = make<Plain>(0);
-    DistributedDataParallel<Plain> model(net, group);
+    auto net = make<TwoLayers>(0);
+    DistributedDataParallel<TwoLayers> model(net, group);
     RANK_CHECK_THAT(message_of([&] { model->to(torch::kDouble, false); }), ContainsSubstring("before wrapping"));
     net->to(torch::kDouble);  // cannot be refused, so the next forward says it
     RANK_CHECK_THAT(message_of([&] {
@@ -417,8 +369,8 @@ TEST_CASE("DistributedDataParallel: refuses to be moved after wrapping") {
   });
 }
 
-struct HalfUsedImpl : torch::nn::Module {
-  HalfUsedImpl() {
+struct OneUnusedImpl : torch::nn::Module {
+  OneUnusedImpl() {
     register_module("used", used);
     register_module("unused", unused);
   }
@@ -426,11 +378,11 @@ struct HalfUsedImpl : torch::nn::Module {
   torch::nn::Linear used{6, 2};
   torch::nn::Linear unused{6, 2};
 };
-TORCH_MODULE(HalfUsed);
+TORCH_MODULE(OneUnused);
 
 TEST_CASE("DistributedDataParallel: names parameters that got no gradient") {
   run_ranks(2, [](const GroupHandle& group) {
-    DistributedDataParallel<HalfUsed> model(make<HalfUsed>(0), group);
+    DistributedDataParallel<OneUnused> model(make<OneUnused>(0), group);
     model(numbers({1, 6}, 0)).sum().backward();
     const std::string message = message_of([&] { model(numbers({1, 6}, 0)); });
     RANK_CHECK_THAT(message, ContainsSubstring("Expected to have finished reduction in the prior iteration"));
@@ -441,10 +393,10 @@ TEST_CASE("DistributedDataParallel: names parameters that got no gradient") {
 
 TEST_CASE("DistributedDataParallel: a loss that outlives the wrapper can still be differentiated") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Plain>(0);
+    auto net = make<TwoLayers>(0);
     torch::Tensor loss;
     {
-      DistributedDataParallel<Plain> model(net, group);
+      DistributedDataParallel<TwoLayers> model(net, group);
       model(numbers({2, 6}, 0)).sum().backward();
       loss = model(numbers({2, 6}, 0)).sum();
     }
@@ -455,9 +407,9 @@ TEST_CASE("DistributedDataParallel: a loss that outlives the wrapper can still b
 
 TEST_CASE("DistributedDataParallel: forward on a closed group says so") {
   run_ranks(1, [](const GroupHandle& group) {
-    DistributedDataParallel<Plain> model(make<Plain>(0), group);
+    DistributedDataParallel<TwoLayers> model(make<TwoLayers>(0), group);
     auto owner = init_process_group({.rank_info = RankInfo{}});
-    DistributedDataParallel<Plain> other(make<Plain>(0), owner);
+    DistributedDataParallel<TwoLayers> other(make<TwoLayers>(0), owner);
     owner.close();
     RANK_CHECK_THAT(message_of([&] { other(numbers({1, 6}, 0)); }), ContainsSubstring("closed"));
     RANK_CHECK(message_of([&] { model(numbers({1, 6}, 0)); }) == "");
@@ -466,8 +418,8 @@ TEST_CASE("DistributedDataParallel: forward on a closed group says so") {
 
 TEST_CASE("DistributedDataParallel: a throwing forward leaves the wrapper usable") {
   run_ranks(2, [](const GroupHandle& group) {
-    auto net = make<Plain>(0);
-    DistributedDataParallel<Plain> model(net, group);
+    auto net = make<TwoLayers>(0);
+    DistributedDataParallel<TwoLayers> model(net, group);
     RANK_CHECK_THROWS_AS(model(numbers({1, 5}, 0)), c10::Error);
     for (int step = 0; step < 2; ++step) model(numbers({1, 6}, group.rank())).sum().backward();
     const auto all = all_gather(net->first->weight.grad().contiguous(), group);

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <vector>
 
@@ -15,6 +16,11 @@ namespace ddp::test {
 inline at::Tensor numbers(at::IntArrayRef shape, int64_t salt) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(salt));
   return here(at::randn(shape, generator));
+}
+
+/// A scale, or whether a gradient was not finite, as a GradScaler tells it to an optimizer.
+inline at::Tensor flag(double value) {
+  return here(at::scalar_tensor(value, at::kFloat));
 }
 
 /// Leaves of several shapes, equal on every call.

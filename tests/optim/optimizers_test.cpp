@@ -15,8 +15,6 @@
 
 #include <ddprun/optim/adagrad.h>
 #include <ddprun/optim/adam.h>
-#include <ddprun/optim/clip_grad.h>
-#include <ddprun/optim/larc.h>
 #include <ddprun/optim/sgd.h>
 
 #include "tests/optim/numbers.h"
@@ -28,17 +26,13 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
-using Catch::Matchers::WithinAbs;
 using test::expect_near;
 using test::expect_same_bits;
+using test::flag;
 using test::here;
 using test::new_parameters;
 using test::numbers;
 using test::set_gradients;
-
-at::Tensor flag(double value) {
-  return here(at::scalar_tensor(value, at::kFloat));
-}
 
 std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
@@ -455,109 +449,6 @@ TEST_CASE("ZeroGrad: both kinds work on gradients that are views of a bucket") {
   CHECK(parameters[0].grad().is_view());
   optimizer.zero_grad();
   for (const auto& parameter : parameters) CHECK_FALSE(parameter.grad().defined());
-}
-
-TEST_CASE("ClipGradNorm: limits the norm in terms of unscaled gradients") {
-  const auto parameters = new_parameters();
-  set_gradients(parameters, 0);
-  std::vector<at::Tensor> flat;
-  for (const auto& parameter : parameters) flat.push_back(parameter.grad().flatten());
-  const auto all = at::cat(flat);
-  for (const double type : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
-    const double norm = all.norm(type).item<double>();
-    for (const double scale : {1.0, 512.0}) {
-      for (const double limit : {norm / 3, norm * 2}) {
-        set_gradients(parameters, 0, scale);
-        const auto result = clip_grad_norm_(parameters, limit,
-                                            {.norm_type = type, .grad_scale = scale == 1 ? at::Tensor() : flag(scale)});
-        CHECK(result.dim() == 0);
-        CHECK_THAT(result.item<double>(), WithinAbs(norm, 1e-5 * norm));
-        const double factor = std::min(1.0, limit / norm);
-        CHECK(parameters[0].grad().allclose(numbers({7, 5}, 1000) * factor * scale, 1e-5));
-        CHECK(parameters[4].grad().allclose(numbers({129}, 1004) * factor * scale, 1e-5));
-      }
-    }
-  }
-  CHECK(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>() == 0);
-}
-
-TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {
-  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
-    const double scale = 4096;
-    const auto gradient = (numbers({3000}, 7) * scale).to(dtype);  // a norm of 220,000, beyond float16's range
-    const auto parameter = here(at::zeros({3000}, dtype)).requires_grad_();
-    parameter.mutable_grad() = gradient.clone();
-    const auto norm = clip_grad_norm_({parameter}, 1.0, {.error_if_nonfinite = true, .grad_scale = flag(scale)});
-    CHECK(norm.scalar_type() == at::kFloat);
-    const auto exact = gradient.to(at::kDouble).norm().item<double>() / scale;
-    INFO(dtype);
-    CHECK_THAT(norm.item<double>(), WithinAbs(exact, 1e-5 * exact));
-    const auto after = parameter.grad().to(at::kDouble).norm().item<double>() / scale;
-    CHECK_THAT(after, WithinAbs(1, dtype == at::kHalf ? 1e-3 : 1e-2));
-  }
-}
-
-// Scales are powers of two: dividing by them rounds nothing.
-TEST_CASE("ClipGradNorm: with a scale has the bits of unscaled gradients") {
-  for (const double type : {2.0, 1.0, 0.0, std::numeric_limits<double>::infinity()}) {
-    const auto plain = new_parameters(), scaled = new_parameters();
-    for (int step = 0; step < 50; ++step) {
-      set_gradients(plain, step);
-      set_gradients(scaled, step, 65536);
-      const auto norm = clip_grad_norm_(plain, 0.3 + 0.1 * step, {.norm_type = type});
-      CHECK(clip_grad_norm_(scaled, 0.3 + 0.1 * step, {.norm_type = type, .grad_scale = flag(65536)}).equal(norm));
-      for (size_t i = 0; i < plain.size(); ++i) {
-        INFO(type);
-        CHECK(scaled[i].grad().equal(plain[i].grad() * 65536));
-      }
-    }
-  }
-}
-
-TEST_CASE("ClipGradNorm: refuses what is not finite only when asked") {
-  const auto parameters = new_parameters();
-  set_gradients(parameters, 0, std::numeric_limits<double>::infinity());
-  CHECK_THROWS_MATCHES(
-      clip_grad_norm_(parameters, 1, {.error_if_nonfinite = true}), std::runtime_error,
-      MessageMatches(ContainsSubstring("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
-  CHECK_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
-  CHECK_THROWS_AS(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
-  CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = here(at::ones({3}))}), std::invalid_argument);
-  set_gradients(parameters, 0, 10);
-  clip_grad_value_(parameters, 0.5);
-  CHECK(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
-}
-
-TEST_CASE("Larc: gives each layer apex's rate") {
-  for (const bool clip : {true, false}) {
-    for (const double scale : {0.0, 64.0}) {
-      auto parameters = new_parameters();
-      parameters[1] = here(at::zeros({3})).requires_grad_();  // a layer without norm is left alone
-      const double lr = 0.01, decay = 0.1, trust = 0.002, eps = 1e-8;
-      Larc<SGD> optimizer(parameters, SGDOptions(lr).weight_decay(decay),
-                          LarcOptions{.trust_coefficient = trust, .clip = clip, .eps = eps});
-      std::vector<at::Tensor> expected;
-      set_gradients(parameters, 0);
-      for (const auto& parameter : parameters) {
-        const double p = parameter.norm().item<double>(), g = parameter.grad().norm().item<double>();
-        double rate = trust * p / (g + p * decay + eps);
-        if (clip) rate = std::min(rate / lr, 1.0);
-        const auto gradient = p == 0 ? parameter.grad() : (parameter.grad() + decay * parameter.detach()) * rate;
-        expected.push_back(parameter.detach() - lr * gradient);
-      }
-      if (scale == 0) {
-        optimizer.step();
-      } else {
-        set_gradients(parameters, 0, scale);
-        optimizer.step_scaled({.grad_scale = flag(scale), .found_inf = flag(0)});
-      }
-      for (size_t i = 0; i < expected.size(); ++i) {
-        UNSCOPED_INFO(i);
-        CHECK(parameters[i].allclose(expected[i], 1e-5, 1e-7));
-      }
-      CHECK(static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).weight_decay() == decay);
-    }
-  }
 }
 
 }  // namespace

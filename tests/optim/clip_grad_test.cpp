@@ -1,0 +1,102 @@
+// Clipping of gradients, scaled ones too. Bits are compared with Python's in clip_test.py.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include <ddprun/optim/clip_grad.h>
+
+#include "tests/optim/numbers.h"
+#include "tests/support/catch.h"
+#include "tests/support/placement.h"
+
+namespace ddp::optim {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
+using Catch::Matchers::WithinAbs;
+using test::flag;
+using test::here;
+using test::new_parameters;
+using test::numbers;
+using test::set_gradients;
+
+TEST_CASE("ClipGradNorm: limits the norm in terms of unscaled gradients") {
+  const auto parameters = new_parameters();
+  set_gradients(parameters, 0);
+  std::vector<at::Tensor> flat;
+  for (const auto& parameter : parameters) flat.push_back(parameter.grad().flatten());
+  const auto all = at::cat(flat);
+  for (const double type : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    const double norm = all.norm(type).item<double>();
+    for (const double scale : {1.0, 512.0}) {
+      for (const double limit : {norm / 3, norm * 2}) {
+        set_gradients(parameters, 0, scale);
+        const auto result = clip_grad_norm_(parameters, limit,
+                                            {.norm_type = type, .grad_scale = scale == 1 ? at::Tensor() : flag(scale)});
+        CHECK(result.dim() == 0);
+        CHECK_THAT(result.item<double>(), WithinAbs(norm, 1e-5 * norm));
+        const double factor = std::min(1.0, limit / norm);
+        CHECK(parameters[0].grad().allclose(numbers({7, 5}, 1000) * factor * scale, 1e-5));
+        CHECK(parameters[4].grad().allclose(numbers({129}, 1004) * factor * scale, 1e-5));
+      }
+    }
+  }
+  CHECK(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>() == 0);
+}
+
+TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    const double scale = 4096;
+    const auto gradient = (numbers({3000}, 7) * scale).to(dtype);  // a norm of 220,000, beyond float16's range
+    const auto parameter = here(at::zeros({3000}, dtype)).requires_grad_();
+    parameter.mutable_grad() = gradient.clone();
+    const auto norm = clip_grad_norm_({parameter}, 1.0, {.error_if_nonfinite = true, .grad_scale = flag(scale)});
+    CHECK(norm.scalar_type() == at::kFloat);
+    const auto exact = gradient.to(at::kDouble).norm().item<double>() / scale;
+    INFO(dtype);
+    CHECK_THAT(norm.item<double>(), WithinAbs(exact, 1e-5 * exact));
+    const auto after = parameter.grad().to(at::kDouble).norm().item<double>() / scale;
+    CHECK_THAT(after, WithinAbs(1, dtype == at::kHalf ? 1e-3 : 1e-2));
+  }
+}
+
+// Scales are powers of two: dividing by them rounds nothing.
+TEST_CASE("ClipGradNorm: with a scale has the bits of unscaled gradients") {
+  for (const double type : {2.0, 1.0, 0.0, std::numeric_limits<double>::infinity()}) {
+    const auto plain = new_parameters(), scaled = new_parameters();
+    for (int step = 0; step < 50; ++step) {
+      set_gradients(plain, step);
+      set_gradients(scaled, step, 65536);
+      const auto norm = clip_grad_norm_(plain, 0.3 + 0.1 * step, {.norm_type = type});
+      CHECK(clip_grad_norm_(scaled, 0.3 + 0.1 * step, {.norm_type = type, .grad_scale = flag(65536)}).equal(norm));
+      for (size_t i = 0; i < plain.size(); ++i) {
+        INFO(type);
+        CHECK(scaled[i].grad().equal(plain[i].grad() * 65536));
+      }
+    }
+  }
+}
+
+TEST_CASE("ClipGradNorm: refuses what is not finite only when asked") {
+  const auto parameters = new_parameters();
+  set_gradients(parameters, 0, std::numeric_limits<double>::infinity());
+  CHECK_THROWS_MATCHES(
+      clip_grad_norm_(parameters, 1, {.error_if_nonfinite = true}), std::runtime_error,
+      MessageMatches(ContainsSubstring("The total norm of order 2.0 for gradients from `parameters` is non-finite")));
+  CHECK_FALSE(std::isfinite(clip_grad_norm_(parameters, 1).item<double>()));
+  CHECK_THROWS_AS(clip_grad_norm_(parameters, std::nan("")), std::invalid_argument);
+  CHECK_THROWS_AS(clip_grad_norm_(parameters, 1, {.grad_scale = here(at::ones({3}))}), std::invalid_argument);
+  set_gradients(parameters, 0, 10);
+  clip_grad_value_(parameters, 0.5);
+  CHECK(parameters[0].grad().equal((numbers({7, 5}, 1000) * 10).clamp(-0.5, 0.5)));
+}
+
+}  // namespace
+}  // namespace ddp::optim

@@ -103,21 +103,28 @@ def test_programs(root: pathlib.Path):
             text = text.replace(loop[0], body)
         for test in re.finditer(r"ddprun_test\(\s*\w+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
             sources = test[3].partition("SOURCES")[2]
-            programs[f"test_{test[2]}_{test[1]}"] += [listing.parent / name for name in re.findall(r"[\w./]+\.cpp", sources)]
+            programs[f"test_{test[2]}_{test[1]}"] += [(listing.parent / name).resolve() for name in re.findall(r"[\w./]+\.cpp", sources)]
     return programs.items()
+
+
+def clashes(root: pathlib.Path, program: str, sources: list[pathlib.Path], overloads_too: bool) -> list[str]:
+    places = collections.defaultdict(set)
+    for source in sources:
+        for inside, statement in statements(code_of(source)):
+            found = declared(statement) if "anonymous" in inside else None
+            if found and not found[0].startswith(("TEST_CASE", "TORCH_")):
+                key = ("::".join(inside), found[0]) if overloads_too else ("::".join(inside), *found)
+                places[key].add(str(source.relative_to(root)))
+    return [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
+            for key, files in places.items() if len(files) > 1]  # fmt: skip
 
 
 def names_of_sources(root: pathlib.Path) -> list[str]:
     reports = []
-    for is_test, programs in ((False, compiled_as_one(root)), (True, test_programs(root))):
-        for program, sources in programs:
-            places = collections.defaultdict(set)
-            for source in sources:
-                for inside, statement in statements(code_of(source)):
-                    if "anonymous" in inside and (found := declared(statement)) and not found[0].startswith(("TEST_CASE", "TORCH_")):
-                        places[("::".join(inside), *found[: 1 if is_test else 2])].add(str(source.relative_to(root)))
-            reports += [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
-                        for key, files in places.items() if len(files) > 1]  # fmt: skip
+    for program, sources in compiled_as_one(root):
+        reports += clashes(root, program, sources, overloads_too=False)
+    for program, sources in test_programs(root):
+        reports += clashes(root, program, sources, overloads_too=True)
     return reports
 
 

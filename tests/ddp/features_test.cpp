@@ -178,7 +178,7 @@ TEST_CASE_METHOD(Features, "Features: a backward that failed leaves nothing to r
     enum class After { kSetToNone, kZeroed, kKept };
     for (const After after : {After::kSetToNone, After::kZeroed, After::kKept}) {
       RANK_INFO("gradients after the failure: " << static_cast<int>(after));
-      // It sees that they are written to on their way.
+      // That wire fails a sum whose buffer is written to before it has come.
       if (after == After::kZeroed && wire_ == test::Wire::kLate) continue;
       const auto hook = net->first->weight.register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
         if (gradient.defined()) throw std::domain_error("mine");

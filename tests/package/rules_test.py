@@ -184,6 +184,17 @@ class ChecksFindViolations(unittest.TestCase):
         both = "is in the anonymous namespaces of comm/a.cpp and of comm/in/b.cpp"
         self.assert_reports("check_names.py", f"comm: g {both}", f"comm: kTwo {both}")
 
+    def test_helpers_of_one_name_in_tests_of_one_program_are_found_whatever_they_take(self):
+        self.write(
+            "tests/comm/CMakeLists.txt",
+            "foreach(name IN ITEMS a b)\n  ddprun_test(${name} IN comm LABEL comm SOURCES ${name}_test.cpp LINK x)\nendforeach()\n"
+            "ddprun_test(c IN comm LABEL comm SOURCES ../c_test.cpp LINK x)\nddprun_test(d LABEL comm SOURCES d_test.cpp LINK x)\n",
+        )
+        for name, types in (("comm/a", "int x"), ("comm/b", "long x"), ("c", "char x"), ("comm/d", "int x")):
+            self.write(f"tests/{name}_test.cpp", f'namespace {{\nint f({types}) {{ return 1; }}\nTEST_CASE("{name}") {{ f(1); }}\n}}\n')
+        self.assert_reports("check_names.py", "test_comm_comm: f is in the anonymous namespaces of tests/c_test.cpp and of tests/comm/a_test.cpp "
+                            "and of tests/comm/b_test.cpp")
+
 
 class TorchVersions(unittest.TestCase):
     """The page of what was tested with which PyTorch."""

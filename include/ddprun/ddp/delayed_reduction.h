@@ -26,7 +26,8 @@ class DelayedReduction {
   DelayedReduction(const DelayedReduction&) = delete;
   DelayedReduction& operator=(const DelayedReduction&) = delete;
 
-  /// Call after each forward: gradients that were reset get their place in the flat tensor back, with zeros.
+  /// Call after each forward: gradients that were reset get their place in the flat tensor back, with zeros. Waits for
+  /// what a backward that failed has sent.
   void after_forward();
 
  private:

@@ -139,11 +139,11 @@ int run(const CLI::App& app, Arguments args) {
     recorder.begin_epoch(epoch, loader.size());
     train_epoch(model, loader, optimizer, amp, recorder, args, losses, group);
     const auto validation = validate(net, mixed, test, group);
+    recorder.weights(net);
+    recorder.end_epoch({validation});
     // Named by the number of finished epochs, which is the epoch to go on with.
     checkpoints.save(epoch + 1, state,
                      {.metrics = {{"loss", recorder.mean_loss()}, {validation.name, validation.value}}});
-    recorder.weights(net);
-    recorder.end_epoch({validation});
     if (epoch + 1 == options.epochs || !ddp::stop_requested(group)) continue;
     ddp::print_on_main(group, "told to stop: continue with --resume");
     return ddp::kSavedAndStopped;

@@ -105,8 +105,9 @@ MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : pat
       require_rank("MetricsFile", options.rank, "write to " + path_.string() + " and erase each other's rows",
                    "MetricsFile(path, group)");
   if (rank != 0) return;
-  std::error_code ignored;
-  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+  std::error_code error;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
+  if (error) throw std::runtime_error(path_.parent_path().string() + ": cannot be created: " + error.message());
   file_ = open_alone(path_, options.append);
   if (!options.append) return;
   std::ifstream existing(path_, std::ios::binary);
@@ -143,7 +144,9 @@ void MetricsFile::write(const MetricRow& row) {
   if (file_ < 0) return;
   check_names(path_, row);
   if (format_ == MetricsFormat::kCsv) {
-    write_bytes(csv_row(row));
+    std::vector<std::string> columns = columns_;
+    write_bytes(csv_row(row, columns));
+    columns_ = std::move(columns);
     return;
   }
   std::string line = "{";
@@ -165,9 +168,8 @@ void MetricsFile::drop_from(const std::string& column, int64_t number) {
   }
 }
 
-std::string MetricsFile::csv_row(const MetricRow& row) {
+std::string MetricsFile::csv_row(const MetricRow& row, std::vector<std::string>& columns) const {
   std::string text;
-  std::vector<std::string> columns = columns_;
   if (columns.empty()) {
     for (const auto& [name, value] : row) columns.push_back(name);
     for (const std::string& name : columns) text.append(&name == columns.data() ? "" : ",").append(csv_field(name));
@@ -183,15 +185,20 @@ std::string MetricsFile::csv_row(const MetricRow& row) {
     if (&name != columns.data()) text += ",";
     if (entry != row.end()) text += text_of(entry->second, format_);
   }
-  columns_ = std::move(columns);
   return text + "\n";
 }
 
+// Whole or not at all: a part of a row would be taken for one, and have the next row at its end.
 void MetricsFile::write_bytes(std::string_view bytes) {
+  const off_t begin = ::lseek(file_, 0, SEEK_END);  // -1 for a pipe, where nothing can be taken back
   while (!bytes.empty()) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw std::runtime_error(path_.string() + ": cannot be written: " + cause());
+    if (count < 0) {
+      const std::string error = path_.string() + ": cannot be written: " + cause();
+      if (begin >= 0) static_cast<void>(::ftruncate(file_, begin) == 0);
+      throw std::runtime_error(error);
+    }
     bytes.remove_prefix(static_cast<size_t>(count));
   }
 }

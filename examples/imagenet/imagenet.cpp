@@ -175,8 +175,8 @@ int run(Arguments args) {
     scheduler.step();
 
     const auto metrics = validate(*net, mixed, data, group);
-    checkpoints.save(epoch + 1, state, {.metrics = {{metrics[0].name, metrics[0].value}}});
     recorder.end_epoch(metrics);
+    checkpoints.save(epoch + 1, state, {.metrics = {{metrics[0].name, metrics[0].value}}});
     const auto rounded = [](double value) { return std::round(value * 100) / 100; };
     ddp::print_on_main(group, "epoch ", epoch, ": ", rounded(seconds.count()), " s, ", rounded(rate), " images/s");
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;

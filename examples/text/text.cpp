@@ -173,9 +173,9 @@ int run(Arguments args) {
     for (const auto& batch : ddp::evaluate(net, validation, group, {.batch_size = options.loader.batch_size})) {
       loss.update(loss_of(net, batch), batch.data.size(0));
     }
-    checkpoints.save(recorder.steps_done(), state);
     const double mean = loss.compute(group);
     recorder.end_epoch({{"loss", mean}, {"bits_per_byte", mean / std::numbers::ln2}});
+    checkpoints.save(recorder.steps_done(), state);
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
   if (group.rank() == 0) ddp::print_on_main(group, write_text(net, args, text, group.device()));

@@ -170,8 +170,8 @@ int run(Arguments args) {
     }
     const auto metrics = validate(net, mixed, validation, group, recorder);
     state.values.set("epoch", epoch);
-    checkpoints.save(epoch + 1, state, {.metrics = {{"dice", metrics[1].value}}});
     recorder.end_epoch(metrics);
+    checkpoints.save(epoch + 1, state, {.metrics = {{"dice", metrics[1].value}}});
     if (epoch + 1 < options.epochs && ddp::stop_requested(group)) return ddp::kSavedAndStopped;
   }
   ddp::save_checkpoint(std::filesystem::path(options.checkpoint_dir) / "unet3d.safetensors", {.model = net}, group);

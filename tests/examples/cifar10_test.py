@@ -311,6 +311,13 @@ class Twin(Cifar10Test, ProgramTest):
         self.assertEqual(rest, whole[12 - len(rest) :])
         self.assertEqual(self.state(11, "parts"), self.state(11, "whole"))
 
+    def test_killed_as_soon_as_an_epoch_is_saved_it_has_told_of_it(self):
+        options = ("--epochs", "4", "--batch-size", "32")
+        self.train(2, *options, "--metrics", self.path("whole.csv"), folder="whole")
+        kills = self.kill_at_each_save(2, "parts", *self.arguments(*options, "--metrics", self.path("parts.csv"), folder="parts"))
+        self.assertGreater(kills, 0)
+        self.assertEqual(read_bytes(self.path("parts.csv")), read_bytes(self.path("whole.csv")))
+
 
 class MixedPrecision(Cifar10Test):
     OPTIONS = ("--batch-size", "8", "--lr", "0.02", "--momentum", "0.9")

@@ -69,6 +69,27 @@ class ProgramTest(ExampleTest):
             shutil.rmtree(self.path(folder))
         self.fail("the job was over each time before it was killed")
 
+    def kill_at_each_save(self, ranks, folder, *arguments):
+        """Runs the program to its end, and kills it as soon as there is a new checkpoint, again and again."""
+        os.makedirs(self.path(folder), exist_ok=True)
+        latest = pathlib.Path(self.path(folder, "latest"))
+        settings = self.settings()
+        settings.update(stdout=subprocess.DEVNULL)
+        command = [DDPRUN, "--nproc_per_node", str(ranks), PROGRAM, *(str(argument) for argument in arguments), "--resume"]
+        kills = 0
+        while True:
+            before = read_bytes(latest) if latest.exists() else b""
+            with subprocess.Popen(command, **settings) as job:
+                while job.poll() is None and (not latest.exists() or read_bytes(latest) == before):
+                    time.sleep(0.0005)
+                job.send_signal(signal.SIGKILL)
+                error = job.stderr.read()
+            if job.returncode != -signal.SIGKILL:
+                self.assertEqual(job.returncode, 0, error)
+                return kills
+            kills += 1
+            self.wait_for_free(folder)
+
     def kill_within(self, part, ranks, folder, *arguments):
         """True if it was still running."""
         os.makedirs(self.path(folder), exist_ok=True)

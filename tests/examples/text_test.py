@@ -10,7 +10,7 @@ import time
 import unittest
 
 from programs import ProgramTest, losses
-from support import DDPRUN, PATIENCE, PROGRAM
+from support import DDPRUN, PATIENCE, PROGRAM, read_bytes
 
 SENTENCE = "The quick brown fox jumps over the lazy dog; {} dogs and {} foxes watch. "
 
@@ -78,6 +78,13 @@ class Text(ProgramTest):
         with open(self.path("whole", "latest")) as latest:
             newest = latest.read().strip()
         self.check_same_weights(self.path("parts", newest, "model.safetensors"), self.path("whole", newest, "model.safetensors"))
+
+    def test_killed_as_soon_as_an_epoch_is_saved_it_has_told_of_it(self):
+        options = ("--epochs", "4", "--batch-size", "4", "--save-every", "1000", "--sample", "0")
+        self.succeed(2, *self.arguments(*options, "--metrics", self.path("whole.csv"), folder="whole"))
+        kills = self.kill_at_each_save(2, "parts", *self.arguments(*options, "--metrics", self.path("parts.csv"), folder="parts"))
+        self.assertGreater(kills, 0)
+        self.assertEqual(read_bytes(self.path("parts.csv")), read_bytes(self.path("whole.csv")))
 
     def test_three_ranks_go_on_in_mid_epoch_with_the_same_weights(self):
         # Buckets of the first step are others than those of later ones, and with them gloo's order of three summands:

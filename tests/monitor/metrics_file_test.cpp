@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <stdexcept>
 
@@ -150,6 +152,54 @@ TEST_CASE("Csv: the first row of any file can be read") {
   CHECK_THAT(csv_first_row("a,\"b \"\"x\"\"\",\r\n1,2,3"), ElementsAre("a", "b \"x\"", ""));
   CHECK_THAT(csv_first_row(""), ElementsAre(""));
   CHECK_THAT(csv_first_row("\"never closed, \n"), ElementsAre("never closed, \n"));
+}
+
+// While it lives a file can have so many bytes, as on a disk that is full then.
+class Room {
+ public:
+  explicit Room(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit less{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &less);
+  }
+  ~Room() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+
+ private:
+  using Handler = void (*)(int);
+  Handler handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before_{};
+};
+
+TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a row for which there is no room leaves none of itself") {
+  const MetricRow row{{"epoch", int64_t{1}}, {"note", std::string("twelve bytes")}};
+  for (const char* name : {"a.csv", "a.jsonl"}) {
+    INFO(name);
+    MetricsFile file(path(name));
+    for (int round = 0; round < 2; ++round) {  // the first row comes with the header
+      const std::string before = test::read_file(path(name));
+      {
+        const Room room(before.size() + 10);
+        CHECK_THROWS_MATCHES(file.write(row), std::runtime_error,
+                             MessageMatches(ContainsSubstring("cannot be written")));
+      }
+      CHECK(test::read_file(path(name)) == before);
+      file.write(row);
+    }
+  }
+  CHECK(test::read_file(path("a.csv")) == "epoch,note\n1,twelve bytes\n1,twelve bytes\n");
+  const std::string line = "{\"epoch\": 1, \"note\": \"twelve bytes\"}\n";
+  CHECK(test::read_file(path("a.jsonl")) == line + line);
+}
+
+TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a folder that cannot be made is named") {
+  { MetricsFile file(path("a.csv")); }
+  CHECK_THROWS_MATCHES(MetricsFile(path("a.csv") / "in/b.csv"), std::runtime_error,
+                       MessageMatches(ContainsSubstring("a.csv/in: cannot be created: ")));
 }
 
 }  // namespace

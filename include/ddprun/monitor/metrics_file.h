@@ -51,7 +51,8 @@ class MetricsFile {
   MetricsFile& operator=(MetricsFile&& other) noexcept;
 
   /// Adds a row. In CSV a column that the row lacks stays empty. Throws std::invalid_argument, with nothing written,
-  /// for a name twice and for one that the CSV header lacks; std::runtime_error when writing fails.
+  /// for a name twice and for one that the CSV header lacks; std::runtime_error when writing fails, and the table is as
+  /// it was.
   void write(const MetricRow& row);
 
   /// For a run that goes on: removes the rows from the first one on whose whole number in `column` is at least
@@ -61,7 +62,7 @@ class MetricsFile {
 
  private:
   void write_bytes(std::string_view bytes);
-  std::string csv_row(const MetricRow& row);
+  std::string csv_row(const MetricRow& row, std::vector<std::string>& columns) const;
 
   std::filesystem::path path_;
   MetricsFormat format_ = MetricsFormat::kCsv;

@@ -42,6 +42,7 @@ struct RunRecorderOptions {
 ///       for (auto& batch : loader) { …; recorder.step(loss, batch.target.size(0)); }
 ///       …
 ///       recorder.end_epoch({{"accuracy", accuracy}});
+///       checkpoints.save(epoch + 1, state);
 ///     }
 ///
 /// | what               | TensorBoard             | metrics file                     | console               |
@@ -69,9 +70,10 @@ class RunRecorder {
   /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
   double mean_loss();
 
-  /// The epoch is over, saved and evaluated: writes it everywhere; nothing when no rank had a batch, as after a resume
-  /// behind the epoch's last one. After a resume in mid-epoch the numbers are those of its rest. Every rank must call
-  /// it.
+  /// The epoch is over and evaluated: writes it everywhere, and is to be saved then: of a run that was killed between
+  /// the two the row comes once more and replaces the first, while behind the checkpoint it would be missing. Writes
+  /// nothing when no rank had a batch, as after a resume behind the epoch's last one. After a resume in mid-epoch the
+  /// numbers are those of its rest. Every rank must call it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 
   /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; nothing when no epoch has

@@ -15,6 +15,8 @@
 
 #include <ddprun/optim/adagrad.h>
 #include <ddprun/optim/adam.h>
+#include <ddprun/optim/clip_grad.h>
+#include <ddprun/optim/larc.h>
 #include <ddprun/optim/sgd.h>
 
 #include "tests/optim/numbers.h"

@@ -20,7 +20,7 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
 using Variables = std::map<std::string, std::string>;
 
-VariableLookup lookup_in(const Variables& variables) {
+VariableLookup lookup_of(const Variables& variables) {
   return [variables](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -28,7 +28,7 @@ VariableLookup lookup_in(const Variables& variables) {
 }
 
 RankInfo read(const Variables& variables) {
-  return rank_info_from_environment(lookup_in(variables));
+  return rank_info_from_environment(lookup_of(variables));
 }
 
 Variables with(Variables variables, const Variables& changes) {

@@ -24,12 +24,12 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_of(const std::string& path) {
+std::string content_of(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 json events_of(const std::string& path) {
-  return json::parse(text_of(path)).at("traceEvents");
+  return json::parse(content_of(path)).at("traceEvents");
 }
 
 struct TraceFileTest {
@@ -97,7 +97,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: without room nothing is left behind
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   CHECK(std::filesystem::exists(path) == has_old);
-  CHECK(text_of(path) == old);
+  CHECK(content_of(path) == old);
 }
 
 TEST_CASE_METHOD(TraceFileTest,
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(TraceFileTest,
   if (has_more) file.add("{\"i\":2}");
   file.flush();
   CHECK(file.problem() == (what == "removed" ? "somebody has removed it" : "somebody else has written to it"));
-  if (what == "emptied") CHECK(text_of(path).empty());
+  if (what == "emptied") CHECK(content_of(path).empty());
 }
 
 TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is gone on with only where it was left") {
@@ -187,9 +187,9 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that was cut off anywhere is me
     TraceFile file(path, "{\"writer\":\"test\"}");
     for (int i = 0; i < 20; ++i) file.add("{\"name\":\"event " + std::to_string(i) + "\",\"args\":{\"i\":1}}");
   }
-  const std::string whole = text_of(path);
+  const std::string whole = content_of(path);
   mend_trace_file(path);
-  CHECK(text_of(path) == whole);
+  CHECK(content_of(path) == whole);
   const std::size_t first_event = whole.find("event 0\"") + 30;
   for (std::size_t length = first_event; length < whole.size(); ++length) {
     std::ofstream(path, std::ios::trunc) << whole.substr(0, length);
@@ -200,7 +200,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that was cut off anywhere is me
   }
   std::ofstream(path, std::ios::trunc) << "no timeline {\n";
   mend_trace_file(path);
-  CHECK(text_of(path) == "no timeline {\n");
+  CHECK(content_of(path) == "no timeline {\n");
 }
 
 TEST_CASE_METHOD(TraceFileTest, "Timeline of a program: ranges, phases, steps and values are in its file") {
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(TraceFileTest,
   ::unsetenv("RANK");
   ::unsetenv("WORLD_SIZE");
   CHECK(file == folder.path() / "trace.rank1.json");
-  CHECK(json::parse(text_of(file)).at("otherData").at("rank") == 1);
+  CHECK(json::parse(content_of(file)).at("otherData").at("rank") == 1);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ TEST_CASE("BucketText: buckets come back") {
   const BucketIndices buckets{{4, 3}, {2}, {0, 1}};
   CHECK(to_text(buckets) == "gradient buckets\n4 3\n2\n0 1\n");
   CHECK(buckets_from(to_text(buckets), 5) == buckets);
-  CHECK(buckets_from(to_text({}), 5).empty());
+  CHECK(buckets_from(to_text(BucketIndices{}), 5).empty());
 }
 
 TEST_CASE("BucketText: what is no text of buckets is refused with the reason") {

@@ -34,7 +34,7 @@ using test::error_of;
 const c10::Device kMeta(c10::kMeta);
 const c10::Device kCpu(c10::kCPU);
 
-float sum_of_ones(const GroupHandle& group) {
+float sum_in_group(const GroupHandle& group) {
   const at::Tensor sum = at::ones({1});
   all_reduce(sum, group);
   return sum.item<float>();
@@ -92,14 +92,14 @@ TEST_CASE("Spawn: groups that a rank makes may outlive its body's scopes but not
   std::vector<std::optional<GroupHandle>> kept(3);
   spawn(3, [&](const GroupHandle& group) {
     const auto everybody = new_group(group, {0, 1, 2});
-    RANK_CHECK(sum_of_ones(*everybody) == 3);
+    RANK_CHECK(sum_in_group(*everybody) == 3);
     kept[static_cast<size_t>(group.rank())] = group;
   });
   test::report_rank_checks();
   for (const auto& handle : kept) {
     REQUIRE(handle.has_value());
     CHECK_FALSE(handle->is_open());
-    CHECK_THAT(error_of<std::runtime_error>([&] { sum_of_ones(*handle); }), ContainsSubstring("closed"));
+    CHECK_THAT(error_of<std::runtime_error>([&] { sum_in_group(*handle); }), ContainsSubstring("closed"));
   }
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("Spawn: jobs of several callers run beside each other") {
   for (int caller = 0; caller < 3; ++caller) {
     callers.emplace_back([&, caller] {
       spawn(1 + caller, [&](const GroupHandle& group) {
-        for (int i = 0; i < 20; ++i) RANK_CHECK(sum_of_ones(group) == static_cast<float>(1 + caller));
+        for (int i = 0; i < 20; ++i) RANK_CHECK(sum_in_group(group) == static_cast<float>(1 + caller));
         ++sums;
       });
     });
@@ -149,7 +149,7 @@ TEST_CASE("ProcessGroup: settings that no rank can have are refused with the ran
                                  std::to_string(timeout.count()) + " ms"));
   }
   ProcessGroup group = init_process_group({.timeout = 1ms, .rank_info = RankInfo{}});
-  CHECK(sum_of_ones(group) == 1);
+  CHECK(sum_in_group(group) == 1);
 }
 
 // A signal handler of this test's while it lives.

@@ -26,7 +26,7 @@ struct Content {
   std::vector<int64_t> labels;
 };
 
-Content read(const fs::path& file) {
+Content read_all(const fs::path& file) {
   const auto count = static_cast<size_t>(cifar10_image_count(file));
   Content content{.images = std::vector<uint8_t>(count * kCifar10ImageBytes), .labels = std::vector<int64_t>(count)};
   read_cifar10_file(file, content.images, content.labels);
@@ -57,7 +57,7 @@ class Cifar10Format {
 TEST_CASE_METHOD(Cifar10Format, "Cifar10Format: reads labels and pixels of every record") {
   constexpr int64_t kCount = 600;  // more than one read
   test::write_file(file("test_batch.bin"), test::records(3, kCount));
-  const Content content = read(file("test_batch.bin"));
+  const Content content = read_all(file("test_batch.bin"));
   REQUIRE(content.labels.size() == static_cast<size_t>(kCount));
   for (int64_t image = 0; image < kCount; ++image) {
     REQUIRE(content.labels[static_cast<size_t>(image)] == (image + 3) % 10);
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(Cifar10Format, "Cifar10Format: refuses a label above nine and s
     std::string content = test::records(0, 300);
     content[270 * static_cast<size_t>(kCifar10RecordBytes)] = static_cast<char>(label);
     test::write_file(file("x.bin"), content);
-    expect_data_error([&] { read(file("x.bin")); }, file("x.bin"),
+    expect_data_error([&] { read_all(file("x.bin")); }, file("x.bin"),
                       "image 270: expected a label from 0 to 9, got " + std::to_string(label));
   }
 }

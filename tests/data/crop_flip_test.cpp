@@ -17,7 +17,7 @@ constexpr int64_t kChannels = 3;
 constexpr int64_t kHeight = 6;
 constexpr int64_t kWidth = 5;
 
-std::vector<uint8_t> picture() {
+std::vector<uint8_t> counted_picture() {
   std::vector<uint8_t> pixels;
   for (int64_t i = 0; i < kChannels * kHeight * kWidth; ++i) pixels.push_back(static_cast<uint8_t>(i * 2 + 1));
   return pixels;
@@ -25,7 +25,7 @@ std::vector<uint8_t> picture() {
 
 TEST_CASE("CropFlip: is a crop of the zero-padded picture then mirrored then normalized") {
   const auto table = normalization_table({.mean = {0.5F, 0.25F, 0.125F}, .stddev = {0.5F, 0.25F, 2.0F}});
-  const std::vector<uint8_t> pixels = picture();
+  const std::vector<uint8_t> pixels = counted_picture();
   std::vector<float> out(pixels.size());
   for (int64_t down = -7; down <= 7; ++down) {
     for (int64_t right = -7; right <= 7; ++right) {
@@ -103,7 +103,7 @@ TEST_CASE("CropFlip: without padding and flip nothing changes") {
 
 TEST_CASE("CropFlip: sizes that do not fit are refused") {
   std::vector<float> out(10);
-  const std::vector<uint8_t> pixels = picture();
+  const std::vector<uint8_t> pixels = counted_picture();
   CHECK_THROWS_MATCHES(crop_flip_normalize(pixels, kChannels, kHeight, kWidth, {}, {}, out), std::invalid_argument,
                        MessageMatches(ContainsSubstring("room for 10")));
   CHECK_THROWS_MATCHES(draw_crop_flip({.padding = -1}, 0, 0), std::invalid_argument,

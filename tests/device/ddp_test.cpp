@@ -25,10 +25,10 @@ using State = std::vector<at::Tensor>;
 
 constexpr const char* kOnDevices = "cpu:shm,cuda:nccl";
 
-// Of each of five precisions on each of two numbers of devices: 50 of a precision, or of all of them of a net that
-// takes longer.
-constexpr int kUsual = 25;
-constexpr int kFew = 5;
+// Of each of five precisions on each of two numbers of devices, and of a net that takes longer; the slow tests take
+// more.
+constexpr int kUsual = 10;
+constexpr int kFew = 3;
 
 int schedules(int usual) {
   const char* text = std::getenv("DDPRUN_TEST_SCHEDULES");

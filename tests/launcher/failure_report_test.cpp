@@ -31,7 +31,7 @@ RankEnd killed(int rank, int signal, int ms, bool told = false) {
   end.signal = signal;
   return end;
 }
-JobEnd job(std::vector<RankEnd> ranks, int stop_signal = 0) {
+JobEnd ended_job(std::vector<RankEnd> ranks, int stop_signal = 0) {
   return {.ranks = std::move(ranks), .start = kStart, .stop_signal = stop_signal, .host = "node7"};
 }
 double at(double seconds_after_start) {
@@ -39,32 +39,32 @@ double at(double seconds_after_start) {
 }
 
 TEST_CASE("ExitStatusOf: success is zero and silent") {
-  const JobEnd end = job({exited(0, 0, 10), exited(1, 0, 20)});
+  const JobEnd end = ended_job({exited(0, 0, 10), exited(1, 0, 20)});
   CHECK(exit_status(end) == 0);
   CHECK(failure_report(end) == "");
 }
 
 TEST_CASE("ExitStatusOf: is the first failure's, not the lowest rank's") {
-  const JobEnd end = job({exited(2, 0, 5), exited(3, 33, 10), exited(0, 1, 11), killed(1, SIGTERM, 12, true)});
+  const JobEnd end = ended_job({exited(2, 0, 5), exited(3, 33, 10), exited(0, 1, 11), killed(1, SIGTERM, 12, true)});
   CHECK(first_failure(end) == 1U);
   CHECK(exit_status(end) == 33);
 }
 
 TEST_CASE("ExitStatusOf: a signal is 128 plus its number") {
-  CHECK(exit_status(job({killed(0, SIGSEGV, 1)})) == 139);
-  CHECK(exit_status(job({killed(0, SIGKILL, 1)})) == 137);
+  CHECK(exit_status(ended_job({killed(0, SIGSEGV, 1)})) == 139);
+  CHECK(exit_status(ended_job({killed(0, SIGKILL, 1)})) == 137);
 }
 
 TEST_CASE("ExitStatusOf: a job that was told to stop has its ranks' status or the signal's") {
-  CHECK(exit_status(job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 0);
-  CHECK(exit_status(job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 85);
-  CHECK(exit_status(job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)) == 143);
-  CHECK(exit_status(job({exited(0, 1, 1, true)}, SIGINT)) == 130);
-  CHECK(failure_report(job({exited(0, 1, 1, true)}, SIGINT)) == "");
+  CHECK(exit_status(ended_job({exited(0, 0, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 0);
+  CHECK(exit_status(ended_job({exited(0, 85, 1, true), exited(1, 0, 1, true)}, SIGTERM)) == 85);
+  CHECK(exit_status(ended_job({killed(0, SIGTERM, 1, true), exited(1, 85, 1, true)}, SIGTERM)) == 143);
+  CHECK(exit_status(ended_job({exited(0, 1, 1, true)}, SIGINT)) == 130);
+  CHECK(failure_report(ended_job({exited(0, 1, 1, true)}, SIGINT)) == "");
 }
 
 TEST_CASE("ExitStatusOf: a failure before being told to stop counts") {
-  CHECK(exit_status(job({exited(0, 7, 1), killed(1, SIGTERM, 2, true)}, SIGTERM)) == 7);
+  CHECK(exit_status(ended_job({exited(0, 7, 1), killed(1, SIGTERM, 2, true)}, SIGTERM)) == 7);
 }
 
 TEST_CASE("FirstFailure: an earlier error file outranks an earlier exit") {
@@ -72,13 +72,13 @@ TEST_CASE("FirstFailure: an earlier error file outranks an earlier exit") {
   slow.error = ErrorRecord{"culprit", at(0.5)};
   RankEnd victim = exited(0, 50, 1000);
   victim.error = ErrorRecord{"connection closed by peer", at(0.9)};
-  CHECK(exit_status(job({victim, slow})) == 51);
+  CHECK(exit_status(ended_job({victim, slow})) == 51);
 }
 
 TEST_CASE("FirstFailure: a culprit that our own signal ended has status one") {
   RankEnd slow = killed(1, SIGTERM, 3000, /*told=*/true);
   slow.error = ErrorRecord{"culprit", at(0.5)};
-  CHECK(exit_status(job({exited(0, 50, 1000), slow})) == 1);
+  CHECK(exit_status(ended_job({exited(0, 50, 1000), slow})) == 1);
 }
 
 TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to be later") {
@@ -86,7 +86,7 @@ TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to b
   first.error = ErrorRecord{"the option is wrong", at(0.4961)};
   RankEnd second = exited(0, 1, 500);
   second.error = ErrorRecord{"the option is wrong", at(0.4981)};
-  const std::string report = failure_report(job({second, first}));
+  const std::string report = failure_report(ended_job({second, first}));
   CHECK_THAT(report, ContainsSubstring("rank 2 failed first: it reported an error, and was stopped by ddprun\n"));
   CHECK_THAT(report, ContainsSubstring("later:  rank 0 exited with status 1, 0.002 s after it\n"));
   CHECK_THAT(report, !ContainsSubstring("SIGTERM"));
@@ -95,11 +95,11 @@ TEST_CASE("FirstFailure: of ranks that fail alike the first one is not said to b
 TEST_CASE("FirstFailure: a whole second is no evidence within that second") {
   RankEnd victim = exited(1, 51, 800);
   victim.error = ErrorRecord{"written at some time in second 0", at(0)};
-  CHECK(exit_status(job({exited(0, 50, 500), victim})) == 50);
+  CHECK(exit_status(ended_job({exited(0, 50, 500), victim})) == 50);
 
   victim.time = kStart + milliseconds(2500);
-  CHECK(exit_status(job({exited(0, 50, 500), victim})) == 50);
-  CHECK(exit_status(job({exited(0, 50, 1500), victim})) == 51);  // in second 0, and the other ended later
+  CHECK(exit_status(ended_job({exited(0, 50, 500), victim})) == 50);
+  CHECK(exit_status(ended_job({exited(0, 50, 1500), victim})) == 51);  // in second 0, and the other ended later
 }
 
 TEST_CASE("FirstFailure: unbelievable times are ignored") {
@@ -107,8 +107,8 @@ TEST_CASE("FirstFailure: unbelievable times are ignored") {
     CAPTURE(time);
     RankEnd odd = exited(1, 51, 900);
     odd.error = ErrorRecord{"odd", time};
-    CHECK(exit_status(job({exited(0, 50, 500), odd})) == 50);
-    CHECK(trouble_time(odd, job({odd})) == at(0.9));
+    CHECK(exit_status(ended_job({exited(0, 50, 500), odd})) == 50);
+    CHECK(trouble_time(odd, ended_job({odd})) == at(0.9));
   }
 }
 
@@ -117,31 +117,31 @@ TEST_CASE("FirstFailure: a rank whose peer was gone is not the culprit") {
   victim.error = ErrorRecord{"RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234", at(0)};
   RankEnd culprit = exited(1, 51, 700, /*told=*/true);
   culprit.error = ErrorRecord{"ValueError: no such shard", at(0)};
-  CHECK(exit_status(job({victim, culprit})) == 51);
-  CHECK_THAT(failure_report(job({victim, culprit})),
+  CHECK(exit_status(ended_job({victim, culprit})) == 51);
+  CHECK_THAT(failure_report(ended_job({victim, culprit})),
              ContainsSubstring("rank 0 exited with status 1, 0.200 s before that: its peer was gone"));
 
   culprit.told_to_stop = false;
   culprit.error.reset();
-  CHECK(exit_status(job({victim, culprit})) == 51);
+  CHECK(exit_status(ended_job({victim, culprit})) == 51);
 
   RankEnd stopped = exited(1, 51, 5000, /*told=*/true);  // its error came later, from being stopped
   stopped.error = ErrorRecord{"interrupted", at(4.5)};
-  CHECK(exit_status(job({victim, stopped})) == 1);
-  CHECK(exit_status(job({victim, killed(1, SIGTERM, 600, true)})) == 1);
+  CHECK(exit_status(ended_job({victim, stopped})) == 1);
+  CHECK(exit_status(ended_job({victim, killed(1, SIGTERM, 600, true)})) == 1);
 }
 
 TEST_CASE("FirstFailure: an error file of a rank that ended well is nothing") {
   RankEnd fine = exited(1, 0, 900);
   fine.error = ErrorRecord{"recovered", at(0.1)};
-  CHECK(first_failure(job({fine, exited(0, 0, 950)})) == std::nullopt);
+  CHECK(first_failure(ended_job({fine, exited(0, 0, 950)})) == std::nullopt);
 }
 
 TEST_CASE("FailureReport: says rank, how, when, where and what became of the others") {
   RankEnd culprit = killed(3, SIGSEGV, 1204);
   culprit.core_dumped = true;
   culprit.error = ErrorRecord{"line one\nline two", std::nullopt};
-  const std::string text = failure_report(job(
+  const std::string text = failure_report(ended_job(
       {exited(5, 0, 10), culprit, exited(4, 1, 1210), killed(0, SIGTERM, 1220, true), killed(1, SIGKILL, 1230, true)}));
   CHECK_THAT(text, ContainsSubstring("rank 3 failed first: it was killed by SIGSEGV (core dumped)"));
   CHECK_THAT(text, ContainsSubstring("1.204 s after the start"));
@@ -159,7 +159,7 @@ TEST_CASE("FailureReport: stays short with many ranks and a long message") {
   std::string message;
   for (int line = 0; line < 1000; ++line) message += "line " + std::to_string(line) + std::string(2000, 'x') + "\n";
   ranks.front().error = ErrorRecord{message + "the last line", std::nullopt};
-  const std::string text = failure_report(job(ranks));
+  const std::string text = failure_report(ended_job(ranks));
   CHECK(text.size() < 8000U);
   CHECK_THAT(text, ContainsSubstring("the last line"));
   CHECK_THAT(text, ContainsSubstring("991 more failed as well"));
@@ -170,26 +170,26 @@ TEST_CASE("FailureReport: has the last lines of standard error and names the log
   culprit.last_lines = "Traceback\nValueError: no such shard\n";
   culprit.log_file = "logs/0/stderr.log";
   CHECK_THAT(
-      failure_report(job({culprit})),
+      failure_report(ended_job({culprit})),
       ContainsSubstring("  stderr:\n    Traceback\n    ValueError: no such shard\n  log:    logs/0/stderr.log\n"));
 
   culprit.error = ErrorRecord{"ValueError: no such shard", std::nullopt};  // said once
-  CHECK_THAT(failure_report(job({culprit})), !ContainsSubstring("stderr:"));
+  CHECK_THAT(failure_report(ended_job({culprit})), !ContainsSubstring("stderr:"));
   culprit.error = ErrorRecord{"Traceback ...\nValueError: no such shard\n", std::nullopt};
-  CHECK_THAT(failure_report(job({culprit})), !ContainsSubstring("stderr:"));
+  CHECK_THAT(failure_report(ended_job({culprit})), !ContainsSubstring("stderr:"));
   culprit.error = ErrorRecord{"something else", std::nullopt};
-  CHECK_THAT(failure_report(job({culprit})), ContainsSubstring("stderr:"));
+  CHECK_THAT(failure_report(ended_job({culprit})), ContainsSubstring("stderr:"));
 }
 
 TEST_CASE("FirstFailure: last lines say that the peer was gone") {
   RankEnd victim = exited(0, 1, 500);
   victim.last_lines = "RuntimeError: [../gloo/pair.cc] Connection closed by peer [127.0.0.1]:1234\n";
-  CHECK(exit_status(job({victim, exited(1, 51, 700)})) == 51);
-  CHECK(exit_status(job({victim, killed(1, SIGTERM, 700, /*told=*/true)})) == 1);
+  CHECK(exit_status(ended_job({victim, exited(1, 51, 700)})) == 51);
+  CHECK(exit_status(ended_job({victim, killed(1, SIGTERM, 700, /*told=*/true)})) == 1);
 }
 
 TEST_CASE("FailureReport: names GPU, attempt and hints") {
-  JobEnd end = job({killed(2, SIGKILL, 1000)});
+  JobEnd end = ended_job({killed(2, SIGKILL, 1000)});
   end.gpu = "GPU 2 (NVIDIA H200, GPU-12)";
   end.attempt = 3;
   end.hints = {"out of memory"};
@@ -200,10 +200,10 @@ TEST_CASE("FailureReport: names GPU, attempt and hints") {
 }
 
 TEST_CASE("ExitStatusOf: torchrun's is one for whatever comes from the ranks") {
-  CHECK(torchrun_exit_status(job({exited(0, 0, 1)})) == 0);
-  CHECK(torchrun_exit_status(job({exited(0, 124, 1)})) == 1);
-  CHECK(torchrun_exit_status(job({exited(0, 85, 1, true)}, SIGTERM)) == 1);
-  JobEnd late = job({killed(0, SIGTERM, 1, true)});
+  CHECK(torchrun_exit_status(ended_job({exited(0, 0, 1)})) == 0);
+  CHECK(torchrun_exit_status(ended_job({exited(0, 124, 1)})) == 1);
+  CHECK(torchrun_exit_status(ended_job({exited(0, 85, 1, true)}, SIGTERM)) == 1);
+  JobEnd late = ended_job({killed(0, SIGTERM, 1, true)});
   late.late_reason = "it took too long";
   CHECK(torchrun_exit_status(late) == 124);
   CHECK_THAT(failure_report(late), ContainsSubstring("stopped because it took too long"));
@@ -213,14 +213,16 @@ TEST_CASE("FailureReport: a program that the kernel refuses is one line that bla
   RankEnd refused = exited(1, 126, 1);
   refused.was_executed = false;
   refused.error = ErrorRecord{"cannot execute p: Exec format error", std::nullopt};
-  CHECK(failure_report(job({refused, killed(0, SIGTERM, 2, true)})) == "ddprun: cannot execute p: Exec format error\n");
-  CHECK(failure_report(job({refused, exited(0, 0, 2)})) == "ddprun: rank 1: cannot execute p: Exec format error\n");
+  CHECK(failure_report(ended_job({refused, killed(0, SIGTERM, 2, true)})) ==
+        "ddprun: cannot execute p: Exec format error\n");
+  CHECK(failure_report(ended_job({refused, exited(0, 0, 2)})) ==
+        "ddprun: rank 1: cannot execute p: Exec format error\n");
 }
 
 TEST_CASE("FailureReport: the message cannot control the terminal") {
   RankEnd culprit = exited(0, 1, 1);
   culprit.error = ErrorRecord{"a\x1b[2J\rb\x7f", std::nullopt};
-  const std::string text = failure_report(job({culprit}));
+  const std::string text = failure_report(ended_job({culprit}));
   CHECK_THAT(text, !ContainsSubstring("\x1b"));
   CHECK_THAT(text, !ContainsSubstring("\r"));
 }
@@ -231,7 +233,7 @@ TEST_CASE("FailureReport: nor with control characters of eight bits, and what is
       "a\xc2\x9b"
       "2Jb \x9b c\xff",
       std::nullopt};
-  CHECK_THAT(failure_report(job({culprit})), ContainsSubstring("    a 2Jb \xef\xbf\xbd c\xef\xbf\xbd\n"));
+  CHECK_THAT(failure_report(ended_job({culprit})), ContainsSubstring("    a 2Jb \xef\xbf\xbd c\xef\xbf\xbd\n"));
 }
 
 TEST_CASE("FailureReport: a long line is not cut within a character") {
@@ -241,15 +243,15 @@ TEST_CASE("FailureReport: a long line is not cut within a character") {
     std::string line(shift, 'x');
     while (line.size() < 2'000) line += "\xe4\xb8\xad";
     culprit.error = ErrorRecord{line, std::nullopt};
-    CHECK_THAT(failure_report(job({culprit})),
+    CHECK_THAT(failure_report(ended_job({culprit})),
                ContainsSubstring("\xe4\xb8\xad\n") && !ContainsSubstring("\xef\xbf\xbd"));
   }
 }
 
 TEST_CASE("FailureReport: another node's failure is told with all that is known there") {
-  JobEnd there = job({exited(3, 7, 250)});
+  JobEnd there = ended_job({exited(3, 7, 250)});
   there.ranks[0].last_lines = "no such shard";
-  JobEnd here = job({killed(0, SIGTERM, 300, true)});
+  JobEnd here = ended_job({killed(0, SIGTERM, 300, true)});
   here.elsewhere = FailureNotice{.node = 1,
                                  .exit_status = 7,
                                  .text = "rank 3 on host node7 exited with status 7",
@@ -261,7 +263,7 @@ TEST_CASE("FailureReport: another node's failure is told with all that is known 
 }
 
 TEST_CASE("FailureReport: the rank that the other nodes were told of stays the first one") {
-  JobEnd end = job({exited(1, 7, 250), exited(0, 3, 260, true)});
+  JobEnd end = ended_job({exited(1, 7, 250), exited(0, 3, 260, true)});
   end.ranks[1].error = ErrorRecord{"it was earlier", at(0.1)};
   CHECK(first_failure(end) == 1U);
   end.announced = 1;

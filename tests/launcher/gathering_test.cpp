@@ -19,18 +19,18 @@ using Catch::Matchers::ContainsSubstring;
 using Phase = ddp::progress::Phase;
 using nlohmann::json;
 
-constexpr std::uint64_t kNow = 1'000'000'000;
+constexpr std::uint64_t kGathered = 1'000'000'000;
 
 RankView view_of(int rank, int size, bool is_missing) {
   ddp::detail::ProgressSnapshot progress{.step = 812,
                                          .phase = is_missing ? Phase::kData : Phase::kBackward,
                                          .phase_name = is_missing ? "data" : "backward",
-                                         .phase_since = kNow - 121'000'000,
+                                         .phase_since = kGathered - 121'000'000,
                                          .groups = {{.path = "", .rank = rank, .size = size, .leader = 0}},
                                          .collectives_begun = 5};
   for (std::uint64_t i = 0; i < (is_missing ? 4U : 5U); ++i) {
-    progress.collectives.push_back({.index = i, .number = i, .signature = "barrier", .begin = kNow - 121'000'000});
-    if (i < 4) progress.collectives.back().end = kNow - 120'000'000;
+    progress.collectives.push_back({.index = i, .number = i, .signature = "barrier", .begin = kGathered - 121'000'000});
+    if (i < 4) progress.collectives.back().end = kGathered - 120'000'000;
   }
   return {.rank = rank,
           .host = "host" + std::to_string(rank),
@@ -43,15 +43,15 @@ RankView view_of(int rank, int size, bool is_missing) {
 
 TEST_CASE("View JSON: a rank arrives as it was seen, by the clock of who reads it") {
   const RankView sent = view_of(3, 4, false);
-  const json text = json::parse(json_of(sent, kNow, 40).dump());
-  const auto read = view_from(text, kNow / 2);
+  const json text = json::parse(json_of(sent, kGathered, 40).dump());
+  const auto read = view_from(text, kGathered / 2);
   REQUIRE(read);
   CHECK(read->rank == 3);
   CHECK(read->host == "host3");
   CHECK(read->process->state == 'S');
   CHECK(read->process->waits_in == "futex");
   CHECK(read->idle_us == sent.idle_us);
-  CHECK(read->progress->phase_since == kNow / 2 - 121'000'000);
+  CHECK(read->progress->phase_since == kGathered / 2 - 121'000'000);
   CHECK(read->progress->phase_name == "backward");
   REQUIRE(read->progress->collectives.size() == 5);
   CHECK(read->progress->collectives[4].is_open());
@@ -62,24 +62,24 @@ TEST_CASE("View JSON: a rank arrives as it was seen, by the clock of who reads i
 TEST_CASE("View JSON: of many collectives the last ones travel, and those that are open") {
   RankView view = view_of(0, 2, false);
   view.progress->collectives.front().end.reset();
-  const auto read = view_from(json_of(view, kNow, 2), kNow);
+  const auto read = view_from(json_of(view, kGathered, 2), kGathered);
   REQUIRE(read->progress->collectives.size() == 3);
   CHECK(read->progress->collectives.front().number == 0);
   CHECK(read->progress->collectives.front().is_open());
 }
 
 TEST_CASE("View JSON: what is no rank is not read") {
-  const json good = json_of(view_of(0, 2, false), kNow, 40);
-  REQUIRE(view_from(good, kNow));
+  const json good = json_of(view_of(0, 2, false), kGathered, 40);
+  REQUIRE(view_from(good, kGathered));
   for (const auto& item : good.items()) {
     json bad = good;
     bad[item.key()] = json::array({1});
-    CHECK_FALSE(view_from(bad, kNow));
+    CHECK_FALSE(view_from(bad, kGathered));
   }
   json outside = good;
   outside["progress"]["calls"][0]["g"] = 7;
-  CHECK(view_from(outside, kNow)->progress->collectives.size() == 4);
-  CHECK_FALSE(view_from(json(5), kNow));
+  CHECK(view_from(outside, kGathered)->progress->collectives.size() == 4);
+  CHECK_FALSE(view_from(json(5), kGathered));
 }
 
 TEST_CASE("View JSON: samples arrive as they were taken") {

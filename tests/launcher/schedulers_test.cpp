@@ -39,7 +39,7 @@ Surroundings surroundings(const Variables& variables, const std::string& host = 
           .file = [=](const std::string& path) { return find(files, path); }};
 }
 
-Options options_of(const Surroundings& from, const GivenOptions& given = {}, Options options = {}) {
+Options chosen_options(const Surroundings& from, const GivenOptions& given = {}, Options options = {}) {
   take_from_scheduler(from, given, options);
   return options;
 }
@@ -52,7 +52,7 @@ std::string origins(const Options& options) {
 
 std::string refusal(const Surroundings& from, const GivenOptions& given = {}, const Options& options = {}) {
   try {
-    options_of(from, given, options);
+    chosen_options(from, given, options);
   } catch (const LaunchError& error) {
     return error.what();
   }
@@ -142,7 +142,7 @@ const std::vector<Case>& cases() {
 TEST_CASE("Schedulers: each tells the second of two nodes its place") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    const Options options = options_of(surroundings(one.variables));
+    const Options options = chosen_options(surroundings(one.variables));
     CHECK(options.nnodes == 2);
     CHECK(options.node_rank == 1);
     CHECK(options.master_addr == one.master_addr);
@@ -163,7 +163,7 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
                                 {"master_port", "PET_MASTER_PORT"},
                                 {"rdzv_id", "the command line"}};
     const Options mine{.nnodes = 4, .node_rank = 3, .master_addr = "mine", .master_port = 77, .rdzv_id = "my"};
-    const Options options = options_of(surroundings(one.variables), given, mine);
+    const Options options = chosen_options(surroundings(one.variables), given, mine);
     CHECK(options.nnodes == 4);
     CHECK(options.node_rank == 3);
     CHECK(options.master_addr == "mine");
@@ -173,11 +173,11 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
                                      ContainsSubstring("--node_rank 3: the command line") &&
                                      ContainsSubstring("--master_addr mine: PET_MASTER_ADDR"));
     const Options other =
-        options_of(surroundings(one.variables), {{"master_addr", "the command line"}}, {.master_addr = "mine"});
+        chosen_options(surroundings(one.variables), {{"master_addr", "the command line"}}, {.master_addr = "mine"});
     CHECK(other.master_addr == "mine");
     CHECK(other.node_rank == 1);
-    const Options endpoint =
-        options_of(surroundings(one.variables), {{"rdzv_endpoint", "the command line"}}, {.rdzv_endpoint = "mine:5"});
+    const Options endpoint = chosen_options(surroundings(one.variables), {{"rdzv_endpoint", "the command line"}},
+                                            {.rdzv_endpoint = "mine:5"});
     CHECK(endpoint.master_addr.empty());
     CHECK_FALSE(endpoint.master_port);
   }
@@ -186,11 +186,12 @@ TEST_CASE("Schedulers: what was given counts more, each option for itself") {
 TEST_CASE("Schedulers: who asks for one node gets one") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
-    CHECK(options_of(surroundings(one.variables), {{"nnodes", "PET_NNODES"}}, {.nnodes = 1}).nnodes == 1);
-    CHECK(options_of(surroundings(one.variables), {{"standalone", "the command line"}}, {.standalone = true}).nnodes ==
-          1);
-    CHECK(options_of(surroundings(one.variables), {{"hosts", "the command line"}}, {.hosts = "localhost:2"}).nnodes ==
-          1);
+    CHECK(chosen_options(surroundings(one.variables), {{"nnodes", "PET_NNODES"}}, {.nnodes = 1}).nnodes == 1);
+    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "the command line"}}, {.standalone = true})
+              .nnodes == 1);
+    CHECK(
+        chosen_options(surroundings(one.variables), {{"hosts", "the command line"}}, {.hosts = "localhost:2"}).nnodes ==
+        1);
   }
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("Schedulers: in a rank of another launcher none counts") {
   for (const Case& one : cases()) {
     CAPTURE(one.name);
     const Options options =
-        options_of(surroundings(with(one.variables, {{"RANK", "3"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}})));
+        chosen_options(surroundings(with(one.variables, {{"RANK", "3"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}})));
     CHECK(options.nnodes == 1);
     CHECK_THAT(origins(options), ContainsSubstring("in a rank of another launcher (RANK=3, LOCAL_RANK=1)"));
   }
@@ -220,7 +221,7 @@ TEST_CASE("Schedulers: without any it is one node") {
                                      {{"SM_HOSTS", ""}, {"SM_CURRENT_HOST", ""}},
                                      {{"TF_CONFIG", R"({"environment":"cloud"})"}},
                                      {{"JOB_COMPLETION_INDEX", "3"}}}) {
-    const Options options = options_of(surroundings(variables));
+    const Options options = chosen_options(surroundings(variables));
     CHECK(options.nnodes == 1);
     CHECK(options.node_rank == 0);
     CHECK(options.master_addr.empty());
@@ -230,24 +231,25 @@ TEST_CASE("Schedulers: without any it is one node") {
 
 TEST_CASE("Schedulers: an indexed Job is one job when the number of nodes is given") {
   const Options options =
-      options_of(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}}, {.nnodes = 2});
+      chosen_options(surroundings({{"JOB_COMPLETION_INDEX", "1"}}), {{"nnodes", "the command line"}}, {.nnodes = 2});
   CHECK(options.node_rank == 1);
 }
 
 TEST_CASE("Schedulers: nodes that are numbered as they come get no number") {
   const Options options =
-      options_of(surroundings(kSlurm), {{"rdzv_backend", "the command line"}}, {.rdzv_backend = "c10d"});
+      chosen_options(surroundings(kSlurm), {{"rdzv_backend", "the command line"}}, {.rdzv_backend = "c10d"});
   CHECK(options.nnodes == 2);
   CHECK(options.node_rank == 0);
   CHECK(options.master_addr == "n01");
 }
 
 TEST_CASE("Schedulers: an address that was set beside the scheduler's counts more") {
-  const Options options = options_of(surroundings(with(kSlurm, {{"MASTER_ADDR", "n01-ib"}, {"MASTER_PORT", "29999"}})));
+  const Options options =
+      chosen_options(surroundings(with(kSlurm, {{"MASTER_ADDR", "n01-ib"}, {"MASTER_PORT", "29999"}})));
   CHECK(options.master_addr == "n01-ib");
   CHECK(options.master_port == 29999);
   UNSCOPED_INFO("the pod that is to listen is told that it is localhost, where no other reaches it");
-  const Options first = options_of(surroundings(with(kPyTorchJob, {{"RANK", "0"}, {"MASTER_ADDR", "localhost"}})));
+  const Options first = chosen_options(surroundings(with(kPyTorchJob, {{"RANK", "0"}, {"MASTER_ADDR", "localhost"}})));
   CHECK(first.node_rank == 0);
   CHECK(first.master_addr.empty());
 }
@@ -263,26 +265,25 @@ TEST_CASE("Schedulers: ddprun is started once on each node, or says how") {
   CHECK_THAT(refusal(surroundings({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})),
              ContainsSubstring("give --nnodes and --node_rank"));
   UNSCOPED_INFO("many jobs of one node each");
-  CHECK(options_of(surroundings(twice_slurm), {{"nnodes", "the command line"}}, {.nnodes = 1}).nnodes == 1);
+  CHECK(chosen_options(surroundings(twice_slurm), {{"nnodes", "the command line"}}, {.nnodes = 1}).nnodes == 1);
 }
 
 TEST_CASE("Schedulers: a batch script of Slurm's is no step") {
   Variables batch = without(kSlurm, "SLURM_STEP_ID");
   CHECK_THAT(refusal(surroundings(batch)),
              ContainsSubstring("SLURM_JOB_NUM_NODES=2") && ContainsSubstring("srun --ntasks-per-node=1"));
-  CHECK(options_of(surroundings(with(batch, {{"SLURM_JOB_NUM_NODES", "1"}}))).nnodes == 1);
+  CHECK(chosen_options(surroundings(with(batch, {{"SLURM_JOB_NUM_NODES", "1"}}))).nnodes == 1);
   UNSCOPED_INFO("nor is a shell of salloc's, where one tries things");
-  CHECK(options_of(surroundings(without(batch, "SLURM_PROCID"))).nnodes == 1);
-  CHECK(
-      options_of(surroundings(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "1"}}))).nnodes ==
-      1);
+  CHECK(chosen_options(surroundings(without(batch, "SLURM_PROCID"))).nnodes == 1);
+  CHECK(chosen_options(surroundings(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NUM_NODES", "1"}})))
+            .nnodes == 1);
 }
 
 TEST_CASE("Schedulers: ddprun ends its ranks before Slurm kills it") {
   using std::chrono::milliseconds;
   const auto grace = [](const std::string& file, const GivenOptions& given = {}) {
     const std::map<std::string, std::string> files = {{"/etc/slurm/slurm.conf", file}};
-    return options_of(surroundings(kSlurm, "n02", files), given).grace;
+    return chosen_options(surroundings(kSlurm, "n02", files), given).grace;
   };
   UNSCOPED_INFO("Slurm's default is 30 s");
   CHECK(grace("") == milliseconds(25'000));
@@ -298,16 +299,16 @@ TEST_CASE("Schedulers: ddprun ends its ranks before Slurm kills it") {
   UNSCOPED_INFO("what was given counts");
   CHECK(grace("KillWait=6", {{"grace", "the command line"}}) == milliseconds(30'000));
   UNSCOPED_INFO("below mpirun too");
-  CHECK(options_of(surroundings(with(kSlurm, kOpenMpi))).grace == milliseconds(25'000));
-  CHECK(options_of(surroundings(with(kSlurm, {{"SLURM_CONF", "/x"}}), "n02", {{"/x", "KillWait=4"}})).grace ==
+  CHECK(chosen_options(surroundings(with(kSlurm, kOpenMpi))).grace == milliseconds(25'000));
+  CHECK(chosen_options(surroundings(with(kSlurm, {{"SLURM_CONF", "/x"}}), "n02", {{"/x", "KillWait=4"}})).grace ==
         milliseconds(3'000));
 }
 
 TEST_CASE("Schedulers: Batch's main node is node 0 wherever it stands") {
   const auto rank = [](const std::string& index) {
-    return options_of(surroundings(with(kAwsBatch, {{"AWS_BATCH_JOB_NUM_NODES", "4"},
-                                                    {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "2"},
-                                                    {"AWS_BATCH_JOB_NODE_INDEX", index}})))
+    return chosen_options(surroundings(with(kAwsBatch, {{"AWS_BATCH_JOB_NUM_NODES", "4"},
+                                                        {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "2"},
+                                                        {"AWS_BATCH_JOB_NODE_INDEX", index}})))
         .node_rank;
   };
   CHECK(std::vector{rank("0"), rank("1"), rank("2"), rank("3")} == std::vector{1, 2, 0, 3});
@@ -321,7 +322,7 @@ TEST_CASE("Schedulers: two that contradict each other are refused") {
   CHECK_THAT(refusal(surroundings(with(kPyTorchJob, {{"JOB_COMPLETION_INDEX", "0"}}))),
              ContainsSubstring("RANK=1") && ContainsSubstring("JOB_COMPLETION_INDEX=0"));
   UNSCOPED_INFO("a PyTorchJob's WORLD_SIZE may count processes, where PET_NNODES counts pods");
-  CHECK(options_of(surroundings(with(kPyTorchJob, {{"WORLD_SIZE", "16"}, {"PET_NNODES", "2"}}))).nnodes == 2);
+  CHECK(chosen_options(surroundings(with(kPyTorchJob, {{"WORLD_SIZE", "16"}, {"PET_NNODES", "2"}}))).nnodes == 2);
 }
 
 TEST_CASE("Schedulers: what cannot be right is refused and named") {
@@ -363,10 +364,11 @@ TEST_CASE("Schedulers: what cannot be right is refused and named") {
     CAPTURE(one.text);
     CHECK_THAT(refusal(surroundings(one.variables)), ContainsSubstring(one.text));
     UNSCOPED_INFO("and holds up nobody who says where each node stands, or wants one");
-    CHECK(options_of(surroundings(without(one.variables, "MASTER_PORT")),
-                     {{"nnodes", "the command line"}, {"node_rank", "the command line"}}, {.nnodes = 2, .node_rank = 1})
+    CHECK(chosen_options(surroundings(without(one.variables, "MASTER_PORT")),
+                         {{"nnodes", "the command line"}, {"node_rank", "the command line"}},
+                         {.nnodes = 2, .node_rank = 1})
               .node_rank == 1);
-    CHECK(options_of(surroundings(one.variables), {{"standalone", "PET_STANDALONE"}}).nnodes == 1);
+    CHECK(chosen_options(surroundings(one.variables), {{"standalone", "PET_STANDALONE"}}).nnodes == 1);
   }
 }
 
@@ -393,7 +395,7 @@ TEST_CASE("Schedulers: damaged values crash nothing") {
       value.replace(below(value.size() + 1), below(4), pieces[below(pieces.size())]);
     }
     try {
-      const Options options = options_of(surroundings(variables));
+      const Options options = chosen_options(surroundings(variables));
       CHECK((options.nnodes >= 1 && options.node_rank >= 0 && options.node_rank <= (1 << 16)));
     } catch (const LaunchError& error) {
       CHECK(std::string(error.what()).find('\x1b') == std::string::npos);

@@ -19,6 +19,7 @@ PROGRAM = os.environ["WATCHED_PROGRAM"]
 # How often a rank is slowed, and how many even jobs run.
 SLOWED = int(os.environ.get("SLOWED", "1"))
 EVEN = int(os.environ.get("EVEN", "1"))
+EVEN_SECONDS = os.environ.get("EVEN_SECONDS", "13")
 EVEN_WORK = os.environ.get("EVEN_WORK", "sleep,compute").split(",")
 # Two windows of 4 s, or four where the rank only waits for a CPU, and time to begin.
 PATIENCE = 60
@@ -147,7 +148,7 @@ class Stragglers(LauncherTest):
             step = random.choice([0.001, 0.005, 0.02])
             work = random.choice(EVEN_WORK)
             status, _, err = self.run_job("-n", str(ranks), PROGRAM, self.folder, "--step_time", str(step), "--work", work,
-                                          "--seconds", "20", patience=200, preexec_fn=enter)
+                                          "--seconds", EVEN_SECONDS, patience=200, preexec_fn=enter)
             os.remove(self.path("meeting"))
             self.assertEqual(status, 0, err)
             self.assertNotIn("holds up", err, f"{ranks} ranks, {work}, steps of {step} s")

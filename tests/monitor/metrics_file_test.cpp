@@ -83,7 +83,7 @@ TEST_CASE_METHOD(MetricsFiles, "MetricsFile: a row that does not fit is refused 
   file.write({{"a", 2.0}});
 }
 
-struct Group {
+struct MetricsGroup {
   int rank() const { return 1; }
   int size() const { return 2; }
 };
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(MetricsFiles, "MetricsFile: in a job of several ranks it must k
   const ThreadJob job({.rank = 1, .size = 2});
   CHECK_THROWS_MATCHES(MetricsFile(path("a.csv")), std::invalid_argument,
                        MessageMatches(ContainsSubstring("erase each other's rows. Give it the group")));
-  MetricsFile(path("a.csv"), Group()).write({{"a", 2.0}});
+  MetricsFile(path("a.csv"), MetricsGroup()).write({{"a", 2.0}});
   INFO("neither has touched rank 0's rows");
   CHECK(test::read_file(path("a.csv")) == "a\n1\n");
 }

@@ -136,7 +136,7 @@ TEST_CASE("ProgressBarInAFile: other ranks are silent") {
   CHECK_THAT(output.lines(), IsEmpty());
 }
 
-struct Group {
+struct BarGroup {
   int rank() const { return 1; }
   int size() const { return 2; }
 };
@@ -147,7 +147,7 @@ TEST_CASE("ProgressBarInAFile: in a job of several ranks it must know which this
   CHECK_THROWS_MATCHES(ProgressBar(3, {.stream = output.stream()}), std::invalid_argument,
                        MessageMatches(ContainsSubstring("all 2 ranks would show a bar. Give it the group")));
   {
-    ProgressBar silent(3, Group(), {.line_interval = kEachStep, .stream = output.stream()});
+    ProgressBar silent(3, BarGroup(), {.line_interval = kEachStep, .stream = output.stream()});
     ProgressBar inner(silent, 3);
     inner.advance();
     silent.advance();

@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-struct Group {
+struct LoopGroup {
   int this_rank = 0;
   int rank() const { return this_rank; }
   int size() const { return 2; }
@@ -60,7 +60,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
   Written written;
   std::vector<int> seen;
   for (const int value :
-       progress(std::vector<int>{4, 5, 6}, Group{}, {.description = "train", .stream = written.stream()})) {
+       progress(std::vector<int>{4, 5, 6}, LoopGroup{}, {.description = "train", .stream = written.stream()})) {
     seen.push_back(value);
   }
   CHECK(seen == std::vector<int>{4, 5, 6});
@@ -70,7 +70,7 @@ TEST_CASE("Progress: a loop over anything shows how far it is, and gives what th
 TEST_CASE("Progress: elements of the caller's range can be changed, and each loop has a bar of its own") {
   Written written;
   std::vector<int> values{1, 2};
-  auto loop = progress(values, Group{}, {.stream = written.stream()});
+  auto loop = progress(values, LoopGroup{}, {.stream = written.stream()});
   for (int round = 0; round < 2; ++round) {
     for (int& value : loop) {
       value *= 10;
@@ -85,7 +85,7 @@ TEST_CASE("Progress: a loader's size is the bar's, and whole numbers are shown i
   Written written;
   Loader loader;
   {
-    auto loop = progress(loader, Group{}, {.stream = written.stream()});
+    auto loop = progress(loader, LoopGroup{}, {.stream = written.stream()});
     for (const int step : loop) loop.bar().set_postfix({{"seen", int64_t{123456} + step}});
   }
   CHECK_THAT(written.text(), ContainsSubstring("100% 3/3 [") && ContainsSubstring("seen=123458"));
@@ -105,7 +105,7 @@ TEST_CASE("Progress: other ranks than 0 loop in silence") {
   Written written;
   int count = 0;
   for ([[maybe_unused]] const int value :
-       progress(std::vector<int>(5), Group{.this_rank = 1}, {.stream = written.stream()})) {
+       progress(std::vector<int>(5), LoopGroup{.this_rank = 1}, {.stream = written.stream()})) {
     ++count;
   }
   CHECK(count == 5);

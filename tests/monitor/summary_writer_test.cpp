@@ -92,15 +92,15 @@ TEST_CASE("SummaryWriter: only rank 0 writes unless every rank shall") {
   CHECK(scalars_in(folder.path() / "run" / "rank-00003").size() == 1U);
 }
 
-struct Group {
+struct WriterGroup {
   int rank() const { return 1; }
   int size() const { return 2; }
 };
 
 TEST_CASE("SummaryWriter: takes its rank from the group") {
   const test::TemporaryFolder folder;
-  CHECK_FALSE(SummaryWriter(folder.path(), Group()).is_active());
-  CHECK(SummaryWriter(folder.path(), Group(), {.every_rank = true}).is_active());
+  CHECK_FALSE(SummaryWriter(folder.path(), WriterGroup()).is_active());
+  CHECK(SummaryWriter(folder.path(), WriterGroup(), {.every_rank = true}).is_active());
   CHECK(fs::exists(folder.path() / "rank-00001"));
 }
 

@@ -26,7 +26,7 @@ class Includes(unittest.TestCase):
             mine = own.joinpath(*name)
             mine.parent.mkdir(parents=True, exist_ok=True)
             mine.write_text("#error this header of the user's project was taken for one of ddprun's\n")
-        (own / "data/loader.h").write_text("struct OwnHeader {\n  static constexpr bool kIsData = true;\n};\n")
+        (own / "data/loader.h").write_text("#define OWN_HEADER\n")
         clang = shutil.which("clang++")
         for compiler in [[], *([["-D", f"CMAKE_CXX_COMPILER={clang}"]] if clang else [])]:
             with self.subTest(compiler):

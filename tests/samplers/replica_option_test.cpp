@@ -46,7 +46,7 @@ TEST_CASE("ReplicaOption: of several ranks each must say what it wants") {
   CHECK(share(1, std::nullopt) == std::pair(1, 0));
 }
 
-struct Group {
+struct OptionGroup {
   int rank() const { return 1; }
   int size() const { return 3; }
 };
@@ -57,14 +57,14 @@ struct Options {
 };
 
 TEST_CASE("ReplicaOption: comes from the group and no second word for it") {
-  const Options options = with_replica("Sampler", Options{}, Group());
+  const Options options = with_replica("Sampler", Options{}, OptionGroup());
   CHECK(options.num_replicas == 3);
   CHECK(options.rank == 1);
-  CHECK(with_replica("Sampler", Options{.num_replicas = 3}, Group()).rank == 1);
-  CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 1}, Group()), std::invalid_argument,
+  CHECK(with_replica("Sampler", Options{.num_replicas = 3}, OptionGroup()).rank == 1);
+  CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 1}, OptionGroup()), std::invalid_argument,
                        MessageMatches(ContainsSubstring("`.num_replicas = 1` contradicts the group, which says 3")));
-  CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 3, .rank = 1}, Group()), std::invalid_argument,
-                       MessageMatches(ContainsSubstring("`.rank = 1` beside the group")));
+  CHECK_THROWS_MATCHES(with_replica("Sampler", Options{.num_replicas = 3, .rank = 1}, OptionGroup()),
+                       std::invalid_argument, MessageMatches(ContainsSubstring("`.rank = 1` beside the group")));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using Catch::Matchers::WithinAbs;
 using Catch::Matchers::WithinRel;
 using test::refused;
 
-constexpr int kSteps = 120;
+constexpr int kClosedFormSteps = 120;
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
 struct Form {
@@ -82,7 +82,7 @@ TEST_CASE("Schedule: step by step it comes to what its closed form says, for eve
       Groups groups = {{.lr = 0.4}, {.lr = 0.07}, {.lr = 2}};
       const Groups initial = groups;
       schedule.start(groups);
-      for (int64_t step = 0; step <= kSteps; ++step) {
+      for (int64_t step = 0; step <= kClosedFormSteps; ++step) {
         if (step > 0) schedule.step(groups);
         for (size_t i = 0; i < groups.size(); ++i) {
           CAPTURE(name, round, step, i);
@@ -140,7 +140,7 @@ TEST_CASE("Schedule: a triangle comes back every cycle, and half as high where t
                             .max_momentum = {0.75}});
     Groups groups = {{.lr = 9, .momentum = 0.9}};
     schedule.start(groups);
-    for (int64_t step = 0; step <= kSteps; ++step) {
+    for (int64_t step = 0; step <= kClosedFormSteps; ++step) {
       if (step > 0) schedule.step(groups);
       const auto cycle = step / (up + down), within = step % (up + down);
       double height = within <= up ? static_cast<double>(within) / static_cast<double>(up)

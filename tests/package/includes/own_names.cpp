@@ -2,4 +2,6 @@
 
 #include "data/loader.h"  // the project's own
 
-static_assert(OwnHeader::kIsData);
+#ifndef OWN_HEADER
+#error "another header than the project's own was taken"
+#endif

@@ -94,7 +94,7 @@ def compiled_as_one(root: pathlib.Path):
 
 
 def test_programs(root: pathlib.Path):
-    """The sources of each test program that several tests share."""
+    """The sources of each test program that several tests share, and those of all programs that tests start."""
     programs = collections.defaultdict(list)
     for listing in sorted(root.glob("tests/*/CMakeLists.txt")):
         text = listing.read_text()
@@ -104,6 +104,8 @@ def test_programs(root: pathlib.Path):
         for test in re.finditer(r"ddprun_test\(\s*\w+ IN (\w+) LABEL (\w+)(.*?)\)", text, re.DOTALL):
             sources = test[3].partition("SOURCES")[2]
             programs[f"test_{test[2]}_{test[1]}"] += [(listing.parent / name).resolve() for name in re.findall(r"[\w./]+\.cpp", sources)]
+        for program in re.finditer(r"ddprun_test_executable\(\s*\w+ SOURCE ([\w./]+\.cpp)", text):
+            programs["test_executables"].append((listing.parent / program[1]).resolve())
     return programs.items()
 
 

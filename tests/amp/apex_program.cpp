@@ -25,19 +25,19 @@ using nlohmann::json;
 
 constexpr int kSteps = 8;
 
-at::Tensor numbers(at::IntArrayRef shape, int64_t seed) {
+at::Tensor random_numbers(at::IntArrayRef shape, int64_t seed) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
   return at::randn(shape, generator);
 }
 
-struct NetImpl : torch::nn::Module {
+struct TwoLayersImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return second(first(x).tanh()); }
   torch::nn::Linear first = register_module("first", torch::nn::Linear(12, 20));
   torch::nn::Linear second = register_module("second", torch::nn::Linear(20, 3));
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(TwoLayers);
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const json& test, const std::vector<at::Tensor>& parameters) {
+std::unique_ptr<torch::optim::Optimizer> optimizer_of(const json& test, const std::vector<at::Tensor>& parameters) {
   const auto& values = test.at("optimizer");
   auto options = torch::optim::SGDOptions(values.at("lr").get<double>())
                      .momentum(values.value("momentum", 0.0))
@@ -48,15 +48,15 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const json& test, const 
   return std::make_unique<torch::optim::SGD>(parameters, options);
 }
 
-void run(const json& test, const std::string& folder) {
+void run_level(const json& test, const std::string& folder) {
   const auto seed = test.at("seed").get<int64_t>();
-  Net net;
+  TwoLayers net;
   {
     const at::NoGradGuard no_grad;
     int64_t i = 0;
-    for (auto& parameter : net->parameters()) parameter.copy_(numbers(parameter.sizes(), seed + i++) * 0.3);
+    for (auto& parameter : net->parameters()) parameter.copy_(random_numbers(parameter.sizes(), seed + i++) * 0.3);
   }
-  const auto optimizer_owner = make_optimizer(test, net->parameters());
+  const auto optimizer_owner = optimizer_of(test, net->parameters());
   auto& optimizer = *optimizer_owner;
   ddp::amp::Options options{.opt_level = test.at("level").get<std::string>()};
   if (test.at("dtype") == "bfloat16") options.dtype = c10::kBFloat16;
@@ -66,7 +66,8 @@ void run(const json& test, const std::string& folder) {
   std::ofstream out(folder + "/" + test.at("name").get<std::string>() + ".bin", std::ios::binary);
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
-    const auto loss = at::mse_loss(model(numbers({16, 12}, seed + 100 + step)), numbers({16, 3}, seed + 200 + step));
+    const auto loss =
+        at::mse_loss(model(random_numbers({16, 12}, seed + 100 + step)), random_numbers({16, 3}, seed + 200 + step));
     amp.scale_loss(loss, optimizer).backward();
     amp.step(optimizer);
     for (const auto& parameter : ddp::amp::master_params(optimizer)) {
@@ -81,7 +82,7 @@ void run(const json& test, const std::string& folder) {
 int main(int argc, char** argv) try {
   if (argc != 3) throw std::invalid_argument("2 arguments are needed");
   std::ifstream file(argv[1]);
-  for (const auto& test : json::parse(file)) run(test, argv[2]);
+  for (const auto& test : json::parse(file)) run_level(test, argv[2]);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -183,10 +183,11 @@ class Machine {
 
 }  // namespace
 
-int main() {
+int main(int /*argc*/, char** /*argv*/) {
   Machine machine;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::cout << machine.run(words) << "\n";
   }
+  return 0;
 }

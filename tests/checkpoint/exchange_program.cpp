@@ -85,8 +85,8 @@ class Schedule {
   std::unique_ptr<ddp::optim::ReduceLROnPlateau> plateau_;
 };
 
-void run(const std::string& source, const std::string& target, const std::string& optimizer_name,
-         const std::string& schedule_name, int64_t steps) {
+void go_on(const std::string& source, const std::string& target, const std::string& optimizer_name,
+           const std::string& schedule_name, int64_t steps) {
   auto group = ddp::init_process_group({.rank_info = ddp::RankInfo{}});
   ddp::test::Net net;
   const auto optimizer = make_optimizer(optimizer_name, net->parameters());
@@ -130,7 +130,7 @@ int main(int argc, char** argv) try {
     return 0;
   }
   if (argc != 6) throw std::invalid_argument("3 or 5 arguments are needed");
-  run(argv[1], argv[2], argv[3], argv[4], std::stoll(argv[5]));
+  go_on(argv[1], argv[2], argv[3], argv[4], std::stoll(argv[5]));
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

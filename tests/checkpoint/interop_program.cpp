@@ -24,7 +24,7 @@
 namespace {
 
 template <typename Net>
-void run(Net net, char** arguments) {
+void continue_run(Net net, char** arguments) {
   const std::string optimizer_name = arguments[2], source = arguments[3], target = arguments[4];
   const int first = std::stoi(arguments[5]), steps = std::stoi(arguments[6]);
   std::unique_ptr<torch::optim::Optimizer> optimizer;
@@ -71,9 +71,9 @@ void run(Net net, char** arguments) {
 int main(int argc, char** argv) try {
   if (argc != 7) throw std::invalid_argument("6 arguments are needed");
   if (std::string(argv[1]) == "lenet") {
-    run(models::LeNet(), argv);
+    continue_run(models::LeNet(), argv);
   } else {
-    run(models::ResNet18(models::ResNetOptions{.num_classes = 10}), argv);
+    continue_run(models::ResNet18(models::ResNetOptions{.num_classes = 10}), argv);
   }
   return 0;
 } catch (const std::exception& error) {

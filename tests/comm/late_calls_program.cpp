@@ -56,6 +56,7 @@ int main(int, char** argv) try {
     if (group.rank() == 0)
       std::printf("%s %llu\n", name.c_str(), static_cast<unsigned long long>((waited() - before) / 1000));
   }
+  return 0;
 } catch (const std::exception& error) {
   return ddp::report(error);
 }

@@ -52,7 +52,7 @@ at::Tensor values(int64_t seed, int64_t rank, const std::vector<int64_t>& shape,
   return (at::isFloatingType(dtype) ? eighths : whole).to(dtype);
 }
 
-struct Case {
+struct Collective {
   const json& spec;
   const ddp::GroupHandle& group;
 
@@ -94,35 +94,35 @@ Finish finish(ddp::Pending<at::Tensor> pending) {
                             [](const at::Tensor& t) { return t.defined() ? Tensors{t} : Tensors{}; });
 }
 
-const std::map<std::string, std::function<Finish(const Case&)>> kOperations{
+const std::map<std::string, std::function<Finish(const Collective&)>> kOperations{
     {"all_reduce",
-     [](const Case& c) {
+     [](const Collective& c) {
        const at::Tensor t = c.mine();
        return finish(ddp::all_reduce_async(t, c.group, c.op()), {t});
      }},
     {"reduce",
-     [](const Case& c) {
+     [](const Collective& c) {
        const at::Tensor t = c.mine();
        return finish(ddp::reduce_async(t, c.root(), c.group, c.op()), c.is_root() ? Tensors{t} : Tensors{});
      }},
     {"broadcast",
-     [](const Case& c) {
+     [](const Collective& c) {
        const at::Tensor t = c.mine();
        return finish(ddp::broadcast_async(t, c.root(), c.group), {t});
      }},
-    {"all_gather", [](const Case& c) { return finish(ddp::all_gather_async(c.mine(), c.group)); }},
-    {"gather", [](const Case& c) { return finish(ddp::gather_async(c.mine(), c.root(), c.group)); }},
+    {"all_gather", [](const Collective& c) { return finish(ddp::all_gather_async(c.mine(), c.group)); }},
+    {"gather", [](const Collective& c) { return finish(ddp::gather_async(c.mine(), c.root(), c.group)); }},
     {"scatter",
-     [](const Case& c) {
+     [](const Collective& c) {
        const at::Tensor t = at::zeros(c.shape(), c.dtype());
        const Tensors parts = c.is_root() ? c.mine_for_ranks().unbind() : Tensors{};
        return finish(ddp::scatter_async(t, parts, c.root(), c.group), {t});
      }},
     {"reduce_scatter",
-     [](const Case& c) { return finish(ddp::reduce_scatter_async(c.mine_for_ranks(), c.group, c.op())); }},
-    {"all_to_all", [](const Case& c) { return finish(ddp::all_to_all_async(c.mine_for_ranks(), c.group)); }},
+     [](const Collective& c) { return finish(ddp::reduce_scatter_async(c.mine_for_ranks(), c.group, c.op())); }},
+    {"all_to_all", [](const Collective& c) { return finish(ddp::all_to_all_async(c.mine_for_ranks(), c.group)); }},
     {"ring",
-     [](const Case& c) {
+     [](const Collective& c) {
        const int n = c.group.size();
        const at::Tensor received = at::zeros(c.shape(), c.dtype());
        const int tag = static_cast<int>(c.seed());
@@ -132,19 +132,19 @@ const std::map<std::string, std::function<Finish(const Case&)>> kOperations{
                      {received});
      }},
     {"broadcast_coalesced",
-     [](const Case& c) {
+     [](const Collective& c) {
        const Tensors list = c.list();
        ddp::broadcast_coalesced(list, c.root(), c.group, c.spec.at("buffer"));
        return Finish([list] { return list; });
      }},
     {"all_gather_uneven",
-     [](const Case& c) {
+     [](const Collective& c) {
        auto shape = c.shape_for_ranks();
        shape[0] = c.spec.at("rows").at(static_cast<size_t>(c.group.rank()));
        return finish<Tensors>(ddp::all_gather_uneven_async(values(c.seed(), c.group.rank(), shape, c.dtype()), c.group),
                               [](const Tensors& parts) { return parts; });
      }},
-    {"all_to_all_uneven", [](const Case& c) {
+    {"all_to_all_uneven", [](const Collective& c) {
        const std::vector<int64_t> counts = c.spec.at("counts").at(static_cast<size_t>(c.group.rank()));
        auto shape = c.shape_for_ranks();
        shape[0] = 0;
@@ -178,7 +178,7 @@ json results_of(const json& window, const ddp::GroupHandle& group) {
   std::vector<Finish> started;
   for (const json& spec : window.at("cases")) {
     try {
-      started.push_back(kOperations.at(spec.at("operation"))(Case{spec, group}));
+      started.push_back(kOperations.at(spec.at("operation"))(Collective{spec, group}));
     } catch (const std::exception&) {
       started.emplace_back();
     }

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using namespace ddp::transforms;
 
-std::vector<at::Tensor> run(const json& test) {
+std::vector<at::Tensor> transformed(const json& test) {
   auto generator = at::detail::createCPUGenerator(test.at("seed").get<uint64_t>());
   const auto data = at::rand(test.at("shape").get<std::vector<int64_t>>(), generator);
   ddp::SampleRandom random(0, 0, 0);
@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
   int number = 0;
   for (const auto& test : json::parse(file)) {
     std::ofstream out(std::string(argv[2]) + "/" + std::to_string(number++) + ".bin", std::ios::binary);
-    for (const auto& tensor : run(test)) {
+    for (const auto& tensor : transformed(test)) {
       const auto contiguous = tensor.contiguous();
       out.write(static_cast<const char*>(contiguous.const_data_ptr()),
                 static_cast<std::streamsize>(contiguous.nbytes()));

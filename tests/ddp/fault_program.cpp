@@ -39,7 +39,7 @@ struct Plan {
   std::chrono::milliseconds timeout{};
 };
 
-constexpr int kSteps = 12;
+constexpr int kPlannedSteps = 12;
 constexpr int kEndless = 1000000;
 
 // The clock is the whole machine's.
@@ -64,7 +64,7 @@ class Saboteur {
   }
 
   const Plan& plan() const { return plan_; }
-  int steps() const { return plan_.fault == "none" || plan_.place == "moment" ? kEndless : kSteps; }
+  int steps() const { return plan_.fault == "none" || plan_.place == "moment" ? kEndless : kPlannedSteps; }
   /// This rank does `fault`, at the place and step that the plan names.
   bool does(const char* fault, const char* place = "", int step = -1) const {
     return is_victim_ && plan_.fault == fault && (*place == 0 || plan_.place == place) &&
@@ -110,7 +110,7 @@ struct PlainImpl : torch::nn::Module {
 };
 TORCH_MODULE(Plain);
 
-struct NormedImpl : torch::nn::Module {
+struct NormedFaultyImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = norm(first(x));
     if (between) between(y);
@@ -122,7 +122,7 @@ struct NormedImpl : torch::nn::Module {
   std::function<void(torch::Tensor&)> between;
   bool leaves_out = false;
 };
-TORCH_MODULE(Normed);
+TORCH_MODULE(NormedFaulty);
 
 struct Training {
   std::function<torch::Tensor(torch::Tensor)> forward;
@@ -139,7 +139,7 @@ void between_layers(const Saboteur& saboteur, int step, const ddp::GroupHandle& 
 }
 
 // `now` is the step, for whoever asks meanwhile.
-void train(const Saboteur& saboteur, const ddp::GroupHandle& group, int& now, const Training& training) {
+void train_with(const Saboteur& saboteur, const ddp::GroupHandle& group, int& now, const Training& training) {
   for (now = 0; now < saboteur.steps(); ++now) {
     saboteur.at("start", now, group);
     const bool is_faulty = saboteur.is_at("start", now);
@@ -167,16 +167,16 @@ void train_wrapped(const Saboteur& saboteur, const ddp::GroupHandle& group, Net 
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   int step = 0;
   net->between = [&](torch::Tensor& y) { between_layers(saboteur, step, group, y); };
-  train(saboteur, group, step,
-        {.forward = [&](const torch::Tensor& x) { return model(x); },
-         .zero = [&] { optimizer.zero_grad(); },
-         .step = [&] { optimizer.step(); },
-         .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; },
-         .unsynced =
-             [&](const std::function<void()>& body) {
-               const auto guard = model->no_sync();
-               body();
-             }});
+  train_with(saboteur, group, step,
+             {.forward = [&](const torch::Tensor& x) { return model(x); },
+              .zero = [&] { optimizer.zero_grad(); },
+              .step = [&] { optimizer.step(); },
+              .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; },
+              .unsynced =
+                  [&](const std::function<void()>& body) {
+                    const auto guard = model->no_sync();
+                    body();
+                  }});
 }
 
 // Other than what the others build: "other model" of one kind per step.
@@ -195,8 +195,8 @@ void train_other(const Saboteur& saboteur, const ddp::GroupHandle& group) {
       return train_wrapped(saboteur, group, net);
     }
     case 2: {
-      if (!has_norm) return train_wrapped(saboteur, group, Normed());
-      auto net = Normed();
+      if (!has_norm) return train_wrapped(saboteur, group, NormedFaulty());
+      auto net = NormedFaulty();
       net->register_buffer("seen", torch::zeros({1}));
       return train_wrapped(saboteur, group, net);
     }
@@ -215,11 +215,11 @@ void train_horovod(const Saboteur& saboteur, ddp::ProcessGroup process_group) {
   saboteur.at("wrapped", &group);
   int step = 0;
   net->between = [&](torch::Tensor& y) { between_layers(saboteur, step, group, y); };
-  train(saboteur, group, step,
-        {.forward = [&](const torch::Tensor& x) { return net(x); },
-         .zero = [&] { optimizer.zero_grad(); },
-         .step = [&] { optimizer.step(); },
-         .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; }});
+  train_with(saboteur, group, step,
+             {.forward = [&](const torch::Tensor& x) { return net(x); },
+              .zero = [&] { optimizer.zero_grad(); },
+              .step = [&] { optimizer.step(); },
+              .leave_out = [&](bool leaves_out) { net->leaves_out = leaves_out; }});
   saboteur.at("close", &group);
 }
 
@@ -233,17 +233,17 @@ void train_plain(const Saboteur& saboteur, const ddp::GroupHandle& group) {
     between_layers(saboteur, step, group, y);
     return y;
   };
-  train(saboteur, group, step,
-        {.forward = forward,
-         .zero = [&] { weights.mutable_grad() = torch::Tensor(); },
-         .step =
-             [&] {
-               ddp::all_reduce(weights.mutable_grad(), group);
-               ddp::barrier(group);
-             }});
+  train_with(saboteur, group, step,
+             {.forward = forward,
+              .zero = [&] { weights.mutable_grad() = torch::Tensor(); },
+              .step =
+                  [&] {
+                    ddp::all_reduce(weights.mutable_grad(), group);
+                    ddp::barrier(group);
+                  }});
 }
 
-void run(const Plan& plan, int rank) {
+void run_plan(const Plan& plan, int rank) {
   announce("START");
   const Saboteur saboteur(plan, rank);
   saboteur.at("connect");
@@ -261,7 +261,7 @@ void run(const Plan& plan, int rank) {
   } else if (plan.model == "ddp") {
     train_wrapped(saboteur, group, Plain());
   } else {
-    train_wrapped(saboteur, group, Normed());
+    train_wrapped(saboteur, group, NormedFaulty());
   }
   saboteur.at("close", &handle);
 }
@@ -271,14 +271,15 @@ void run(const Plan& plan, int rank) {
 int main(int argc, char** argv) try {
   if (argc != 8) throw std::invalid_argument("usage: fault_program MODEL FAULT PLACE VICTIM STEP DELAY_US TIMEOUT_MS");
   torch::set_num_threads(1);
-  run({.model = argv[1],
-       .fault = argv[2],
-       .place = argv[3],
-       .victim = std::stoi(argv[4]),
-       .step = std::stoi(argv[5]),
-       .delay = std::chrono::microseconds(std::stoi(argv[6])),
-       .timeout = std::chrono::milliseconds(std::stoi(argv[7]))},
-      ddp::rank_info_from_environment().rank);
+  run_plan({.model = argv[1],
+            .fault = argv[2],
+            .place = argv[3],
+            .victim = std::stoi(argv[4]),
+            .step = std::stoi(argv[5]),
+            .delay = std::chrono::microseconds(std::stoi(argv[6])),
+            .timeout = std::chrono::milliseconds(std::stoi(argv[7]))},
+           ddp::rank_info_from_environment().rank);
+  return 0;
 } catch (const std::exception& error) {
   return ddp::report(error);
 }

@@ -59,7 +59,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear layer{4, 1};
 };
 
-void train(const std::string& folder, Fault& fault, int64_t steps) {
+void train_watched(const std::string& folder, Fault& fault, int64_t steps) {
   auto group = ddp::init_process_group();
   auto net = std::make_shared<Net>(fault, group.rank());
   ddp::DistributedDataParallel<Net> model(net, group);
@@ -95,7 +95,7 @@ void train(const std::string& folder, Fault& fault, int64_t steps) {
 int main(int argc, char** argv) try {
   if (argc < 5) return 2;
   Fault fault{.kind = argv[2], .rank = std::atoi(argv[3]), .step = std::atoi(argv[4])};
-  train(argv[1], fault, argc > 5 ? std::atoi(argv[5]) : -1);
+  train_watched(argv[1], fault, argc > 5 ? std::atoi(argv[5]) : -1);
   return 0;
 } catch (const std::exception& error) {
   return ddp::report(error);

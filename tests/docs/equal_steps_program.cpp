@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kBatch = 64, kSteps = 20, kInputs = 16, kHidden = 32;
 
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool has_norm) {
+struct MaybeNormedImpl : torch::nn::Module {
+  explicit MaybeNormedImpl(bool has_norm) {
     hidden = register_module("hidden", torch::nn::Linear(kInputs, kHidden));
     if (has_norm) norm = register_module("norm", torch::nn::BatchNorm1d(kHidden));
     output = register_module("output", torch::nn::Linear(kHidden, 1));
@@ -30,7 +30,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear hidden{nullptr}, output{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(MaybeNormed);
 
 struct Options {
   int64_t accumulate = 1;
@@ -47,14 +47,14 @@ void print(const char* name, const torch::Tensor& values, const char* end) {
   std::printf("]%s", end);
 }
 
-int run(const Options& options) {
+int run_steps(const Options& options) {
   auto group = ddp::init_process_group();
   ddp::manual_seed(0, group);  // one net and the same data on all ranks, until the net is wrapped
   const auto inputs = torch::randn({kSteps, kBatch, kInputs});
   const auto targets = torch::tanh(inputs.sum(2, /*keepdim=*/true) / 4) + 0.1 * torch::randn({kSteps, kBatch, 1});
-  Net net(options.norm != "none");
+  MaybeNormed net(options.norm != "none");
   if (options.norm == "sync") ddp::convert_sync_batchnorm(net, group);
-  ddp::DistributedDataParallel<Net> model(net, group);
+  ddp::DistributedDataParallel<MaybeNormed> model(net, group);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 
   const int64_t share = kBatch / (group.size() * options.accumulate);
@@ -99,7 +99,7 @@ int main(int argc, char** argv) try {
   app.add_flag("--bf16", options.bf16, "Autocast to bfloat16");
   app.add_flag("--forgets-sync", options.forgets_sync, "Every pass reduces the gradients, no no_sync()");
   CLI11_PARSE(app, argc, argv);
-  return run(options);
+  return run_steps(options);
 } catch (const std::exception& error) {
   return ddp::report(error);
 }

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
+void write_named(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
   const auto contiguous = tensor.detach().contiguous();
   out << name << "\n";
   out.write(static_cast<const char*>(contiguous.const_data_ptr()), static_cast<std::streamsize>(contiguous.nbytes()));
@@ -41,7 +41,7 @@ ddp::optim::AveragedModelOptions options_of(const json& test) {
   return options;
 }
 
-void run(const json& test, const ddp::GroupHandle& group, std::ofstream out) {
+void average(const json& test, const ddp::GroupHandle& group, std::ofstream out) {
   torch::nn::Sequential net(torch::nn::Linear(3, 40), torch::nn::BatchNorm1d(40), torch::nn::Linear(40, 2));
   if (test.at("dtype") == "float64") {
     net->to(at::kDouble);
@@ -62,9 +62,9 @@ void run(const json& test, const ddp::GroupHandle& group, std::ofstream out) {
     ddp::update_bn(batches, averaged, group);
   }
   averaged->eval();
-  for (const auto& item : averaged->named_parameters()) write(out, item.key(), item.value());
-  for (const auto& item : averaged->named_buffers()) write(out, item.key(), item.value());
-  write(out, "output", averaged(at::randn({8, 3}, generator).to(dtype)));
+  for (const auto& item : averaged->named_parameters()) write_named(out, item.key(), item.value());
+  for (const auto& item : averaged->named_buffers()) write_named(out, item.key(), item.value());
+  write_named(out, "output", averaged(at::randn({8, 3}, generator).to(dtype)));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
   int number = 0;
   for (const auto& test : json::parse(file)) {
     const auto path = std::string(argv[2]) + "/" + std::to_string(number++) + ".bin";
-    run(test, group, std::ofstream(path, std::ios::binary));
+    average(test, group, std::ofstream(path, std::ios::binary));
   }
   return 0;
 } catch (const std::exception& error) {

@@ -26,12 +26,12 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-void write(std::ofstream& out, const at::Tensor& tensor) {
+void write_tensor(std::ofstream& out, const at::Tensor& tensor) {
   const auto contiguous = tensor.contiguous();
   out.write(static_cast<const char*>(contiguous.const_data_ptr()), static_cast<std::streamsize>(contiguous.nbytes()));
 }
 
-void run(const json& test, std::ofstream out) {
+void clip(const json& test, std::ofstream out) {
   std::vector<at::Tensor> parameters;
   for (const auto& each : test.at("gradients")) {
     const auto shape = each.at("shape").get<std::vector<int64_t>>();
@@ -48,8 +48,8 @@ void run(const json& test, std::ofstream out) {
                                                   {.norm_type = std::stod(test.at("norm_type").get<std::string>()),
                                                    .error_if_nonfinite = test.at("error_if_nonfinite").get<bool>()});
     out << c10::toString(norm.scalar_type()) << "\n";
-    write(out, norm);
-    for (const auto& parameter : parameters) write(out, parameter.grad());
+    write_tensor(out, norm);
+    for (const auto& parameter : parameters) write_tensor(out, parameter.grad());
   } catch (const std::runtime_error&) {
     out << "refused\n";
   }
@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   int number = 0;
   for (const auto& test : json::parse(file)) {
     const auto path = std::string(argv[2]) + "/" + std::to_string(number++) + ".bin";
-    run(test, std::ofstream(path, std::ios::binary));
+    clip(test, std::ofstream(path, std::ios::binary));
   }
   return 0;
 } catch (const std::exception& error) {

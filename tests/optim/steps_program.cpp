@@ -81,7 +81,7 @@ void write(std::ofstream& out, const at::Tensor& tensor) {
   out.write(static_cast<const char*>(contiguous.const_data_ptr()), static_cast<std::streamsize>(contiguous.nbytes()));
 }
 
-void run(const json& test, const std::string& folder) {
+void run_steps_of(const json& test, const std::string& folder) {
   const auto dtype_name = test.value("dtype", "float32");
   const auto dtype = dtype_name == "float64" ? at::kDouble : dtype_name == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const auto steps = test.value("steps", 100);
@@ -122,7 +122,7 @@ void run(const json& test, const std::string& folder) {
 int main(int argc, char** argv) try {
   if (argc != 3) throw std::invalid_argument("2 arguments are needed");
   std::ifstream file(argv[1]);
-  for (const auto& test : json::parse(file)) run(test, argv[2]);
+  for (const auto& test : json::parse(file)) run_steps_of(test, argv[2]);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -195,6 +195,14 @@ class ChecksFindViolations(unittest.TestCase):
         self.assert_reports("check_names.py", "test_comm_comm: f is in the anonymous namespaces of tests/c_test.cpp and of tests/comm/a_test.cpp "
                             "and of tests/comm/b_test.cpp")
 
+    def test_so_are_those_of_programs_that_tests_start(self):
+        self.write("tests/comm/CMakeLists.txt", "ddprun_test_executable(a SOURCE a_program.cpp LINK x)\n")
+        self.write("tests/ddp/CMakeLists.txt", "ddprun_test_executable(b SOURCE b_program.cpp LINK x)\n")
+        for name in ("comm/a", "ddp/b"):
+            self.write(f"tests/{name}_program.cpp", "namespace {\nvoid run() {}\n}\nint main(int, char**) { run(); }\n")
+        self.assert_reports("check_names.py", "test_executables: run is in the anonymous namespaces of tests/comm/a_program.cpp and of "
+                            "tests/ddp/b_program.cpp")
+
 
 class TorchVersions(unittest.TestCase):
     """The page of what was tested with which PyTorch."""

@@ -55,7 +55,7 @@ std::vector<int64_t> order_of(std::istream& words) {
 
 }  // namespace
 
-int main() {
+int main(int /*argc*/, char** /*argv*/) {
   std::string line;
   while (std::getline(std::cin, line)) {
     std::istringstream words(line);

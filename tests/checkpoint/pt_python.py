@@ -70,8 +70,7 @@ def same(left, right, path="root"):
         assert left.dtype == right.dtype and left.shape == right.shape, (path, left.dtype, left.shape, right.shape)
         # A copy: the stride of a single element counts for nothing, but view() looks at it.
         flat = [t.detach().reshape(-1).clone(memory_format=torch.contiguous_format) for t in (left, right)]
-        raw = [t.view(torch.uint8).tolist() for t in flat]
-        assert raw[0] == raw[1], path
+        assert torch.equal(*(t.view(torch.uint8) for t in flat)), path
     elif isinstance(left, dict):
         assert set(left) == set(right), (path, sorted(map(str, left)), sorted(map(str, right)))
         for key in left:

@@ -11,6 +11,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import forked_python  # noqa: E402
+
 PROGRAM = sys.argv.pop(1)
 PYTHONS = pathlib.Path(__file__).with_name("parity_program.py")
 WINDOWS = 60
@@ -67,10 +70,10 @@ def run_job(folder, cases, languages):
         environment = dict(
             os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(len(languages)), MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(len(languages)), OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-        command = [PROGRAM] if language == "C++" else [sys.executable, "-B", str(PYTHONS)]
+        start, program = (subprocess.Popen, [PROGRAM]) if language == "C++" else (forked_python.popen, [PYTHONS])
+        arguments = [*program, path, folder / f"result{rank}.json"]
         with open(folder / f"errors{rank}.txt", "w") as errors:
-            ranks.append(subprocess.Popen(
-                [*command, str(path), str(folder / f"result{rank}.json")], env=environment, stderr=errors))
+            ranks.append(start(arguments, env=environment, stderr=errors))
     try:
         # The first one that fails tells why; the others would wait for it.
         deadline = time.monotonic() + 200

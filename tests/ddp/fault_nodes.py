@@ -1,6 +1,7 @@
 """What the soak of faults starts beside the ranks: stores that a launcher would host, and nodes in network namespaces."""
 
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -8,14 +9,7 @@ import subprocess
 import sys
 import threading
 
-# Serves stores, a line with a port for each line read, and ends with its input.
-SERVER = """
-import sys, torch.distributed as dist
-stores = []
-for line in sys.stdin:
-    stores.append(dist.TCPStore(line.strip(), 0, is_master=True, wait_for_workers=False))
-    print(stores[-1].port, flush=True)
-"""
+SERVER = pathlib.Path(__file__).with_name("store_server.py")
 
 CAN_MAKE_NODES = os.geteuid() == 0 and shutil.which("ip") is not None and subprocess.run(
     ["ip", "netns", "list"], capture_output=True).returncode == 0
@@ -29,7 +23,7 @@ def free_port():
 
 class StoreServer:
     def __init__(self):
-        self.process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lock = threading.Lock()
 
     def __enter__(self):

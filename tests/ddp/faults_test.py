@@ -3,6 +3,7 @@
     faults_test.py PROGRAM    with an interpreter that has torch; PROGRAM is parity_program
 """
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -13,13 +14,11 @@ import unittest
 
 import parity_jobs
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import forked_python  # noqa: E402
+
 LIMIT_S = 60
-SERVER = """
-import sys, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-sys.stdin.read()
-"""
+SERVER = pathlib.Path(__file__).with_name("store_server.py")
 
 
 def start(size, victim, folder, port):
@@ -40,7 +39,9 @@ def start(size, victim, folder, port):
 
 def start_server():
     """A store of its own, as a launcher has one; ends with its standard input."""
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = forked_python.popen([SERVER], env=os.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server.stdin.write("127.0.0.1\n")
+    server.stdin.flush()
     return server, int(server.stdout.readline())
 
 

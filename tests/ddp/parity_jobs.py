@@ -14,7 +14,7 @@ import time
 PROGRAM = sys.argv.pop(1)
 TWIN = pathlib.Path(__file__).with_name("parity_program.py")
 CPP = [PROGRAM]
-PYTHON = [sys.executable, str(TWIN)]  # needs torch
+PYTHON = [sys.executable, str(TWIN)]  # needs torch, and so do tests that run it
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMI_", "SLURM_")
 JOB_LIMIT_S = 300
 
@@ -144,6 +144,15 @@ def environment(rank, size, port):
     return variables
 
 
+def start(command, arguments, **settings):
+    if command is not PYTHON:
+        return subprocess.Popen(command + arguments, **settings)
+    sys.path.insert(0, str(TWIN.parent.parent / "support"))
+    import forked_python  # which needs torch
+
+    return forked_python.popen([TWIN, *arguments], **settings)
+
+
 class Job:
     """The ranks of one job, one command each; the result files of all cases are in `folder`."""
 
@@ -157,8 +166,9 @@ class Job:
         variables = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if agent_store else {}
         variables |= more_environment or {}
         ranks = [
-            subprocess.Popen(
-                command + arguments,
+            start(
+                command,
+                arguments,
                 env=environment(rank, size or len(commands), port) | variables,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

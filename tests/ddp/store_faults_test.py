@@ -83,13 +83,17 @@ class Proxy:
 
 
 class StoreFaults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = StoreServer()
+        cls.addClassCleanup(cls.server.__exit__)
+
     def run_once(self, mode, place, kill, model):
         """Two ranks meet at `place`, then the store changes; seconds until the last one has ended, and what they said."""
         case = Case(model, "wait", place, 2, -1, 3, False, False, 0)
-        server = StoreServer()
-        proxy = Proxy(server.new_port())
+        proxy = Proxy(self.server.new_port())
         ranks = []
-        with tempfile.TemporaryDirectory() as name, server:
+        with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             try:
                 for rank in range(2):

@@ -29,8 +29,8 @@ class WatchedTraining(LauncherTest):
                 with self.subTest(kind=kind, rank=rank, ranks=ranks):
                     step = random.randint(1, 15)
                     report = self.hang(kind, rank, step, ranks)
-                    # The second forward tells the others the order of the buckets.
-                    awaited = r"broadcast #\d+" if (kind, step) == ("data", 1) else r"all_reduce #\d+ of \d+ bytes"
+                    # In the second forward rank 0 tells the others the order of the buckets.
+                    awaited = r"broadcast #\d+" if (kind, step, rank) == ("data", 1, 0) else r"all_reduce #\d+ of \d+ bytes"
                     self.assertRegex(report, rf"rank {rank} has not entered {awaited} \(step {step}\); "
                                              rf"it has been in {kind} for .*wait")
                     # What is called from one place alone may be part of its caller.

@@ -1,6 +1,7 @@
 """What the tests of the larger programs share: their twins in Python, losses step by step, a job that is killed."""
 
 import csv
+import json
 import os
 import pathlib
 import random
@@ -27,16 +28,25 @@ def losses(path):
 class ProgramTest(ExampleTest):
     """Of a program that has a `<name>_twin.py` here."""
 
+    host = None  # of the twins; the class's, started when it is needed first
+
     def twin(self, ranks, name, *arguments):
         """The lines that the twin prints. Skips the test where there is no Python with torch."""
         if PYTHON is None:
             self.skipTest("LibTorch is not part of a Python installation")
-        launcher = [DDPRUN, "--nproc_per_node", ranks] if ranks else []
-        result = self.run_command(launcher + [PYTHON, HERE / f"{name}_twin.py", *arguments])
-        if "ModuleNotFoundError" in result.stderr:
-            self.skipTest(result.stderr.splitlines()[-1])
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout.splitlines()
+        cls = type(self)
+        if cls.host is None:
+            cls.host = subprocess.Popen([PYTHON, "-B", HERE / "twin_host.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=self.settings({"OMP_NUM_THREADS": "1"})["env"])
+            cls.addClassCleanup(cls.host.communicate)
+        command = [str(word) for word in (HERE / f"{name}_twin.py", *arguments)]
+        print(json.dumps({"ranks": ranks, "command": command, "folder": self.folder, "limit_s": PATIENCE}), file=cls.host.stdin,
+              flush=True)
+        result = json.loads(cls.host.stdout.readline() or '{"status": 1, "output": "", "error": "it ended"}')
+        if "ModuleNotFoundError" in result["error"]:
+            self.skipTest(result["error"].splitlines()[-1])
+        self.assertEqual(result["status"], 0, result["error"])
+        return result["output"].splitlines()
 
     def check_close(self, ours, expected, tolerance, least=20):
         """Losses, step by step; relative to those that are above 1."""

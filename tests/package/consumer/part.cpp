@@ -1,18 +1,13 @@
-// Draws one epoch of indices and watches it: two of ddprun's libraries, none of them on LibTorch.
+// Draws one epoch of indices: a library of ddprun's that needs no LibTorch.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 
-#include <ddprun/monitor/progress_bar.h>
 #include <ddprun/samplers/permutation.h>
 
 int main() try {
-  ddp::ProgressBar bar(10);
   int64_t sum = 0;
-  for (const int64_t index : ddp::permutation(10, 0)) {
-    sum += index;
-    bar.advance();
-  }
+  for (const int64_t index : ddp::permutation(10, 0)) sum += index;
   std::printf("the sum of all indices is %lld\n", static_cast<long long>(sum));
   return 0;
 } catch (const std::exception& error) {

@@ -15,7 +15,7 @@
 # headers of a set left open in every source that uses it (1 s with tensors, 2 s with modules).
 #
 # GCC takes a precompiled header only where macros and code generation agree, hence -fPIC for programs as well; the level of
-# optimisation may differ. OpenMP may not, nor -Os, of which a macro tells.
+# optimisation may differ. OpenMP may not, nor -O0 and -Os, of which macros tell.
 
 # What is left open is instantiated once for several sources with DDPRUN_UNITY_BUILD, as scripts/demo builds from nothing.
 

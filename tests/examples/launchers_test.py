@@ -6,7 +6,7 @@ import shutil
 import unittest
 
 from every_program import NAMES, command, make_data, weights
-from programs import PYTHON
+from programs import HERE, PYTHON, run_in_host
 from support import DDPRUN, ExampleTest
 
 MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
@@ -17,6 +17,12 @@ class Launchers(ExampleTest):
     def setUp(self):
         super().setUp()
         make_data(self.folder)
+
+    def start_under_torchrun(self, name, run):
+        os.makedirs(self.path(run))
+        result = run_in_host(self, 0, HERE / "torchrun.py", "--standalone", "--no-python", "--nproc-per-node=2",
+                             *command(name, self.folder, run))
+        self.assertEqual(result["status"], 0, f"{name}, {run}: {result['output']}{result['error']}")
 
     def start(self, name, run, *launcher, more=()):
         os.makedirs(self.path(run), exist_ok=True)
@@ -34,8 +40,7 @@ class Launchers(ExampleTest):
                 self.start(name, f"{name}-alone")
                 self.start(name, f"{name}-ddprun", DDPRUN, "-n", "2")
                 if PYTHON:
-                    torchrun = (PYTHON, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node=2")
-                    self.start(name, f"{name}-torchrun", *torchrun)
+                    self.start_under_torchrun(name, f"{name}-torchrun")
                     self.check_same(name, f"{name}-torchrun")
                 if MPIRUN:
                     self.start(name, f"{name}-mpirun", MPIRUN, "--oversubscribe", "-n", "2")

@@ -25,24 +25,26 @@ def losses(path):
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
+def run_in_host(test, ranks, *command):
+    """Runs a Python script as twin_host.py says and answers; the host is the class's, started when it is needed first."""
+    cls = type(test)
+    if not hasattr(cls, "host"):
+        cls.host = subprocess.Popen([PYTHON, "-B", HERE / "twin_host.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                    env=test.settings({"OMP_NUM_THREADS": "1"})["env"])
+        cls.addClassCleanup(cls.host.communicate)
+    words = [str(word) for word in command]
+    print(json.dumps({"ranks": ranks, "command": words, "folder": test.folder, "limit_s": PATIENCE}), file=cls.host.stdin, flush=True)
+    return json.loads(cls.host.stdout.readline() or '{"status": 1, "output": "", "error": "it ended"}')
+
+
 class ProgramTest(ExampleTest):
     """Of a program that has a `<name>_twin.py` here."""
-
-    host = None  # of the twins; the class's, started when it is needed first
 
     def twin(self, ranks, name, *arguments):
         """The lines that the twin prints. Skips the test where there is no Python with torch."""
         if PYTHON is None:
             self.skipTest("LibTorch is not part of a Python installation")
-        cls = type(self)
-        if cls.host is None:
-            cls.host = subprocess.Popen([PYTHON, "-B", HERE / "twin_host.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=self.settings({"OMP_NUM_THREADS": "1"})["env"])
-            cls.addClassCleanup(cls.host.communicate)
-        command = [str(word) for word in (HERE / f"{name}_twin.py", *arguments)]
-        print(json.dumps({"ranks": ranks, "command": command, "folder": self.folder, "limit_s": PATIENCE}), file=cls.host.stdin,
-              flush=True)
-        result = json.loads(cls.host.stdout.readline() or '{"status": 1, "output": "", "error": "it ended"}')
+        result = run_in_host(self, ranks, HERE / f"{name}_twin.py", *arguments)
         if "ModuleNotFoundError" in result["error"]:
             self.skipTest(result["error"].splitlines()[-1])
         self.assertEqual(result["status"], 0, result["error"])

@@ -1,4 +1,4 @@
-"""Runs the Python twins that programs.py asks for, a line of JSON each, as forks of one process that has imported torch.
+"""Runs the Python scripts that programs.py asks for, a line of JSON each, as forks of one process that has imported torch.
 
 Asked: {"ranks": how many, 0 for a process without a job, "command": script and arguments, "folder": where it runs, "limit_s"}.
 Answered: {"status": of the first rank that failed, or 0, "output": of rank 0, "error": of all ranks}.

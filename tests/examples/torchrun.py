@@ -1,0 +1,5 @@
+"""What the command torchrun does."""
+
+from torch.distributed.run import main
+
+main()

@@ -16,7 +16,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 
-namespace ddp {
+namespace ddp::one_process_on_gpu {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
@@ -113,4 +113,4 @@ TEST_CASE("HorovodOnGpus: two ranks that share a GPU get equal weights") {
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::one_process_on_gpu

@@ -287,7 +287,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 TEST_CASE("OwnEngine: programs made at random have c10d's bits, and fail where it fails") {
   const char* told = std::getenv("DDPRUN_TEST_PROGRAMS");
-  const unsigned programs = told != nullptr ? static_cast<unsigned>(std::stoul(told)) : 60;
+  const unsigned programs = told != nullptr ? static_cast<unsigned>(std::stoul(told)) : 30;
   const int size = GENERATE(1, 2, 3);
   const Wire wire = GENERATE(from_range(test::wires({Wire::kShm, Wire::kLate})));
   INFO(size << " ranks on " << wire);

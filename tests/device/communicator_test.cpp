@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -61,8 +62,13 @@ TEST_CASE("Communicator: two threads that use it at the same time are a fault, a
   device::faults();
   reduce_from_two_threads(/*at_once=*/false);
   CHECK_THAT(device::faults(), IsEmpty());
-  reduce_from_two_threads(/*at_once=*/true);
-  CHECK_THAT(device::faults(), Contains(ContainsSubstring("of a communicator that another thread is using, by ")));
+  // On a busy machine one thread may be done before the other begins.
+  std::vector<std::string> faults;
+  for (int round = 0; round < 100 && faults.empty(); ++round) {
+    reduce_from_two_threads(/*at_once=*/true);
+    faults = device::faults();
+  }
+  CHECK_THAT(faults, Contains(ContainsSubstring("of a communicator that another thread is using, by ")));
 }
 
 }  // namespace

@@ -55,9 +55,9 @@ sys.exit(40 + struct.unpack("<q", data)[0])
         self.assertEqual(self.read("runs.0"), "x\n")
 
     def test_a_signal_ends_the_wait_before_a_restart(self):
-        job = self.start("--max-restarts", "5", "--restart-backoff", "1000", *shell(": > ran; exit 3"))
-        self.wait_for_files("ran")
-        wait_until(lambda: not job.children_of(job.supervisor()), "the rank's end")
+        with open(self.path("err"), "wb") as err:
+            job = self.start("--max-restarts", "5", "--restart-backoff", "1000", *shell("exit 3"), stderr=err)
+        wait_until(lambda: "restarting all ranks" in self.read("err"), "the wait before a restart")
         wait_until(lambda: job.process.poll() is not None or job.signal(signal.SIGTERM), "ddprun's end")
         self.assertEqual(job.finish()[0], 3)
 

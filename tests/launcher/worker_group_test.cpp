@@ -249,6 +249,7 @@ TEST_CASE_METHOD(WorkerGroupTest,
   REQUIRE(has("ready.1"));
   group.signal_all(SIGUSR1);
   CHECK(has("got.0"));
+  CHECK(comes_true([&] { return content("got.1") == "\n"; }));  // before the next: pending signals of a kind are one
   CHECK(has("below.0"));
   CHECK(has("below.1"));
   CHECK(ends(1)[0].rank == 0);

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pathlib
 import random
 import subprocess
@@ -13,7 +14,7 @@ import warnings
 import torch
 
 PROGRAM = sys.argv.pop(1)
-CASES = 300
+CASES = int(os.environ.get("CASES", "150"))
 STEPS = 40
 
 

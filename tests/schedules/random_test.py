@@ -3,6 +3,7 @@ Python's do with theirs: random_test.py PROGRAM."""
 
 import json
 import math
+import os
 import pathlib
 import random
 import subprocess
@@ -15,7 +16,7 @@ import torch
 from torch.optim import lr_scheduler, swa_utils
 
 PROGRAM = sys.argv.pop(1)
-CASES = 60  # of each kind
+CASES = int(os.environ.get("CASES", "30"))  # of each kind
 STEPS = 45
 
 

@@ -313,7 +313,7 @@ TEST_CASE("Interplay: activation checkpointing runs forward twice on all ranks")
 
 TEST_CASE("Interplay: resnet18 with 2 ranks of 8 follows 1 process of 16 over 20 steps") {
   constexpr int kInterplaySteps = 20;
-  const auto images = [](uint64_t step) { return numbers({16, 3, 32, 32}, step); };
+  const auto images = [](uint64_t step) { return numbers({16, 3, 16, 16}, step); };
   const auto labels = [](uint64_t step) {
     return here(torch::randint(10, {16}, at::detail::createCPUGenerator(1000 + step), torch::kLong));
   };

@@ -7,9 +7,9 @@
 
 namespace ddp::test::device {
 
-/// What was wrong since the last call, and the memory of devices that is still held of what was allocated since then;
-/// "" when there is none. The host waits for the devices, whose streams start anew; nothing else may use them
-/// meanwhile.
+/// What was wrong since the last call, and the memory of devices that is still held of what was allocated since then,
+/// after a grace of 5 seconds for threads that let go late; "" when there is none. The host waits for the devices, whose
+/// streams start anew; nothing else may use them meanwhile.
 std::string look_back();
 
 /// With DDPRUN_TEST_DEVICE_STRICT=1 the process says at its normal end what look_back() finds, and its exit status

@@ -12,7 +12,7 @@
 #include "tests/support/rank_checks.h"
 #include "tests/support/tensors.h"
 
-namespace ddp {
+namespace ddp::comm_on_gpu {
 namespace {
 
 const c10::Device kGpu(c10::kCUDA, 0);
@@ -92,4 +92,4 @@ TEST_CASE("TwoRanksOnOneGpu: gloo has every operation") {
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::comm_on_gpu

@@ -12,7 +12,7 @@
 #include "tests/support/gpu_waits.h"
 #include "tests/support/temporary_folder.h"
 
-namespace ddp {
+namespace ddp::checkpoint_on_gpu {
 namespace {
 
 const c10::Device kGpu(c10::kCUDA, 0);
@@ -121,4 +121,4 @@ TEST_CASE_METHOD(OnGpu, "OnGpu: a checkpoint of the GPU loads on the CPU and the
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::checkpoint_on_gpu

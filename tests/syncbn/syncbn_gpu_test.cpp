@@ -12,7 +12,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/rank_checks.h"
 
-namespace ddp {
+namespace ddp::syncbn_on_gpu {
 namespace {
 
 using torch::Tensor;
@@ -131,4 +131,4 @@ TEST_CASE_METHOD(OnGpu, "OnGpu: ranks that disagree on channels are found") {
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::syncbn_on_gpu

@@ -19,7 +19,7 @@
 #include "tests/support/gpu_waits.h"
 #include "tests/support/rank_checks.h"
 
-namespace ddp {
+namespace ddp::ddp_on_gpu {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
@@ -158,4 +158,4 @@ TEST_CASE("SharedGpu: NCCL refuses two ranks on one GPU") {
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::ddp_on_gpu

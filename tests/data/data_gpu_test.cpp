@@ -12,7 +12,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/gpu_waits.h"
 
-namespace ddp {
+namespace ddp::data_on_gpu {
 namespace {
 
 const c10::Device kGpu(c10::kCUDA, 0);
@@ -102,4 +102,4 @@ TEST_CASE_METHOD(OnGpu, "OnGpu: an error comes in its batch's place although tha
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::data_on_gpu

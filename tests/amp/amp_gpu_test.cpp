@@ -17,7 +17,7 @@
 #include "tests/amp/waits.h"
 #include "tests/support/catch.h"
 
-namespace ddp {
+namespace ddp::amp_on_gpu {
 namespace {
 
 const c10::Device kGpu(c10::kCUDA, 0);
@@ -102,4 +102,4 @@ TEST_CASE("OnGpu: an overflow on one device skips the whole step") {
 }
 
 }  // namespace
-}  // namespace ddp
+}  // namespace ddp::amp_on_gpu

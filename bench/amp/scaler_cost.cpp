@@ -56,4 +56,5 @@ int main(int argc, char** argv) {
   torch::manual_seed(0);
   measure<ddp::optim::SGD, ddp::optim::SGDOptions>("ddp::optim::SGD", batch, iterations);
   measure<torch::optim::SGD, torch::optim::SGDOptions>("torch::optim::SGD", batch, iterations);
+  return 0;
 }

@@ -23,7 +23,7 @@
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
-constexpr int kRounds = 3;
+constexpr int kTries = 3;
 
 class Model : public torch::nn::Module {
  public:
@@ -99,14 +99,14 @@ int main(int argc, char** argv) try {
   double overhead = 0;
   {
     ddp::CheckpointManager manager(folder / "run", group, {.keep_last = 1});
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kTries; ++round) {
       write.peer = std::min(write.peer, seconds([&] { plain_write(plain, piece, megabytes); }));
       std::ofstream("/proc/self/clear_refs") << "5";  // forget the highest memory so far
       const auto before = memory("VmRSS");
       write.ours = std::min(write.ours, seconds([&] { manager.save(1, state); }));
       overhead = std::max(overhead, memory("VmHWM") - before);
     }
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kTries; ++round) {
       drop_from_cache(plain);
       read.peer = std::min(read.peer, seconds([&] { plain_read(plain, piece); }));
       drop_from_cache(saved);
@@ -128,7 +128,7 @@ int main(int argc, char** argv) try {
     const auto tensors = ddp::module_state(model);
     std::vector<torch::Tensor> copies;
     for (const auto& [name, tensor] : tensors) copies.push_back(tensor.clone());
-    for (int64_t round = 0; round < kRounds; ++round) {
+    for (int64_t round = 0; round < kTries; ++round) {
       loop.peer = std::min(loop.peer, seconds([&] {
                              size_t i = 0;
                              for (const auto& [name, tensor] : tensors) copies[i++].copy_(tensor);

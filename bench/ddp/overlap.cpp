@@ -20,7 +20,7 @@ namespace {
 // ranks' communication still finds processor time on two cores.
 constexpr int kLayers = 12;
 constexpr int64_t kWidth = 512;
-constexpr int64_t kBatch = 512;
+constexpr int64_t kStackBatch = 512;
 constexpr int kMostTuningSteps = 100;
 
 struct StackImpl : torch::nn::Module {
@@ -53,7 +53,7 @@ class Measurement {
       : group_(group),
         model_(net_, group, ddp::DdpOptions{.bucket_cap_bytes = ddp::kAutoBucketCap}),
         optimizer_(net_->parameters(), torch::optim::SGDOptions(1e-4).momentum(0.9)),
-        input_(torch::randn({kBatch, kWidth})) {
+        input_(torch::randn({kStackBatch, kWidth})) {
     // Gradients become ready from the last layer to the first.
     for (auto& parameter : net_->parameters()) {
       parameter.register_hook([this, bytes = static_cast<int64_t>(parameter.nbytes())](const torch::Tensor& gradient) {

@@ -45,4 +45,5 @@ int main() {
   }
   std::nth_element(rounds.begin(), rounds.begin() + rounds.size() / 2, rounds.end());
   std::cout << rounds[rounds.size() / 2] << '\n';
+  return 0;
 }

@@ -11,6 +11,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -324,6 +325,16 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is never let go is told afte
   CHECK_THAT(text, ContainsSubstring("never let go: page-locked memory"));
   delete kept;
   CHECK(device::look_back().empty());
+}
+
+TEST_CASE_METHOD(WrongCode, "WrongCode: memory that another thread lets go of a moment later is none that is kept") {
+  device::look_back();
+  std::thread late([kept = at::ones({64}, on(kFirst))]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kept.reset();
+  });
+  CHECK_THAT(device::look_back(), IsEmpty());
+  late.join();
 }
 
 }  // namespace

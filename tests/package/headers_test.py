@@ -9,9 +9,8 @@ import support
 
 # LibTorch's headers that take longest to parse, each before those that it includes.
 PRECOMPILED = {
-    "modules": "torch/nn/module.h",
+    "all_operators": "torch/types.h",
     "optimizers": "torch/optim/optimizer.h",
-    "samplers": "torch/data/samplers/base.h",
     "tensors": "ATen/core/Tensor.h",
 }
 

@@ -1,5 +1,4 @@
 #include <comm/rank_info.h>
-#include <ddp/ddp.h>
 #include <ranks/job.h>
 
-static_assert(sizeof(ddp::RankInfo) > 0 && sizeof(ddp::JobPlace) > 0 && sizeof(ddp::SummaryWriter) > 0);
+static_assert(sizeof(ddp::RankInfo) > 0 && sizeof(ddp::JobPlace) > 0);

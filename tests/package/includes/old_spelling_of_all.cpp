@@ -1,0 +1,1 @@
+#include <ddp/ddp.h>

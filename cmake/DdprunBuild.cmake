@@ -2,6 +2,7 @@
 # functions that folders use: ddprun_library() and ddprun_executable().
 
 include(BuildType)
+include(CheckCXXCompilerFlag)
 include(OldSpelling)
 include(PrecompiledHeaders)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -29,15 +30,20 @@ add_library(ddprun_build_flags INTERFACE)
 target_compile_features(ddprun_build_flags INTERFACE cxx_std_20)
 target_compile_options(ddprun_build_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-align
                                                     -Woverloaded-virtual -Wvla -fvisibility-inlines-hidden)
-if(PROJECT_IS_TOP_LEVEL)
+if(DDPRUN_WARNINGS_AS_ERRORS)
   target_compile_options(ddprun_build_flags INTERFACE -Werror)
-else()
+elseif(NOT PROJECT_IS_TOP_LEVEL)
   # The other project's flags hold here as well, and its -Wconversion -Werror must not end the build of what it cannot mend.
   target_compile_options(ddprun_build_flags INTERFACE -w)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Its collections of garbage take an eighth of the time of a source that sees LibTorch, for a quarter less memory.
   target_compile_options(ddprun_build_flags INTERFACE --param=ggc-min-heapsize=1000000)
+  # From GCC 13 on this follows from the level of optimisation, and keeps a precompiled header to sources of the same one.
+  check_cxx_compiler_flag(-munroll-only-small-loops DDPRUN_HAS_UNROLL_ONLY_SMALL_LOOPS)
+  if(DDPRUN_HAS_UNROLL_ONLY_SMALL_LOOPS)
+    target_compile_options(ddprun_build_flags INTERFACE -munroll-only-small-loops)
+  endif()
 endif()
 # Sources repeat each other's names in namespaces without a name. (DDPRUN_UNITY_BUILD takes those that can be joined.)
 set(CMAKE_UNITY_BUILD OFF)

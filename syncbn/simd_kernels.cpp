@@ -20,12 +20,12 @@ int supported_simd_levels(const SimdLevel* (&levels)[2]) {
 }
 
 const SimdLevel& simd_level() {
-  static const SimdLevel& fastest = []() -> const SimdLevel& {
+  static const SimdLevel* const fastest = [] {
     const SimdLevel* levels[2];
     supported_simd_levels(levels);
-    return *levels[0];
+    return levels[0];
   }();
-  return fastest;
+  return *fastest;
 }
 
 }  // namespace ddp::detail

@@ -34,7 +34,7 @@ std::shared_ptr<CallLog> log_of(const GroupState::Parts& parts, const std::strin
 c10::intrusive_ptr<c10d::Backend> immediate_backend_of(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (!group || !group->hasBackends()) return {};
   const auto devices = group->getDeviceTypes();
-  if (std::ranges::find(devices, c10::kCPU) == devices.end()) return {};
+  if (std::ranges::find(devices, c10::kCPU, &c10::Device::type) == devices.end()) return {};
   auto backend = group->getBackend(c10::kCPU);
   if (dynamic_cast<ImmediateBackend*>(backend.get()) == nullptr) return {};
   return backend;

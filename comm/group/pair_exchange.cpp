@@ -22,7 +22,7 @@ constexpr size_t kMostBytes = size_t{64} << 10;
 std::unique_ptr<PairExchange> PairExchange::make(const RankInfo& info, c10d::ProcessGroup& group, c10d::Store& store) {
   if (info.world_size != kRanks || !group.hasBackends()) return nullptr;
   const auto types = group.getDeviceTypes();
-  if (std::ranges::find(types, c10::kCPU) == types.end()) return nullptr;
+  if (std::ranges::find(types, c10::kCPU, &c10::Device::type) == types.end()) return nullptr;
   auto backend = group.getBackend(c10::kCPU);
   if (dynamic_cast<c10d::ProcessGroupGloo*>(backend.get()) == nullptr) return nullptr;
   if (!store.check({keys::present(1 - info.rank)})) return nullptr;

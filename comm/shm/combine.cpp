@@ -29,12 +29,12 @@ int supported_combine_levels(const CombineLevel* (&levels)[3]) {
 }
 
 Combine find_combine(Number number, Operator op) {
-  static const CombineLevel& fastest = []() -> const CombineLevel& {
+  static const CombineLevel* const fastest = [] {
     const CombineLevel* levels[3];
     supported_combine_levels(levels);
-    return *levels[0];
+    return levels[0];
   }();
-  return fastest.find(number, op);
+  return fastest->find(number, op);
 }
 
 }  // namespace ddp::shm

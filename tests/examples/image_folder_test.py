@@ -78,7 +78,7 @@ class ImageFolder(ProgramTest):
         self.check_close(two[:1], one[:1], 1e-5, least=1)
         # At a higher rate, or with smaller pictures, the last bits of the weights would be seen in the fifth loss, in Python too: batch
         # norms over a few numbers that are nearly equal. How much depends on the processor; half the rate changes it by more than a hundredth.
-        self.check_close(two, one, 5e-4, least=6)
+        self.check_close(two, one, 2e-3, least=6)
 
     def test_weights_of_other_classes_lose_their_classifier_and_frozen_layers_stay(self):
         weights = self.initial_weights(classes=10)

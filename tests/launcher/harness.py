@@ -181,4 +181,8 @@ def shell(script):
     return ("sh", "-c", 'cd "$DDPRUN_TEST_FOLDER" || exit 99\n' + script)
 
 
-main = unittest.main
+def main():
+    # A shell's background processes begin with these ignored, and so would every job.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    unittest.main()

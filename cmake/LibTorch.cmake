@@ -287,6 +287,27 @@ function(_ddprun_libtorch_openmp_target root)
   endif()
 endfunction()
 
+# LibTorch uses the shared C++ runtime. A compiler that has none to link with (its libstdc++.so is missing, or it was built
+# so) takes its static one for programs, and two in one process free each other's memory: "free(): invalid pointer" at the
+# end. The shared one, named, comes first.
+function(_ddprun_libtorch_runtime)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libstdc++.so OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(IS_ABSOLUTE "${found}")
+    return()
+  endif()
+  find_library(DDPRUN_LIBSTDCXX NAMES libstdc++.so.6)
+  mark_as_advanced(DDPRUN_LIBSTDCXX)
+  if(DDPRUN_LIBSTDCXX)
+    target_link_libraries(LibTorch::cpu INTERFACE "${DDPRUN_LIBSTDCXX}")
+  else()
+    message(WARNING "ddprun: ${CMAKE_CXX_COMPILER} has no shared libstdc++, which LibTorch uses: programs with both end with "
+                    "'free(): invalid pointer'. Name one: -DDDPRUN_LIBSTDCXX=/folder/libstdc++.so.6")
+  endif()
+endfunction()
+
 # Sets the property HAS_CUDA, or ERROR.
 function(_ddprun_libtorch_cuda_targets root)
   _ddprun_cuda_headers("${root}")
@@ -337,6 +358,7 @@ function(_ddprun_libtorch_make for_package)
   endif()
   _ddprun_libtorch_cpu_targets("${root}")
   _ddprun_libtorch_openmp_target("${root}")
+  _ddprun_libtorch_runtime()
   if(is_cuda AND NOT for_package AND NOT DDPRUN_CUDA STREQUAL "OFF")
     _ddprun_libtorch_cuda_targets("${root}")
   endif()

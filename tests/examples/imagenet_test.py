@@ -63,16 +63,18 @@ class ImageNet(ProgramTest):
                 self.assertGreater(loss, 1.8)  # 1.6 times the logarithm of 6 classes is 2.9; without the auxiliary ones 1.8
 
     def test_mixed_precision_stays_close(self):
-        options = (*self.MADE_UP, "--net", "resnet18", "--epochs", "2")
+        # Few small pictures: half precision is slow on most CPUs.
+        size = ("--synthetic", "16", "--classes", "6", "--image-size", "48", "--batch-size", "4", "--workers", "1")
+        options = (*size, "--lr", "0.01", "--net", "resnet18", "--epochs", "1")
         self.succeed(2, *self.arguments(*options, folder="float"))
         for parallel, level in (("ddp", "O1"), ("apex", "O2"), ("horovod", "O1"), ("horovod", "O2")):
             folder = f"{parallel}_{level}"
             self.succeed(2, *self.arguments(*options, "--parallel", parallel, "--amp", "bf16", "--opt-level", level, folder=folder))
             ours, expected = losses(self.path(f"{folder}.csv")), losses(self.path("float.csv"))
-            self.check_close(ours, expected, 0.15, least=4)
+            self.check_close(ours, expected, 0.15, least=2)
             self.assertNotEqual(ours, expected)
         # Masters step alike, whoever has reduced the gradients; Horovod's way sums them in float.
-        self.check_close(*(losses(self.path(f"{folder}.csv")) for folder in ("horovod_O2", "apex_O2")), 0.02, least=4)
+        self.check_close(*(losses(self.path(f"{folder}.csv")) for folder in ("horovod_O2", "apex_O2")), 0.02, least=2)
 
     def test_what_does_not_go_together_is_refused(self):
         made_up = self.arguments(*self.MADE_UP, "--net", "resnet18", "--epochs", "1")

@@ -49,8 +49,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(ddprun_build_flags INTERFACE -Wno-array-bounds -Wno-maybe-uninitialized)
   endif()
 endif()
-# Sources repeat each other's names in namespaces without a name. (DDPRUN_UNITY_BUILD takes those that can be joined.)
-set(CMAKE_UNITY_BUILD OFF)
+# Sources that are compiled as one look like headers, see each other's names and are inlined into each other: false alarms.
+target_compile_options(
+  ddprun_build_flags
+  INTERFACE $<$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>:-Wno-shadow>
+            $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wno-subobject-linkage;-Wno-maybe-uninitialized>)
+set(CMAKE_UNITY_BUILD OFF) # DDPRUN_UNITY_BUILD does what helps
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_build_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer
                                                       -fno-sanitize-recover=all)

@@ -6,7 +6,8 @@
 #   ddprun_use_precompiled_headers(<target> <set>)   its sources must be compiled with the same kind of flags
 #   ddprun_use_precompiled_headers(<target> <set> SOURCES <sources>)   these alone, instead of the target's own set
 #
-#   ddprun_compile_for_size(<target> <folder>...)   the target's sources in these folders, in a Release build
+#   ddprun_compile_texts(<target> <folder>...)   the target's sources in these folders read and write texts, and none often: a
+#                                                Release build optimises them little, and a package's for size
 #
 #   ddprun_precompiled_headers_if_seen(<target> <library>... [AMONG <groups> <modules> <standard>])   for programs, by what they
 #                                                                                    link; AMONG: the sets, if others than these
@@ -17,18 +18,23 @@
 # GCC takes a precompiled header only where macros and code generation agree, hence -fPIC for programs as well; the level of
 # optimisation may differ. OpenMP may not, nor -O0 and -Os, of which macros tell.
 
-# What is left open is instantiated once for several sources with DDPRUN_UNITY_BUILD, as scripts/demo builds from nothing.
+# With DDPRUN_UNITY_BUILD, as scripts/demo builds from nothing, what is left open is instantiated once for many sources, and modules
+# serve where tensors do.
 
-option(DDPRUN_UNITY_BUILD "Compile several sources that see LibTorch as one; hides missing includes, so not for development" OFF)
+option(DDPRUN_UNITY_BUILD "Compile many sources as one; hides missing includes, so not for development" OFF)
 mark_as_advanced(DDPRUN_UNITY_BUILD)
 
 function(ddprun_precompile_headers set)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;HEADERS")
-  if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
+  if(CMAKE_DISABLE_PRECOMPILE_HEADERS OR DDPRUN_UNITY_BUILD AND set STREQUAL "tensors")
     return()
   endif()
   set(source "${CMAKE_CURRENT_BINARY_DIR}/${set}_headers.cpp")
   file(CONFIGURE OUTPUT "${source}" CONTENT "")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # CMake wants a source, of which nobody wants the object: compiling it takes 5 s with modules.
+    set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-E;-fpch-preprocess")
+  endif()
   add_library(ddprun_${set}_headers OBJECT EXCLUDE_FROM_ALL "${source}")
   set_target_properties(ddprun_${set}_headers PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(ddprun_${set}_headers PRIVATE cxx_std_20)
@@ -40,7 +46,10 @@ endfunction()
 
 function(ddprun_use_precompiled_headers target set)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES")
-  if(NOT TARGET ddprun_${set}_headers)
+  if(DDPRUN_UNITY_BUILD AND set STREQUAL "tensors")
+    set(set modules)
+  endif()
+  if(NOT TARGET ddprun_${set}_headers OR DDPRUN_UNITY_BUILD AND arg_SOURCES)
     return()
   endif()
   if(arg_SOURCES)
@@ -58,22 +67,35 @@ function(ddprun_use_precompiled_headers target set)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()
   target_precompile_headers(${target} REUSE_FROM ddprun_${set}_headers)
-  if(DDPRUN_UNITY_BUILD AND type STREQUAL "STATIC_LIBRARY" AND NOT set STREQUAL "standard")
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  if(DDPRUN_UNITY_BUILD AND NOT type STREQUAL "EXECUTABLE")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endfunction()
 
-function(ddprun_compile_for_size target)
-  set(flag "$<$<CONFIG:Release>:-Os>")
-  ddprun_precompile_headers(compact HEADERS ${DDPRUN_STANDARD_HEADERS})
-  if(TARGET ddprun_compact_headers)
-    target_compile_options(ddprun_compact_headers PRIVATE "${flag}")
-  endif()
+function(ddprun_compile_texts target)
   list(JOIN ARGN "|" folders)
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "^(${folders})/")
-  ddprun_use_precompiled_headers(${target} compact SOURCES ${sources})
-  set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS "${flag}")
+  set(texts ${sources})
+  list(FILTER texts INCLUDE REGEX "^(${folders})/")
+  list(REMOVE_ITEM sources ${texts})
+  set_property(TARGET ${target} PROPERTY SOURCES ${sources} $<TARGET_OBJECTS:${target}_texts>)
+  add_library(${target}_texts OBJECT ${texts})
+  target_include_directories(${target}_texts PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+  get_target_property(libraries ${target} LINK_LIBRARIES)
+  target_link_libraries(${target}_texts PRIVATE ${libraries})
+  if(DDPRUN_PACKAGE)
+    set(set compact)
+    set(flag "$<$<CONFIG:Release>:-Os>")
+    ddprun_precompile_headers(compact HEADERS ${DDPRUN_STANDARD_HEADERS})
+    if(TARGET ddprun_compact_headers)
+      target_compile_options(ddprun_compact_headers PRIVATE "${flag}")
+    endif()
+  else()
+    set(set standard)
+    set(flag "$<$<CONFIG:Release>:-O1>")
+  endif()
+  target_compile_options(${target}_texts PRIVATE "${flag}" -Wno-maybe-uninitialized) # false alarms with so little inlined
+  ddprun_use_precompiled_headers(${target}_texts ${set})
 endfunction()
 
 function(_ddprun_sees library wanted out)

@@ -12,7 +12,7 @@ namespace ddp::schedules {
 namespace {
 
 // The rates and momenta that a group goes between.
-struct Bounds {
+struct CycleBounds {
   double initial_lr;
   double max_lr;
   double min_lr;
@@ -22,10 +22,10 @@ struct Bounds {
 
 struct Phase {
   double end_step;
-  double Bounds::*start_lr;
-  double Bounds::*end_lr;
-  double Bounds::*start_momentum;
-  double Bounds::*end_momentum;
+  double CycleBounds::*start_lr;
+  double CycleBounds::*end_lr;
+  double CycleBounds::*start_momentum;
+  double CycleBounds::*end_momentum;
 };
 
 class OneCycleLR : public Cloneable<OneCycleLR> {
@@ -40,13 +40,13 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
                 " and " + number_text(options.final_div_factor));
     const double warm = options.pct_start * static_cast<double>(options.total_steps);
     const auto last = static_cast<double>(options.total_steps - 1);
-    const Phase up{warm - 1, &Bounds::initial_lr, &Bounds::max_lr, &Bounds::max_momentum, &Bounds::base_momentum};
+    const Phase up{warm - 1, &CycleBounds::initial_lr, &CycleBounds::max_lr, &CycleBounds::max_momentum, &CycleBounds::base_momentum};
     if (options.three_phase) {
       phases_ = {up,
-                 {2 * warm - 2, &Bounds::max_lr, &Bounds::initial_lr, &Bounds::base_momentum, &Bounds::max_momentum},
-                 {last, &Bounds::initial_lr, &Bounds::min_lr, &Bounds::max_momentum, &Bounds::max_momentum}};
+                 {2 * warm - 2, &CycleBounds::max_lr, &CycleBounds::initial_lr, &CycleBounds::base_momentum, &CycleBounds::max_momentum},
+                 {last, &CycleBounds::initial_lr, &CycleBounds::min_lr, &CycleBounds::max_momentum, &CycleBounds::max_momentum}};
     } else {
-      phases_ = {up, {last, &Bounds::max_lr, &Bounds::min_lr, &Bounds::base_momentum, &Bounds::max_momentum}};
+      phases_ = {up, {last, &CycleBounds::max_lr, &CycleBounds::min_lr, &CycleBounds::base_momentum, &CycleBounds::max_momentum}};
     }
   }
   std::string name() const override { return "OneCycleLR"; }
@@ -66,7 +66,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   void load(const nlohmann::json& state, int64_t sequences) override {
     LRScheduler::load(state, sequences);
-    bounds_ = base_lrs_.empty() ? std::vector<Bounds>{} : bounds(base_lrs_.size());
+    bounds_ = base_lrs_.empty() ? std::vector<CycleBounds>{} : bounds(base_lrs_.size());
   }
 
   void step(Groups& groups) override {
@@ -104,14 +104,14 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
   }
 
  private:
-  std::vector<Bounds> bounds(size_t groups) const {
+  std::vector<CycleBounds> bounds(size_t groups) const {
     const auto max_lr = per_group(options_.max_lr, groups, "max_lr");
     const auto momenta = [&](const std::vector<double>& values, const char* name) {
       return options_.cycle_momentum ? per_group(values, groups, name) : std::vector<double>(groups);
     };
     const auto base_momentum = momenta(options_.base_momentum, "base_momentum");
     const auto max_momentum = momenta(options_.max_momentum, "max_momentum");
-    std::vector<Bounds> bounds;
+    std::vector<CycleBounds> bounds;
     for (size_t i = 0; i < groups; ++i) {
       const double initial_lr = max_lr[i] / options_.div_factor;
       bounds.push_back({.initial_lr = initial_lr,
@@ -145,7 +145,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   OneCycleOptions options_;
   std::vector<Phase> phases_{};
-  std::vector<Bounds> bounds_{};
+  std::vector<CycleBounds> bounds_{};
 };
 
 }  // namespace

@@ -4,8 +4,9 @@
     check_names.py ROOT
 
 A type that two headers define in one namespace breaks the one definition rule: the linker keeps one of its functions. A name
-in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD). So
-it is in those of one test program, where an overload of another source would even be taken in silence.
+in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD), and
+one that a header has in the same namespace is ambiguous there. So is the first in those of one test program, where an overload
+of another source would even be taken in silence.
 """
 
 import collections
@@ -59,6 +60,8 @@ def statements(code: str, inside: tuple[str, ...] = ()):
 
 def declared(statement: str) -> tuple[str, str] | None:
     """What a definition defines: its name, and what tells overloads apart."""
+    if found := re.match(r"using (\w+) =(.*)", statement, re.DOTALL):
+        return found[1], "as" + found[2]  # of one meaning, it may be there twice
     if statement.startswith(("using", "namespace", "static_assert", "friend", "extern template")) or not statement:
         return None
     if (found := TYPE.match(statement)) and ("{" in statement):
@@ -84,12 +87,34 @@ def types_of_headers(root: pathlib.Path) -> list[str]:
     return [f"{name} is defined in {' and in '.join(sorted(files))}" for name, files in places.items() if len(files) > 1]
 
 
+def names_of_headers(root: pathlib.Path) -> dict[tuple[str, str], str]:
+    """The types and variables that headers have in namespaces, and where."""
+    names = {}
+    for header in sorted(root.glob("*/**/*.h")):
+        if header.relative_to(root).parts[0] not in ("build", "tests", "bench", "examples"):
+            for inside, statement in statements(code_of(header)):
+                if (found := declared(statement)) and not found[1].startswith("("):
+                    names["::".join(inside), found[0]] = str(header.relative_to(root))
+    return names
+
+
+def ambiguous(program: str, root: pathlib.Path, sources: list[pathlib.Path], headers: dict[tuple[str, str], str]) -> list[str]:
+    reports = []
+    for source in sources:
+        for inside, statement in statements(code_of(source)):
+            found = declared(statement) if "anonymous" in inside else None
+            header = headers.get(("::".join(name for name in inside if name != "anonymous"), found[0])) if found else None
+            if header:
+                reports.append(f"{program}: {found[0]} is in the anonymous namespace of {source.relative_to(root)} and in {header}")
+    return reports
+
+
 def compiled_as_one(root: pathlib.Path):
-    """The sources of each library that sees LibTorch."""
+    """The sources of each library."""
     for listing in sorted(root.glob("*/CMakeLists.txt")):
         text = listing.read_text()
-        for library in re.finditer(r"ddprun_library\(\s*(\w+)\s+SOURCES\s+(.*?)\)", text, re.DOTALL):
-            if re.search(rf"ddprun_use_precompiled_headers\(ddprun_{library[1]} (?!standard)\w+\)", text):
+        for library in re.finditer(r"(?:ddprun_library\(\s*|add_library\(\s*ddprun_)(\w+)\s+(?:SOURCES|STATIC)\s+(.*?)\)", text, re.DOTALL):
+            if re.search(rf"ddprun_use_precompiled_headers\(ddprun_{library[1]} \w+\)", text):
                 yield library[1], [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", library[2])]
 
 
@@ -110,20 +135,23 @@ def test_programs(root: pathlib.Path):
 
 
 def clashes(root: pathlib.Path, program: str, sources: list[pathlib.Path], overloads_too: bool) -> list[str]:
-    places = collections.defaultdict(set)
+    places = collections.defaultdict(dict)
     for source in sources:
         for inside, statement in statements(code_of(source)):
             found = declared(statement) if "anonymous" in inside else None
             if found and not found[0].startswith(("TEST_CASE", "TORCH_")):
-                key = ("::".join(inside), found[0]) if overloads_too else ("::".join(inside), *found)
-                places[key].add(str(source.relative_to(root)))
-    return [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(files))}"
-            for key, files in places.items() if len(files) > 1]  # fmt: skip
+                overload = found[1] if found[1].startswith("(") and not overloads_too else ""
+                places["::".join(inside), found[0], overload][str(source.relative_to(root))] = found[1]
+    return [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(kinds))}"
+            for key, kinds in places.items()
+            if len(kinds) > 1 and (len(set(kinds.values())) > 1 or not all(kind.startswith("as") for kind in kinds.values()))]  # fmt: skip
 
 
 def names_of_sources(root: pathlib.Path) -> list[str]:
     reports = []
+    headers = names_of_headers(root)
     for program, sources in compiled_as_one(root):
+        reports += ambiguous(program, root, sources, headers)
         reports += clashes(root, program, sources, overloads_too=False)
     for program, sources in test_programs(root):
         reports += clashes(root, program, sources, overloads_too=True)

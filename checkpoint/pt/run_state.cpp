@@ -21,7 +21,7 @@ using Keys = std::vector<std::string_view>;
 
 const Keys kScaler = {"scaler", "grad_scaler", "scaler_state_dict", "grad_scaler_state_dict", "amp_scaler"};
 const Keys kSchedule = {"scheduler", "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict"};
-const Keys kStep = {"step", "global_step", "iteration", "iter", "epoch"};
+const Keys kStepKeys = {"step", "global_step", "iteration", "iter", "epoch"};
 const Keys kRngState = {"rng_state", "torch_rng_state", "cpu_rng_state"};
 
 const Value* find_any(const Value& root, const Keys& keys) {
@@ -288,7 +288,7 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   add_rng(root, run);
   for (const auto* key : {"shared", "per_rank", "values"}) run.read_keys.emplace(key);
   if (!run.rng.empty()) run.read_keys.insert({"rng", "rng_state", "torch_rng_state", "cpu_rng_state"});
-  for (const auto key : kStep) {
+  for (const auto key : kStepKeys) {
     if (!run.step) run.step = whole(root.find(key));
   }
   run.world_size = whole(root.find("world_size"));

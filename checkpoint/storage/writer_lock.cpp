@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kLongestEntry = 400;
 // Between opening the file and locking it somebody may have put another in its place.
-constexpr int kAttempts = 100;
+constexpr int kLockAttempts = 100;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -54,7 +54,7 @@ bool WriterLock::hold() {
     file_ = {};  // the directory was removed, or replaced by another
   }
   file_system_.make_folders(directory_);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
     auto file = file_system_.open_lock(path_);
     const auto result = file_system_.lock(file, path_);
     if (result == LockResult::kHeld) throw DirectoryIsTaken(describe_holder(file));

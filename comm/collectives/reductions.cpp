@@ -25,7 +25,7 @@ using detail::check_tensor;
 using detail::PendingCall;
 using detail::refuse;
 using detail::start;
-using Started = std::shared_ptr<PendingCall>;
+using Started = std::shared_ptr<detail::PendingCall>;
 
 const char* name(ReduceOp op) {
   switch (op) {

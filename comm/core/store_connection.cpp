@@ -28,7 +28,7 @@ using store::begin;
 using store::Query;
 
 // More than anything of ours; a greater length means that the other end is no store.
-constexpr uint64_t kLongestText = uint64_t{1} << 30;
+constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
 // Memory is taken for what has come, not for what was announced: this much, then twice as much as is there.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 
@@ -191,7 +191,7 @@ bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& dead
 
 std::string StoreConnection::receive_text(const Deadline& deadline) {
   const auto length = receive_integer<uint64_t>(deadline);
-  if (length > kLongestText) fail("it is no store: it announces " + std::to_string(length) + " bytes");
+  if (length > kLongestAnswer) fail("it is no store: it announces " + std::to_string(length) + " bytes");
   std::string text;
   while (text.size() < length) {
     const size_t begin = text.size();

@@ -1,27 +1,17 @@
 // Collectives that move bytes without looking at them: broadcast, all_gather, gather, scatter, all_to_all, barrier.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "comm/shm/collective.h"
 #include "comm/shm/collectives.h"
+#include "comm/shm/rounds.h"
 #include "comm/shm/signature_text.h"
 
 namespace ddp::shm {
 namespace {
 
-constexpr size_t kTiny = sizeof(SlotHeader::tiny);
-
-uint64_t rounds_of(size_t bytes, size_t chunk) {
-  return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
-}
-
 size_t rest_of(size_t bytes, uint64_t round, size_t chunk) {
   return std::min(chunk, bytes - std::min(bytes, round * chunk));
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
 Signature signature_of(Kind kind, size_t bytes, int root = 0) {

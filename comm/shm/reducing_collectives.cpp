@@ -1,18 +1,17 @@
 // all_reduce, reduce and reduce_scatter.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "comm/shm/collective.h"
 #include "comm/shm/collectives.h"
 #include "comm/shm/engine.h"
+#include "comm/shm/rounds.h"
 #include "comm/shm/signature_text.h"
 
 namespace ddp::shm {
 namespace {
 
-constexpr size_t kTiny = sizeof(SlotHeader::tiny);
 // More lines than these the processor fetches fast enough by itself, in a row.
 constexpr size_t kSmall = size_t{4} << 10;
 // Up to here every rank combines all by itself, which takes one wait instead of two. Two ranks read as much of each
@@ -26,14 +25,6 @@ struct Range {
   size_t begin;
   size_t end;
 };
-
-uint64_t rounds_of(size_t bytes, size_t chunk) {
-  return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
 
 // Every rank has all numbers of all.
 class DirectAllReduce final : public Collective {

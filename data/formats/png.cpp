@@ -54,17 +54,17 @@ void ask_for_plain_rgb(png_structp png) {
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, reinterpret_cast<png_const_bytep>("tRNS"), 1);
 }
 
-enum class Outcome { kDone, kTooLarge, kFailed };
+enum class Decoded { kDone, kTooLarge, kFailed };
 
 /// The C part. No object with a destructor may live here: a jump would leave it behind.
-Outcome decode(Reader& reader, Source& source, const DecodeOptions& options, Image& image) {
-  if (setjmp(source.back) != 0) return Outcome::kFailed;
+Decoded decode(Reader& reader, Source& source, const DecodeOptions& options, Image& image) {
+  if (setjmp(source.back) != 0) return Decoded::kFailed;
   png_set_read_fn(reader.png, &source, copy);
   ask_for_plain_rgb(reader.png);
   png_read_info(reader.png, reader.info);
   image.height = png_get_image_height(reader.png, reader.info);
   image.width = png_get_image_width(reader.png, reader.info);
-  if (image.height > options.most_pixels / image.width) return Outcome::kTooLarge;
+  if (image.height > options.most_pixels / image.width) return Decoded::kTooLarge;
   png_set_expand(reader.png);
   png_set_strip_16(reader.png);
   png_set_gray_to_rgb(reader.png);
@@ -79,7 +79,7 @@ Outcome decode(Reader& reader, Source& source, const DecodeOptions& options, Ima
       png_read_row(reader.png, image.pixels.data() + static_cast<size_t>(row) * row_bytes, nullptr);
     }
   }
-  return Outcome::kDone;
+  return Decoded::kDone;
 }
 
 }  // namespace
@@ -92,12 +92,12 @@ Image decode_png(const std::vector<uint8_t>& bytes, const std::filesystem::path&
   if (reader.info == nullptr) throw std::bad_alloc();
   Image image;
   switch (decode(reader, source, options, image)) {
-    case Outcome::kFailed:
+    case Decoded::kFailed:
       throw DataError(path, std::string("not a valid PNG file: ") + source.message.data());
-    case Outcome::kTooLarge:
+    case Decoded::kTooLarge:
       check_image_size(path, image.height, image.width, options);
       break;
-    case Outcome::kDone:
+    case Decoded::kDone:
       break;
   }
   return image;

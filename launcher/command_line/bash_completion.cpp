@@ -9,7 +9,7 @@ namespace launcher {
 namespace {
 
 // bash cuts COMP_WORDS at "=" and ":" too, and replaces only the last piece by what is offered.
-constexpr std::string_view kBegin = R"bash(# Completion of ddprun for bash, printed by "ddprun --generate bash".
+constexpr std::string_view kBashBegin = R"bash(# Completion of ddprun for bash, printed by "ddprun --generate bash".
 
 # Fills in, up to the cursor: words, as the shell will read them; places, where each begins in COMP_WORDS; piece, the
 # part of the last word that bash replaces.
@@ -45,7 +45,7 @@ _ddprun_value() {
   case $1 in
 )bash";
 
-constexpr std::string_view kEnd = R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
+constexpr std::string_view kBashEnd = R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
 _ddprun_subcommand() {
   local verbs options i
   _ddprun_subcommand_words "$1"
@@ -135,7 +135,7 @@ _ddprun() {
 complete -F _ddprun ddprun
 )bash";
 
-std::string value_of(const ShownOption& option) {
+std::string bash_value(const ShownOption& option) {
   const std::string names = joined(names_taken(option), " | ");
   const auto branch = [&](const std::string& action) { return "    " + names + ") " + action + " -- \"$2\" ;;\n"; };
   if (option.takes_file()) return branch("compopt -o filenames && _ddprun_offer \"$3\" -f");
@@ -177,15 +177,15 @@ std::string subcommand_parts() {
 
 std::string bash_completion(const CLI::App& app) {
   const auto groups = shown_options(app);
-  std::string script(kBegin);
-  script += for_each_option(groups, value_of);
+  std::string script(kBashBegin);
+  script += for_each_option(groups, bash_value);
   script += "  esac\n}\n\n_ddprun_takes_next_word() {\n  case $1 in\n";
   script += for_each_option(groups, [](const ShownOption& option) {
     return option.takes_next_word() ? "    " + joined(names_taken(option), " | ") + ") ;;\n" : "";
   });
   script += "    *) return 1 ;;\n  esac\n}\n\n_ddprun_options='\n";
   script += for_each_option(groups, [](const ShownOption& option) { return joined(option.names, " ") + "\n"; });
-  return script.append("'\n\n").append(subcommand_parts()).append(kEnd);
+  return script.append("'\n\n").append(subcommand_parts()).append(kBashEnd);
 }
 
 }  // namespace launcher

@@ -100,7 +100,7 @@ complete -c ddprun -n __ddprun_in_program -a '(__ddprun_complete_program)'
 )fish";
 
 // "-x -a 'none core numa'"
-std::string value_of(const ShownOption& option) {
+std::string fish_value(const ShownOption& option) {
   if (option.value.empty() || option.value_may_be_missing) return "";
   if (option.takes_file()) return " -r -F";
   if (option.takes_folder()) return " -x -a '(__fish_complete_directories)'";
@@ -127,7 +127,7 @@ std::string names_of(const std::vector<std::string>& names) {
 }
 
 std::string completions_of(const ShownOption& option) {
-  const std::string rest = value_of(option) + " -d " + quoted(option.meaning) + "\n";
+  const std::string rest = fish_value(option) + " -d " + quoted(option.meaning) + "\n";
   std::vector<std::string> others;
   for (const std::string& name : option.names) {
     if (const std::string other = other_spelling(name); !other.empty()) others.push_back(other);
@@ -166,7 +166,7 @@ std::string subcommand_completions(const Subcommand& subcommand) {
     lines += line("__ddprun_in " + words, described("-a '(__ddprun_jobs)'", "job"));
     for (const ShownOption& option : form.options)
       lines +=
-          line("__ddprun_in " + words, described(names_of(option.names).substr(1) + value_of(option), option.meaning));
+          line("__ddprun_in " + words, described(names_of(option.names).substr(1) + fish_value(option), option.meaning));
   }
   return lines;
 }

@@ -6,7 +6,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kWidth = 80;
+constexpr std::size_t kRoffWidth = 80;
 
 const char* escape_of(char c) {
   switch (c) {
@@ -76,7 +76,7 @@ std::string roff_prose(std::string_view text) {
     text.remove_prefix(std::min(blank + 1, text.size()));
     if (word.empty()) continue;
     const std::string shown = marked_up(word, is_bold);
-    if (!line.empty() && line.size() + 1 + shown.size() > kWidth) end_line();
+    if (!line.empty() && line.size() + 1 + shown.size() > kRoffWidth) end_line();
     if (line.empty()) {
       line = guarded(shown);
     } else {

@@ -10,7 +10,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::string_view kBegin = R"zsh(#compdef ddprun
+constexpr std::string_view kZshBegin = R"zsh(#compdef ddprun
 # Completion of ddprun for zsh, printed by "ddprun --generate zsh".
 
 _ddprun_program() {
@@ -33,7 +33,7 @@ _ddprun() {
   _arguments -S -M 'm:-=_ r:|[_-]=* r:|=*' : \
 )zsh";
 
-constexpr std::string_view kEnd = R"zsh(    '(-)1:program:_ddprun_program' \
+constexpr std::string_view kZshEnd = R"zsh(    '(-)1:program:_ddprun_program' \
     '*::argument:_normal'
 }
 
@@ -136,8 +136,8 @@ std::string subcommand_functions() {
 }  // namespace
 
 std::string zsh_completion(const CLI::App& app) {
-  return std::string(kBegin) + subcommand_functions() + std::string(kMain) +
-         for_each_option(shown_options(app), specifications) + std::string(kEnd);
+  return std::string(kZshBegin) + subcommand_functions() + std::string(kMain) +
+         for_each_option(shown_options(app), specifications) + std::string(kZshEnd);
 }
 
 }  // namespace launcher

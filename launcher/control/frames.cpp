@@ -6,7 +6,7 @@ namespace {
 constexpr std::size_t kNumberBytes = 4;
 constexpr std::uint32_t kIsPiece = std::uint32_t{1} << 31;
 // An empty buffer of a connection that was busy is given back above this.
-constexpr std::size_t kKeptBytes = std::size_t{4} << 10;
+constexpr std::size_t kKeptFrameBytes = std::size_t{4} << 10;
 
 void write_number(std::string& bytes, std::size_t at, std::uint32_t number) {
   for (std::size_t i = 0; i < kNumberBytes; ++i) bytes[at + i] = static_cast<char>((number >> (8 * i)) & 0xff);
@@ -58,7 +58,7 @@ std::optional<Arrival> FrameReader::next() {
   Arrival arrival{.bytes = buffer_.substr(header, length)};
   if (is_piece) arrival.round = read_number(std::string_view(buffer_).substr(kNumberBytes));
   buffer_.erase(0, header + length);
-  if (buffer_.empty() && buffer_.capacity() > kKeptBytes) buffer_ = {};
+  if (buffer_.empty() && buffer_.capacity() > kKeptFrameBytes) buffer_ = {};
   return arrival;
 }
 

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
+constexpr auto kSilentMember = 5s;
 // How long a job that has ended stays for all to read why.
 constexpr auto kTelling = 1s;
 
@@ -46,7 +46,7 @@ std::string ElasticCoordinator::name(Id id) const {
 }
 
 void ElasticCoordinator::begin_joining() {
-  call_in(kSilentWait, [this] { say_who_is_missing(); });
+  call_in(kSilentMember, [this] { say_who_is_missing(); });
   apply(rounds_.at(Clock::now()));
 }
 

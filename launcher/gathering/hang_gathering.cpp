@@ -19,14 +19,14 @@ using std::chrono::milliseconds;
 
 // For all nodes to say what they see; and for node 0 to say what follows.
 constexpr auto kGathering = 3s;
-constexpr auto kAnswer = 6s;
+constexpr auto kSampleAnswer = 6s;
 // Others look at other moments, and at longer intervals.
 constexpr double kNearlyIdle = 0.6;
 constexpr int kNodeZero = 0;
 // Where ranks have called different things, they differ not long ago.
 constexpr std::size_t kMostCalls = 40;
 // What a word may hold, with some air.
-constexpr std::size_t kMostBytes = 20'000;
+constexpr std::size_t kMostStackBytes = 20'000;
 constexpr std::size_t kMostCulprits = 1000;
 
 std::string text_of(const json& word) {
@@ -36,7 +36,7 @@ std::string text_of(const json& word) {
 json short_enough(const RankView& view, std::uint64_t now) {
   std::size_t calls = kMostCalls;
   json object = json_of(view, now, calls);
-  while (calls > 1 && text_of(object).size() > kMostBytes) object = json_of(view, now, calls /= 2);
+  while (calls > 1 && text_of(object).size() > kMostStackBytes) object = json_of(view, now, calls /= 2);
   return object;
 }
 
@@ -56,7 +56,7 @@ void HangGathering::send(int to, const json& word) {
 
 void HangGathering::ask(milliseconds timeout) {
   if (std::exchange(has_asked_, true)) return;
-  answer_timer_ = loop_.call_at(EventLoop::Clock::now() + kAnswer, [this] {
+  answer_timer_ = loop_.call_at(EventLoop::Clock::now() + kSampleAnswer, [this] {
     answer_timer_.reset();
     has_asked_ = false;
     options_.on_silence();

@@ -14,7 +14,7 @@ namespace {
 using ddp::detail::CollectiveRecord;
 using ddp::detail::GroupRecord;
 using ddp::detail::ProgressSnapshot;
-using Phase = ddp::progress::Phase;
+using RankPhase = ddp::progress::Phase;
 using nlohmann::json;
 
 constexpr std::size_t kMostText = 256;
@@ -79,7 +79,7 @@ json json_of(const ProgressSnapshot& progress, std::uint64_t now, std::size_t mo
 ProgressSnapshot progress_from(const json& object, std::uint64_t now) {
   const unsigned phase = object.at("phase").get<unsigned>();
   ProgressSnapshot progress{.step = object.at("step").get<std::uint64_t>(),
-                            .phase = static_cast<Phase>(std::min(phase, static_cast<unsigned>(Phase::kUser))),
+                            .phase = static_cast<RankPhase>(std::min(phase, static_cast<unsigned>(RankPhase::kUser))),
                             .phase_name = text_in(object, "name"),
                             .phase_since = age_of(object.at("age").get<std::uint64_t>(), now),
                             .collectives_begun = object.at("begun").get<std::uint64_t>()};

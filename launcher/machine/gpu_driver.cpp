@@ -31,7 +31,7 @@ using GetUuid = int (*)(void*, char*, unsigned);
 using GetVersion = int (*)(char*, unsigned);
 
 // What the helper writes: the driver's version, a line per GPU and this one; nothing at all without a driver.
-constexpr std::string_view kEnd = "end\n";
+constexpr std::string_view kEndOfGpus = "end\n";
 
 // Runs in the helper.
 std::string answer_of_library() {
@@ -53,7 +53,7 @@ std::string answer_of_library() {
     if (get_handle(index, &device) == 0 && get_uuid(device, text.data(), text.size() - 1) == 0)
       answer.append(text.data()).append("\n");
   }
-  return answer.append(kEnd);
+  return answer.append(kEndOfGpus);
 }
 
 [[noreturn]] void run_helper(pid_t launcher, int fd) {
@@ -89,7 +89,7 @@ GpuDriver parsed(const std::string& answer) {
   GpuDriver driver{.gpus = std::vector<std::string>()};
   std::istringstream lines(answer);
   std::getline(lines, driver.version);
-  for (std::string line; std::getline(lines, line) && line + "\n" != kEnd;) driver.gpus->push_back(std::move(line));
+  for (std::string line; std::getline(lines, line) && line + "\n" != kEndOfGpus;) driver.gpus->push_back(std::move(line));
   return driver;
 }
 
@@ -108,7 +108,7 @@ GpuDriver ask_gpu_driver(std::chrono::milliseconds limit) {
     return {.problem = "the NVIDIA driver (libnvidia-ml.so.1) did not answer within " +
                        std::to_string(std::chrono::ceil<std::chrono::seconds>(limit).count()) + " s; does nvidia-smi?"};
   }
-  if (answer->ends_with(kEnd)) return parsed(*answer);
+  if (answer->ends_with(kEndOfGpus)) return parsed(*answer);
   if (status && WIFSIGNALED(*status)) {
     return {.problem = "the NVIDIA driver's library (libnvidia-ml.so.1) was ended by signal " +
                        std::to_string(WTERMSIG(*status)) + "; does nvidia-smi run?"};

@@ -25,10 +25,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPause = 1s;
-constexpr std::string_view kEnd = "end";
+constexpr auto kSamplePause = 1s;
+constexpr std::string_view kEndOfSample = "end";
 // Far more than the lines of one second are.
-constexpr std::size_t kMostText = std::size_t{1} << 20;
+constexpr std::size_t kMostReport = std::size_t{1} << 20;
 
 // Of nvml.h.
 constexpr unsigned kStreamingMultiprocessors = 1;
@@ -54,7 +54,7 @@ class Driver {
       void* device = nullptr;
       if (get_handle_ != nullptr && get_handle_(index, &device) == 0) lines << line_of(device) << "\n";
     }
-    lines << kEnd << "\n";
+    lines << kEndOfSample << "\n";
     return lines.str();
   }
 
@@ -96,7 +96,7 @@ void close_from(int first) {
 }
 
 // It keeps none of ddprun's descriptors: whoever waits for the end of a pipe would wait for it.
-[[noreturn]] void run_helper(pid_t launcher, int fd) {
+[[noreturn]] void run_monitor(pid_t launcher, int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigset_t none;
   ::sigemptyset(&none);
@@ -110,7 +110,7 @@ void close_from(int first) {
     const std::string text = driver.text();
     const bool is_written = ::write(kOwn, text.data(), text.size()) >= 0 || errno == EAGAIN;  // ddprun may be suspended
     if (text.empty() || !is_written) ::_exit(0);
-    ::poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(kPause).count()));
+    ::poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(kSamplePause).count()));
   }
 }
 
@@ -125,7 +125,7 @@ std::optional<GpuState> parse_gpu_state(const std::string& line) {
 }
 
 GpuMonitor::GpuMonitor(EventLoop& loop) : loop_(loop) {
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kPause, [this] {
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kSamplePause, [this] {
     timer_.reset();
     begin();
   });
@@ -145,7 +145,7 @@ void GpuMonitor::begin() {
   }
   const pid_t launcher = ::getpid();
   helper_ = ::fork();
-  if (helper_ == 0) run_helper(launcher, pipe.writer.get());
+  if (helper_ == 0) run_monitor(launcher, pipe.writer.get());
   if (helper_ < 0) return;
   reader_ = std::move(pipe.reader);
   loop_.add(reader_.get(), EPOLLIN, [this](std::uint32_t) { on_text(); });
@@ -155,9 +155,9 @@ void GpuMonitor::on_text() {
   std::array<char, 4096> buffer{};
   const ssize_t count = ::read(reader_.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0 || text_.size() > kMostText) return end();
+  if (count <= 0 || text_.size() > kMostReport) return end();
   text_.append(buffer.data(), static_cast<std::size_t>(count));
-  const std::string mark = std::string(kEnd) + "\n";
+  const std::string mark = std::string(kEndOfSample) + "\n";
   for (std::size_t at = text_.find(mark); at != std::string::npos; at = text_.find(mark)) {
     std::istringstream lines(text_.substr(0, at));
     text_.erase(0, at + mark.size());

@@ -17,7 +17,7 @@
 namespace launcher {
 namespace {
 
-std::string read_file(const std::string& path) {
+std::string read_small_file(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -31,9 +31,9 @@ int fewer(int a, int b) {
 
 // cgroup v2 has both numbers in one file, v1 in two.
 int cpus_of_folder(const std::string& folder) {
-  const int unified = cpus_from_cpu_max(read_file(folder + "/cpu.max"));
-  const std::string quota = read_file(folder + "/cpu.cfs_quota_us");
-  const std::string period = read_file(folder + "/cpu.cfs_period_us");
+  const int unified = cpus_from_cpu_max(read_small_file(folder + "/cpu.max"));
+  const std::string quota = read_small_file(folder + "/cpu.cfs_quota_us");
+  const std::string period = read_small_file(folder + "/cpu.cfs_period_us");
   return fewer(unified, cpus_from_cpu_max(quota.substr(0, quota.find('\n')) + " " + period));
 }
 
@@ -98,7 +98,7 @@ int usable_cpus_of(pid_t pid) {
 
 int usable_cpus() {
   const int affinity = std::max(1, static_cast<int>(affinity_cpus().size()));
-  const int quota = cpus_of_cgroups(read_file("/proc/self/cgroup"), read_file("/proc/self/mountinfo"));
+  const int quota = cpus_of_cgroups(read_small_file("/proc/self/cgroup"), read_small_file("/proc/self/mountinfo"));
   return quota > 0 ? std::min(affinity, quota) : affinity;
 }
 

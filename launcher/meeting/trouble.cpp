@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // The other nodes were started with this one.
-constexpr auto kTelling = 5s;
+constexpr auto kTellTrouble = 5s;
 
 // Its own words have been printed.
 class Silent : public Messages {
@@ -34,7 +34,7 @@ int tell_other_nodes(const Options& options, const JoinFailure& trouble) {
     EventLoop loop;
     Silent messages;
     bool is_over = false;
-    loop.call_at(EventLoop::Clock::now() + kTelling, [&is_over] { is_over = true; });
+    loop.call_at(EventLoop::Clock::now() + kTellTrouble, [&is_over] { is_over = true; });
     const auto rendezvous = find_rendezvous(options)->make(loop, messages, std::move(settings));
     rendezvous->begin_round(0);
     while (!is_over && !(rendezvous->join_failure() && rendezvous->has_left())) loop.run_once();

@@ -12,7 +12,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostFileBytes = std::size_t{64} << 20;
 
 // "slots=4" of `name`; nothing when `word` is not that, or no number follows.
 std::optional<int> slots_in(std::string_view word, std::string_view name) {
@@ -62,7 +62,7 @@ std::vector<HostSlots> parse_host_file(std::string_view text, const std::string&
 }
 
 std::vector<HostSlots> read_host_file(const std::string& file) {
-  return parse_host_file(file_bytes("--hostfile", file, kMostBytes), file);
+  return parse_host_file(file_bytes("--hostfile", file, kMostFileBytes), file);
 }
 
 }  // namespace launcher

@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long killed processes may take to vanish before they are left to the kernel.
-constexpr auto kKillPatience = 10s;
+constexpr auto kGuardianKillPatience = 10s;
 constexpr auto kSweepInterval = 20ms;
 // How long the supervisor may take to end everything once the guardian is gone: its own patience and some more.
 constexpr auto kSupervisorPatience = 15s;
@@ -142,7 +142,7 @@ class Keeper {
 
   // The child's children became ours.
   void end_everything() {
-    const auto give_up = EventLoop::Clock::now() + kKillPatience;
+    const auto give_up = EventLoop::Clock::now() + kGuardianKillPatience;
     int looks_without_any = 0;
     while (EventLoop::Clock::now() < give_up) {
       reap();

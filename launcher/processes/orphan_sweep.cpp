@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // The next look comes after the first pause, then after pauses that grow up to the second: their own children come to
 // us without notice.
 constexpr auto kFirstPause = 50ms;
-constexpr auto kLongestPause = 400ms;
+constexpr auto kLongestSweepPause = 400ms;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void OrphanSweep::look() {
     orphans_.ask();
   }
   timer_ = loop_.call_at(EventLoop::Clock::now() + pause_, [this] { look(); });
-  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestPause);
+  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestSweepPause);
 }
 
 }  // namespace launcher

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kInterval = 50ms;
+constexpr auto kStartInterval = 50ms;
 // Looking takes time, at all processes more of it; it must stay a small part of the launcher's.
 constexpr int kRestPerLook = 4;
 constexpr int kRestPerFamilyLook = 20;  // while no connection waits for it
@@ -39,7 +39,7 @@ StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::c
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
       on_looked_(std::move(on_looked)) {
-  timer_ = loop_.call_at(std::min(deadline_, EventLoop::Clock::now() + kInterval), [this] { look(); });
+  timer_ = loop_.call_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
 }
 
 StartWatch::~StartWatch() {
@@ -95,7 +95,7 @@ void StartWatch::look() {
     return;
   }
   next_look_ = now + (now - begin) * kRestPerLook;
-  timer_ = loop_.call_at(std::min(deadline_, std::max(next_look_, now + kInterval)), [this] { look(); });
+  timer_ = loop_.call_at(std::min(deadline_, std::max(next_look_, now + kStartInterval)), [this] { look(); });
 }
 
 bool StartWatch::look_at(pid_t pid, int rank, const PortsOfSockets& sockets) {

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
 // Shorter waits need no explanation.
-constexpr auto kSilentWait = 1s;
+constexpr auto kSilentStop = 1s;
 // How often the other ranks are looked at while one that may have caused a failure is waited for.
 constexpr auto kRootCauseInterval = 50ms;
 // How long a killed process may take to vanish (a disk or driver can hold it) before ddprun ends without it.
@@ -257,7 +257,7 @@ void Supervisor::stop_ranks(int signal_number) {
 void Supervisor::begin_grace() {
   kill_at_ = Clock::now() + options_.options->grace;
   call_in(options_.options->grace, [this] { kill_everything(); });
-  call_in(kSilentWait, [this] { say_what_we_wait_for(); });
+  call_in(kSilentStop, [this] { say_what_we_wait_for(); });
 }
 
 void Supervisor::say_what_we_wait_for() {

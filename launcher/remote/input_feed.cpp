@@ -16,7 +16,7 @@ namespace launcher::remote {
 namespace {
 
 constexpr std::size_t kMostUnderWay = std::size_t{256} << 10;
-constexpr std::size_t kReadBytes = std::size_t{32} << 10;
+constexpr std::size_t kInputBytes = std::size_t{32} << 10;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void InputFeed::watch() {
 }
 
 void InputFeed::read() {
-  std::array<char, kReadBytes> bytes;
+  std::array<char, kInputBytes> bytes;
   const ssize_t count = ::read(source_, bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
     watch();

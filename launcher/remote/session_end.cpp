@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // What the hosts may take beyond the grace time.
-constexpr auto kBeyondGrace = 30s;
+constexpr auto kBeyondAgentsGrace = 30s;
 // How long connections may take to end when nothing is left to say.
 constexpr auto kClosing = 5s;
 // How often it is asked whether to wait on for a reader.
@@ -27,7 +27,7 @@ void Session::stop(int signal) {
   send_amount(Kind::kSignal, kEveryHost, static_cast<std::uint32_t>(signal));
   if (kill_time_) return;
   kill_time_ = EventLoop::Clock::now() + options_.grace;
-  give_up_after(options_.grace + kBeyondGrace);
+  give_up_after(options_.grace + kBeyondAgentsGrace);
 }
 
 void Session::give_up_after(EventLoop::Clock::duration time) {

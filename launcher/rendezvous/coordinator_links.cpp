@@ -32,7 +32,7 @@ constexpr auto kStrangersStay = 5s;
 constexpr std::size_t kMaxStrangers = 256;
 constexpr auto kIntroduction = 500ms;
 // For strangers to go, or for descriptors, where there is no room for more.
-constexpr auto kPause = 100ms;
+constexpr auto kAcceptPause = 100ms;
 // After having been frozen, what has come meanwhile is read within this time.
 constexpr auto kRecently = 5s;
 // A flood of connections must not keep the loop from the ranks.
@@ -99,7 +99,7 @@ bool CoordinatorLinks::has_room() {
 }
 
 void CoordinatorLinks::pause_accepting() {
-  listener_.pause(kPause);
+  listener_.pause(kAcceptPause);
 }
 
 void CoordinatorLinks::know(Id id) {

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // After a store that closed its connection: one that is just going, or no store at all.
-constexpr auto kPause = 100ms;
+constexpr auto kSearchPause = 100ms;
 // The launcher listens before its store answers: one that cannot be reached by then is gone, or behind a firewall.
 constexpr auto kReachable = 5s;
 // Thousands that ask are not to drown the machine on which node 0 is to start.
@@ -69,7 +69,7 @@ void CoordinatorSearch::ask_store() {
 
 void CoordinatorSearch::ask_again(std::string problem) {
   problem_ = std::move(problem);
-  call_in(kPause, [this] { ask_store(); });
+  call_in(kSearchPause, [this] { ask_store(); });
 }
 
 void CoordinatorSearch::connect(const std::string& text) {

@@ -10,12 +10,12 @@ namespace {
 using namespace std::chrono_literals;
 
 // Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
+constexpr auto kSilentVerdict = 5s;
 // How long the nodes may take to answer what they know of a failure; those that take longer know of none.
-constexpr auto kAnswer = 400ms;
+constexpr auto kVerdictAnswer = 400ms;
 // How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
 // the nodes are asked meanwhile.
-constexpr auto kTearDown = 60s;
+constexpr auto kVerdictTearDown = 60s;
 constexpr auto kAskAgain = 100ms;
 // How long the coordinator stays for all to hear of the verdict.
 constexpr auto kHearing = 1s;
@@ -56,7 +56,7 @@ void Coordinator::add_failure(FailureNotice notice) {
   arbiter_.add(notice);
   if (phase_ == Phase::kRunning) {
     phase_ = Phase::kDeciding;
-    deadline_ = Clock::now() + kTearDown;
+    deadline_ = Clock::now() + kVerdictTearDown;
     ask_all();
   } else if (!had_cause && arbiter_.has_cause()) {
     ask_all();  // this time they are to stop
@@ -76,7 +76,7 @@ void Coordinator::ask_all() {
     asked_.insert(id);
     links_.send(id, inquiry);
   }
-  call_in(kAnswer, &Coordinator::conclude);
+  call_in(kVerdictAnswer, &Coordinator::conclude);
 }
 
 void Coordinator::on(Id id, const control::Report& report) {
@@ -116,7 +116,7 @@ void Coordinator::decide() {
   await_hearing();
   // To those that are given up as well: one that was only frozen learns why.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentWait, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kStopping) call_in(kSilentVerdict, &Coordinator::say_who_runs);
 }
 
 void Coordinator::await_hearing() {
@@ -169,7 +169,7 @@ void Coordinator::on(Id id, const control::Ended& ended) {
   } else if (ended_.size() == static_cast<std::size_t>(size())) {
     end_round();
   }
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentVerdict, &Coordinator::say_who_runs);
 }
 
 // To those that wait for the others.

@@ -13,9 +13,9 @@ namespace {
 using namespace std::chrono_literals;
 
 // A name that cannot be resolved yet; each attempt is a process.
-constexpr auto kResolveAgain = 1s;
+constexpr auto kResolveEndpointAgain = 1s;
 // Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
+constexpr auto kSilentEndpoint = 5s;
 
 JoinFailure torchrun_is_there(const std::string& place) {
   return {"a torchrun node is at " + place +
@@ -46,8 +46,8 @@ EndpointRendezvous::~EndpointRendezvous() {
 
 void EndpointRendezvous::begin_round(int restart_count) {
   watch_.reset();  // of the store that goes
-  const bool is_short = settings_.join_timeout <= kSilentWait;
-  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
+  const bool is_short = settings_.join_timeout <= kSilentEndpoint;
+  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentEndpoint, is_short);
   StaticRendezvous::begin_round(restart_count);
 }
 
@@ -61,7 +61,7 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
       return;
     }
     messages_.say("waiting for the host of --rdzv_endpoint, " + settings_.master_addr + ", to be known by that name");
-    await_name(settings_.join_timeout - kSilentWait, true);
+    await_name(settings_.join_timeout - kSilentEndpoint, true);
   });
 }
 
@@ -71,7 +71,7 @@ void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses
     name_timer_.reset();
   }
   if (addresses.empty()) {
-    timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveAgain, [this] {
+    timer_ = loop_.call_at(EventLoop::Clock::now() + kResolveEndpointAgain, [this] {
       timer_.reset();
       resolve();
     });

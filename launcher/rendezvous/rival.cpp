@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // As it is looked for only to be told, a job that is about to begin need not be patient with it.
-constexpr auto kPatience = 30'000ms;
+constexpr auto kRivalPatience = 30'000ms;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Rival::~Rival() = default;
 // nothing.
 void Rival::meet(UniqueFd fd) {
   MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};
-  options.patience = [] { return kPatience; };
+  options.patience = [] { return kRivalPatience; };
   options.is_any_ending = [] { return false; };
   options.on_start = [](const control::Start&) {};
   options.on_failure = [](const FailureNotice&) {};

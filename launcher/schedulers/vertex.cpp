@@ -34,12 +34,12 @@ std::vector<std::string> training_pools(const Json& cluster) {
   return pools;
 }
 
-struct Member {
+struct VertexMember {
   std::string pool;
   std::size_t index;
 };
 
-Member own_place(const std::string& variable, const Json& document) {
+VertexMember own_place(const std::string& variable, const Json& document) {
   const auto task = document.find("task");
   if (task == document.end() || !task->is_object()) refuse(variable, "it has no object \"task\"");
   const auto type = task->find("type");
@@ -76,7 +76,7 @@ ScheduledPlace read(const std::string& variable, const std::string& text) {
   if (!document.is_object()) refuse(variable, "it is no JSON object");
   const auto cluster = document.find("cluster");
   if (cluster == document.end() || !cluster->is_object()) refuse(variable, "it has no object \"cluster\"");
-  const Member own = own_place(variable, document);
+  const VertexMember own = own_place(variable, document);
 
   std::string first;
   std::size_t count = 0;

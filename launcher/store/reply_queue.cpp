@@ -13,7 +13,7 @@ namespace {
 // From this size a value is shared with the reply instead of copied.
 constexpr std::size_t kShareFrom = 128;
 // Bytes of a piece that were sent, and are worth moving the rest for.
-constexpr std::size_t kForgetFrom = std::size_t{64} << 10;
+constexpr std::size_t kForgetRepliesFrom = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -74,7 +74,7 @@ std::string ReplyQueue::take(std::size_t size) {
 // A peer that is always a little behind never empties the piece to which more and more is packed.
 void ReplyQueue::forget_sent() {
   std::string& own = pieces_.front().own;
-  if (sent_of_first_ < kForgetFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;
+  if (sent_of_first_ < kForgetRepliesFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;
   own.erase(0, sent_of_first_);
   own_bytes_ -= sent_of_first_;
   sent_of_first_ = 0;

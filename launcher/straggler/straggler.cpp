@@ -13,7 +13,7 @@
 namespace launcher {
 namespace {
 
-using Phase = ddp::progress::Phase;
+using RankPhase = ddp::progress::Phase;
 
 // Of the slices, those in which a straggler is above the median by half of the threshold.
 constexpr double kMostSlices = 0.7;
@@ -72,8 +72,8 @@ std::string longest_phase(const RankShare& slow, const Slice& all) {
     }
   };
   for (std::size_t kind = 0; kind < ddp::detail::kPhaseKinds; ++kind) {
-    const auto phase = static_cast<Phase>(kind);
-    if (phase == Phase::kUser) continue;
+    const auto phase = static_cast<RankPhase>(kind);
+    if (phase == RankPhase::kUser) continue;
     compare(std::string(ddp::progress::name_of(phase)),
             [kind](const RankShare& each) { return each.phase_per_step(kind); });
   }

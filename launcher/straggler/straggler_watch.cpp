@@ -6,13 +6,13 @@
 namespace launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval{500};
+constexpr std::chrono::milliseconds kStragglerInterval{500};
 
 }  // namespace
 
 StragglerWatch::StragglerWatch(EventLoop& loop, StragglerWatchOptions options)
     : loop_(loop), options_(std::move(options)), tracker_(options_.threshold) {
-  if (options_.threshold > 0) timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+  if (options_.threshold > 0) timer_ = loop_.call_at(EventLoop::Clock::now() + kStragglerInterval, [this] { look(); });
 }
 
 StragglerWatch::~StragglerWatch() {
@@ -20,7 +20,7 @@ StragglerWatch::~StragglerWatch() {
 }
 
 void StragglerWatch::look() {
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kStragglerInterval, [this] { look(); });
   take(options_.ranks());
 }
 

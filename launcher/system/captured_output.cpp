@@ -16,7 +16,7 @@ namespace launcher {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kMaxBytes = 64 << 10;
+constexpr std::size_t kMaxCapturedBytes = 64 << 10;
 // Between two looks at a command that has closed its output: nearly all have ended then.
 constexpr int kPauseMs = 2;
 
@@ -25,7 +25,7 @@ constexpr int kPauseMs = 2;
 std::optional<std::string> read_to_end(int fd, Clock::time_point deadline) {
   std::string text;
   std::array<char, 4096> buffer{};
-  while (text.size() < kMaxBytes) {
+  while (text.size() < kMaxCapturedBytes) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
     const int ready = left > 0 ? ::poll(&event, 1, static_cast<int>(left)) : 0;

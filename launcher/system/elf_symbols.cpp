@@ -20,7 +20,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kLongestName = 160;
+constexpr std::size_t kLongestSymbol = 160;
 constexpr std::size_t kMostFrames = 32;
 
 // `count` records of one kind at `offset`; none where they are not all in the file.
@@ -95,7 +95,7 @@ std::string function_in(const std::string& path, std::uint64_t offset) {
   if (memory == MAP_FAILED) return "";
   const auto name = function_at({static_cast<const char*>(memory), size}, offset);
   ::munmap(memory, size);
-  return name ? printable(ddp::detail::symbol_name(*name, kLongestName)) : "";
+  return name ? printable(ddp::detail::symbol_name(*name, kLongestSymbol)) : "";
 }
 
 std::string hex_text(std::uint64_t value) {

@@ -14,7 +14,7 @@ namespace launcher {
 namespace {
 
 // For a reader that is busy; one that has stopped must not stop us.
-constexpr auto kPatience = std::chrono::seconds(1);
+constexpr auto kLinePatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void print_line(std::string_view text) {
 
 void print_block(std::string_view text) {
   const UnblockedOutput output(STDERR_FILENO);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kLinePatience;
   while (!text.empty() && output.error() == 0) {
     const ssize_t written = output.write(text);
     if (written > 0) {

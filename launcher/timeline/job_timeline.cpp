@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using ddp::detail::RecordingMode;
 
 // How often what was recorded is sent on, and problems are looked for.
-constexpr auto kInterval = 50ms;
+constexpr auto kTimelineInterval = 50ms;
 // For what is left to get to the node that writes the file.
 constexpr auto kSendingTime = 5s;
 constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
@@ -68,7 +68,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
     collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
   }
   role_ = role;
-  if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+  if (!timer_) timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
 }
 
 void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
@@ -220,7 +220,7 @@ void JobTimeline::look() {
   if (stream_) send_some();
   if (written_) say_problem();
   if (written_ && written_->holds_back()) collector_->post([] {});  // it sleeps while it has no rank to read
-  timer_ = loop_.call_at(EventLoop::Clock::now() + kInterval, [this] { look(); });
+  timer_ = loop_.call_at(EventLoop::Clock::now() + kTimelineInterval, [this] { look(); });
 }
 
 std::string JobTimeline::command(const std::string& words) {

@@ -16,14 +16,14 @@ using ddp::detail::kLaneWords;
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
 constexpr std::size_t kLongestMessage = 64 + kLaneWords * sizeof(std::uint64_t);
 
-enum class Kind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
+enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
 
 template <typename Number>
 void put(std::string& to, Number number) {
   to.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-std::string message_of(Kind kind, int rank) {
+std::string message_of(MessageKind kind, int rank) {
   std::string text;
   put(text, kind);
   put(text, static_cast<std::int32_t>(rank));
@@ -68,14 +68,14 @@ void NodeStreamWriter::append(std::string_view message) {
 
 void NodeStreamWriter::begin_rank(int rank, const std::string& name) {
   const auto clocks = ddp::detail::read_clocks();
-  std::string message = message_of(Kind::kBegin, rank);
+  std::string message = message_of(MessageKind::kBegin, rank);
   put(message, clocks.steady);
   put(message, clocks.wall);
   append(message.append(name.substr(0, 256)));
 }
 
 void NodeStreamWriter::take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) {
-  std::string message = message_of(Kind::kWords, rank);
+  std::string message = message_of(MessageKind::kWords, rank);
   put(message, static_cast<std::uint8_t>(lane));
   put(message, position);
   message.append(reinterpret_cast<const char*>(words.data()), words.size_bytes());
@@ -83,7 +83,7 @@ void NodeStreamWriter::take(int rank, std::size_t lane, std::uint64_t position, 
 }
 
 void NodeStreamWriter::settle(int rank, std::uint64_t lost) {
-  std::string message = message_of(Kind::kSettle, rank);
+  std::string message = message_of(MessageKind::kSettle, rank);
   std::uint64_t left_out = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -94,19 +94,19 @@ void NodeStreamWriter::settle(int rank, std::uint64_t lost) {
 }
 
 void NodeStreamWriter::pause_rank(int rank, std::uint64_t now) {
-  std::string message = message_of(Kind::kPause, rank);
+  std::string message = message_of(MessageKind::kPause, rank);
   put(message, now);
   append(message);
 }
 
 void NodeStreamWriter::end_rank(int rank, std::uint64_t now) {
-  std::string message = message_of(Kind::kEndRank, rank);
+  std::string message = message_of(MessageKind::kEndRank, rank);
   put(message, now);
   append(message);
 }
 
 void NodeStreamWriter::end_node() {
-  append(message_of(Kind::kEndNode, 0));
+  append(message_of(MessageKind::kEndNode, 0));
 }
 
 std::string NodeStreamWriter::take_bytes(std::size_t most) {
@@ -144,11 +144,11 @@ bool NodeStreamReader::feed(std::string_view bytes) {
 
 bool NodeStreamReader::read(std::string_view message) {
   Front front(message);
-  const auto kind = front.number<Kind>();
+  const auto kind = front.number<MessageKind>();
   const int rank = front.number<std::int32_t>();
   if (!front.is_good() || rank < 0 || rank >= world_size_) return false;
   switch (kind) {
-    case Kind::kBegin: {
+    case MessageKind::kBegin: {
       const auto steady = front.number<std::uint64_t>();
       const auto wall = front.number<std::int64_t>();
       if (!front.is_good()) return false;
@@ -156,7 +156,7 @@ bool NodeStreamReader::read(std::string_view message) {
       sink_.begin_rank(rank, std::string(front.rest()));
       return true;
     }
-    case Kind::kWords: {
+    case MessageKind::kWords: {
       const std::size_t lane = front.number<std::uint8_t>();
       const auto position = front.number<std::uint64_t>();
       if (!front.is_good() || lane >= kLanes || front.rest().size() % sizeof(std::uint64_t) != 0) return false;
@@ -165,16 +165,16 @@ bool NodeStreamReader::read(std::string_view message) {
       sink_.take(rank, lane, position, words);
       return true;
     }
-    case Kind::kSettle:
+    case MessageKind::kSettle:
       sink_.settle(rank, front.number<std::uint64_t>());
       return front.is_good();
-    case Kind::kPause:
+    case MessageKind::kPause:
       sink_.pause_rank(rank, front.number<std::uint64_t>());
       return front.is_good();
-    case Kind::kEndRank:
+    case MessageKind::kEndRank:
       sink_.end_rank(rank, front.number<std::uint64_t>());
       return front.is_good();
-    case Kind::kEndNode:
+    case MessageKind::kEndNode:
       callbacks_.on_node_end();
       return true;
   }

@@ -28,7 +28,7 @@ struct Order {
   throw LaunchError("expected ddprun timeline start [JOB] [-o FILE] or ddprun timeline stop [JOB], got '" + word + "'");
 }
 
-Order parse(std::span<const std::string> arguments) {
+Order parse_order(std::span<const std::string> arguments) {
   if (arguments.size() < 2) refuse_words("nothing behind timeline");
   Order order{.word = arguments[1]};
   if (order.word != "start" && order.word != "stop") refuse_words(order.word);
@@ -62,7 +62,7 @@ bool is_timeline_command(std::span<const std::string> arguments) {
 }
 
 int run_timeline_command(std::span<const std::string> arguments) {
-  const Order order = parse(arguments);
+  const Order order = parse_order(arguments);
   const auto jobs = find_jobs(order.job);
   if (jobs.empty()) return refuse_job(order.job);
   if (jobs.size() == 1 && !jobs.front().problem.empty()) {

@@ -12,7 +12,7 @@ constexpr int kMostRanks = 1 << 20;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 // For some answers on a node's clock, ten of which come in a second: one alone may have been on its way for long.
 constexpr std::chrono::milliseconds kHeldBack{600};
-constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
+constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
 constexpr std::size_t kMuchText = std::size_t{1} << 20;
 
 }  // namespace
@@ -48,7 +48,7 @@ void WrittenTimeline::take(int number, std::optional<std::int64_t> ahead, const 
   }
   if (!node.first_bytes) node.first_bytes = Clock::now();
   node.waiting += bytes;
-  if (node.waiting.size() > kMostWaiting || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  if (node.waiting.size() > kMostWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
   holds_back_ = true;
 }
 

@@ -12,8 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
-constexpr std::size_t kMaxQuoted = 80;
+constexpr auto kSilentPeers = 5s;
+constexpr std::size_t kMaxQuotedName = 80;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
       client_(loop, options_.host, options_.port, [this] { on_lost(); }) {
   const auto now = EventLoop::Clock::now();
   const std::string place = options_.host + " port " + std::to_string(options_.port);
-  timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
+  timers_.push_back(loop_.call_at(now + kSilentPeers, [this, place] {
     if (!has_joined_ && !join_failure_) {
       messages_.say("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
     }
@@ -56,7 +56,7 @@ void TorchrunRound::fail_to_join(const std::string& reason) {
 void TorchrunRound::join(const std::string& text) {
   const auto ranks = parse_node_ranks(text);
   if (!ranks) {
-    fail_to_join("node 0 sent no ranks but '" + printable(beginning(text, kMaxQuoted)) + "'");
+    fail_to_join("node 0 sent no ranks but '" + printable(beginning(text, kMaxQuotedName)) + "'");
     return;
   }
   has_joined_ = true;

@@ -27,7 +27,7 @@ std::optional<Number> leading_number(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-std::string format(const char* pattern, double value) {
+std::string format_value(const char* pattern, double value) {
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), pattern, value);
   return text.data();
@@ -95,9 +95,9 @@ std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " bytes";
   const auto value = static_cast<double>(bytes);
-  if (bytes < 1'000'000) return format("%.1f kB", value / 1e3);
-  if (bytes < 1'000'000'000) return format("%.1f MB", value / 1e6);
-  return format("%.1f GB", value / 1e9);
+  if (bytes < 1'000'000) return format_value("%.1f kB", value / 1e3);
+  if (bytes < 1'000'000'000) return format_value("%.1f MB", value / 1e6);
+  return format_value("%.1f GB", value / 1e9);
 }
 
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group) {
@@ -138,8 +138,8 @@ std::string rank_ranges(std::vector<int> ranks) {
 
 std::string duration_text(std::uint64_t microseconds) {
   const double seconds = static_cast<double>(microseconds) / 1e6;
-  if (seconds < 9.95) return format("%.1f s", seconds);
-  if (seconds < 600) return format("%.0f s", seconds);
+  if (seconds < 9.95) return format_value("%.1f s", seconds);
+  if (seconds < 600) return format_value("%.0f s", seconds);
   const auto minutes = static_cast<std::uint64_t>(seconds / 60);
   if (minutes < 60) return std::to_string(minutes) + " min";
   return std::to_string(minutes / 60) + " h " + std::to_string(minutes % 60) + " min";

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestInterval = 1s;
 constexpr milliseconds kShortestInterval = 20ms;
 // Of all nodes, after others were found to make progress.
-constexpr milliseconds kAskAgain = 1s;
+constexpr milliseconds kAskRankAgain = 1s;
 // For a rank to answer with its stack.
 constexpr auto kStackPatience = 2s;
 constexpr milliseconds kStackInterval = 20ms;
@@ -90,7 +90,7 @@ void HangWatch::find_out() {
 
 void HangWatch::go_on() {
   is_reported_ = false;
-  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskAgain);
+  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskRankAgain);
 }
 
 // Before they are in a group, ranks wait at the store for those that have not come there.

@@ -12,7 +12,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{1000};
+constexpr std::chrono::milliseconds kMetricsPause{1000};
 
 ListenAt place_of(const std::string& host) {
   if (host == "127.0.0.1") return {.kind = ListenAt::Kind::kLoopback};
@@ -46,7 +46,7 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
           {.is_whole = [](const std::string& text) { return text.find("\r\n\r\n") != std::string::npos; },
            .answer = [metrics = std::move(metrics)](const std::string& text) { return http_reply(text, metrics); }}),
       listener_(loop, place_of(at.host), at.port, [this](int fd) {
-        if (!server_.accept_from(fd)) listener_.pause(kPause);
+        if (!server_.accept_from(fd)) listener_.pause(kMetricsPause);
       }) {
 } catch (const PortInUse&) {
   throw LaunchError("port " + std::to_string(at.port) +

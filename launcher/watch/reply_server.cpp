@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostSessions = 16;
 constexpr std::size_t kLongestQuestion = 8192;
-constexpr auto kPatience = 10s;
+constexpr auto kReplyPatience = 10s;
 
 bool is_this_users(int fd) {
   ucred peer{};
@@ -41,7 +41,7 @@ bool ReplyServer::accept_from(int listener) {
   // Who comes and says nothing must keep nobody out.
   if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();
-  const auto deadline = loop_.call_at(EventLoop::Clock::now() + kPatience, [this, number] {
+  const auto deadline = loop_.call_at(EventLoop::Clock::now() + kReplyPatience, [this, number] {
     loop_.remove(number);
     sessions_.erase(number);
   });

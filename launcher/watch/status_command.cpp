@@ -30,7 +30,7 @@ struct Question {
   bool refreshes = false;
 };
 
-Question parse(std::span<const std::string> arguments) {
+Question parse_question(std::span<const std::string> arguments) {
   Question question{.refreshes = arguments.front() == "top"};
   for (const std::string& word : arguments.subspan(1)) {
     if (word == "--json" && !question.refreshes) {
@@ -95,7 +95,7 @@ bool is_status_command(std::span<const std::string> arguments) {
 }
 
 int run_status_command(std::span<const std::string> arguments) {
-  const Question question = parse(arguments);
+  const Question question = parse_question(arguments);
   auto found = find_jobs(question.job);
   if (found.empty()) return refuse_job(question.job);
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;

@@ -11,7 +11,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kStatusPause{1};
 
 }  // namespace
 
@@ -44,7 +44,7 @@ void StatusServer::listen(pid_t pid) {
 void StatusServer::on_connection() {
   if (server_.accept_from(listener_.get())) return;
   loop_.change(listener_.get(), 0);
-  pause_ = loop_.call_at(EventLoop::Clock::now() + kPause, [this] {
+  pause_ = loop_.call_at(EventLoop::Clock::now() + kStatusPause, [this] {
     pause_.reset();
     loop_.change(listener_.get(), EPOLLIN);
   });

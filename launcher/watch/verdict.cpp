@@ -11,7 +11,7 @@ namespace launcher {
 namespace {
 
 using ddp::detail::CollectiveRecord;
-using Phase = ddp::progress::Phase;
+using RankPhase = ddp::progress::Phase;
 
 std::string step_text(const RankView& rank) {
   return rank.progress ? " (step " + std::to_string(rank.progress->step) + ")" : "";
@@ -26,9 +26,9 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
   if (!rank.progress) return begin + " tells nothing of itself";
   const std::uint64_t since = rank.progress->phase_since;
   const std::string time = duration_text(now > since ? now - since : 0);
-  const Phase phase = rank.progress->phase;
-  if (phase == Phase::kOther) return begin + " has been between two phases for " + time;
-  if (phase == Phase::kStart) return begin + " has told no phase of its work, for " + time;
+  const RankPhase phase = rank.progress->phase;
+  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time;
+  if (phase == RankPhase::kStart) return begin + " has told no phase of its work, for " + time;
   return begin + " has been in " + rank.progress->phase_name + " for " + time;
 }
 
@@ -189,7 +189,7 @@ Verdict nobody_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
   for (const RankView& rank : ranks) {
     if (!rank.runs()) continue;
     running.push_back(&rank);
-    if (!rank.progress || rank.progress->phase != Phase::kClosing) at_work.push_back(&rank);
+    if (!rank.progress || rank.progress->phase != RankPhase::kClosing) at_work.push_back(&rank);
   }
   if (at_work.empty()) at_work = running;
   const bool is_seen =

@@ -11,7 +11,7 @@ namespace ddp::detail {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-using Kind = RankState::Kind;
+using BlameKind = RankState::Kind;
 
 CallRecord ended(uint64_t number, std::string signature = "all_reduce of a gradient bucket of 332 bytes") {
   return {.number = number, .ended = true, .signature = std::move(signature)};
@@ -21,49 +21,49 @@ CallRecord waiting(uint64_t number, std::string signature = "all_reduce of a gra
   return {.number = number, .ended = false, .signature = std::move(signature)};
 }
 
-RankState state(Kind kind, std::vector<CallRecord> calls = {}) {
+RankState state(BlameKind kind, std::vector<CallRecord> calls = {}) {
   return {.kind = kind, .report = {.calls = std::move(calls)}};
 }
 
 TEST_CASE("Blame: a rank that does not answer is named") {
   CHECK(
-      blame({state(Kind::kFailed, {ended(6), waiting(7)}), state(Kind::kSilent), state(Kind::kAnswered, {waiting(7)})},
+      blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kSilent), state(BlameKind::kAnswered, {waiting(7)})},
             7) == "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a living rank one collective behind or ahead is not named beside a dead one") {
-  const std::string text = blame({state(Kind::kFailed, {ended(6), waiting(7)}), state(Kind::kAnswered, {waiting(6)}),
-                                  state(Kind::kSilent), state(Kind::kFailed, {ended(7), waiting(8)})},
+  const std::string text = blame({state(BlameKind::kFailed, {ended(6), waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
+                                  state(BlameKind::kSilent), state(BlameKind::kFailed, {ended(7), waiting(8)})},
                                  7);
   CHECK(text == "; did not take part in it: rank 2 (no answer: killed, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a rank that waits elsewhere or has failed is a victim") {
-  CHECK(blame({state(Kind::kFailed, {waiting(7)}), state(Kind::kAnswered, {waiting(6)}),
-               state(Kind::kFailed, {waiting(6)})},
+  CHECK(blame({state(BlameKind::kFailed, {waiting(7)}), state(BlameKind::kAnswered, {waiting(6)}),
+               state(BlameKind::kFailed, {waiting(6)})},
               7) == "");
 }
 
 TEST_CASE("Blame: a rank that gave up is named wherever it was") {
   for (const uint64_t last : {5, 6, 7}) {
     CHECK_THAT(
-        blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kGaveUp, {ended(last)}), state(Kind::kFailed)}, 6),
+        blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kGaveUp, {ended(last)}), state(BlameKind::kFailed)}, 6),
         ContainsSubstring("; did not take part in it: rank 1 (it gave up before"));
   }
 }
 
 TEST_CASE("Blame: a rank that closed its group is named only when it missed the collective") {
-  CHECK_THAT(blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kClosed, {ended(5)})}, 6),
+  CHECK_THAT(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kClosed, {ended(5)})}, 6),
              ContainsSubstring("did not take part in it: rank 1 (it has closed its group)"));
-  CHECK(blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kClosed, {ended(6)})}, 6) == "");
+  CHECK(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kClosed, {ended(6)})}, 6) == "");
 }
 
 TEST_CASE("Blame: the minority that called something else in the same place is named") {
   const CallRecord bucket = waiting(41);
   const CallRecord buffers = waiting(41, "broadcast (root 0) of Float [8]");
   const std::string text =
-      blame({state(Kind::kFailed, {ended(40), bucket}), state(Kind::kAnswered, {ended(40), bucket}),
-             state(Kind::kAnswered, {ended(40), buffers})},
+      blame({state(BlameKind::kFailed, {ended(40), bucket}), state(BlameKind::kAnswered, {ended(40), bucket}),
+             state(BlameKind::kAnswered, {ended(40), buffers})},
             41);
   CHECK(text ==
         "; the ranks disagree at number 41: rank 2 called broadcast (root 0) of Float [8], the others all_reduce of "
@@ -73,75 +73,75 @@ TEST_CASE("Blame: the minority that called something else in the same place is n
 TEST_CASE("Blame: ranks that have not come there yet do not count for the majority") {
   const CallRecord bucket = waiting(12);
   const CallRecord statistics = waiting(12, "all_reduce (sum) of Double [2, 8]");
-  CHECK(blame({state(Kind::kAnswered, {ended(11)}), state(Kind::kFailed, {ended(11), bucket}),
-               state(Kind::kAnswered, {ended(11), statistics}), state(Kind::kAnswered, {ended(11), bucket})},
+  CHECK(blame({state(BlameKind::kAnswered, {ended(11)}), state(BlameKind::kFailed, {ended(11), bucket}),
+               state(BlameKind::kAnswered, {ended(11), statistics}), state(BlameKind::kAnswered, {ended(11), bucket})},
               12) ==
         "; the ranks disagree at number 12: rank 2 called all_reduce (sum) of Double [2, 8], the others all_reduce of "
         "a gradient bucket of 332 bytes");
 }
 
 TEST_CASE("Blame: is undecided while a rank that lives has not come to where the others disagree") {
-  const RankState bucket = state(Kind::kFailed, {ended(11), waiting(12)});
-  const RankState statistics = state(Kind::kAnswered, {ended(11), waiting(12, "all_reduce (sum) of Double [2, 8]")});
-  const RankState on_its_way = state(Kind::kAnswered, {ended(11)});
+  const RankState bucket = state(BlameKind::kFailed, {ended(11), waiting(12)});
+  const RankState statistics = state(BlameKind::kAnswered, {ended(11), waiting(12, "all_reduce (sum) of Double [2, 8]")});
+  const RankState on_its_way = state(BlameKind::kAnswered, {ended(11)});
   CHECK(is_undecided_yet({bucket, statistics, on_its_way}));
   CHECK_FALSE(is_undecided_yet({bucket, statistics, bucket}));
   CHECK_FALSE(is_undecided_yet({bucket, statistics}));
-  CHECK_FALSE(is_undecided_yet({bucket, statistics, state(Kind::kSilent, {})}));
+  CHECK_FALSE(is_undecided_yet({bucket, statistics, state(BlameKind::kSilent, {})}));
   CHECK_FALSE(is_undecided_yet({bucket, bucket, on_its_way}));
 }
 
 TEST_CASE("Blame: without a majority all are listed") {
-  CHECK(blame({state(Kind::kFailed, {waiting(3)}), state(Kind::kAnswered, {waiting(3, "barrier")})}, 3) ==
+  CHECK(blame({state(BlameKind::kFailed, {waiting(3)}), state(BlameKind::kAnswered, {waiting(3, "barrier")})}, 3) ==
         "; the ranks disagree at number 3: rank 0 called all_reduce of a gradient bucket of 332 bytes, rank 1 called "
         "barrier");
 }
 
 TEST_CASE("Blame: the first difference counts") {
-  const std::string text = blame({state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
-                                  state(Kind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
-                                  state(Kind::kAnswered, {ended(3, "a"), ended(4, "a"), waiting(5, "b")})},
+  const std::string text = blame({state(BlameKind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
+                                  state(BlameKind::kFailed, {ended(3, "a"), ended(4, "b"), waiting(5, "a")}),
+                                  state(BlameKind::kAnswered, {ended(3, "a"), ended(4, "a"), waiting(5, "b")})},
                                  5);
   CHECK_THAT(text, ContainsSubstring("at number 4: rank 2 called a, the others b") && !ContainsSubstring("rank 0"));
 }
 
 TEST_CASE("Blame: a rank that does something else is named with what it did last") {
-  RankState busy = state(Kind::kAnswered, {ended(5)});
+  RankState busy = state(BlameKind::kAnswered, {ended(5)});
   busy.report.since_last = std::chrono::milliseconds(5200);
-  const std::string text = blame({state(Kind::kFailed, {ended(5), waiting(6)}), busy}, 6);
+  const std::string text = blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), busy}, 6);
   CHECK_THAT(text, ContainsSubstring("did not take part in it: rank 1 (it lives") && ContainsSubstring("5.2 s") &&
                        ContainsSubstring("number 5, all_reduce of a gradient bucket"));
 }
 
 TEST_CASE("Blame: a rank that is on its way is not named beside one that stays away") {
-  RankState away = state(Kind::kAnswered, {ended(5)});
+  RankState away = state(BlameKind::kAnswered, {ended(5)});
   away.report.since_last = std::chrono::milliseconds(5200);
-  RankState on_its_way = state(Kind::kAnswered, {ended(5)});
+  RankState on_its_way = state(BlameKind::kAnswered, {ended(5)});
   on_its_way.report.since_last = std::chrono::milliseconds(300);
-  CHECK_THAT(blame({state(Kind::kFailed, {ended(5), waiting(6)}), on_its_way, away}, 6),
+  CHECK_THAT(blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), on_its_way, away}, 6),
              ContainsSubstring("rank 2 (it lives") && !ContainsSubstring("rank 1"));
 }
 
 TEST_CASE("Blame: ranks that cannot be asked are never named") {
-  CHECK(blame({state(Kind::kFailed, {waiting(6)}), state(Kind::kUnknown)}, 6) == "");
+  CHECK(blame({state(BlameKind::kFailed, {waiting(6)}), state(BlameKind::kUnknown)}, 6) == "");
 }
 
 TEST_CASE("BlameForConnecting: who died or gave up is named before who has not come") {
-  CHECK(blame_for_connecting({state(Kind::kFailed), state(Kind::kSilent), state(Kind::kNeverArrived)}) ==
+  CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kSilent), state(BlameKind::kNeverArrived)}) ==
         "; did not take part in it: rank 1 (no answer: killed, stopped or cut off)");
-  CHECK_THAT(blame_for_connecting({state(Kind::kFailed), state(Kind::kGaveUp), state(Kind::kNeverArrived)}),
+  CHECK_THAT(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kGaveUp), state(BlameKind::kNeverArrived)}),
              ContainsSubstring("rank 1 (it gave up before"));
-  CHECK(blame_for_connecting({state(Kind::kNeverArrived), state(Kind::kFailed), state(Kind::kNeverArrived)}) ==
+  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kFailed), state(BlameKind::kNeverArrived)}) ==
         "; never arrived: rank 0, 2");
 }
 
 TEST_CASE("BlameForConnecting: ranks that live fail or run Python are not named") {
-  CHECK(blame_for_connecting({state(Kind::kFailed), state(Kind::kAnswered), state(Kind::kUnknown)}) == "");
+  CHECK(blame_for_connecting({state(BlameKind::kFailed), state(BlameKind::kAnswered), state(BlameKind::kUnknown)}) == "");
 }
 
 // A job of `size` ranks that all wait in collective 6, as the others see it.
 std::vector<RankState> all_waiting(size_t size) {
-  return std::vector<RankState>(size, state(Kind::kAnswered, {ended(5), waiting(6)}));
+  return std::vector<RankState>(size, state(BlameKind::kAnswered, {ended(5), waiting(6)}));
 }
 
 TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
@@ -150,13 +150,13 @@ TEST_CASE("Blame: whoever is the one that is gone is the one that is named") {
       INFO("rank " << guilty << " of " << size);
       const std::string name = "; did not take part in it: rank " + std::to_string(guilty) + " (";
       auto ranks = all_waiting(size);
-      ranks[guilty] = state(Kind::kSilent);
+      ranks[guilty] = state(BlameKind::kSilent);
       CHECK(blame(ranks, 6) == name + "no answer: killed, stopped or cut off)");
-      ranks[guilty] = state(Kind::kGaveUp, {ended(5)});
+      ranks[guilty] = state(BlameKind::kGaveUp, {ended(5)});
       CHECK(blame(ranks, 6) == name + "it gave up before, because of an error of its own)");
-      ranks[guilty] = state(Kind::kClosed, {ended(5)});
+      ranks[guilty] = state(BlameKind::kClosed, {ended(5)});
       CHECK(blame(ranks, 6) == name + "it has closed its group)");
-      ranks[guilty] = state(Kind::kUnknown);
+      ranks[guilty] = state(BlameKind::kUnknown);
       CHECK(blame(ranks, 6) == "");
     }
   }
@@ -171,14 +171,14 @@ TEST_CASE("Blame: where all wait in the same collective nobody is named") {
 
 TEST_CASE("Blame: several that are gone are named together, in order") {
   auto ranks = all_waiting(5);
-  ranks[3] = ranks[1] = ranks[4] = state(Kind::kSilent);
+  ranks[3] = ranks[1] = ranks[4] = state(BlameKind::kSilent);
   CHECK(blame(ranks, 6) == "; did not take part in it: rank 1, 3, 4 (no answer: killed, stopped or cut off)");
 }
 
 TEST_CASE("Blame: a rank that gave up explains one that is silent, which then followed it") {
   auto ranks = all_waiting(4);
-  ranks[1] = state(Kind::kSilent);
-  ranks[2] = state(Kind::kGaveUp);
+  ranks[1] = state(BlameKind::kSilent);
+  ranks[2] = state(BlameKind::kGaveUp);
   CHECK_THAT(blame(ranks, 6), ContainsSubstring("rank 2 (it gave up") && !ContainsSubstring("rank 1"));
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("Blame: any minority is named with what it called") {
   for (size_t size = 3; size <= 8; ++size) {
     for (size_t odd = 0; odd < size; ++odd) {
       auto ranks = all_waiting(size);
-      ranks[odd] = state(Kind::kFailed, {ended(5), waiting(6, "barrier")});
+      ranks[odd] = state(BlameKind::kFailed, {ended(5), waiting(6, "barrier")});
       INFO("rank " << odd << " of " << size);
       CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank " + std::to_string(odd) +
                                    " called barrier, the others all_reduce of a gradient bucket of 332 bytes");
@@ -196,29 +196,29 @@ TEST_CASE("Blame: any minority is named with what it called") {
 }
 
 TEST_CASE("Blame: of three opinions none of which has a majority all are told") {
-  const std::vector<RankState> ranks{state(Kind::kFailed, {waiting(6, "a")}), state(Kind::kFailed, {waiting(6, "b")}),
-                                     state(Kind::kFailed, {waiting(6, "a")}), state(Kind::kFailed, {waiting(6, "c")})};
+  const std::vector<RankState> ranks{state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "b")}),
+                                     state(BlameKind::kFailed, {waiting(6, "a")}), state(BlameKind::kFailed, {waiting(6, "c")})};
   CHECK(blame(ranks, 6) == "; the ranks disagree at number 6: rank 0, 2 called a, rank 1 called b, rank 3 called c");
 }
 
 TEST_CASE("Blame: that a call has ended makes no difference to what was called") {
-  CHECK(blame({state(Kind::kFailed, {ended(5), waiting(6)}), state(Kind::kAnswered, {waiting(5), waiting(6)})}, 6) ==
+  CHECK(blame({state(BlameKind::kFailed, {ended(5), waiting(6)}), state(BlameKind::kAnswered, {waiting(5), waiting(6)})}, 6) ==
         "");
 }
 
 TEST_CASE("Blame: a rank in an earlier collective waits, and is not away") {
   auto ranks = all_waiting(3);
-  ranks[1] = state(Kind::kAnswered, {ended(4), waiting(5)});
+  ranks[1] = state(BlameKind::kAnswered, {ended(4), waiting(5)});
   CHECK(blame(ranks, 6) == "");
   UNSCOPED_INFO("but one that has left it is");
-  ranks[1] = state(Kind::kAnswered, {ended(4), ended(5)});
+  ranks[1] = state(BlameKind::kAnswered, {ended(4), ended(5)});
   CHECK_THAT(blame(ranks, 6),
              ContainsSubstring("rank 1 (it lives") && ContainsSubstring("its last was number 5, all_reduce"));
 }
 
 TEST_CASE("Blame: a rank that has called nothing yet is told so") {
   auto ranks = all_waiting(2);
-  ranks[1] = state(Kind::kAnswered);
+  ranks[1] = state(BlameKind::kAnswered);
   ranks[1].report.since_last = std::chrono::milliseconds(61'250);
   CHECK(blame(ranks, 6) ==
         "; did not take part in it: rank 1 (it lives, but has been outside of every collective of this group for 61.2 "
@@ -228,7 +228,7 @@ TEST_CASE("Blame: a rank that has called nothing yet is told so") {
 TEST_CASE("Blame: all that are away for about as long are named") {
   auto ranks = all_waiting(4);
   const auto away = [&](size_t rank, int seconds) {
-    ranks[rank] = state(Kind::kAnswered, {ended(5)});
+    ranks[rank] = state(BlameKind::kAnswered, {ended(5)});
     ranks[rank].report.since_last = std::chrono::seconds(seconds);
   };
   away(0, 10);
@@ -239,9 +239,9 @@ TEST_CASE("Blame: all that are away for about as long are named") {
 }
 
 TEST_CASE("BlameForConnecting: a rank that is connected or has closed is not named") {
-  CHECK(blame_for_connecting({state(Kind::kAnswered), state(Kind::kClosed), state(Kind::kNeverArrived)}) ==
+  CHECK(blame_for_connecting({state(BlameKind::kAnswered), state(BlameKind::kClosed), state(BlameKind::kNeverArrived)}) ==
         "; never arrived: rank 2");
-  CHECK(blame_for_connecting({state(Kind::kNeverArrived), state(Kind::kAnswered), state(Kind::kNeverArrived)}) ==
+  CHECK(blame_for_connecting({state(BlameKind::kNeverArrived), state(BlameKind::kAnswered), state(BlameKind::kNeverArrived)}) ==
         "; never arrived: rank 0, 2");
 }
 

@@ -27,7 +27,7 @@ def assert_same_bits(test, job, python):
 
 
 class Features(unittest.TestCase):
-    STEPS = int(os.environ.get("STEPS", "20"))
+    STEPS = int(os.environ.get("STEPS", "10"))
 
     def check(self, cases, size):
         cases = {name: {**case, "save_at": self.STEPS} for name, case in cases.items()}

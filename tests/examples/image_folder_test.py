@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from programs import EXAMPLES, ProgramTest, losses
-from support import read_bytes, read_safetensors
+from support import read_bytes, read_safetensors, slow
 
 CLASSES, PER_CLASS = 4, 15
 
@@ -98,6 +98,7 @@ class ImageFolder(ProgramTest):
         self.fail_with(2, "no rank has a full batch", *self.arguments("--val-ratio", "0.95"))
         self.fail_with(2, "no picture for training", *self.arguments("--val-ratio", "1"))
 
+    @slow
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "4", "--lr", "0.01")
         self.succeed(2, *self.arguments(*options, *self.recorded("whole"), folder="whole"))
@@ -108,6 +109,7 @@ class ImageFolder(ProgramTest):
         self.check_same_weights(self.weights(3, "parts"), self.weights(3, "whole"))
         self.assertEqual(read_bytes(self.path("parts", "latest")), read_bytes(self.path("whole", "latest")))
 
+    @slow
     def test_it_runs_under_torchs_and_slurms_variables(self):
         job = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "LOCAL_RANK": "0"}
         result = self.run_command([os.environ["PROGRAM"], *self.arguments("--epochs", "1")], job)

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from programs import EXAMPLES, ProgramTest, losses
-from support import read_bytes
+from support import read_bytes, slow
 
 CLASSES, TRAIN, VALIDATION = 4, 12, 3
 
@@ -62,6 +62,7 @@ class ImageNet(ProgramTest):
                 (loss,) = losses(self.path(f"{parallel}.csv"))
                 self.assertGreater(loss, 1.8)  # 1.6 times the logarithm of 6 classes is 2.9; without the auxiliary ones 1.8
 
+    @slow
     def test_mixed_precision_stays_close(self):
         # Few small pictures: half precision is slow on most CPUs.
         size = ("--synthetic", "16", "--classes", "6", "--image-size", "48", "--batch-size", "4", "--workers", "1")
@@ -109,6 +110,7 @@ class ImageNet(ProgramTest):
         self.check_close(two[:1], one[:1], 1e-5, least=1)
         self.check_close(two, one, 2e-3, least=6)  # as image_folder's
 
+    @slow
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         # Three: there the last bits depend on the buckets of gradients, which the checkpoint holds.
         options = (*self.MADE_UP, "--net", "resnet18", "--epochs", "4")
@@ -121,6 +123,7 @@ class ImageNet(ProgramTest):
             self.check_same_weights(*(self.path(folder, "step-00000004", file) for folder in ("parts", "whole")))
         self.assertEqual(read_bytes(self.path("parts", "latest")), read_bytes(self.path("whole", "latest")))
 
+    @slow
     def test_it_runs_under_torchs_slurms_and_mpis_variables(self):
         options = self.arguments(*self.MADE_UP, "--net", "resnet18", "--epochs", "1")
         jobs = (

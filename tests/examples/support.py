@@ -14,6 +14,9 @@ PROGRAM = os.environ["PROGRAM"]
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PET_", "OMPI_", "PMI_", "SLURM_")
 PATIENCE = 300  # seconds, for hangs
 
+# Of what every program does by the same code of the library, one program's test is in every run, and the others' in the slow ones.
+slow = unittest.skipUnless(os.environ.get("SLOW_TESTS"), "in slow runs")
+
 
 class ExampleTest(unittest.TestCase):
     def setUp(self):

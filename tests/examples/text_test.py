@@ -10,7 +10,7 @@ import time
 import unittest
 
 from programs import ProgramTest, losses
-from support import DDPRUN, PATIENCE, PROGRAM, read_bytes
+from support import DDPRUN, PATIENCE, PROGRAM, read_bytes, slow
 
 SENTENCE = "The quick brown fox jumps over the lazy dog; {} dogs and {} foxes watch. "
 
@@ -68,6 +68,7 @@ class Text(ProgramTest):
         self.assertLess(bits, 1.0)
         self.assertRegex("\n".join(lines), r"(?s)The .*(quick brown fox|lazy dog)")
 
+    @slow
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "6", "--batch-size", "4", "--accumulate", "2", "--save-every", "3", "--dropout", "0.1")
         self.succeed(2, *self.arguments(*options, *self.recorded("whole"), folder="whole"))

@@ -7,7 +7,7 @@ import unittest
 
 from events import scalars
 from programs import ProgramTest, losses
-from support import PROGRAM, read_bytes, read_safetensors
+from support import PROGRAM, read_bytes, read_safetensors, slow
 
 TWO_RANKS = """\
 rank 0 of 2: process PID, device cpu
@@ -103,6 +103,7 @@ class ToyLinear(ProgramTest):
         self.assertEqual(read_bytes(parts), read_bytes(whole))
         self.assertEqual(scalars(self.path("parts"), "loss"), scalars(self.path("whole"), "loss"))
 
+    @slow
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         options = ("--epochs", "1000")
         self.succeed(2, *options, "--checkpoint", self.path("whole.safetensors"))

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from programs import EXAMPLES, ProgramTest, losses
-from support import read_bytes
+from support import read_bytes, slow
 
 EPOCH = re.compile(r"epoch (\d+): loss (\S+), validation loss (\S+), validation dice (\S+), validation iou (\S+)")
 
@@ -63,6 +63,7 @@ class UNet3d(ProgramTest):
         self.succeed(0, *options, "--batch-size", "4", "--lr", "0.002", *self.outputs("one"))
         self.check_close(losses(self.path("two.csv")), losses(self.path("one.csv")), 1e-4, least=8)
 
+    @slow
     def test_mixed_precision_trains_in_every_level(self):
         self.make_volumes_for_bf16()
         plain = self.epochs(self.succeed(2, *self.arguments("--epochs", "4", "--lr", "0.003", folder="plain")))
@@ -81,6 +82,7 @@ class UNet3d(ProgramTest):
         for tag in (b"loss/train", b"loss/validation", b"dice/validation", b"iou/validation", b"validation/image, label, found"):
             self.assertIn(tag, content)
 
+    @slow
     def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_weights(self):
         self.make_volumes_for_bf16()
         for name, precision in (("float", ()), ("O2", ("--amp", "bf16", "--opt-level", "O2"))):

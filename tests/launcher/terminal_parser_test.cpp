@@ -14,9 +14,9 @@ using ddp::test::ElementsAre;
 using TokenKind = TerminalParser::Kind;
 
 // Tokens as words: c:x a character, k:07 a control character, s:31m a sequence, o any other one.
-class Words {
+class WrittenWords {
  public:
-  Words& take(std::string_view bytes) {
+  WrittenWords& take(std::string_view bytes) {
     for (const char byte : bytes) {
       int rounds = 0;
       for (bool again = true; again;) {
@@ -43,7 +43,7 @@ class Words {
 };
 
 std::vector<std::string> words_of(std::string_view bytes) {
-  return Words().take(bytes).words();
+  return WrittenWords().take(bytes).words();
 }
 
 TEST_CASE("TerminalParser: characters are whole, however many bytes they have") {
@@ -76,7 +76,7 @@ TEST_CASE("TerminalParser: what only looks like a character ends with its length
   // Half of a pair, too long a form, beyond the last one.
   for (const std::string bytes : {"\xed\xa0\x80", "\xe0\x80\x80", "\xf4\x90\x80\x80", "\xf0\x80\x80\x80"}) {
     CAPTURE(bytes);
-    Words words;
+    WrittenWords words;
     words.take(bytes);
     CHECK(words.is_at_start());
     CHECK(words.take("x").words().back() == "c:x");
@@ -132,7 +132,7 @@ TEST_CASE("TerminalParser: a stray beginning swallows some thousand bytes at mos
   for (const std::string begin : {"\x1b[", "\x1b]", "\x1bP", "\x1b ", "\x1b]\x1b"}) {
     const std::string fill = begin == "\x1b[" ? "1" : begin == "\x1b " ? " " : "y";
     CAPTURE(begin);
-    Words words;
+    WrittenWords words;
     words.take(begin);
     for (int i = 0; i < 5'000; ++i) words.take(fill);
     words.take("\xe4\xb8\xad");

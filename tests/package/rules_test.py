@@ -184,6 +184,18 @@ class ChecksFindViolations(unittest.TestCase):
         both = "is in the anonymous namespaces of comm/a.cpp and of comm/in/b.cpp"
         self.assert_reports("check_names.py", f"comm: g {both}", f"comm: kTwo {both}")
 
+    def test_so_are_types_of_one_name_that_mean_two_things(self):
+        self.write("timeline/CMakeLists.txt", "add_library(\n  ddprun_timelines STATIC\n  a.cpp\n  b.cpp)\nddprun_use_precompiled_headers(ddprun_timelines standard)\n")
+        self.write("timeline/a.cpp", "namespace ddp {\nnamespace {\nusing Clock = int;\nusing Words = int;\nint a;\n}\n}\n")
+        self.write("timeline/b.cpp", "namespace ddp {\nnamespace {\nusing Clock = int;\nclass Words {\n};\n}\nint b;\n}\n")
+        self.assert_reports("check_names.py", "timelines: Words is in the anonymous namespaces of timeline/a.cpp and of timeline/b.cpp")
+
+    def test_so_is_a_helper_of_a_name_that_a_header_has(self):
+        self.write("comm/CMakeLists.txt", "ddprun_library(comm SOURCES a.cpp)\nddprun_use_precompiled_headers(ddprun_comm groups)\n")
+        self.write("comm/a.cpp", "namespace ddp {\nnamespace {\nusing Place = int;\nusing Other = int;\nint f() { return 1; }\n}\n}\n")
+        self.write("base/place.h", "namespace ddp {\nstruct Place {\n};\nint f(int);\nnamespace inner {\nstruct Other {\n};\n}\n}\n")
+        self.assert_reports("check_names.py", "comm: Place is in the anonymous namespace of comm/a.cpp and in base/place.h")
+
     def test_helpers_of_one_name_in_tests_of_one_program_are_found_whatever_they_take(self):
         self.write(
             "tests/comm/CMakeLists.txt",

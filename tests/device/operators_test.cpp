@@ -45,7 +45,7 @@ namespace {
 using Catch::Matchers::IsEmpty;
 using Tensors = std::vector<at::Tensor>;
 
-const c10::Device kFirst = device::device_at(0);
+const c10::Device kOperated = device::device_at(0);
 
 // What `work` leaves of these tensors, and what it returns.
 using Work = std::function<Tensors(Tensors inputs)>;
@@ -78,7 +78,7 @@ void expect_the_cpus_bits(const std::string& name, const Tensors& inputs, const 
   const Tensors expected = done(work, inputs, c10::kCPU);
   for (uint64_t seed = 0; seed < 5; ++seed) {
     device::set_schedule(seed);
-    const Tensors found = done(work, inputs, kFirst);
+    const Tensors found = done(work, inputs, kOperated);
     REQUIRE(found.size() == expected.size());
     for (size_t i = 0; i < found.size(); ++i) {
       INFO("result " << i);
@@ -189,7 +189,7 @@ TEST_CASE("Operators: layers and their gradients") {
 
 TEST_CASE("Operators: a generator's state is taken and given back, and each device has its own") {
   const auto draw = [](int index) { return at::rand({5}, at::TensorOptions(device::device_at(index))).cpu(); };
-  at::Generator first = at::globalContext().defaultGenerator(kFirst);
+  at::Generator first = at::globalContext().defaultGenerator(kOperated);
   first.set_current_seed(3);
   draw(0);
   const at::Tensor state = first.get_state();
@@ -200,9 +200,9 @@ TEST_CASE("Operators: a generator's state is taken and given back, and each devi
   at::Generator other = first.clone();
   other.set_current_seed(4);
   CHECK(first.current_seed() == 3);
-  const at::Tensor from_other = at::rand({5}, other, at::TensorOptions(kFirst)).cpu();
+  const at::Tensor from_other = at::rand({5}, other, at::TensorOptions(kOperated)).cpu();
   other.set_current_seed(4);
-  CHECK(at::equal(at::rand({5}, other, at::TensorOptions(kFirst)).cpu(), from_other));
+  CHECK(at::equal(at::rand({5}, other, at::TensorOptions(kOperated)).cpu(), from_other));
   at::Generator second = at::globalContext().defaultGenerator(device::device_at(1));
   second.set_current_seed(3);
   first.set_current_seed(3);

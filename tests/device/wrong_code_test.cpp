@@ -29,16 +29,16 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::IsEmpty;
 
-const c10::Device kFirst = device::device_at(0);
-const c10::Device kSecond = device::device_at(1);
+const c10::Device kOne = device::device_at(0);
+const c10::Device kOther = device::device_at(1);
 
-at::TensorOptions on(c10::Device device) {
+at::TensorOptions placed_on(c10::Device device) {
   return at::TensorOptions(device);
 }
 c10::Stream current(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
-void order(c10::Stream earlier, c10::Stream later) {
+void put_in_order(c10::Stream earlier, c10::Stream later) {
   c10::Event reached(earlier.device_type());
   reached.record(earlier);
   reached.block(later);
@@ -77,14 +77,14 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a copy on a side stream that is used wit
       [](bool right) {
         const at::Tensor source = at::ones({64}).pin_memory();
         const c10::Stream side = device::new_stream(0);
-        at::Tensor copy = at::zeros({64}, on(kFirst));
-        order(current(kFirst), side);
+        at::Tensor copy = at::zeros({64}, placed_on(kOne));
+        put_in_order(current(kOne), side);
         {
           const c10::StreamGuard guard(side);
           copy.copy_(source, /*non_blocking=*/true);
         }
         copy.record_stream(side);
-        if (right) order(side, current(kFirst));
+        if (right) put_in_order(side, current(kOne));
         copy.add(1);
         wait_for(side);
       },
@@ -94,15 +94,15 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a copy on a side stream that is used wit
 TEST_CASE_METHOD(WrongCode, "WrongCode: a tensor that is changed while another stream still reads it") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kFirst));
+        at::Tensor value = at::ones({64}, placed_on(kOne));
         const c10::Stream side = device::new_stream(0);
-        order(current(kFirst), side);
+        put_in_order(current(kOne), side);
         {
           const c10::StreamGuard guard(side);
           value.mul(2);
         }
         value.record_stream(side);
-        if (right) order(side, current(kFirst));
+        if (right) put_in_order(side, current(kOne));
         value.zero_();
       },
       "does not wait for");
@@ -111,12 +111,12 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a tensor that is changed while another s
 TEST_CASE_METHOD(WrongCode, "WrongCode: an event that is recorded before what it should follow") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kFirst));
+        at::Tensor value = at::ones({64}, placed_on(kOne));
         const c10::Stream side = device::new_stream(0);
-        c10::Event reached(kFirst.type());
-        if (!right) reached.record(current(kFirst));
+        c10::Event reached(kOne.type());
+        if (!right) reached.record(current(kOne));
         value.add_(1);
-        if (right) reached.record(current(kFirst));
+        if (right) reached.record(current(kOne));
         reached.block(side);
         value.record_stream(side);
         const c10::StreamGuard guard(side);
@@ -128,10 +128,10 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: an event that is recorded before what it
 TEST_CASE_METHOD(WrongCode, "WrongCode: an event that nobody has recorded") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kFirst));
+        at::Tensor value = at::ones({64}, placed_on(kOne));
         const c10::Stream side = device::new_stream(0);
-        c10::Event reached(kFirst.type());
-        if (right) reached.record(current(kFirst));
+        c10::Event reached(kOne.type());
+        if (right) reached.record(current(kOne));
         reached.block(side);
         value.record_stream(side);
         const c10::StreamGuard guard(side);
@@ -143,9 +143,9 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: an event that nobody has recorded") {
 TEST_CASE_METHOD(WrongCode, "WrongCode: memory that goes while another stream uses it") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kFirst));
+        at::Tensor value = at::ones({64}, placed_on(kOne));
         const c10::Stream side = device::new_stream(0);
-        order(current(kFirst), side);
+        put_in_order(current(kOne), side);
         const c10::StreamGuard guard(side);
         value.mul(2);
         if (right) value.record_stream(side);
@@ -157,9 +157,9 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: memory that goes while another stream us
 TEST_CASE_METHOD(WrongCode, "WrongCode: record_stream for another stream than the one that uses the memory") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kFirst));
+        at::Tensor value = at::ones({64}, placed_on(kOne));
         const c10::Stream side = device::new_stream(0);
-        order(current(kFirst), side);
+        put_in_order(current(kOne), side);
         const c10::StreamGuard guard(side);
         value.mul(2);
         value.record_stream(right ? side : device::new_stream(0));
@@ -173,10 +173,10 @@ TEST_CASE_METHOD(WrongCode,
   expect_caught(
       [](bool right) {
         const at::Tensor buffer = at::ones({256}).pin_memory();
-        const at::Tensor first = buffer.to(kFirst, /*non_blocking=*/true);
-        if (right) wait_for(current(kFirst));
+        const at::Tensor first = buffer.to(kOne, /*non_blocking=*/true);
+        if (right) wait_for(current(kOne));
         buffer.fill_(2);
-        wait_for(current(kFirst));
+        wait_for(current(kOne));
       },
       "was changed before the host waited for the copy from it");
 }
@@ -185,10 +185,10 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a page-locked buffer of which one number
   expect_caught(
       [](bool right) {
         const at::Tensor buffer = at::ones({256}).pin_memory();
-        const at::Tensor first = buffer.to(kFirst, /*non_blocking=*/true);
-        if (right) wait_for(current(kFirst));
+        const at::Tensor first = buffer.to(kOne, /*non_blocking=*/true);
+        if (right) wait_for(current(kOne));
         buffer[17] = 1;
-        wait_for(current(kFirst));
+        wait_for(current(kOne));
       },
       "was changed before");
 }
@@ -196,12 +196,12 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a page-locked buffer of which one number
 TEST_CASE_METHOD(WrongCode, "WrongCode: a copy to the host that is read before it is known to have ended") {
   expect_caught(
       [](bool right) {
-        const at::Tensor value = at::ones({256}, on(kFirst));
+        const at::Tensor value = at::ones({256}, placed_on(kOne));
         const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
         on_host.copy_(value, /*non_blocking=*/true);
-        if (right) wait_for(current(kFirst));
+        if (right) wait_for(current(kOne));
         static_cast<void>(on_host.sum());
-        wait_for(current(kFirst));
+        wait_for(current(kOne));
       },
       "was used before the host waited for the copy to it");
 }
@@ -209,26 +209,26 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a copy to the host that is read before i
 TEST_CASE_METHOD(WrongCode, "WrongCode: waiting for an event of before the copy does not make its result readable") {
   expect_caught(
       [](bool right) {
-        const at::Tensor value = at::ones({256}, on(kFirst));
+        const at::Tensor value = at::ones({256}, placed_on(kOne));
         const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
-        c10::Event reached(kFirst.type());
-        if (!right) reached.record(current(kFirst));
+        c10::Event reached(kOne.type());
+        if (!right) reached.record(current(kOne));
         on_host.copy_(value, /*non_blocking=*/true);
-        if (right) reached.record(current(kFirst));
+        if (right) reached.record(current(kOne));
         reached.synchronize();
         static_cast<void>(on_host.sum());
-        wait_for(current(kFirst));
+        wait_for(current(kOne));
       },
       "was used before");
 }
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: asking whether an event is reached until it is makes the result readable") {
   device::set_schedule(1);
-  const at::Tensor value = at::ones({256}, on(kFirst));
+  const at::Tensor value = at::ones({256}, placed_on(kOne));
   const at::Tensor on_host = at::empty({256}, at::TensorOptions().pinned_memory(true));
   on_host.copy_(value, /*non_blocking=*/true);
-  c10::Event reached(kFirst.type());
-  reached.record(current(kFirst));
+  c10::Event reached(kOne.type());
+  reached.record(current(kOne));
   while (!reached.query()) std::this_thread::yield();
   CHECK(on_host.sum().item<float>() == 256);
   device::drain();
@@ -236,12 +236,12 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: asking whether an event is reached until
 }
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: a thread that has not made its device current gets memory of another") {
-  const at::Tensor value = at::ones({64}, on(kSecond));
+  const at::Tensor value = at::ones({64}, placed_on(kOther));
   const auto in_a_thread = [&](bool right) {
     std::string message;
     std::thread([&] {
-      const c10::OptionalDeviceGuard guard(right ? std::optional(kSecond) : std::nullopt);
-      const at::Tensor more = at::ones({64}, at::TensorOptions(kSecond.type()));
+      const c10::OptionalDeviceGuard guard(right ? std::optional(kOther) : std::nullopt);
+      const at::Tensor more = at::ones({64}, at::TensorOptions(kOther.type()));
       try {
         value.add(more);
       } catch (const c10::Error& error) {
@@ -261,9 +261,9 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a thread that has not made its device cu
 TEST_CASE_METHOD(WrongCode, "WrongCode: the current stream of one device does not order the memory of another") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::ones({64}, on(kSecond));
+        at::Tensor value = at::ones({64}, placed_on(kOther));
         const c10::Stream side = device::new_stream(1);
-        order(current(right ? kSecond : kFirst), side);
+        put_in_order(current(right ? kOther : kOne), side);
         value.record_stream(side);
         const c10::StreamGuard guard(side);
         value.mul(2);
@@ -274,7 +274,7 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: the current stream of one device does no
 TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is read before anything was written there") {
   expect_caught(
       [](bool right) {
-        at::Tensor value = at::empty({64}, on(kFirst));
+        at::Tensor value = at::empty({64}, placed_on(kOne));
         if (right) value.zero_();
         value.add(1);
       },
@@ -285,14 +285,14 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: a copy from pageable memory that is aske
   expect_caught(
       [](bool right) {
         const at::Tensor source = right ? at::ones({64}).pin_memory() : at::ones({64});
-        source.to(kFirst, /*non_blocking=*/true).add(1);
+        source.to(kOne, /*non_blocking=*/true).add(1);
       },
       "from the host's pageable memory was asked not to wait, by ");
 }
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: what is wrong is told with the allocation and the program that does it") {
   const c10::Stream side = device::new_stream(0);
-  at::Tensor value = at::ones({25}, on(kFirst));
+  at::Tensor value = at::ones({25}, placed_on(kOne));
   const std::string name = "100 bytes, allocation " + std::to_string(device::last_allocation()) + ", of stream 0";
   {
     const c10::StreamGuard guard(side);
@@ -304,22 +304,22 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: what is wrong is told with the allocatio
   CHECK_THAT(faults, Contains(ContainsSubstring("does not wait for") && ContainsSubstring(name) &&
                               ContainsSubstring("by test_device_unit+0x")));
   CHECK_THAT(faults, Contains(ContainsSubstring("no record_stream") && ContainsSubstring(name)));
-  at::empty({25}, on(kFirst)).add(1);
+  at::empty({25}, placed_on(kOne)).add(1);
   CHECK_THAT(device::faults(), Contains(ContainsSubstring("nothing has written: 100 bytes, allocation")));
 }
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: uses of a wrong device are counted") {
   device::forget_counts();
   // Some LibTorch refuses before a device hears of them.
-  CHECK_THROWS(at::ones({2, 2}, on(kFirst)).mm(at::ones({2, 2}, on(kSecond))));
-  CHECK_THROWS(at::ones({2, 2}, on(kFirst)).mm(at::ones({2, 2})));
+  CHECK_THROWS(at::ones({2, 2}, placed_on(kOne)).mm(at::ones({2, 2}, placed_on(kOther))));
+  CHECK_THROWS(at::ones({2, 2}, placed_on(kOne)).mm(at::ones({2, 2})));
   CHECK(device::counts().wrong_device == 2);
   device::faults();
 }
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is never let go is told after the test") {
   device::look_back();
-  auto* const kept = new std::vector<at::Tensor>{at::ones({64}, on(kFirst)), at::ones({8}).pin_memory()};
+  auto* const kept = new std::vector<at::Tensor>{at::ones({64}, placed_on(kOne)), at::ones({8}).pin_memory()};
   const std::string text = device::look_back();
   CHECK_THAT(text, ContainsSubstring("never let go: 256 bytes"));
   CHECK_THAT(text, ContainsSubstring("never let go: page-locked memory"));
@@ -329,7 +329,7 @@ TEST_CASE_METHOD(WrongCode, "WrongCode: memory that is never let go is told afte
 
 TEST_CASE_METHOD(WrongCode, "WrongCode: memory that another thread lets go of a moment later is none that is kept") {
   device::look_back();
-  std::thread late([kept = at::ones({64}, on(kFirst))]() mutable {
+  std::thread late([kept = at::ones({64}, placed_on(kOne))]() mutable {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     kept.reset();
   });

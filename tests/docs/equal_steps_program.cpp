@@ -14,7 +14,10 @@
 
 namespace {
 
-constexpr int64_t kBatch = 64, kSteps = 20, kInputs = 16, kHidden = 32;
+constexpr int64_t kBatch = 64;
+constexpr int64_t kEqualSteps = 20;
+constexpr int64_t kInputs = 16;
+constexpr int64_t kHidden = 32;
 
 struct MaybeNormedImpl : torch::nn::Module {
   explicit MaybeNormedImpl(bool has_norm) {
@@ -50,8 +53,8 @@ void print(const char* name, const torch::Tensor& values, const char* end) {
 int run_steps(const Options& options) {
   auto group = ddp::init_process_group();
   ddp::manual_seed(0, group);  // one net and the same data on all ranks, until the net is wrapped
-  const auto inputs = torch::randn({kSteps, kBatch, kInputs});
-  const auto targets = torch::tanh(inputs.sum(2, /*keepdim=*/true) / 4) + 0.1 * torch::randn({kSteps, kBatch, 1});
+  const auto inputs = torch::randn({kEqualSteps, kBatch, kInputs});
+  const auto targets = torch::tanh(inputs.sum(2, /*keepdim=*/true) / 4) + 0.1 * torch::randn({kEqualSteps, kBatch, 1});
   MaybeNormed net(options.norm != "none");
   if (options.norm == "sync") ddp::convert_sync_batchnorm(net, group);
   ddp::DistributedDataParallel<MaybeNormed> model(net, group);
@@ -59,8 +62,8 @@ int run_steps(const Options& options) {
 
   const int64_t share = kBatch / (group.size() * options.accumulate);
 
-  auto losses = torch::zeros({kSteps});
-  for (int64_t step = 0; step < kSteps; ++step) {
+  auto losses = torch::zeros({kEqualSteps});
+  for (int64_t step = 0; step < kEqualSteps; ++step) {
     optimizer.zero_grad();
     for (int64_t pass = 0; pass < options.accumulate; ++pass) {
       std::optional<ddp::NoSyncGuard> local_only;

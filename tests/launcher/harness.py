@@ -13,6 +13,9 @@ import uuid
 DDPRUN = os.environ["DDPRUN"]
 # CTest sets it for every test; a user's shell does not.
 os.environ.pop("OMP_NUM_THREADS", None)
+# A shell's background processes begin with these ignored, and so would every job.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 PATIENCE = 180.0  # seconds until a condition that should come true soon is given up
 
 
@@ -181,8 +184,4 @@ def shell(script):
     return ("sh", "-c", 'cd "$DDPRUN_TEST_FOLDER" || exit 99\n' + script)
 
 
-def main():
-    # A shell's background processes begin with these ignored, and so would every job.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    unittest.main()
+main = unittest.main

@@ -27,8 +27,8 @@ namespace {
 
 constexpr int kReaders = 2;
 
-struct Net : torch::nn::Module {
-  Net() : weight(register_parameter("weight", at::full({200}, -1.0))) {}
+struct CountingNet : torch::nn::Module {
+  CountingNet() : weight(register_parameter("weight", at::full({200}, -1.0))) {}
   void set(int64_t step) {
     const at::NoGradGuard no_grad;
     weight.fill_(static_cast<double>(step));
@@ -43,7 +43,7 @@ void require(bool condition, const std::string& what) {
 // Says each saved step through `report`.
 void save_until(const std::filesystem::path& directory, int64_t last, bool async, int report) {
   const auto group = init_process_group({.rank_info = RankInfo{}});
-  Net net;
+  CountingNet net;
   CheckpointManager manager(directory, group, {.keep_last = 2, .async = async});
   const auto start = manager.load_latest({.model = net});
   for (auto step = start ? start->step : 0; step < last; ++step) {
@@ -59,7 +59,7 @@ void load_until(const std::filesystem::path& directory, int64_t last) {
   const auto group = init_process_group({.rank_info = RankInfo{}});
   int64_t newest = 0;
   while (newest < last) {
-    Net net;
+    CountingNet net;
     CheckpointManager manager(directory, group, {.notify = [](const std::string& notice) {
                                 require(notice.find("damaged") == std::string::npos, notice);
                               }});

@@ -15,7 +15,7 @@ namespace {
 using ddp::test::ElementsAre;
 
 // In a process of its own, as masks and dispositions are for all of one. 0: all was well; else the number of the line.
-int in_child(const std::function<int()>& body) {
+int in_signalled_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
   int status = 0;
@@ -51,7 +51,7 @@ TEST_CASE("SignalList: names with commas, as torchrun's variable has them") {
 }
 
 TEST_CASE("SignalSource: signals are read instead of taken, each kind once") {
-  CHECK(in_child([] {
+  CHECK(in_signalled_child([] {
           SignalSource source({SIGTERM, SIGINT});
           EXPECT_HERE(!source.next());
           for (int i = 0; i < 5; ++i) ::raise(SIGTERM);
@@ -68,7 +68,7 @@ TEST_CASE("SignalSource: signals are read instead of taken, each kind once") {
 }
 
 TEST_CASE("SignalSource: stop signals that were not chosen keep their effect") {
-  CHECK(in_child([] {
+  CHECK(in_signalled_child([] {
           const SignalSource source({SIGTERM});
           ::raise(SIGHUP);
           return 1;
@@ -76,7 +76,7 @@ TEST_CASE("SignalSource: stop signals that were not chosen keep their effect") {
 }
 
 TEST_CASE("SignalSource: what was ignored at the start stays ignored, but for the end of children") {
-  CHECK(in_child([] {
+  CHECK(in_signalled_child([] {
           ::signal(SIGHUP, SIG_IGN);
           ::signal(SIGUSR1, SIG_IGN);
           ::signal(SIGCHLD, SIG_IGN);
@@ -95,7 +95,7 @@ TEST_CASE("SignalSource: what was ignored at the start stays ignored, but for th
 }
 
 TEST_CASE("SignalSource: writing to nobody is an error and no end, and children get the mask from before") {
-  CHECK(in_child([] {
+  CHECK(in_signalled_child([] {
           sigset_t usual;
           ::sigemptyset(&usual);
           ::sigaddset(&usual, SIGUSR2);
@@ -110,7 +110,7 @@ TEST_CASE("SignalSource: writing to nobody is an error and no end, and children 
 }
 
 TEST_CASE("SignalSource: the signals stay blocked when it is gone") {
-  CHECK(in_child([] {
+  CHECK(in_signalled_child([] {
           { const SignalSource source(default_stop_signals()); }
           ::raise(SIGINT);
           return 0;

@@ -87,13 +87,14 @@ def types_of_headers(root: pathlib.Path) -> list[str]:
     return [f"{name} is defined in {' and in '.join(sorted(files))}" for name, files in places.items() if len(files) > 1]
 
 
-def names_of_headers(root: pathlib.Path) -> dict[tuple[str, str], str]:
-    """The types and variables that headers have in namespaces, and where."""
+def names_of_headers(root: pathlib.Path, of_tests: bool) -> dict[tuple[str, str], str]:
+    """The types and variables that headers have in namespaces, and where; of the tests' own headers the functions as well."""
     names = {}
     for header in sorted(root.glob("*/**/*.h")):
-        if header.relative_to(root).parts[0] not in ("build", "tests", "bench", "examples"):
+        folder = header.relative_to(root).parts[0]
+        if folder == "tests" if of_tests else folder not in ("build", "tests", "bench", "examples"):
             for inside, statement in statements(code_of(header)):
-                if (found := declared(statement)) and not found[1].startswith("("):
+                if (found := declared(statement)) and (of_tests or not found[1].startswith("(")):
                     names["::".join(inside), found[0]] = str(header.relative_to(root))
     return names
 
@@ -149,11 +150,13 @@ def clashes(root: pathlib.Path, program: str, sources: list[pathlib.Path], overl
 
 def names_of_sources(root: pathlib.Path) -> list[str]:
     reports = []
-    headers = names_of_headers(root)
+    headers = names_of_headers(root, of_tests=False)
+    headers_of_tests = names_of_headers(root, of_tests=True)
     for program, sources in compiled_as_one(root):
         reports += ambiguous(program, root, sources, headers)
         reports += clashes(root, program, sources, overloads_too=False)
     for program, sources in test_programs(root):
+        reports += ambiguous(program, root, sources, headers_of_tests)
         reports += clashes(root, program, sources, overloads_too=True)
     return reports
 

@@ -48,7 +48,7 @@ using Tensors = std::vector<at::Tensor>;
 const c10::Device kOperated = device::device_at(0);
 
 // What `work` leaves of these tensors, and what it returns.
-using Work = std::function<Tensors(Tensors inputs)>;
+using OperatorWork = std::function<Tensors(Tensors inputs)>;
 
 Tensors moved(const Tensors& tensors, c10::Device device) {
   Tensors result;
@@ -60,7 +60,7 @@ Tensors moved(const Tensors& tensors, c10::Device device) {
   return result;
 }
 
-Tensors done(const Work& work, const Tensors& inputs, c10::Device device) {
+Tensors done(const OperatorWork& work, const Tensors& inputs, c10::Device device) {
   Tensors own = moved(inputs, device);
   device::forget_counts();
   Tensors results = work(own);
@@ -73,7 +73,7 @@ Tensors done(const Work& work, const Tensors& inputs, c10::Device device) {
   return results;
 }
 
-void expect_the_cpus_bits(const std::string& name, const Tensors& inputs, const Work& work) {
+void expect_the_cpus_bits(const std::string& name, const Tensors& inputs, const OperatorWork& work) {
   INFO(name);
   const Tensors expected = done(work, inputs, c10::kCPU);
   for (uint64_t seed = 0; seed < 5; ++seed) {

@@ -207,6 +207,13 @@ class ChecksFindViolations(unittest.TestCase):
         self.assert_reports("check_names.py", "test_comm_comm: f is in the anonymous namespaces of tests/c_test.cpp and of tests/comm/a_test.cpp "
                             "and of tests/comm/b_test.cpp")
 
+    def test_so_is_a_helper_of_a_test_of_a_name_that_a_header_of_tests_has(self):
+        self.write("tests/comm/CMakeLists.txt", "ddprun_test(a IN comm LABEL comm SOURCES a_test.cpp LINK x)\n")
+        self.write("tests/comm/a_test.cpp", "namespace ddp {\nnamespace {\nint in_child(int x) { return x; }\n}\n}\n")
+        self.write("tests/comm/in_child.h", "namespace ddp {\ninline int in_child(long x) { return 1; }\n}\n")
+        self.assert_reports("check_names.py", "test_comm_comm: in_child is in the anonymous namespace of tests/comm/a_test.cpp and in "
+                            "tests/comm/in_child.h")
+
     def test_so_are_those_of_programs_that_tests_start(self):
         self.write("tests/comm/CMakeLists.txt", "ddprun_test_executable(a SOURCE a_program.cpp LINK x)\n")
         self.write("tests/ddp/CMakeLists.txt", "ddprun_test_executable(b SOURCE b_program.cpp LINK x)\n")

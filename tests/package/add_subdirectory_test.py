@@ -41,7 +41,7 @@ class AddSubdirectory(unittest.TestCase):
         own = commands(support.path("PROJECT_BINARY") / "compile_commands.json", support.path("PROJECT_BINARY"))
         theirs = commands(self.build / "compile_commands.json", self.build / "ddprun", "ddprun/")
         ours = {name: words for name, words in theirs.items() if not re.match(r"CMakeFiles/(consumer|part)\.dir", name)}
-        self.assertGreater(len(ours), 200)
+        self.assertGreater(len(ours), 50)  # with DDPRUN_UNITY_BUILD sixteen are one
         self.assertEqual({name: words for name, words in ours.items() if words != own.get(name)}, {})
 
     def test_a_whole_trainer_links_every_library_and_libtorch(self):

@@ -228,11 +228,12 @@ function(_ddprun_libtorch_locate for_package)
   endif()
   _ddprun_libtorch_supported("${version}" supported)
   if(NOT supported)
+    get_filename_component(root "${root}" REALPATH) # not by way of share/cmake
     set(try "")
     if(version VERSION_GREATER_EQUAL 2.16)
       set(try " -DDDPRUN_TRY_NEWER_LIBTORCH=ON builds with it all the same, as if it were 2.15.")
       if(for_package)
-        set(try " ddprun's sources build with it all the same, as if it were 2.15, given -DDDPRUN_TRY_NEWER_LIBTORCH=ON.")
+        set(try " ddprun's sources build with it all the same, as if it were 2.15, given -DDDPRUN_TRY_NEWER_LIBTORCH=ON, or by DDPRUN_TRY_NEWER_LIBTORCH=ON scripts/setup; a project that takes what is installed from there needs no switch.")
       endif()
     endif()
     _ddprun_libtorch_error(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import unittest
 
@@ -126,9 +127,22 @@ class Consumer(unittest.TestCase):
                      "-D", "DDPRUN_TRY_NEWER_LIBTORCH=ON"]  # fmt: skip
         message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
         self.assertRegex(message, r"was built with LibTorch 2\.9 without CUDA, 2\.10 without CUDA, 2\.1\d with")
+        self.assertIn("in ddprun's sources, DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=", message)
 
         with self.subTest("and the one that fits is taken"):
             self.assertRegex(self.found_in(several, support.LIBTORCH), rf"ddprun::samplers at {several}/lib\w*/ddprun/{flavour.name}/")
+
+    def test_without_any_libraries_for_libtorch_that_is_said_and_the_advice_is_a_shell_s(self):
+        bare = support.WORK / "bare"
+        shutil.rmtree(bare, ignore_errors=True)
+        shutil.copytree(support.PREFIX, bare)
+        for flavour in bare.glob("lib*/cmake/ddprun/torch-*"):
+            shutil.rmtree(flavour)
+        root = fake_libtorch("it's torch", os.environ["LIBTORCH_VERSION"], cuda=False)
+        message = refusal(self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={bare};{root}")
+        self.assertIn(f"no libraries of this ddprun for LibTorch are at {bare}, but {root} is", message)
+        command = re.search(r"CMAKE_PREFIX_PATH='.*?(?= scripts/setup)", message)[0]
+        self.assertEqual(shlex.split(command), [f"CMAKE_PREFIX_PATH={root}"])
 
     def found_in(self, prefix, libtorch) -> str:
         """What is said of a project that finds ddprun there."""
@@ -163,6 +177,9 @@ class Consumer(unittest.TestCase):
             message = self.refusal(support.LIBTORCH, "-D", f"CMAKE_DISABLE_FIND_PACKAGE_{name}=ON")
             library = f"lib{name.lower()}"
             self.assertIn(f"this ddprun was built with {library}, which was not found. Install {library}-dev", message)
+        all_missing = self.refusal(support.LIBTORCH, *(word for name in used for word in ("-D", f"CMAKE_DISABLE_FIND_PACKAGE_{name}=ON")))
+        for name in used:
+            self.assertIn(f"lib{name.lower()}-dev", all_missing)
 
 
 support.main()

@@ -10,11 +10,11 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <ddprun/monitor/event.h>
 
+#include "monitor/errno_text.h"
 #include "monitor/wire/record.h"
 
 namespace ddp {
@@ -25,10 +25,6 @@ constexpr std::string_view kPrefix = "events.out.tfevents.";
 /// The writer does not wait for the interval when this much has come together.
 constexpr size_t kWriteAt = size_t{1} << 20;
 constexpr int kMostFilesPerSecond = 1000;
-
-std::string cause() {
-  return std::generic_category().message(errno);
-}
 
 int64_t now_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -76,7 +72,7 @@ EventFile::EventFile(const fs::path& folder, const EventFileOptions& options) : 
     path_ = folder / (name + std::to_string(n));
     file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0 && (errno != EEXIST || n == kMostFilesPerSecond)) {
-      throw std::runtime_error(path_.string() + ": cannot be created: " + cause());
+      throw std::runtime_error(path_.string() + ": cannot be created: " + detail::errno_text());
     }
   }
   // A reader finds a valid file from the beginning on.
@@ -136,7 +132,7 @@ void EventFile::close() {
   if (!writer_.joinable()) return;
   writer_.join();
   const int status = ::close(std::exchange(file_, -1));
-  if (error_.empty() && status != 0) error_ = path_.string() + ": cannot be closed: " + cause();
+  if (error_.empty() && status != 0) error_ = path_.string() + ": cannot be closed: " + detail::errno_text();
   require_no_error();
 }
 
@@ -177,7 +173,7 @@ void EventFile::write_records(const std::vector<std::string>& events) {
     const ssize_t count = ::write(file_, rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      const std::string problem = path_.string() + ": cannot be written: " + cause();
+      const std::string problem = path_.string() + ": cannot be written: " + detail::errno_text();
       const std::lock_guard lock(mutex_);
       error_ = problem;
       return;

@@ -13,9 +13,9 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
-#include <system_error>
 
 #include "monitor/csv.h"
+#include "monitor/errno_text.h"
 #include "monitor/metrics_rows.h"
 #include "monitor/utf8.h"
 
@@ -30,10 +30,6 @@ MetricsFormat format_of(const fs::path& path) {
   if (extension == ".csv") return MetricsFormat::kCsv;
   if (extension == ".jsonl") return MetricsFormat::kJsonLines;
   throw std::invalid_argument(path.string() + ": expected a metrics file that ends in .csv or .jsonl");
-}
-
-std::string cause_of_errno() {
-  return std::generic_category().message(errno);
 }
 
 template <typename Number>
@@ -74,12 +70,12 @@ std::string text_of(const MetricValue& value, MetricsFormat format) {
 // taken as it is. Throws.
 int open_alone(const fs::path& path, bool append) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + cause_of_errno());
+  if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + detail::errno_text());
   std::string error;
   if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     error = "is being written already, by this program or another one: every table needs a file of its own";
   } else if (!append && ::ftruncate(file, 0) != 0 && errno != EINVAL) {  // a pipe has no length
-    error = "cannot be emptied: " + cause_of_errno();
+    error = "cannot be emptied: " + detail::errno_text();
   }
   if (error.empty()) return file;
   ::close(file);
@@ -164,7 +160,7 @@ void MetricsFile::drop_from(const std::string& column, int64_t number) {
   if (existing.peek() != std::ifstream::traits_type::eof()) content << existing.rdbuf();
   const auto end = first_row_from(content.view(), format_, column, number);
   if (end && ::ftruncate(file_, static_cast<off_t>(*end)) != 0) {
-    throw std::runtime_error(path_.string() + ": rows of before cannot be removed: " + cause_of_errno());
+    throw std::runtime_error(path_.string() + ": rows of before cannot be removed: " + detail::errno_text());
   }
 }
 
@@ -195,7 +191,7 @@ void MetricsFile::write_bytes(std::string_view bytes) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      const std::string error = path_.string() + ": cannot be written: " + cause_of_errno();
+      const std::string error = path_.string() + ": cannot be written: " + detail::errno_text();
       if (begin >= 0) static_cast<void>(::ftruncate(file_, begin) == 0);
       throw std::runtime_error(error);
     }

@@ -6,8 +6,6 @@
 namespace ddp::schedules {
 namespace {
 
-constexpr double kPi = std::numbers::pi;
-
 class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
  public:
   explicit CosineAnnealingLR(const CosineOptions& options) : options_(options) {
@@ -19,13 +17,14 @@ class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
   double get_lr(const Group& group, size_t i) override {
     if (is_initial_) return group.lr;
     const auto t_max = static_cast<double>(options_.t_max);
-    const double before = 1 + std::cos(kPi * static_cast<double>(last_epoch_ - 1) / t_max);
+    const double before = 1 + std::cos(std::numbers::pi * static_cast<double>(last_epoch_ - 1) / t_max);
     // At its lowest point the ratio below is 0 / 0: from there the rate rises by an addition. With a very long half
     // that point is several steps wide, in which Python divides by 0.
     if (was_lowest() || before == 0) {
-      return group.lr + (base_lrs_[i] - options_.eta_min) * (1 - std::cos(kPi / t_max)) / 2;
+      return group.lr + (base_lrs_[i] - options_.eta_min) * (1 - std::cos(std::numbers::pi / t_max)) / 2;
     }
-    return (1 + std::cos(kPi * static_cast<double>(last_epoch_) / t_max)) / before * (group.lr - options_.eta_min) +
+    return (1 + std::cos(std::numbers::pi * static_cast<double>(last_epoch_) / t_max)) / before *
+               (group.lr - options_.eta_min) +
            options_.eta_min;
   }
   double closed_form_lr(const Group&, size_t i) override {

@@ -10,8 +10,6 @@
 namespace ddp::schedules {
 namespace {
 
-constexpr double kHalfTurn = std::numbers::pi;
-
 class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts> {
  public:
   explicit CosineAnnealingWarmRestarts(const CosineWarmRestartsOptions& options)
@@ -49,7 +47,7 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
 
  protected:
   double get_lr(const Group&, size_t i) override {
-    const double angle = kHalfTurn * static_cast<double>(within_) / static_cast<double>(period_);
+    const double angle = std::numbers::pi * static_cast<double>(within_) / static_cast<double>(period_);
     return options_.eta_min + (base_lrs_[i] - options_.eta_min) * (1 + std::cos(angle)) / 2;
   }
 

@@ -100,6 +100,7 @@ def names_of_headers(root: pathlib.Path, of_tests: bool) -> dict[tuple[str, str]
 
 
 def ambiguous(program: str, root: pathlib.Path, sources: list[pathlib.Path], headers: dict[tuple[str, str], str]) -> list[str]:
+    """Names of sources' anonymous namespaces that a header has in the namespace around."""
     reports = []
     for source in sources:
         for inside, statement in statements(code_of(source)):
@@ -143,9 +144,12 @@ def clashes(root: pathlib.Path, program: str, sources: list[pathlib.Path], overl
             if found and not found[0].startswith(("TEST_CASE", "TORCH_")):
                 overload = found[1] if found[1].startswith("(") and not overloads_too else ""
                 places["::".join(inside), found[0], overload][str(source.relative_to(root))] = found[1]
-    return [f"{program}: {key[1]} is in the anonymous namespaces of {' and of '.join(sorted(kinds))}"
-            for key, kinds in places.items()
-            if len(kinds) > 1 and (len(set(kinds.values())) > 1 or not all(kind.startswith("as") for kind in kinds.values()))]  # fmt: skip
+    reports = []
+    for (_, name, _), kinds in places.items():
+        is_one_alias = len(set(kinds.values())) == 1 and next(iter(kinds.values())).startswith("as")
+        if len(kinds) > 1 and not is_one_alias:
+            reports.append(f"{program}: {name} is in the anonymous namespaces of {' and of '.join(sorted(kinds))}")
+    return reports
 
 
 def names_of_sources(root: pathlib.Path) -> list[str]:

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/memory_orders.h"
 #include "base/progress/page_text.h"
 
 namespace ddp::detail {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr auto kAcquire = std::memory_order_acquire;
 // A writer that is stopped in the middle of an entry must not hold up the reader.
 constexpr int kMostTries = 3;
 

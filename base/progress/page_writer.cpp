@@ -7,13 +7,11 @@
 #include <bit>
 #include <cstring>
 
+#include "base/memory_orders.h"
 #include "base/progress/page_text.h"
 
 namespace ddp::detail {
 namespace {
-
-constexpr auto kPageRelaxed = std::memory_order_relaxed;
-constexpr auto kRelease = std::memory_order_release;
 
 // The entry with this name, or a new one; null where there is no room. Two threads that bring the same new name at once
 // may get one each, of which readers take the first.
@@ -24,7 +22,7 @@ Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>
     if (entry.used.load(std::memory_order_acquire) == 0) break;
     if (equals(name_in(entry), name)) return &entry;
   }
-  const std::uint32_t index = used.fetch_add(1, kPageRelaxed);
+  const std::uint32_t index = used.fetch_add(1, kRelaxed);
   if (index >= count) return nullptr;
   store_text(name_in(entries[index]), name);
   return &entries[index];
@@ -54,23 +52,23 @@ std::uint64_t page_tick() noexcept {
 
 PageWriter::PageWriter(Page& page) noexcept : page_(page) {
   const std::uint64_t now = page_tick();
-  page_.bytes.store(sizeof(Page), kPageRelaxed);
-  page_.process.store(static_cast<std::uint64_t>(::getpid()), kPageRelaxed);
-  page_.activity.store(now, kPageRelaxed);
-  page_.phase.store(phase_word(0, 0, now), kPageRelaxed);
+  page_.bytes.store(sizeof(Page), kRelaxed);
+  page_.process.store(static_cast<std::uint64_t>(::getpid()), kRelaxed);
+  page_.activity.store(now, kRelaxed);
+  page_.phase.store(phase_word(0, 0, now), kRelaxed);
   page_.version.store(kPageVersion, std::memory_order_release);
 }
 
 unsigned PageWriter::change_phase(unsigned kind, unsigned name) noexcept {
   const std::uint64_t now = page_tick();
   // No exchange: where two threads enter phases at once, one of them counts.
-  const std::uint64_t before = page_.phase.load(kPageRelaxed);
+  const std::uint64_t before = page_.phase.load(kRelaxed);
   page_.phase.store(phase_word(kind, name, now), kRelease);
   Word& spent = page_.spent[kind_of(before) % kPhaseKinds];
   const std::uint64_t took = now - std::min(since_of(before), now);
-  spent.store(spent.load(kPageRelaxed) + took, kPageRelaxed);
-  if (Word* named = time_of(page_.named.spent, before)) named->store(named->load(kPageRelaxed) + took, kPageRelaxed);
-  page_.activity.store(now, kPageRelaxed);
+  spent.store(spent.load(kRelaxed) + took, kRelaxed);
+  if (Word* named = time_of(page_.named.spent, before)) named->store(named->load(kRelaxed) + took, kRelaxed);
+  page_.activity.store(now, kRelaxed);
   return kind_of(before) << 8 | name_of(before);
 }
 
@@ -90,73 +88,73 @@ unsigned PageWriter::enter_phase(std::string_view name) noexcept {
 // Short steps are accounted for once a tick: it costs less, and the time is then that of a step's end to within a step.
 void PageWriter::finish_step() noexcept {
   const std::uint64_t now = page_tick();
-  const std::uint64_t steps = page_.step.load(kPageRelaxed) + 1;
-  page_.step.store(steps, kPageRelaxed);
-  page_.activity.store(now, kPageRelaxed);
-  if (accounted_.exchange(now, kPageRelaxed) != now) write_account(steps, now);
+  const std::uint64_t steps = page_.step.load(kRelaxed) + 1;
+  page_.step.store(steps, kRelaxed);
+  page_.activity.store(now, kRelaxed);
+  if (accounted_.exchange(now, kRelaxed) != now) write_account(steps, now);
 }
 
 void PageWriter::write_account(std::uint64_t steps, std::uint64_t now) noexcept {
   AccountEntry& account = page_.account;
-  const std::uint64_t sequence = account.sequence.load(kPageRelaxed) | 1;
-  account.sequence.store(sequence, kPageRelaxed);  // the releasing stores below come after it
+  const std::uint64_t sequence = account.sequence.load(kRelaxed) | 1;
+  account.sequence.store(sequence, kRelaxed);  // the releasing stores below come after it
   account.steps.store(steps, kRelease);
   account.time.store(now, kRelease);
-  const std::uint64_t phase = page_.phase.load(kPageRelaxed);
+  const std::uint64_t phase = page_.phase.load(kRelaxed);
   for (std::size_t kind = 0; kind <= static_cast<std::size_t>(progress::Phase::kUser); ++kind) {
     const std::uint64_t going_on = kind_of(phase) == kind ? now - std::min(since_of(phase), now) : 0;
-    account.spent[kind].store(page_.spent[kind].load(kPageRelaxed) + going_on, kRelease);
-    account.waited[kind].store(page_.waited[kind].load(kPageRelaxed), kRelease);
+    account.spent[kind].store(page_.spent[kind].load(kRelaxed) + going_on, kRelease);
+    account.waited[kind].store(page_.waited[kind].load(kRelaxed), kRelease);
   }
-  const std::size_t names = std::min<std::size_t>(names_.load(kPageRelaxed), kNameEntries);
+  const std::size_t names = std::min<std::size_t>(names_.load(kRelaxed), kNameEntries);
   for (std::size_t name = 0; name < names; ++name) {
     const bool goes_on = time_of(page_.named.spent, phase) == &page_.named.spent[name];
     const std::uint64_t going_on = goes_on ? now - std::min(since_of(phase), now) : 0;
-    page_.named_account.spent[name].store(page_.named.spent[name].load(kPageRelaxed) + going_on, kRelease);
-    page_.named_account.waited[name].store(page_.named.waited[name].load(kPageRelaxed), kRelease);
+    page_.named_account.spent[name].store(page_.named.spent[name].load(kRelaxed) + going_on, kRelease);
+    page_.named_account.waited[name].store(page_.named.waited[name].load(kRelaxed), kRelease);
   }
   account.sequence.store(sequence + 1, kRelease);
 }
 
 void PageWriter::add_wait(std::uint64_t microseconds) noexcept {
-  const std::uint64_t phase = page_.phase.load(kPageRelaxed);
+  const std::uint64_t phase = page_.phase.load(kRelaxed);
   Word& waited = page_.waited[kind_of(phase) % kPhaseKinds];
-  waited.store(waited.load(kPageRelaxed) + microseconds, kPageRelaxed);
-  if (Word* named = time_of(page_.named.waited, phase)) named->store(named->load(kPageRelaxed) + microseconds, kPageRelaxed);
+  waited.store(waited.load(kRelaxed) + microseconds, kRelaxed);
+  if (Word* named = time_of(page_.named.waited, phase)) named->store(named->load(kRelaxed) + microseconds, kRelaxed);
 }
 
 void PageWriter::settle_background() noexcept {
-  const std::uint64_t begin = background_begin_.load(kPageRelaxed);
-  const std::uint64_t end = background_end_.load(kPageRelaxed);
+  const std::uint64_t begin = background_begin_.load(kRelaxed);
+  const std::uint64_t end = background_end_.load(kRelaxed);
   if (end > begin && begin != 0) add_wait(end - begin);
-  background_begin_.store(0, kPageRelaxed);
+  background_begin_.store(0, kRelaxed);
 }
 
 void PageWriter::set_value(std::string_view name, double number) noexcept {
   ValueEntry* const entry = find_or_add(
       page_.values, values_, name, [](ValueEntry & each) -> auto& { return each.name; });
   if (entry == nullptr) return;
-  entry->bits.store(std::bit_cast<std::uint64_t>(number), kPageRelaxed);
+  entry->bits.store(std::bit_cast<std::uint64_t>(number), kRelaxed);
   entry->used.store(1, std::memory_order_release);
 }
 
 PageGroup PageWriter::add_group(std::string_view path, int rank, int size, int leader) noexcept {
-  const std::uint32_t index = groups_.fetch_add(1, kPageRelaxed);
+  const std::uint32_t index = groups_.fetch_add(1, kRelaxed);
   if (index >= kGroupEntries) return kGroupEntries - 1;
   GroupEntry& entry = page_.groups[index];
   store_text(entry.path, path);
-  entry.size.store(static_cast<std::uint64_t>(size), kPageRelaxed);
-  entry.rank.store(static_cast<std::uint64_t>(rank), kPageRelaxed);
-  entry.leader.store(static_cast<std::uint64_t>(leader), kPageRelaxed);
+  entry.size.store(static_cast<std::uint64_t>(size), kRelaxed);
+  entry.rank.store(static_cast<std::uint64_t>(rank), kRelaxed);
+  entry.leader.store(static_cast<std::uint64_t>(leader), kRelaxed);
   entry.used.store(1, std::memory_order_release);
   return index;
 }
 
 std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
                                            std::uint64_t now, CollectiveKind kind) noexcept {
-  const std::uint64_t index = page_.next_collective.fetch_add(1, kPageRelaxed);
+  const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
-  entry.sequence.store(2 * index + 1, kPageRelaxed);  // the releasing stores below come after it
+  entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
   entry.number.store(number, kRelease);
   entry.begin.store(now, kRelease);
   entry.end.store(kind.has_ended ? now : open_mark(index), kRelease);
@@ -165,7 +163,7 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
   entry.hash.store(signature.size() > capacity_of(entry.signature) ? hash_of(signature) : 0, kRelease);
   store_text(entry.signature, signature);
   entry.sequence.store(2 * index + 2, kRelease);
-  page_.activity.store(now, kPageRelaxed);
+  page_.activity.store(now, kRelaxed);
   // A locked instruction waits for all writes before it: they are quick where their lines are here.
   const RingEntry& next = page_.ring[(index + 1) % kRingEntries];
   __builtin_prefetch(&next, 1);
@@ -175,15 +173,15 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
 
 void PageWriter::reopen_collective(std::uint64_t index, std::uint64_t time) noexcept {
   RingEntry& entry = page_.ring[index % kRingEntries];
-  if (entry.sequence.load(kPageRelaxed) != 2 * index + 2) return;
+  if (entry.sequence.load(kRelaxed) != 2 * index + 2) return;
   entry.begin.store(time, kRelease);
   entry.end.store(open_mark(index), kRelease);
 }
 
 void PageWriter::finish_collective(std::uint64_t index, std::uint64_t now) noexcept {
   std::uint64_t open = open_mark(index);
-  page_.ring[index % kRingEntries].end.compare_exchange_strong(open, now, kRelease, kPageRelaxed);
-  page_.activity.store(now, kPageRelaxed);
+  page_.ring[index % kRingEntries].end.compare_exchange_strong(open, now, kRelease, kRelaxed);
+  page_.activity.store(now, kRelaxed);
 }
 
 }  // namespace ddp::detail

@@ -9,10 +9,10 @@
 #include <array>
 #include <cerrno>
 
+#include "base/memory_orders.h"
+
 namespace ddp::detail {
 namespace {
-
-constexpr auto kStackRelaxed = std::memory_order_relaxed;
 
 // A handler is given nothing but the signal's number.
 std::atomic<Page*>& page_of_handler() noexcept {
@@ -22,8 +22,8 @@ std::atomic<Page*>& page_of_handler() noexcept {
 
 void on_signal(int /*number*/) {
   const int saved_errno = errno;
-  StackEntry& stack = page_of_handler().load(kStackRelaxed)->stack;
-  std::uint64_t answers = stack.answers.load(kStackRelaxed);
+  StackEntry& stack = page_of_handler().load(kRelaxed)->stack;
+  std::uint64_t answers = stack.answers.load(kRelaxed);
   // Another thread that is at it leaves a stack as good as this one's.
   if (answers % 2 == 0 && stack.answers.compare_exchange_strong(answers, answers + 1)) {
     std::array<void*, kStackFrames> frames{};
@@ -33,7 +33,7 @@ void on_signal(int /*number*/) {
       stack.frames[at].store(reinterpret_cast<std::uintptr_t>(frames[at]), std::memory_order_release);
     }
     stack.count.store(static_cast<std::uint64_t>(std::max(count, 0)), std::memory_order_release);
-    stack.thread.store(static_cast<std::uint64_t>(::syscall(SYS_gettid)), kStackRelaxed);
+    stack.thread.store(static_cast<std::uint64_t>(::syscall(SYS_gettid)), kRelaxed);
     stack.answers.store(answers + 2, std::memory_order_release);
   }
   errno = saved_errno;
@@ -44,7 +44,7 @@ void on_signal(int /*number*/) {
 void take_stack_signal(int number, Page& page) noexcept {
   struct sigaction before {};
   if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
-  page_of_handler().store(&page, kStackRelaxed);
+  page_of_handler().store(&page, kRelaxed);
   // The first call loads the unwinder, which allocates.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);

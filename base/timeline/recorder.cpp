@@ -8,12 +8,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/memory_orders.h"
+
 namespace ddp::detail {
 namespace {
-
-constexpr auto kRecordRelaxed = std::memory_order_relaxed;
-constexpr auto kRecordAcquire = std::memory_order_acquire;
-constexpr auto kRecordRelease = std::memory_order_release;
 
 // Room that begins leave to ends of what began in other threads.
 constexpr std::size_t kForEnds = 1024;
@@ -32,7 +30,7 @@ constinit thread_local ThreadLane own_lane;
 struct LaneRelease {
   ~LaneRelease() {
     own_lane.is_over = true;
-    if (own_lane.lane != nullptr) own_lane.lane->state.store(static_cast<std::uint64_t>(LaneState::kLeft), kRecordRelease);
+    if (own_lane.lane != nullptr) own_lane.lane->state.store(static_cast<std::uint64_t>(LaneState::kLeft), kRelease);
     own_lane.lane = nullptr;
   }
   bool is_needed = false;
@@ -49,12 +47,12 @@ bool claim_lane(TimelineRing& ring) noexcept {
   for (std::size_t index = 0; index < kLanes; ++index) {
     Lane& lane = ring.lanes[index];
     auto free = static_cast<std::uint64_t>(LaneState::kFree);
-    if (lane.state.load(kRecordRelaxed) != free) continue;
+    if (lane.state.load(kRelaxed) != free) continue;
     if (!lane.state.compare_exchange_strong(free, static_cast<std::uint64_t>(LaneState::kOwned))) continue;
-    lane.thread.store(number_of_thread(), kRecordRelaxed);
+    lane.thread.store(number_of_thread(), kRelaxed);
     own_lane.lane = &lane;
     own_lane.index = index;
-    own_lane.tail = lane.tail.load(kRecordAcquire);
+    own_lane.tail = lane.tail.load(kAcquire);
     own_lane.open = 0;
     lane_release.is_needed = true;  // it comes to be
     return true;
@@ -71,12 +69,12 @@ std::uint64_t timeline_clock() noexcept {
 }
 
 Recorder::Recorder(TimelineRing& ring) noexcept : ring_(ring) {
-  ring_.process.store(static_cast<std::uint64_t>(::getpid()), kRecordRelaxed);
-  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRecordRelaxed));
-  const bool is_on = is_wanted(mode, 0, ring_.first.load(kRecordRelaxed), ring_.last.load(kRecordRelaxed));
-  ring_.recording.store(is_on ? 1 : 0, kRecordRelaxed);
+  ring_.process.store(static_cast<std::uint64_t>(::getpid()), kRelaxed);
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
+  const bool is_on = is_wanted(mode, 0, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed));
+  ring_.recording.store(is_on ? 1 : 0, kRelaxed);
   note_begin_of_step();
-  ring_.version.store(kTimelineVersion, kRecordRelease);
+  ring_.version.store(kTimelineVersion, kRelease);
 }
 
 // The position of the record in its lane's ring plus 1; 0 where there was no room.
@@ -84,38 +82,38 @@ std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcep
   if (own_lane.is_over) return 0;
   if (own_lane.ring != &ring_ || own_lane.lane == nullptr) {
     if (!claim_lane(ring_)) {
-      ring_.homeless.fetch_add(1, kRecordRelaxed);
+      ring_.homeless.fetch_add(1, kRelaxed);
       return 0;
     }
     std::array<char, 17> name{};
     ::prctl(PR_GET_NAME, name.data());
     write({.type = RecordType::kThread,
            .time = timeline_clock(),
-           .number = own_lane.lane->thread.load(kRecordRelaxed),
-           .value = ring_.process.load(kRecordRelaxed),
+           .number = own_lane.lane->thread.load(kRelaxed),
+           .value = ring_.process.load(kRelaxed),
            .text = name.data()},
           0);
   }
   Lane& lane = *own_lane.lane;
   std::array<std::uint64_t, kMostWords> words;
   const std::size_t count = encode(record, words);
-  const std::uint64_t head = lane.head.load(kRecordRelaxed);
+  const std::uint64_t head = lane.head.load(kRelaxed);
   if (head + count + reserve > own_lane.tail + kLaneWords) {
-    own_lane.tail = lane.tail.load(kRecordAcquire);
+    own_lane.tail = lane.tail.load(kAcquire);
     if (head + count + reserve > own_lane.tail + kLaneWords) {
-      lane.lost.store(lane.lost.load(kRecordRelaxed) + 1, kRecordRelaxed);
+      lane.lost.store(lane.lost.load(kRelaxed) + 1, kRelaxed);
       return 0;
     }
   }
   auto& ring = ring_.words[own_lane.index];
-  for (std::size_t i = 0; i < count; ++i) ring[(head + i) % kLaneWords].store(words[i], kRecordRelaxed);
-  lane.head.store(head + count, kRecordRelease);
+  for (std::size_t i = 0; i < count; ++i) ring[(head + i) % kLaneWords].store(words[i], kRelaxed);
+  lane.head.store(head + count, kRelease);
   return head + 1;
 }
 
 std::uint64_t Recorder::begin(EventKind kind, std::string_view name, std::uint64_t number,
                               std::uint64_t bytes) noexcept {
-  if (is_ending_.load(kRecordRelaxed) && ends_before(kind)) return 0;
+  if (is_ending_.load(kRelaxed) && ends_before(kind)) return 0;
   const bool is_within = is_within_thread(kind);
   const std::uint64_t open = own_lane.ring == &ring_ ? own_lane.open : 0;
   const std::uint64_t position = write({.type = RecordType::kBegin,
@@ -169,37 +167,37 @@ void Recorder::write_step(std::uint64_t ended, bool is_exact, bool is_whole) noe
 
 void Recorder::begin_step() noexcept {
   note_begin_of_step();
-  const std::uint64_t step = ring_.step.load(kRecordRelaxed);
+  const std::uint64_t step = ring_.step.load(kRelaxed);
   if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, /*is_whole=*/false);
 }
 
 void Recorder::confirm_step() noexcept {
-  const std::uint64_t step = ring_.step.load(kRecordRelaxed);
-  if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRecordRelaxed));
+  const std::uint64_t step = ring_.step.load(kRelaxed);
+  if (is_on() && step > 0) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
 }
 
 void Recorder::note_begin_of_step() noexcept {
-  start_of_step_.store(is_on() ? ring_.starts.load(kRecordRelaxed) : kNoStart, kRecordRelaxed);
+  start_of_step_.store(is_on() ? ring_.starts.load(kRelaxed) : kNoStart, kRelaxed);
 }
 
 void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
-  ring_.step.store(ended + 1, kRecordRelaxed);
-  const bool is_beyond = is_ending_.exchange(false, kRecordRelaxed);  // of what was asked for
+  ring_.step.store(ended + 1, kRelaxed);
+  const bool is_beyond = is_ending_.exchange(false, kRelaxed);  // of what was asked for
   const bool was_on = is_on() && !is_beyond;
-  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRecordRelaxed));
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
   const bool goes_by_steps = mode == RecordingMode::kSteps;
   const bool is_next =
-      goes_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRecordRelaxed), ring_.last.load(kRecordRelaxed)) : is_on();
-  const std::uint64_t start = ring_.starts.load(kRecordRelaxed);
-  const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRecordRelaxed) == start;
-  was_whole_.store(was_whole, kRecordRelaxed);
+      goes_by_steps ? is_wanted(mode, ended + 1, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed)) : is_on();
+  const std::uint64_t start = ring_.starts.load(kRelaxed);
+  const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
+  was_whole_.store(was_whole, kRelaxed);
   // The end of the step before is where the first one begins.
   if (was_on || is_next) write_step(ended, is_told, was_on && was_whole);
   if (!goes_by_steps) return;
   if (was_on && !is_next && !is_told) {
-    is_ending_.store(true, kRecordRelaxed);
+    is_ending_.store(true, kRelaxed);
   } else {
-    ring_.recording.store(is_next ? 1 : 0, kRecordRelaxed);
+    ring_.recording.store(is_next ? 1 : 0, kRelaxed);
   }
 }
 
@@ -208,13 +206,13 @@ void Recorder::step(std::uint64_t ended, bool is_told) noexcept {
 bool Recorder::ends_before(EventKind kind) noexcept {
   const bool is_next = kind == EventKind::kData || kind == EventKind::kForward || kind == EventKind::kEvaluation ||
                        kind == EventKind::kClosing;
-  if (!is_next || !is_ending_.exchange(false, kRecordRelaxed)) return false;
-  const std::uint64_t step = ring_.step.load(kRecordRelaxed);
-  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRecordRelaxed));
-  if (is_wanted(mode, step, ring_.first.load(kRecordRelaxed), ring_.last.load(kRecordRelaxed))) return false;
+  if (!is_next || !is_ending_.exchange(false, kRelaxed)) return false;
+  const std::uint64_t step = ring_.step.load(kRelaxed);
+  const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
+  if (is_wanted(mode, step, ring_.first.load(kRelaxed), ring_.last.load(kRelaxed))) return false;
   const bool is_step = kind == EventKind::kData || kind == EventKind::kForward;
-  if (is_step) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRecordRelaxed));
-  if (mode == RecordingMode::kSteps) ring_.recording.store(0, kRecordRelaxed);
+  if (is_step) write_step(step - 1, /*is_exact=*/true, was_whole_.load(kRelaxed));
+  if (mode == RecordingMode::kSteps) ring_.recording.store(0, kRelaxed);
   return true;
 }
 

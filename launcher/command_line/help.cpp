@@ -11,7 +11,6 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kWidth = 80;
 constexpr std::size_t kDefaultColumn = 40;
 constexpr std::string_view kIndent = "        ";
 
@@ -19,7 +18,7 @@ std::string wrapped(std::string_view text) {
   std::string lines;
   while (!text.empty()) {
     std::size_t end = text.size();
-    if (kIndent.size() + end > kWidth) end = std::min(end, text.rfind(' ', kWidth - kIndent.size()));
+    if (kIndent.size() + end > kHelpWidth) end = std::min(end, text.rfind(' ', kHelpWidth - kIndent.size()));
     lines.append(kIndent).append(text.substr(0, end)).append("\n");
     text.remove_prefix(std::min(text.size(), end + 1));
   }
@@ -31,7 +30,7 @@ std::string help_of(const ShownOption& option) {
   if (option.variable.empty()) return text.append("\n").append(wrapped(option.meaning));
   const std::string fallback = "[" + option.fallback + "]  " + option.variable;
   const std::size_t column = std::max(text.size() + 2, kDefaultColumn);
-  if (column + fallback.size() <= kWidth) {
+  if (column + fallback.size() <= kHelpWidth) {
     text.resize(column, ' ');
   } else {
     text.append("\n").append(kIndent);

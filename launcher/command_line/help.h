@@ -1,6 +1,7 @@
 // The text of --help.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace CLI {
@@ -8,6 +9,8 @@ class App;
 }
 
 namespace launcher {
+
+inline constexpr std::size_t kHelpWidth = 80;  // columns, of the texts of subcommands too
 
 // The options of `app` group by group, in the order of their declaration, each with its default and its variable.
 std::string help_text(const CLI::App& app);

@@ -6,18 +6,17 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/command_line/help.h"
 #include "launcher/command_line/subcommands.h"
 
 namespace launcher {
 namespace {
 
-constexpr std::size_t kWordsWidth = 80;
-
-// Lines of at most kWordsWidth columns, the later ones indented.
+// Lines of at most kHelpWidth columns, the later ones indented.
 std::string wrapped(std::string_view text, std::size_t indent) {
   std::string lines;
   while (!text.empty()) {
-    const std::size_t room = kWordsWidth - (lines.empty() ? 0 : indent);
+    const std::size_t room = kHelpWidth - (lines.empty() ? 0 : indent);
     std::size_t end = text.size() <= room ? text.size() : text.rfind(' ', room);
     if (end == std::string_view::npos) end = text.size();
     lines.append(lines.empty() ? 0 : indent, ' ').append(text.substr(0, end)).append("\n");

@@ -5,14 +5,13 @@
 
 #include "launcher/plan/rank_assignment.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/system/silent_wait.h"
 
 namespace launcher::elastic {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Shorter waits need no explanation.
-constexpr auto kSilentMember = 5s;
 // How long a job that has ended stays for all to read why.
 constexpr auto kTelling = 1s;
 
@@ -46,7 +45,7 @@ std::string ElasticCoordinator::name(Id id) const {
 }
 
 void ElasticCoordinator::begin_joining() {
-  call_in(kSilentMember, [this] { say_who_is_missing(); });
+  call_in(kSilentWait, [this] { say_who_is_missing(); });
   apply(rounds_.at(Clock::now()));
 }
 

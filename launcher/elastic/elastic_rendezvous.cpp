@@ -7,6 +7,7 @@
 
 #include "launcher/elastic/endpoint_place.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/system/silent_wait.h"
 #include "launcher/version.h"
 
 namespace launcher::elastic {
@@ -18,8 +19,6 @@ using namespace std::chrono_literals;
 constexpr auto kVerdict = 65s;
 // The coordinator knows that the others are there, and a wait ends with the last of them.
 constexpr auto kExitBarrier = 24h * 365;
-// Shorter waits need no explanation.
-constexpr auto kSilentRound = 5s;
 // How long a node that was given up looks for the job, which may have ended meanwhile.
 constexpr std::chrono::milliseconds kFindAgain = 10s;
 // While the ranks are prepared or cleaned up after, a slow disk may hold the launcher up.
@@ -124,7 +123,7 @@ void ElasticRendezvous::search() {
   join_timeout_ = anew && !place_->is_lasting() ? std::min(kFindAgain, settings_.join_timeout) : settings_.join_timeout;
   if (search_timer_) loop_.cancel(*search_timer_);
   search_timer_ =
-      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentRound, join_timeout_),
+      loop_.call_at(EventLoop::Clock::now() + std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_),
                     [this] { watch_search(); });
   place_->search(anew, has_taken_part_);
 }
@@ -135,13 +134,13 @@ void ElasticRendezvous::watch_search() {
   if (member_ || join_failure_) return;
   const std::string problem = place_->problem();
   const std::string what = "the launcher that coordinates the job" + (problem.empty() ? "" : " (" + problem + ")");
-  if (join_timeout_ <= kSilentRound || has_said_who_is_missing_) {
+  if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
     join_failure_ = {what + " was not found at " + place_->name() + " in time", to_int(ExitStatus::kTimeout)};
     return;
   }
   messages_.say("waiting for " + what + " at " + place_->name());
   has_said_who_is_missing_ = true;
-  search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentRound, [this] { watch_search(); });
+  search_timer_ = loop_.call_at(EventLoop::Clock::now() + join_timeout_ - kSilentWait, [this] { watch_search(); });
 }
 
 void ElasticRendezvous::search_again() {

@@ -24,30 +24,30 @@ namespace launcher::remote {
 namespace {
 
 using namespace std::chrono_literals;
-using Weight = Finding::Kind;
+using FindingKind = Finding::Kind;
 
 constexpr auto kReachPatience = 5s;
 
 // Of all that a machine is asked for, what differs between hosts and matters to a job.
 bool matters(const Finding& finding) {
   constexpr std::array<std::string_view, 4> kShown = {"usable CPUs", "GPUs", "open files", "Python's torch"};
-  return finding.kind == Weight::kProblem || std::find(kShown.begin(), kShown.end(), finding.what) != kShown.end();
+  return finding.kind == FindingKind::kProblem || std::find(kShown.begin(), kShown.end(), finding.what) != kShown.end();
 }
 
 Finding check_program(const Options& options) {
   try {
     const Program program = resolve_program(options);
-    return {Weight::kGood, "program", shell_quote(program.file)};
+    return {FindingKind::kGood, "program", shell_quote(program.file)};
   } catch (const LaunchError& error) {
-    return {Weight::kProblem, "program", error.what()};
+    return {FindingKind::kProblem, "program", error.what()};
   }
 }
 
 Finding check_ranks(const Options& options) {
   try {
-    return {Weight::kGood, "ranks", std::to_string(local_ranks(options).count)};
+    return {FindingKind::kGood, "ranks", std::to_string(local_ranks(options).count)};
   } catch (const LaunchError& error) {
-    return {Weight::kProblem, "ranks", error.what()};
+    return {FindingKind::kProblem, "ranks", error.what()};
   }
 }
 
@@ -77,7 +77,7 @@ std::string interface_with(const std::string& address) {
 // Node 0's ddprun listens at the port that was kept for the job.
 Finding check_way_to_node_0(const Options& options) {
   const auto port = static_cast<std::uint16_t>(options.master_port.value_or(0));
-  if (port == 0) return {Weight::kNote, "network", "not tried, as there is no connection to node 0"};
+  if (port == 0) return {FindingKind::kNote, "network", "not tried, as there is no connection to node 0"};
   const std::string place = options.master_addr + " port " + std::to_string(port);
   EventLoop loop;
   UniqueFd connection;
@@ -87,10 +87,10 @@ Finding check_way_to_node_0(const Options& options) {
   loop.call_at(begin + kReachPatience, [&is_late] { is_late = true; });
   while (!connection && !is_late) loop.run_once();
   if (!connection)
-    return {Weight::kProblem, "network", "node 0 at " + place + " cannot be reached: " + connector.problem()};
+    return {FindingKind::kProblem, "network", "node 0 at " + place + " cannot be reached: " + connector.problem()};
   const std::string address = own_address(connection.get());
   const std::string interface = interface_with(address);
-  return {Weight::kGood, "network",
+  return {FindingKind::kGood, "network",
           "node 0 at " + place + " is reached from " + address + (interface.empty() ? "" : " (" + interface + ")")};
 }
 

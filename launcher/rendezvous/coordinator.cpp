@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "launcher/system/exit_status.h"
+#include "launcher/system/silent_wait.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Shorter waits need no explanation.
-constexpr auto kSilentNodes = 5s;
 // How long a job that cannot begin stays to tell those that have not come yet: they were started with it.
 constexpr auto kTelling = 5s;
 
@@ -100,7 +99,7 @@ void Coordinator::begin_joining() {
                                  .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
-  call_in(kSilentNodes, &Coordinator::say_who_is_missing);
+  call_in(kSilentWait, &Coordinator::say_who_is_missing);
   call_in(options_.join_timeout, &Coordinator::on_join_timeout);
   start_when_complete();
 }

@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "launcher/rendezvous/coordinator.h"
+#include "launcher/system/silent_wait.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Shorter waits need no explanation.
-constexpr auto kSilentVerdict = 5s;
 // How long the nodes may take to answer what they know of a failure; those that take longer know of none.
 constexpr auto kVerdictAnswer = 400ms;
 // How long a rank whose peers have lost it may take to end, a core file of many gigabytes among that, and how often
@@ -116,7 +115,7 @@ void Coordinator::decide() {
   await_hearing();
   // To those that are given up as well: one that was only frozen learns why.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentVerdict, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kStopping) call_in(kSilentWait, &Coordinator::say_who_runs);
 }
 
 void Coordinator::await_hearing() {
@@ -169,7 +168,7 @@ void Coordinator::on(Id id, const control::Ended& ended) {
   } else if (ended_.size() == static_cast<std::size_t>(size())) {
     end_round();
   }
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentVerdict, &Coordinator::say_who_runs);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &Coordinator::say_who_runs);
 }
 
 // To those that wait for the others.

@@ -4,8 +4,9 @@
 #include <chrono>
 
 #include "launcher/network/tcp_socket.h"
-#include "launcher/torchrun/torchrun_keys.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/system/silent_wait.h"
+#include "launcher/torchrun/torchrun_keys.h"
 
 namespace launcher {
 namespace {
@@ -14,8 +15,6 @@ using namespace std::chrono_literals;
 
 // A name that cannot be resolved yet; each attempt is a process.
 constexpr auto kResolveEndpointAgain = 1s;
-// Shorter waits need no explanation.
-constexpr auto kSilentEndpoint = 5s;
 
 JoinFailure torchrun_is_there(const std::string& place) {
   return {"a torchrun node is at " + place +
@@ -46,8 +45,8 @@ EndpointRendezvous::~EndpointRendezvous() {
 
 void EndpointRendezvous::begin_round(int restart_count) {
   watch_.reset();  // of the store that goes
-  const bool is_short = settings_.join_timeout <= kSilentEndpoint;
-  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentEndpoint, is_short);
+  const bool is_short = settings_.join_timeout <= kSilentWait;
+  if (restart_count == 0) await_name(is_short ? settings_.join_timeout : kSilentWait, is_short);
   StaticRendezvous::begin_round(restart_count);
 }
 
@@ -61,7 +60,7 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
       return;
     }
     messages_.say("waiting for the host of --rdzv_endpoint, " + settings_.master_addr + ", to be known by that name");
-    await_name(settings_.join_timeout - kSilentEndpoint, true);
+    await_name(settings_.join_timeout - kSilentWait, true);
   });
 }
 

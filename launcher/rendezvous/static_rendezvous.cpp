@@ -9,6 +9,7 @@
 #include "launcher/network/tcp_socket.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/host_name.h"
+#include "launcher/system/silent_wait.h"
 #include "launcher/version.h"
 
 namespace launcher {
@@ -24,8 +25,6 @@ constexpr auto kExitBarrier = 24h * 365;
 // at a store of torchrun's its answer is all that is waited for.
 constexpr auto kVerdict = 65s;
 constexpr auto kFailureTimeout = 1s;
-// Shorter waits need no explanation.
-constexpr auto kSilentWait = 5s;
 
 }  // namespace
 

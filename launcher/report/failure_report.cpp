@@ -11,6 +11,7 @@
 
 #include "launcher/outcome/describe.h"
 #include "launcher/outcome/first_failure.h"
+#include "launcher/system/formatted.h"
 #include "launcher/system/utf8.h"
 
 namespace launcher {
@@ -24,12 +25,6 @@ constexpr std::size_t kMaxFailuresListed = 8;
 
 double seconds(SystemTime time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
-}
-
-std::string format_number(const char* pattern, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
 }
 
 std::string clock_time(SystemTime time) {
@@ -109,7 +104,7 @@ std::string describe_culprit(const RankEnd& culprit) {
 
 std::string details_of(const RankEnd& culprit, const JobEnd& job) {
   std::string text = "  when:   " + clock_time(culprit.time) +
-                     format_number(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
+                     formatted(", %.3f s after the start", seconds(culprit.time) - seconds(job.start)) +
                      (job.attempt > 0 ? " of restart " + std::to_string(job.attempt) : "") + "\n";
   text += "  where:  host " + job.host + ", local rank " + std::to_string(culprit.local_rank) + ", process " +
           std::to_string(culprit.pid) + (job.gpu.empty() ? "" : ", " + job.gpu) + "\n";
@@ -131,7 +126,7 @@ std::string report_on_culprit(const RankEnd& culprit, const JobEnd& job) {
 std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
   const double later = trouble_time(rank, job) - trouble_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
-         describe_end(rank) + format_number(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
+         describe_end(rank) + formatted(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
          (is_consequence(rank) ? ": its peer was gone\n" : "\n");
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "launcher/system/formatted.h"
 #include "launcher/system/utf8.h"
 #include "launcher/watch/collective_text.h"
 
@@ -15,10 +16,6 @@ constexpr double kLeastTime = 5e6;
 // Phases with less are not worth a word.
 constexpr double kLeastShare = 0.005;
 constexpr auto kUser = static_cast<std::size_t>(ddp::progress::Phase::kUser);
-
-std::string percent(double share) {
-  return std::to_string(std::lround(share * 100)) + " %";
-}
 
 }  // namespace
 

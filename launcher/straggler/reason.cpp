@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launcher/straggler/straggler.h"
+#include "launcher/system/formatted.h"
 
 namespace launcher {
 namespace {
@@ -30,18 +31,8 @@ constexpr std::array kLimits = {
 
 using Value = std::function<double(const RankShare&)>;
 
-double median_share(const Slice& all, const Value& value) {
-  std::vector<double> values;
-  for (const RankShare& share : all) values.push_back(value(share));
-  return low_median(std::move(values));
-}
-
 double above_median(const RankShare& slow, const Slice& all, const Value& value) {
-  return value(slow) - median_share(all, value);
-}
-
-std::string percent_of(double share) {
-  return std::to_string(std::lround(share * 100)) + " %";
+  return value(slow) - median_of(all, value);
 }
 
 Value share_of_time(std::uint64_t Hindrances::*part) {
@@ -60,7 +51,7 @@ std::string reason_of_gpu(const RankShare& slow, const Slice& all) {
            std::to_string(slow.gpu->clock_mhz) + " MHz)";
   }
   const double clock =
-      median_share(all, [](const RankShare& each) { return each.gpu ? static_cast<double>(each.gpu->clock_mhz) : 0; });
+      median_of(all, [](const RankShare& each) { return each.gpu ? static_cast<double>(each.gpu->clock_mhz) : 0; });
   if (slow.gpu->clock_mhz >= kSlowerClock * clock) return "";
   return "its GPU runs at " + std::to_string(slow.gpu->clock_mhz) + " MHz, the others' at " +
          std::to_string(std::lround(clock));
@@ -76,11 +67,11 @@ std::string reason_of_disk(const RankShare& slow, const Slice& all) {
   }
   const Value disk = share_of_time(&Hindrances::disk_us);
   if (above_median(slow, all, disk) > kWaitsForDisk)
-    return "it waits for a disk " + percent_of(disk(slow)) + " of the time";
+    return "it waits for a disk " + percent(disk(slow)) + " of the time";
   const Value seen = [](const RankShare& rank) {
     return rank.held.looks > 0 ? static_cast<double>(rank.held.disk_looks) / static_cast<double>(rank.held.looks) : 0;
   };
-  if (above_median(slow, all, seen) > kSeenAtDisk) return "it waits for a disk " + percent_of(seen(slow)) + " of the time";
+  if (above_median(slow, all, seen) > kSeenAtDisk) return "it waits for a disk " + percent(seen(slow)) + " of the time";
   return "";
 }
 
@@ -91,10 +82,10 @@ std::string make_of_own_time(const RankShare& slow) {
   const double computes = std::min(1.0, static_cast<double>(slow.held.on_cpu_us) / slow.own());
   const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.held.run_delay_us) / slow.own());
   if (sleeps > kSleeps) {
-    return "it sleeps " + percent_of(sleeps) +
+    return "it sleeps " + percent(sleeps) +
            " of its own time: for a lock, the network, a device or another process, say";
   }
-  return "it computes " + percent_of(computes) + " of its own time: it has more to do than the others, or a slower CPU";
+  return "it computes " + percent(computes) + " of its own time: it has more to do than the others, or a slower CPU";
 }
 
 }  // namespace
@@ -102,17 +93,17 @@ std::string make_of_own_time(const RankShare& slow) {
 std::string reason_of(const RankShare& slow, const Slice& all) {
   const Value throttled = share_of_time(&Hindrances::throttled_us);
   if (above_median(slow, all, throttled) > kThrottled) {
-    return "its cgroup throttles it: for " + percent_of(throttled(slow)) + " of the time its CPU time was used up";
+    return "its cgroup throttles it: for " + percent(throttled(slow)) + " of the time its CPU time was used up";
   }
   if (std::string text = reason_of_disk(slow, all); !text.empty()) return text;
-  const int cpus = static_cast<int>(median_share(all, [](const RankShare& each) { return each.held.cpus; }));
+  const int cpus = static_cast<int>(median_of(all, [](const RankShare& each) { return each.held.cpus; }));
   const std::string fewer = slow.held.cpus > 0 && slow.held.cpus < cpus
                                 ? "it may use " + std::to_string(slow.held.cpus) + " CPU" +
                                       (slow.held.cpus > 1 ? "s" : "") + ", the others " + std::to_string(cpus)
                                 : "";
   const Value delayed = share_of_time(&Hindrances::run_delay_us);
   if (above_median(slow, all, delayed) > kWaitsForCpu) {
-    return "it is ready and without a CPU " + percent_of(delayed(slow)) + " of the time: others run on its CPUs" +
+    return "it is ready and without a CPU " + percent(delayed(slow)) + " of the time: others run on its CPUs" +
            (fewer.empty() ? "" : " (" + fewer + ")");
   }
   if (!fewer.empty()) return fewer;

@@ -1,6 +1,7 @@
 #include "launcher/straggler/slice.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace launcher {
 namespace {
@@ -103,6 +104,12 @@ double low_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value) {
+  std::vector<double> values;
+  for (const RankShare& share : slice) values.push_back(value(share));
+  return low_median(std::move(values));
 }
 
 bool Slicer::is_over(const std::vector<RankSample>& samples) {

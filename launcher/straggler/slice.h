@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ Slice sum_of(const std::vector<Slice>& slices);
 // The middle one; of an even number of values the lower one of the two, so that of two ranks it is the faster one's.
 // 0 of none.
 double low_median(std::vector<double> values);
+// Of what `value` says of each rank.
+double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value);
 
 // Cuts what ranks tell into slices.
 class Slicer {

@@ -22,12 +22,6 @@ constexpr double kLeastShareOfStep = 0.02;
 // Of what the rank takes longer the others must have waited so much.
 constexpr double kLeastWaited = 0.5;
 
-double median_of(const Slice& slice, const std::function<double(const RankShare&)>& value) {
-  std::vector<double> values;
-  for (const RankShare& share : slice) values.push_back(value(share));
-  return low_median(std::move(values));
-}
-
 const RankShare* find(const Slice& slice, int rank) {
   const auto found = std::find_if(slice.begin(), slice.end(), [&](const auto& share) { return share.rank == rank; });
   return found != slice.end() ? &*found : nullptr;

@@ -9,7 +9,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kNoSuchPlace = static_cast<std::size_t>(-1);
+constexpr std::size_t kToTheEnd = static_cast<std::size_t>(-1);
 constexpr std::size_t kTabStop = 8;
 // Lines without going up again after which a rank has stopped to redraw.
 constexpr std::size_t kPatience = 8;
@@ -215,7 +215,7 @@ void LiveLines::go_down(std::size_t rows) {
 }
 
 void LiveLines::erase_in_row(std::size_t mode) {
-  if (mode == 0) rows_[row_].erase(column_, kNoSuchPlace);
+  if (mode == 0) rows_[row_].erase(column_, kToTheEnd);
   if (mode == 1) rows_[row_].erase(0, column_ + 1);
   if (mode == 2) rows_[row_].clear();
 }

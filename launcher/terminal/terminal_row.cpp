@@ -15,7 +15,7 @@ constexpr std::size_t kMostCellBytes = 64;
 constexpr std::size_t kMostStyleBytes = 128;
 
 // U+0080 to U+009F, which begin sequences too.
-bool is_control_letter(std::string_view character) {
+bool is_c1_control(std::string_view character) {
   return character.size() == 2 && character[0] == '\xc2' && static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
@@ -43,7 +43,7 @@ void TerminalRow::put(std::size_t column, std::string_view character, int width,
   split_at(column);
   split_at(end);
   if (cells_.size() < end) cells_.resize(end);
-  cells_[column].text = is_character(character) && !is_control_letter(character) ? character : kReplacement;
+  cells_[column].text = is_character(character) && !is_c1_control(character) ? character : kReplacement;
   cells_[column].style = style;
   if (width == 2) {
     cells_[column + 1].text.clear();

@@ -2,17 +2,16 @@
 
 #include <utility>
 
-#include "launcher/torchrun/static_messages.h"
 #include "launcher/system/exit_status.h"
+#include "launcher/system/silent_wait.h"
 #include "launcher/system/utf8.h"
+#include "launcher/torchrun/static_messages.h"
 
 namespace launcher {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Shorter waits need no explanation.
-constexpr auto kSilentPeers = 5s;
 constexpr std::size_t kMaxQuotedName = 80;
 
 }  // namespace
@@ -25,7 +24,7 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
       client_(loop, options_.host, options_.port, [this] { on_lost(); }) {
   const auto now = EventLoop::Clock::now();
   const std::string place = options_.host + " port " + std::to_string(options_.port);
-  timers_.push_back(loop_.call_at(now + kSilentPeers, [this, place] {
+  timers_.push_back(loop_.call_at(now + kSilentWait, [this, place] {
     if (!has_joined_ && !join_failure_) {
       messages_.say("waiting for the other nodes at " + place + " (node 0, torchrun's, knows which)");
     }

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <utility>
+
+#include "launcher/system/formatted.h"
 
 namespace launcher {
 namespace {
@@ -25,12 +26,6 @@ std::optional<Number> leading_number(std::string_view text) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() ? std::optional(value) : std::nullopt;
-}
-
-std::string format_value(const char* pattern, double value) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
 }
 
 // "[2, 3]" -> 2, 3
@@ -95,9 +90,9 @@ std::optional<MessageParts> message_of(const ddp::detail::CollectiveRecord& call
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes < 1000) return std::to_string(bytes) + " bytes";
   const auto value = static_cast<double>(bytes);
-  if (bytes < 1'000'000) return format_value("%.1f kB", value / 1e3);
-  if (bytes < 1'000'000'000) return format_value("%.1f MB", value / 1e6);
-  return format_value("%.1f GB", value / 1e9);
+  if (bytes < 1'000'000) return formatted("%.1f kB", value / 1e3);
+  if (bytes < 1'000'000'000) return formatted("%.1f MB", value / 1e6);
+  return formatted("%.1f GB", value / 1e9);
 }
 
 std::string collective_text(const ddp::detail::CollectiveRecord& call, const ddp::detail::GroupRecord& group) {
@@ -138,8 +133,8 @@ std::string rank_ranges(std::vector<int> ranks) {
 
 std::string duration_text(std::uint64_t microseconds) {
   const double seconds = static_cast<double>(microseconds) / 1e6;
-  if (seconds < 9.95) return format_value("%.1f s", seconds);
-  if (seconds < 600) return format_value("%.0f s", seconds);
+  if (seconds < 9.95) return formatted("%.1f s", seconds);
+  if (seconds < 600) return formatted("%.0f s", seconds);
   const auto minutes = static_cast<std::uint64_t>(seconds / 60);
   if (minutes < 60) return std::to_string(minutes) + " min";
   return std::to_string(minutes / 60) + " h " + std::to_string(minutes % 60) + " min";

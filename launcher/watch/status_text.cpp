@@ -1,11 +1,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <set>
 
 #include "base/text_table.h"
+#include "launcher/system/formatted.h"
 #include "launcher/system/utf8.h"
 #include "launcher/watch/collective_text.h"
 #include "launcher/watch/status_document.h"
@@ -15,12 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
-
-std::string format(const char* pattern, double value) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
-}
 
 std::string duration(double seconds) {
   return duration_text(static_cast<std::uint64_t>(std::max(seconds, 0.0) * 1e6));
@@ -39,20 +32,20 @@ std::vector<std::string> value_names(const ordered_json& document) {
 std::string value_text(const ordered_json& rank, const std::string& name) {
   if (!rank.contains("values") || !rank.at("values").contains(name)) return "";
   const auto& value = rank.at("values").at(name);
-  return value.is_number() ? format("%.4g", value.get<double>()) : value.get<std::string>();
+  return value.is_number() ? formatted("%.4g", value.get<double>()) : value.get<std::string>();
 }
 
 // "12.4 ms", "1.2 s"; "" where it is not known.
 std::string step_part(const ordered_json& rank, const char* field) {
   if (!rank.contains(field) || !rank.at(field).is_number()) return "";
   const auto seconds = rank.at(field).get<double>();
-  return seconds < 1 ? format("%.1f ms", seconds * 1e3) : duration(seconds);
+  return seconds < 1 ? formatted("%.1f ms", seconds * 1e3) : duration(seconds);
 }
 
 std::string gpu_text(const ordered_json& rank) {
   if (!rank.contains("gpu")) return "";
   const ordered_json& gpu = rank.at("gpu");
-  return format("%.0f %%, ", gpu.at("use_percent").get<double>()) +
+  return formatted("%.0f %%, ", gpu.at("use_percent").get<double>()) +
          bytes_text(gpu.at("memory_bytes").get<std::uint64_t>());
 }
 
@@ -63,7 +56,7 @@ bool has_gpus(const ordered_json& document) {
 
 // Empty until it is known.
 std::string rate_text(const ordered_json& rate) {
-  return rate.is_number() ? format("%.2f", rate.get<double>()) : "";
+  return rate.is_number() ? formatted("%.2f", rate.get<double>()) : "";
 }
 
 std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values, bool gpus) {
@@ -81,7 +74,7 @@ std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std:
   if (gpus) row.push_back(gpu_text(rank));
   row.push_back(rank.contains("memory_bytes") ? bytes_text(rank.at("memory_bytes").get<std::uint64_t>()) : "");
   std::string process = rank.value("process", std::string());
-  if (rank.contains("cpu_share")) process += format(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
+  if (rank.contains("cpu_share")) process += formatted(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
   row.push_back(rank.at("runs").get<bool>() ? process : rank.at("ended").get<std::string>());
   return row;
 }

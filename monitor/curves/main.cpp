@@ -12,7 +12,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <ddprun/base/number_ranges.h>
@@ -21,6 +20,7 @@
 #include "monitor/curves/png.h"
 #include "monitor/curves/scalars.h"
 #include "monitor/curves/svg.h"
+#include "monitor/errno_text.h"
 
 namespace {
 
@@ -170,8 +170,7 @@ int main(int argc, char** argv) try {
   errno = 0;
   std::ofstream out(options.out, std::ios::binary | std::ios::trunc);
   out << picture;
-  if (!out.flush())
-    throw std::runtime_error(options.out + ": cannot be written: " + std::generic_category().message(errno));
+  if (!out.flush()) throw std::runtime_error(options.out + ": cannot be written: " + ddp::detail::errno_text());
   std::printf("%s: %zu %s\n", options.out.c_str(), charts.size(), charts.size() == 1 ? "chart" : "charts");
   return kGood;
 } catch (const std::exception& error) {

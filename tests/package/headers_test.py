@@ -70,7 +70,7 @@ def fault(entry: dict[str, str]) -> str:
     command = shlex.split(entry["command"])
     result = subprocess.run(command, cwd=entry["directory"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     first = re.search(r"^.*(?:error|warning): .*$", result.stderr, re.MULTILINE)
-    return "" if first and first[0].endswith(END) and "warning" not in first[0] else result.stderr or f"{command} found no error"
+    return "" if first and first[0].endswith(f"error: #error {END}") else result.stderr or f"{command} found no error"
 
 
 class Headers(unittest.TestCase):

@@ -1,0 +1,12 @@
+// Short names for what lock-free code says in each of its lines.
+#pragma once
+
+#include <atomic>
+
+namespace ddp::detail {
+
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+inline constexpr auto kAcquire = std::memory_order_acquire;
+inline constexpr auto kRelease = std::memory_order_release;
+
+}  // namespace ddp::detail

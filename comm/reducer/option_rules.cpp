@@ -34,8 +34,9 @@ void check_options(const DdpOptions& options, const std::string& rank) {
     throw std::invalid_argument(rank + ": DistributedDataParallel: " + why);
   };
   if (options.bucket_cap_bytes.bytes() <= 0 || options.first_bucket_bytes.value_or(1) <= 0) {
-    refuse("bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes.bytes()) +
-           " and first_bucket_bytes=" + std::to_string(first_bucket_bytes(options)) + ": both must be positive");
+    refuse("bucket_cap_bytes=" + std::to_string(options.bucket_cap_bytes.bytes()) + " and first_bucket_bytes=" +
+           std::to_string(options.first_bucket_bytes.value_or(first_bucket_bytes(options))) +
+           ": both must be positive");
   }
   if (options.delayed.names.empty() != options.delayed.trigger.empty())
     refuse("delayed.names and delayed.trigger need to be set at the same time");

@@ -44,6 +44,7 @@ TEST_CASE("OptionRules: what cannot be had is refused with the rank") {
       {{.bucket_cap_bytes = 0}, "bucket_cap_bytes=0"},
       {{.bucket_cap_bytes = -1}, "bucket_cap_bytes=-1"},
       {{.bucket_cap_bytes = std::numeric_limits<int64_t>::min()}, "must be positive"},
+      {{.bucket_cap_bytes = -5, .first_bucket_bytes = 64}, "bucket_cap_bytes=-5 and first_bucket_bytes=64: both"},
       {{.first_bucket_bytes = 0}, "first_bucket_bytes=0"},
       {{.first_bucket_bytes = -3}, "first_bucket_bytes=-3"},
       {{.skip_all_reduce_unused_params = true}, "skip_all_reduce_unused_params needs find_unused_parameters"},

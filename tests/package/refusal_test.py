@@ -80,6 +80,23 @@ class Project(unittest.TestCase):
         self.assertIn("is built for 2.11 to 2.15", message)
         self.assertNotIn("DDPRUN_TRY_NEWER_LIBTORCH", message)
 
+    def test_a_place_that_is_named_and_holds_none(self):
+        for name in ("Torch_DIR", "Torch_ROOT"):
+            with self.subTest(name):
+                message = refusal(self, support.SOURCE, "named-build", *PROJECT_ONLY, "-D", f"{name}=/no/such")
+                self.assertIn(f"{name}=/no/such leads to no LibTorch", message)
+
+    def test_an_environment_whose_version_does_not_fit_is_passed_over_aloud(self):
+        root = fake_libtorch("venv/lib/python3.11/site-packages/torch", "2.16.0", cuda=False)
+        fake_libtorch("cache/venv-2.15.0/lib/python3.11/site-packages/torch", "2.15.0", cuda=False)
+        environment = {**os.environ, "VIRTUAL_ENV": str(support.WORK / "venv"), "DDPRUN_CACHE": str(support.WORK / "cache")}
+        for name in ("CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT"):
+            environment.pop(name, None)
+        result = support.configure(support.SOURCE, support.WORK / "passed-build", *PROJECT_ONLY, check=False, env=environment)
+        said = " ".join(result.stdout.split())
+        self.assertIn(f"LibTorch 2.16.0 at {root} was passed over", said)
+        self.assertIn(f"LibTorch 2.15.0, CPU: {support.WORK / 'cache'}", said)
+
     def test_a_version_that_is_newer_than_all_known_ones(self):
         root = fake_libtorch("torch-2.16", "2.16.0", cuda=False)
         message = refusal(self, support.SOURCE, "version-build", *PROJECT_ONLY, "-D", f"CMAKE_PREFIX_PATH={root}")

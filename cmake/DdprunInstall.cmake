@@ -107,6 +107,13 @@ if(DDPRUN_BUILD_LIBRARY)
   install(EXPORT ddprunTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_flavour_package}")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/ddprunFlavour.cmake.in" "${PROJECT_BINARY_DIR}/package/ddprunFlavour.cmake" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/package/ddprunFlavour.cmake" DESTINATION "${_ddprun_flavour_package}")
+  # The headers are those of the last installation: of what others have installed there before, ddprunConfig.cmake takes only what
+  # was compiled with the same.
+  set(_ddprun_headers "${PROJECT_BINARY_DIR}/package/ddprunHeaders.cmake")
+  install(CODE "set(headers_file \"${_ddprun_headers}\")\nset(headers_folder \"${PROJECT_SOURCE_DIR}/include\")")
+  install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/HashHeaders.cmake")
+  install(FILES "${_ddprun_headers}" DESTINATION "${_ddprun_package_dir}")
+  install(FILES "${_ddprun_headers}" DESTINATION "${_ddprun_flavour_package}")
   install(EXPORT ddprunImageTargets NAMESPACE ddprun:: DESTINATION "${_ddprun_package_dir}")
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/BuildType.cmake" DESTINATION "${_ddprun_package_dir}")

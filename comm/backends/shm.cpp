@@ -22,12 +22,12 @@ using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 // Which bits sums of three and more ranks have; all ranks need the same.
-shm::Order order_of_sums() {
+shm::Order order_of_sums(const RankInfo& info) {
   const char* order = std::getenv("DDPRUN_SHM_ORDER");
   const std::string text = order == nullptr ? "" : order;
   if (text.empty() || text == "ring") return shm::Order::kRing;
   if (text == "rank") return shm::Order::kByRank;
-  throw std::invalid_argument("DDPRUN_SHM_ORDER: expected 'ring' or 'rank', got '" + text + "'");
+  throw std::invalid_argument(who(info) + ": DDPRUN_SHM_ORDER: expected 'ring' or 'rank', got '" + text + "'");
 }
 
 std::vector<int> members_of(const std::vector<int>& hosts, int host) {
@@ -65,7 +65,7 @@ Backend make_between(const GroupPlan& plan, const ShmMeeting& meeting, const Sto
 }  // namespace
 
 Backend make_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
-  const shm::Order order = order_of_sums();
+  const shm::Order order = order_of_sums(plan.info);
   const ShmMeeting meeting = meet(plan.info, host, *store, plan.timeout);
   if (!meeting.why_not.empty() && plan.info.rank == 0) {
     std::fprintf(stderr, "ddprun: the ranks share no memory and use gloo: %s\n", meeting.why_not.c_str());
@@ -91,7 +91,8 @@ BackendType shm_backend() {
                      .receives_from_any = true,
                      .dtypes = gloo_dtypes()},
           .make = [](const GroupPlan& plan, const auto& store) { return make_shm(plan, store, host_identity()); },
-          .may_choose_another = true};
+          .may_choose_another = true,
+          .check = [](const RankInfo& info) { static_cast<void>(order_of_sums(info)); }};
 }
 
 }  // namespace ddp::detail

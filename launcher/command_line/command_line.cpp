@@ -9,7 +9,7 @@
 #include "launcher/command_line/declare_options.h"
 #include "launcher/command_line/generated_texts.h"
 #include "launcher/command_line/help.h"
-#include "launcher/command_line/outranked_variables.h"
+#include "launcher/command_line/option_variables.h"
 #include "launcher/command_line/split_arguments.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/plan/scheduled_options.h"
@@ -30,10 +30,7 @@ GivenOptions given_options(const CLI::App& app, const std::vector<std::string>& 
   for (const std::string& name : place_options()) {
     const CLI::Option* option = app.get_option("--" + name);
     if (option->count() == 0) continue;
-    const bool is_typed = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-      return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
-    });
-    given[name] = is_typed ? "the command line" : option->get_envname();
+    given[name] = is_typed(app, option, words) ? "the command line" : option->get_envname();
   }
   return given;
 }
@@ -50,17 +47,8 @@ void forget_hosts(Options& options) {
   options.exclude.clear();
 }
 
-std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
-  CLI::App app(
-      "Starts one process per rank of a distributed program and ends them together.\n"
-      "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
-      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
-      "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
-      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
-  Options options;
-  declare_options(app, options);
-
-  SplitArguments split = split_arguments(app, arguments);
+// `options` are those that `app` has been told of.
+std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Options& options) {
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
   options.own_words = split.own;
@@ -78,6 +66,23 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
     take_from_scheduler(own_surroundings(), given_options(app, options.own_words), options);
   check_options(options);
   return options;
+}
+
+std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments) {
+  CLI::App app(
+      "Starts one process per rank of a distributed program and ends them together.\n"
+      "Everything after PROGRAM belongs to the program and is passed on untouched.\n"
+      "`ddprun status [JOB]` and `ddprun top [JOB]` show what running jobs are doing;\n"
+      "`ddprun timeline start|stop [JOB]` records it. Each has a --help of its own.",
+      "ddprun [OPTIONS] [--] PROGRAM [ARGUMENTS...]");
+  Options options;
+  declare_options(app, options);
+  const SplitArguments split = split_arguments(app, arguments);
+  try {
+    return take(app, split, options);
+  } catch (const UsageError& error) {
+    throw UsageError(error.what() + variables_behind(error.what(), app, split.own));
+  }
 }
 
 }  // namespace

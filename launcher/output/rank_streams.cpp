@@ -66,10 +66,10 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   check_descriptors(options_);
   layout_.error_folder = std::move(error_folder);
   if (needs_log_folder(options_)) {
-    const std::string parent = options_.log_folder.empty() ? temporary_folder() : options_.log_folder;
-    const char* option = options_.log_folder.empty() ? "TMPDIR" : "--log_dir";
-    make_folder(parent, option);
     const bool is_ours = options_.log_folder.empty();  // in a folder that others use too
+    const std::string parent = is_ours ? temporary_folder() : options_.log_folder;
+    const char* option = is_ours ? "TMPDIR" : "--log_dir";
+    if (!is_ours) make_folder(parent, option);
     // The ranks may be in another folder when they write their error files.
     layout_.log_folder =
         std::filesystem::absolute(make_unique_folder(parent, is_ours ? "ddprun_logs_" + run_id : run_id, option));

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@
 namespace ddp {
 namespace {
 
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::MessageMatches;
 using test::Wire;
 
 std::string backend_name(const GroupHandle& group) {
@@ -100,6 +103,14 @@ TEST_CASE("ShmBackend: in the order of ranks a sum does not depend on where in t
                     RANK_CHECK(part.equal(whole.narrow(0, 20'000, 77)));
                   },
                   {.wire = Wire::kShm});
+  unsetenv("DDPRUN_SHM_ORDER");
+}
+
+TEST_CASE("ShmBackend: an order that there is not is refused before others are waited for") {
+  setenv("DDPRUN_SHM_ORDER", "bogus", /*overwrite=*/1);
+  const std::string said = "DDPRUN_SHM_ORDER: expected 'ring' or 'rank', got 'bogus'";
+  CHECK_THROWS_MATCHES(init_process_group({.backend = "shm", .rank_info = RankInfo{.rank = 0, .world_size = 2}}),
+                       std::invalid_argument, MessageMatches(EndsWith(said)));
   unsetenv("DDPRUN_SHM_ORDER");
 }
 

@@ -24,6 +24,7 @@ namespace launcher {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using ddp::test::read_file;
 
@@ -234,7 +235,10 @@ TEST_CASE_METHOD(RankStreamsTest, "RankStreams: folders that cannot be made are 
   const char* before = ::getenv("TMPDIR");
   const std::string kept = before != nullptr ? before : "";
   ::setenv("TMPDIR", (folder_ / "file/tmp").c_str(), 1);
-  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot make the folder"));
+  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot make a folder in "));
+  ::setenv("TMPDIR", (folder_ / "mistyped").c_str(), 1);
+  CHECK_THAT(why_not(), StartsWith("TMPDIR: cannot make a folder in ") && EndsWith("No such file or directory"));
+  CHECK_FALSE(std::filesystem::exists(folder_ / "mistyped"));
   before != nullptr ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
 }
 

@@ -28,13 +28,18 @@ def includes(header: pathlib.Path) -> list[str]:
     return re.findall(r"^#include <([^>]+)>", header.read_text(), re.MULTILINE)
 
 
-def seen_by(header: pathlib.Path, folders: list[pathlib.Path]) -> set[str]:
+@functools.cache
+def places(name: str, folders: tuple[pathlib.Path, ...]) -> list[pathlib.Path]:
+    return [folder / name for folder in folders if (folder / name).exists()][:1]
+
+
+def seen_by(header: pathlib.Path, folders: tuple[pathlib.Path, ...]) -> set[str]:
     """What a header includes, it and those that it includes, as they are written; standard headers are not followed."""
     seen, waiting = set(), [header]
     while waiting:
         for name in includes(waiting.pop()):
             if name not in seen and "/" in name:
-                waiting += [folder / name for folder in folders if (folder / name).exists()][:1]
+                waiting += places(name, folders)
             seen.add(name)
     return seen
 
@@ -80,7 +85,7 @@ class Headers(unittest.TestCase):
     def test_each_is_self_contained(self):
         include = support.PREFIX / "include"
         libtorch = support.LIBTORCH / "include"
-        folders = [include, libtorch, libtorch / "torch/csrc/api/include"]
+        folders = (include, libtorch, libtorch / "torch/csrc/api/include")
         headers = sorted((include / "ddprun").rglob("*.h"))
         headers.remove(include / "ddprun/ddp.h")  # the first include of the consumer, whose build is a test of its own
         # A precompiled header only stands in for what the header includes by itself.

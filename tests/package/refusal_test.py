@@ -161,6 +161,20 @@ class Consumer(unittest.TestCase):
         command = re.search(r"CMAKE_PREFIX_PATH='.*?(?= scripts/setup)", message)[0]
         self.assertEqual(shlex.split(command), [f"CMAKE_PREFIX_PATH={root}"])
 
+    def test_libraries_of_another_ddprun_in_the_same_place_are_not_taken(self):
+        older = support.WORK / "older"
+        shutil.rmtree(older, ignore_errors=True)
+        shutil.copytree(support.PREFIX, older)
+        flavour = next(older.glob("lib*/cmake/ddprun/torch-*"))
+        arguments = ["-D", f"CMAKE_PREFIX_PATH={older};{support.LIBTORCH}"]
+        for headers in ["set(_ddprun_headers 0123)\n", None]:
+            with self.subTest(headers):
+                (flavour / "ddprunHeaders.cmake").unlink()
+                if headers:
+                    (flavour / "ddprunHeaders.cmake").write_text(headers)
+                message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
+                self.assertIn(f"{flavour} is of another ddprun, whose headers are not there any more", message)
+
     def found_in(self, prefix, libtorch) -> str:
         """What is said of a project that finds ddprun there."""
         arguments = ["-D", "COMPONENTS=samplers", "-D", f"CMAKE_PREFIX_PATH={prefix};{libtorch}"]

@@ -1,14 +1,16 @@
-#include "launcher/command_line/outranked_variables.h"
+#include "launcher/command_line/option_variables.h"
 
 #include <CLI/App.hpp>
 #include <CLI/StringTools.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "launcher/command_line/usage_error.h"
 
@@ -38,10 +40,7 @@ constexpr std::array<std::pair<const char*, const char*>, 17> kRivals = {{
 }};
 
 bool is_given(const CLI::App& app, const SplitArguments& split, const char* name) {
-  const CLI::Option* option = app.get_option_no_throw(std::string("--") + name);
-  return std::any_of(split.own.begin(), split.own.end(), [&](const std::string& word) {
-    return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
-  });
+  return is_typed(app, app.get_option_no_throw(std::string("--") + name), split.own);
 }
 
 void ignore_variable(CLI::App& app, const std::string& name) {
@@ -60,6 +59,23 @@ void check_flag(const CLI::Option& option) {
   }
 }
 
+bool may_be_in_a_name(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-' || letter == '_';
+}
+
+// The words of `text` that look like options, each once.
+std::vector<std::string> option_words(const std::string& text) {
+  std::vector<std::string> words;
+  for (auto at = text.begin(); at != text.end();) {
+    const auto begin = std::find_if(at, text.end(), may_be_in_a_name);
+    at = std::find_if_not(begin, text.end(), may_be_in_a_name);
+    std::string word(begin, at);
+    if (word.starts_with('-') && std::find(words.begin(), words.end(), word) == words.end())
+      words.push_back(std::move(word));
+  }
+  return words;
+}
+
 }  // namespace
 
 void check_variables_of_flags(const CLI::App& app) {
@@ -76,6 +92,24 @@ void ignore_outranked_variables(CLI::App& app, const SplitArguments& split) {
     if (has_first && !has_second) ignore_variable(app, second);
     if (has_second && !has_first) ignore_variable(app, first);
   }
+}
+
+bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const std::string> words) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return app.get_option_no_throw(word.substr(0, word.find('='))) == option;
+  });
+}
+
+std::string variables_behind(const std::string& error, const CLI::App& app, std::span<const std::string> words) {
+  std::string text;
+  for (const std::string& word : option_words(error)) {
+    const CLI::Option* const option = app.get_option_no_throw(word);
+    if (option == nullptr || option->get_envname().empty() || is_typed(app, option, words)) continue;
+    const char* const value = std::getenv(option->get_envname().c_str());
+    if (value == nullptr || *value == '\0') continue;
+    text.append(text.empty() ? " (" : ", ").append(word).append(" is from ").append(option->get_envname());
+  }
+  return text.empty() ? "" : text + ")";
 }
 
 }  // namespace launcher

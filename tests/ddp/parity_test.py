@@ -10,6 +10,7 @@ import unittest
 import numpy
 from parity_jobs import CASES, CPP, DELAYED, DELAYED_MIXED, FEATURES, LENET, LENET_VARIANTS, ON_GPU, PYTHON, RESNET, SINCE, THREE, Job
 import torch
+import torch._dynamo  # what the twins need for their optimizers
 from torch.distributed import TCPStore
 
 

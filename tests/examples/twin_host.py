@@ -15,6 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import forked_python  # noqa: E402
+import torch._dynamo  # noqa: E402, F401
 
 
 def free_port():

@@ -1,4 +1,7 @@
-"""Python programs that need torch, run by forks of a test that has imported it: each import costs two seconds of a core."""
+"""Python programs that need torch, run by forks of a test that has imported it: each import costs two seconds of a core.
+
+So does the first optimizer of a process, for what it imports: tests whose programs train import torch._dynamo as well.
+"""
 
 import gc
 import os

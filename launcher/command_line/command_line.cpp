@@ -14,14 +14,14 @@
 #include "launcher/command_line/usage_error.h"
 #include "launcher/plan/scheduled_options.h"
 #include "launcher/system/exit_status.h"
-#include "launcher/system/utf8.h"
+#include "launcher/system/line.h"
 #include "launcher/version.h"
 
 namespace launcher {
 namespace {
 
 ExitRequest refuse(const std::string& text) {
-  return {to_int(ExitStatus::kLauncherError), "ddprun: " + printable(text) + "\n"};
+  return {to_int(ExitStatus::kLauncherError), "ddprun: " + message_text(text) + "\n"};
 }
 
 // The options of a node's place that were given, and how.

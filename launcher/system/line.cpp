@@ -15,14 +15,21 @@ namespace {
 
 // For a reader that is busy; one that has stopped must not stop us.
 constexpr auto kLinePatience = std::chrono::seconds(1);
+// Of a text beyond the two, which has room for three of the longest paths: a variable of 100 kB that a message quotes
+// would push all else off the screen.
+constexpr std::size_t kBeginning = 12 << 10;
+constexpr std::size_t kEnd = 4 << 10;
 
 }  // namespace
 
+std::string message_text(std::string_view text) {
+  if (text.size() <= kBeginning + kEnd) return printable(text);
+  return printable(beginning(text, kBeginning)) + " ... (" + std::to_string(text.size() - kBeginning - kEnd) +
+         " bytes) ... " + printable(text.substr(text.size() - kEnd));
+}
+
 void print_line(std::string_view text) {
-  std::string line = "ddprun: ";
-  line.append(printable(text));
-  line.push_back('\n');
-  print_block(line);
+  print_block("ddprun: " + message_text(text) + "\n");
 }
 
 void print_block(std::string_view text) {

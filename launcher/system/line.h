@@ -2,13 +2,16 @@
 // that takes nothing for a second loses the rest: no message is worth a process that stays.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "launcher/system/messages.h"
 
 namespace launcher {
 
-// "ddprun: <text>\n", in which each control character, of a name perhaps, is a blank.
+// `text` as a message shows it: each control character, of a name perhaps, is a blank; of more than 16 KiB the beginning and the end.
+std::string message_text(std::string_view text);
+// "ddprun: <text>\n", see message_text().
 void print_line(std::string_view text);
 // As it is, in one write where the kernel allows it.
 void print_block(std::string_view text);

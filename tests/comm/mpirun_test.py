@@ -2,11 +2,15 @@
 ddprun and without being told where."""
 
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from free_port import free_port  # noqa: E402
 
 PROGRAM = os.environ["PROGRAM"]
 PATIENCE = 60  # seconds, for hangs
@@ -67,9 +71,7 @@ class Mpirun(unittest.TestCase):
 
     def test_an_address_that_is_given_counts(self):
         for kind in self.each():
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            port = free_port()
             with socket.socket() as holder:
                 holder.bind(("127.0.0.1", port))
                 holder.listen()

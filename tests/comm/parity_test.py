@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import forked_python  # noqa: E402
+from free_port import free_port  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
 PYTHONS = pathlib.Path(__file__).with_name("parity_program.py")
@@ -52,12 +52,6 @@ def draw(size, operations, seed):
             "cases": [draw_case(rng, size, operations, 10 * window + i) for i in range(count)], "order": order
         })
     return {"windows": windows}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run_job(folder, cases, languages):

@@ -4,12 +4,12 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "launcher"))
+sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / folder) for folder in ("launcher", "support")]
+from free_port import free_port  # noqa: E402
 from hosts import Hosts, obstacle  # noqa: E402
 
 PROGRAM = os.environ["PROGRAM"]
@@ -21,12 +21,6 @@ NEW_PIDS = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 def works(*command):
     return os.geteuid() == 0 and shutil.which(command[0]) and subprocess.run([*command, "true"], capture_output=True).returncode == 0
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Ranks:

@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,12 +12,6 @@ SERVER = pathlib.Path(__file__).with_name("store_server.py")
 
 CAN_MAKE_NODES = os.geteuid() == 0 and shutil.which("ip") is not None and subprocess.run(
     ["ip", "netns", "list"], capture_output=True).returncode == 0
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class StoreServer:

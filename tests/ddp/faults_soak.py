@@ -18,11 +18,13 @@ import tempfile
 import threading
 import time
 
-import fault_cases
-from fault_cases import Case
-import fault_messages
-from fault_job import TIMEOUT_S, environment
-from fault_nodes import CAN_MAKE_NODES, StoreServer, TwoNodes, free_port
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import fault_cases  # noqa: E402
+from fault_cases import Case  # noqa: E402
+import fault_messages  # noqa: E402
+from fault_job import TIMEOUT_S, environment  # noqa: E402
+from fault_nodes import CAN_MAKE_NODES, StoreServer, TwoNodes  # noqa: E402
+from free_port import free_port  # noqa: E402
 
 PROGRAM, COUNT = sys.argv[1], int(sys.argv[2])
 SEED = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(10**6)

@@ -5,11 +5,13 @@ The first command line argument is parity_program's path.
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from free_port import free_port  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
 TWIN = pathlib.Path(__file__).with_name("parity_program.py")
@@ -131,12 +133,6 @@ def cases_file(folder, cases):
     return path
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def environment(rank, size, port):
     variables = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)}
     variables |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
@@ -147,7 +143,6 @@ def environment(rank, size, port):
 def start(command, arguments, **settings):
     if command is not PYTHON:
         return subprocess.Popen(command + arguments, **settings)
-    sys.path.insert(0, str(TWIN.parent.parent / "support"))
     import forked_python  # which needs torch
 
     return forked_python.popen([TWIN, *arguments], **settings)

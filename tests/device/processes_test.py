@@ -1,23 +1,20 @@
 """Two processes with two simulated devices each, of which each uses its own: when one goes wrong, the other ends in time and says why, as on gloo."""
 
 import os
+import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from free_port import free_port  # noqa: E402
+
 PROGRAM = sys.argv.pop(1)
 TIMEOUT_S = 4
 LATEST_S = TIMEOUT_S + 40  # for hangs: what ends, ends within 3 s of the timeout on a quiet machine
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class TwoProcesses(unittest.TestCase):

@@ -7,7 +7,6 @@ Answered: {"status": of the first rank that failed, or 0, "output": of rank 0, "
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,13 +14,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import forked_python  # noqa: E402
+from free_port import free_port  # noqa: E402
 import torch._dynamo  # noqa: E402, F401
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def variables(rank, ranks, port):

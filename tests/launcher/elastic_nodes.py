@@ -3,9 +3,8 @@
 import os
 import re
 import signal
-import socket
 
-from harness import LauncherTest, wait_until
+from harness import LauncherTest, free_port, wait_until
 
 # Each rank says where it stands, then runs until it is told to end or to fail. A node's name is in NODE.
 RANK = """
@@ -17,12 +16,6 @@ until [ -e end ]; do
   sleep 0.02
 done
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Rank:

@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import socket
 
-from harness import LauncherTest, main
+from harness import LauncherTest, free_port, main
 
 DUMP = ("python3", "-c", "import os, json; json.dump(dict(os.environ), open(os.environ['DDPRUN_TEST_FOLDER'] + '/dump.' + "
                          "os.environ['RANK'], 'w'))")
@@ -80,9 +79,7 @@ class Environment(LauncherTest):
         self.assertEqual(workers[0]["TORCHELASTIC_RUN_ID"], "job7")
 
     def test_a_fixed_port(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         workers, _ = self.dump("-n", "1", "--master_port", str(port))
         self.assertEqual(workers[0]["MASTER_PORT"], str(port))
 

@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from free_port import free_port  # noqa: E402, F401
 
 DDPRUN = os.environ["DDPRUN"]
 # CTest sets it for every test; a user's shell does not.

@@ -139,6 +139,16 @@ class TemporaryFiles(OwnLines):
                 self.assert_own_lines(err)
                 self.assert_nothing_left(job)
 
+    def test_of_a_name_of_100_kb_the_beginning_and_the_end_are_shown_and_what_is_wrong_with_it(self):
+        for variable, name in (("TMPDIR", "TMPDIR"), ("PET_LOG_DIR", "--log_dir"), ("PET_NNODES", "PET_NNODES")):
+            status, out, err = self.run_job("-n", "1", "--tee", "3", "echo", "started", environment={variable: "begin" + "x" * 100000 + "end"})
+            with self.subTest(variable):
+                self.assertNotEqual(status, 0)
+                self.assertEqual((out, err.count("\n")), ("", 1))
+                self.assertLess(len(err), 20000)
+                for part in (name, "beginxxx", " bytes) ... x", "xxxend"):
+                    self.assertIn(part, err)
+
     def test_a_relative_or_empty_one_works_wherever_the_ranks_go(self):
         os.mkdir(self.path("here"))
         for value in ("here", ""):

@@ -2,10 +2,9 @@
 
 import os
 import signal
-import socket
 import time
 
-from harness import LauncherTest, is_running, main, shell, wait_until
+from harness import LauncherTest, free_port, is_running, main, shell, wait_until
 
 
 class Restarts(LauncherTest):
@@ -37,15 +36,10 @@ with socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as 
         data += store.recv(8)
 sys.exit(40 + struct.unpack("<q", data)[0])
 """)
-        for options in ((), ("--master-port", str(self.free_port()))):
+        for options in ((), ("--master-port", str(free_port()))):
             status, _, err = self.run_job("--max-restarts", "2", *options, program)
             self.assertEqual(status, 41, err)
             self.assertEqual(err.count("exited with status 41"), 3)
-
-    def free_port(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
 
     def test_being_told_to_stop_is_no_reason_to_restart(self):
         job = self.start("-n", "2", "--max-restarts", "5", *shell("echo x >> runs.$RANK; : > ready.$RANK; exec sleep 1000"))

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from harness import LauncherTest, main, shell, wait_until
+from harness import LauncherTest, free_port, main, shell, wait_until
 
 # On a busy machine an interpreter starts within it.
 TIMEOUT_S = 12
@@ -122,9 +122,7 @@ class StoreModes(LauncherTest):
             server.bind(("127.0.0.1", int(port)))
 
     def test_rank_0_on_a_port_of_the_users_choice(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.assertEqual(self.variables("--store=rank0", "--master-port", str(port))[2], str(port))
 
     def test_ddprun_hosts_it_by_default(self):

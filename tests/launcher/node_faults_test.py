@@ -7,10 +7,9 @@ import random
 import re
 import shutil
 import signal
-import socket
 import time
 
-from harness import DDPRUN, Job, LauncherTest, is_running, main, shell, wait_until
+from harness import DDPRUN, Job, LauncherTest, free_port, is_running, main, shell, wait_until
 from hosts import Hosts, obstacle
 
 FAULTS = int(os.environ.get("FAULTS", "16"))
@@ -26,12 +25,6 @@ echo $$ > part.$attempt.$RANK; mv part.$attempt.$RANK pid.$attempt.$RANK
 until [ -e exit.$RANK ] || [ -e end.$RANK ] || [ -e end ]; do sleep 0.01; done
 [ -e exit.$RANK ] && exit 44
 exit 0"""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def culprit(err):

@@ -9,13 +9,7 @@ import socket
 import time
 import unittest
 
-from harness import DDPRUN, LauncherTest, main, process_state, shell, wait_until
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from harness import DDPRUN, LauncherTest, free_port, main, process_state, shell, wait_until
 
 
 class Nodes(LauncherTest):

@@ -15,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import DDPRUN, LauncherTest, wait_until
+from harness import DDPRUN, LauncherTest, free_port, wait_until
 
 PROGRAM = os.environ["WATCHED_PROGRAM"]
 
@@ -369,11 +369,6 @@ class Status(LauncherTest):
         status, _, err = self.run_job("--metrics_port", "nowhere:1", "true")
         self.assertEqual(status, 125)
         self.assertIn("'nowhere' is no address", err)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 
-from harness import LauncherTest, main, processes_with
+from harness import LauncherTest, free_port, main, processes_with
 
 ALL_REDUCE = """
 import os, sys, torch, torch.distributed as dist
@@ -58,12 +57,6 @@ dist.destroy_process_group()
 # Without taking the interpreter down, in which torch aborts at times: a thread of its own is still there.
 os._exit(0)
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class WithTorchrun(LauncherTest):

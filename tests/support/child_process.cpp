@@ -12,7 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <random>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -139,17 +142,24 @@ std::vector<Outcome> run_all(const std::vector<Command>& commands, std::chrono::
 }
 
 uint16_t free_port() {
-  const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  check(socket_fd >= 0, "socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = bind(socket_fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  close(socket_fd);
-  check(bound, "bind");
-  return ntohs(address.sin_port);
+  int lowest_given = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest_given;
+  check(lowest_given > 1, "/proc/sys/net/ipv4/ip_local_port_range");
+  std::random_device source;
+  std::uniform_int_distribution<int> ports(std::min(10000, lowest_given / 2), lowest_given - 1);
+  for (int tries = 0; tries < 100; ++tries) {
+    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(socket_fd >= 0, "socket");
+    const auto port = static_cast<uint16_t>(ports(source));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    const bool bound = bind(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    close(socket_fd);
+    if (bound) return port;
+  }
+  throw std::runtime_error("of 100 ports none is free");
 }
 
 }  // namespace ddp::test

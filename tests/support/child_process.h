@@ -49,7 +49,8 @@ class ChildProcess {
 /// Starts all commands at once and waits for all.
 std::vector<Outcome> run_all(const std::vector<Command>& commands, std::chrono::milliseconds limit);
 
-/// A TCP port on loopback that nobody listens on right now.
+/// A TCP port on loopback that nobody has right now, below those that the kernel gives to whoever asks for none (see
+/// free_port.py).
 uint16_t free_port();
 
 }  // namespace ddp::test

@@ -1,10 +1,12 @@
 #include "launcher/job.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "launcher/job_run.h"
 #include "launcher/meeting/trouble.h"
+#include "launcher/plan/variables_behind.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/launch_error.h"
 #include "launcher/system/line.h"
@@ -12,14 +14,22 @@
 namespace launcher {
 
 int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) {
+  const auto text_of = [&](const LaunchError& error) {
+    return error.what() + variables_behind(error.what(), request.options.variables);
+  };
   std::optional<JobRun> job;
   try {
     job.emplace(request, events, std::move(guarded));
   } catch (const LaunchError& error) {
-    print_line(error.what());
-    return tell_other_nodes(request.options, {error.what(), to_int(error.status())});
+    const std::string text = text_of(error);
+    print_line(text);
+    return tell_other_nodes(request.options, {text, to_int(error.status())});
   }
-  return job->run();
+  try {
+    return job->run();
+  } catch (const LaunchError& error) {
+    throw LaunchError(text_of(error), error.status());
+  }
 }
 
 }  // namespace launcher

@@ -30,6 +30,7 @@
 #include "launcher/plan/program.h"
 #include "launcher/plan/rank_plan.h"
 #include "launcher/plan/resources.h"
+#include "launcher/plan/variables_behind.h"
 #include "launcher/processes/debugger.h"
 #include "launcher/processes/guardian.h"
 #include "launcher/remote/agent.h"
@@ -223,10 +224,11 @@ int run_job(const Options& options, ProcessTitle& title, const Answer& answer) {
   try {
     return run(options, title, answer);
   } catch (const LaunchError& error) {
-    if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw;
+    const std::string text = error.what() + variables_behind(error.what(), options.variables);
+    if (options.nnodes == 1 || options.mode != Options::Mode::kRun) throw LaunchError(text, error.status());
     // One line from each of several hosts.
-    print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + error.what());
-    return tell_other_nodes(options, {error.what(), to_int(error.status())});
+    print_line((options.part_descriptor ? "host " + host_name() + ": " : "") + text);
+    return tell_other_nodes(options, {text, to_int(error.status())});
   }
 }
 

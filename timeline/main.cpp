@@ -70,8 +70,10 @@ void merge(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Tells where the time of the steps goes that `ddprun --timeline FILE` or ddp::Timeline has recorded.",
-               "ddprun-timeline");
+  CLI::App app(
+      "Tells where the time of the steps goes that `ddprun --timeline FILE` or\n"
+      "ddp::Timeline has recorded.",
+      "ddprun-timeline");
   Options options;
   app.add_option("FILE", options.file, "The timeline");
   app.add_option("--svg", options.svg, "Draw a step of median length to this file");
@@ -80,12 +82,14 @@ int main(int argc, char** argv) {
   join->add_option("-o,--out", options.out, "The file to write")->required();
   join->add_option("FILES", options.parts, "trace.rank0.json trace.rank1.json ...")->required();
   app.footer(
-      "Exit status: 0; 1 when a file cannot be read or written, or is no timeline; 2 when the command line is wrong.");
+      "Exit status: 0; 1 when a file cannot be read or written, or is no timeline;\n"
+      "2 when the command line is wrong.");
   try {
     app.parse(argc, argv);
     if (!join->parsed() && options.file.empty()) throw CLI::RequiredError("FILE");
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kGood : kMisused;
+    if (app.exit(error) != 0) return kMisused;
+    return output_is_written("ddprun-timeline") ? kGood : kFailed;
   }
   try {
     join->parsed() ? merge(options) : explain(options);

@@ -19,11 +19,8 @@ namespace {
 using namespace ddp::tool_status;
 using ddp::tool::TensorSource;
 
-// Whether standard output has got everything.
 bool is_written() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  std::fprintf(stderr, "ddprun-checkpoint: standard output cannot be written\n");
-  return false;
+  return output_is_written("ddprun-checkpoint");
 }
 
 std::string shape_text(const std::vector<int64_t>& sizes) {
@@ -140,7 +137,8 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 && is_written() ? kGood : kMisused;
+    if (app.exit(error) != 0) return kMisused;
+    return is_written() ? kGood : kFailed;
   }
   const bool is_directory = is_directory_of_checkpoints(path);
   bool is_good = true;

@@ -45,7 +45,8 @@ _ddprun_value() {
   case $1 in
 )bash";
 
-constexpr std::string_view kBashEnd = R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
+constexpr std::string_view kBashEnd =
+    R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
 _ddprun_subcommand() {
   local verbs options i
   _ddprun_subcommand_words "$1"
@@ -111,7 +112,7 @@ _ddprun() {
         _ddprun_program $((i + 1))
         return
         ;;
-      --*=*) continue ;;
+      -*=*) continue ;;
       -?*) _ddprun_name "${words[i]}" ;;
       *)
         _ddprun_program "$i"
@@ -126,7 +127,7 @@ _ddprun() {
   done
   _ddprun_name "$current"
   case $current in
-    --*=*) _ddprun_value "$option" "${current#*=}" "${current%%=*}=" ;;
+    -*=*) _ddprun_value "$option" "${current#*=}" "${current%%=*}=" ;;
     -*) _ddprun_offer '' -W "$_ddprun_options" -- "$option" ;;
     *) _ddprun_program "$last" ;;
   esac

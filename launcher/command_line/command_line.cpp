@@ -13,6 +13,7 @@
 #include "launcher/command_line/split_arguments.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/plan/scheduled_options.h"
+#include "launcher/plan/variables_behind.h"
 #include "launcher/system/exit_status.h"
 #include "launcher/system/line.h"
 #include "launcher/version.h"
@@ -52,6 +53,7 @@ std::variant<Options, ExitRequest> take(CLI::App& app, SplitArguments split, Opt
   ignore_outranked_variables(app, split);
   check_variables_of_flags(app);
   options.own_words = split.own;
+  options.variables = variables_in_use(app, split.own);
   std::reverse(split.own.begin(), split.own.end());  // CLI11 takes a vector from its back
   app.parse(std::move(split.own));
   options.program = std::move(split.program);
@@ -81,7 +83,7 @@ std::variant<Options, ExitRequest> parse(std::span<const std::string> arguments)
   try {
     return take(app, split, options);
   } catch (const UsageError& error) {
-    throw UsageError(error.what() + variables_behind(error.what(), app, split.own));
+    throw UsageError(error.what() + variables_behind(error.what(), variables_in_use(app, split.own)));
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,33 +47,13 @@ void ignore_variable(CLI::App& app, const std::string& name) {
   if (CLI::Option* option = app.get_option_no_throw("--" + name)) option->envname("");
 }
 
-// CLI11 would name the option, of which the user knows nothing.
+// CLI11 would name the option, of which the user knows nothing, and takes any number.
 void check_flag(const CLI::Option& option) {
+  constexpr std::array<std::string_view, 8> kChoices = {"1", "true", "yes", "on", "0", "false", "no", "off"};
   const char* value = std::getenv(option.get_envname().c_str());
   if (value == nullptr || *value == '\0') return;
-  try {
-    CLI::detail::to_flag_value(value);
-  } catch (const std::invalid_argument&) {
-    throw UsageError(option.get_envname() + ": expected 1, true, yes or on, or 0, false, no or off, got '" + value +
-                     "'");
-  }
-}
-
-bool may_be_in_a_name(char letter) {
-  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '-' || letter == '_';
-}
-
-// The words of `text` that look like options, each once.
-std::vector<std::string> option_words(const std::string& text) {
-  std::vector<std::string> words;
-  for (auto at = text.begin(); at != text.end();) {
-    const auto begin = std::find_if(at, text.end(), may_be_in_a_name);
-    at = std::find_if_not(begin, text.end(), may_be_in_a_name);
-    std::string word(begin, at);
-    if (word.starts_with('-') && std::find(words.begin(), words.end(), word) == words.end())
-      words.push_back(std::move(word));
-  }
-  return words;
+  if (std::find(kChoices.begin(), kChoices.end(), CLI::detail::to_lower(value)) != kChoices.end()) return;
+  throw UsageError(option.get_envname() + ": expected 1, true, yes or on, or 0, false, no or off, got '" + value + "'");
 }
 
 }  // namespace
@@ -100,16 +80,16 @@ bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const st
   });
 }
 
-std::string variables_behind(const std::string& error, const CLI::App& app, std::span<const std::string> words) {
-  std::string text;
-  for (const std::string& word : option_words(error)) {
-    const CLI::Option* const option = app.get_option_no_throw(word);
-    if (option == nullptr || option->get_envname().empty() || is_typed(app, option, words)) continue;
-    const char* const value = std::getenv(option->get_envname().c_str());
-    if (value == nullptr || *value == '\0') continue;
-    text.append(text.empty() ? " (" : ", ").append(word).append(" is from ").append(option->get_envname());
+std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words) {
+  std::map<std::string, std::string> variables;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr || *value == '\0' || is_typed(app, option, words)) continue;
+    for (const std::string& name : option->get_snames()) variables["-" + name] = variable;
+    for (const std::string& name : option->get_lnames()) variables["--" + name] = variable;
   }
-  return text.empty() ? "" : text + ")";
+  return variables;
 }
 
 }  // namespace launcher

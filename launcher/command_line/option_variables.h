@@ -1,6 +1,7 @@
 // Options that come from PET_ variables, which the command line outranks, also where two options exclude or replace each other.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 
@@ -22,7 +23,8 @@ void check_variables_of_flags(const CLI::App& app);
 
 // Whether one of `words`, each `--name` or `--name=value`, is `option`.
 bool is_typed(const CLI::App& app, const CLI::Option* option, std::span<const std::string> words);
-// For an error that names options: " (--nnodes is from PET_NNODES)" for those of them that nobody has typed; or "".
-std::string variables_behind(const std::string& error, const CLI::App& app, std::span<const std::string> words);
+// The variable of each option that has got its value from one, since none of `words` is it; by each of the option's
+// names.
+std::map<std::string, std::string> variables_in_use(const CLI::App& app, std::span<const std::string> words);
 
 }  // namespace launcher

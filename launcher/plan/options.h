@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -138,6 +139,7 @@ struct Options {
   bool expand_arguments = false;       // --expand_arguments: ${rank} and others in the program's arguments
   std::vector<std::string> program{};  // program and arguments, byte for byte as given
 
+  std::map<std::string, std::string> variables{};     // {"--log_dir", "PET_LOG_DIR"}: of options that nobody has typed
   std::vector<std::string> own_words{};               // what came before the program, each `--name` or `--name=value`
   std::optional<int> part_descriptor = std::nullopt;  // one node of a job that another ddprun started: has its secret
 };

@@ -51,6 +51,10 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
 } catch (const PortInUse&) {
   throw LaunchError("port " + std::to_string(at.port) +
                     " is in use by another program; choose another one with --metrics_port");
+} catch (const LaunchError& error) {
+  constexpr std::string_view kOption = "--metrics_port";
+  if (std::string_view(error.what()).starts_with(kOption)) throw;
+  throw LaunchError(std::string(kOption) + " " + at.host + ":" + std::to_string(at.port) + ": " + error.what());
 }
 
 std::string MetricsServer::url() const {

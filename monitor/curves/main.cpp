@@ -161,7 +161,8 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kGood : kMisused;
+    if (app.exit(error) != 0) return kMisused;
+    return output_is_written("ddprun-curves") ? kGood : kFailed;
   }
   const Format format = format_of(options.out);  // before anything is read
   const std::vector<Chart> charts = read_charts(options);
@@ -172,7 +173,7 @@ int main(int argc, char** argv) try {
   out << picture;
   if (!out.flush()) throw std::runtime_error(options.out + ": cannot be written: " + ddp::detail::errno_text());
   std::printf("%s: %zu %s\n", options.out.c_str(), charts.size(), charts.size() == 1 ? "chart" : "charts");
-  return kGood;
+  return output_is_written("ddprun-curves") ? kGood : kFailed;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return kFailed;

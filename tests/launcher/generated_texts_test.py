@@ -209,8 +209,10 @@ class BashCompletion(GeneratedTexts):
             self.assertEqual(self.offered("ddprun " + option), ["none", "core", "numa"], option)
             self.assertEqual(self.offered("ddprun " + option + "n"), ["none", "numa"], option)
         self.assertEqual(self.offered("ddprun --bind-to=c", breaks=""), ["--bind-to=core"])
-        for option in ("-n ", "-np ", "--nproc-per-node="):
+        for option in ("-n ", "-np ", "-n=", "-x=A -n=", "--nproc-per-node="):
             self.assertEqual(self.offered("ddprun " + option), ["gpu", "cpu", "auto"])
+        self.assertEqual(self.offered("ddprun -n=g", breaks=""), ["-n=gpu"])
+        self.assertEqual(self.offered("ddprun -x="), [])
         self.assertEqual(self.offered("ddprun --bind_to n", behind="xyz"), ["none", "numa"])
         self.assertEqual(self.offered("ddprun --generate z"), ["zsh"])
         for option in ("--nnodes ", "--grace=", "--rdzv_endpoint host:", "--prefix="):

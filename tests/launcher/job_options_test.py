@@ -135,8 +135,24 @@ class JobOptions(LauncherTest):
         status, _, err = self.run_job("true", environment={"PET_STANDALONE": "maybe"})
         self.assertEqual(status, 125)
         self.assertEqual(err, "ddprun: PET_STANDALONE: expected 1, true, yes or on, or 0, false, no or off, got 'maybe'\n")
-        for value in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
+        for value in ("1", "true", "Yes", "ON", "0", "false", "no", "off", ""):
             self.assertEqual(self.run_job("true", environment={"PET_STANDALONE": value})[0], 0, value)
+        for value in ("9" * 20, "5", "-1", "+", "1 "):
+            self.assertIn(f"or off, got '{value}'", self.run_job("true", environment={"PET_STANDALONE": value})[2])
+
+    def test_an_error_names_the_variable_whenever_it_is_found(self):
+        for variable, value, option in (
+            ("METRICS_PORT", "1.2.3.4:1", "--metrics_port"), ("WDIR", "/nope", "--wdir"), ("LOG_DIR", "/etc/passwd", "--log_dir"),
+            ("EVENTS", "/tmp", "--events"), ("TIMELINE", "/tmp", "--timeline"), ("IFACE", "nope0", "--iface"),
+            ("HOSTFILE", "/nope", "--hostfile"), ("HOSTS", "a:0", "-H"), ("STDIN", "7", "--stdin"), ("PREFIX", "{bad}", "--prefix"),
+            ("OUTPUT_FILENAME", "/etc/passwd", "--output_filename"), ("DEBUG", "0", "--debug"),
+        ):  # fmt: skip
+            with self.subTest(variable):
+                status, _, err = self.run_job("true", environment={f"PET_{variable}": value})
+                self.assertEqual((status, err.count("\n")), (125, 1))
+                self.assertTrue(err.endswith(f" ({option} is from PET_{variable})\n"), err)
+        status, _, err = self.run_job("--nnodes", "2", "true", environment={"PET_RDZV_SECRET_FILE": "/nope"})
+        self.assertIn("(--rdzv_secret_file is from PET_RDZV_SECRET_FILE)", err)
 
     def test_torchruns_other_options_are_accepted(self):
         status, out, err = self.run_job("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=7", "--rdzv-conf",

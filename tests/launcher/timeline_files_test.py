@@ -23,6 +23,13 @@ class TimelineFiles(Recordings):
         self.refuse(self.path("no/such.json"), "No such file or directory")
         self.refuse("/dev/null", "no regular file")
 
+    def test_the_tools_help_fits_a_terminal_and_one_that_cannot_be_written_is_no_success(self):
+        shown = subprocess.run([os.environ["TIMELINE_TOOL"], "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80)
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([os.environ["TIMELINE_TOOL"], "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((result.returncode, result.stderr), (1, "ddprun-timeline: standard output cannot be written\n"))
+
     def test_two_jobs_do_not_write_one_file(self):
         job = self.begin("--timeline", self.file)
         self.wait_for_training(job)

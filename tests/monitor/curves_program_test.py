@@ -27,6 +27,11 @@ class Curves(unittest.TestCase):
         root = xml.etree.ElementTree.parse(self.folder / picture).getroot()
         return [text.text for text in root.iter(SVG + "text") if text.get("font-weight") == "bold"]
 
+    def test_help_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([os.environ["CURVES"], "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual((result.returncode, result.stderr), (1, "ddprun-curves: standard output cannot be written\n"))
+
     def test_draws_every_tag_of_a_run(self):
         subprocess.run([os.environ["PROGRAM"], str(self.folder / "run")], check=True, timeout=60)
         result = self.run_curves("run", "--smooth", 0.6, "--x", "time", "-o", "all.svg")

@@ -45,6 +45,16 @@ class Components(unittest.TestCase):
         for component in components.split(";"):
             self.assertIn(f"there is ddprun::{component}", messages)
 
+    def test_a_project_without_any_language_finds_the_launcher(self):
+        source = support.WORK / "no-language"
+        source.mkdir(parents=True, exist_ok=True)
+        (source / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\nfind_package(ddprun REQUIRED COMPONENTS launcher)\n"
+            "get_target_property(place ddprun::ddprun LOCATION)\nmessage(STATUS \"it is ${place}\")\n"
+        )
+        messages = support.configure(source, support.WORK / "no-language-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX}").stdout
+        self.assertIn(f"it is {support.PREFIX}/bin/ddprun", messages)
+
     def test_what_needs_libtorch_asks_for_it(self):
         for components in ["ddp", "monitor;samplers", ""]:
             messages = self.configure(components, check=False)

@@ -70,7 +70,7 @@ class Project(unittest.TestCase):
         environment["DDPRUN_CACHE"] = str(support.WORK / "no-such-cache")
         message = refusal(self, support.SOURCE, "none-build", *PROJECT_ONLY, env=environment)
         self.assertIn("LibTorch was not found", message)
-        for choice in ["scripts/setup", "CMAKE_PREFIX_PATH=/path/to/libtorch", "Torch_DIR=", "DDPRUN_BUILD_LIBRARY=OFF"]:
+        for choice in ["scripts/setup", 'CMAKE_PREFIX_PATH="/path/to/libtorch"', "Torch_DIR=", "DDPRUN_BUILD_LIBRARY=OFF"]:
             self.assertIn(choice, message)
 
     def test_another_version_of_libtorch(self):
@@ -85,6 +85,22 @@ class Project(unittest.TestCase):
             with self.subTest(name):
                 message = refusal(self, support.SOURCE, "named-build", *PROJECT_ONLY, "-D", f"{name}=/no/such")
                 self.assertIn(f"{name}=/no/such leads to no LibTorch", message)
+
+    def test_scripts_setup_refuses_what_contradicts_itself_or_leads_nowhere(self):
+        root = fake_libtorch("torch-2.13", "2.13.0", cuda=False)
+        for variables, expected in (
+            ({"CMAKE_PREFIX_PATH": str(root), "DDPRUN_TORCH": "2.12.1"},
+             f"DDPRUN_TORCH asks for 2.12.1, but CMAKE_PREFIX_PATH names a LibTorch 2.13.0 at {root}"),
+            ({"Torch_ROOT": "/no/such"}, "Torch_ROOT=/no/such leads to no LibTorch"),
+            ({"Torch_DIR": "/no/such"}, "Torch_DIR=/no/such leads to no LibTorch"),
+            ({"DDPRUN_TORCH": "2.16.0"}, "DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=/path/to/libtorch scripts/setup"),
+        ):  # fmt: skip
+            with self.subTest(variables):
+                names = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV", "DDPRUN_TORCH"}
+                kept = {name: value for name, value in os.environ.items() if name not in names}
+                result = support.run(support.SOURCE / "scripts/setup", env={**kept, **variables, "DDPRUN_CACHE": str(support.WORK / "setup")}, check=False)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(expected, result.stdout)
 
     def test_an_environment_whose_version_does_not_fit_is_passed_over_aloud(self):
         root = fake_libtorch("venv/lib/python3.11/site-packages/torch", "2.16.0", cuda=False)
@@ -149,6 +165,13 @@ class Consumer(unittest.TestCase):
         with self.subTest("and the one that fits is taken"):
             self.assertRegex(self.found_in(several, support.LIBTORCH), rf"ddprun::samplers at {several}/lib\w*/ddprun/{flavour.name}/")
 
+    def test_without_a_libtorch_the_advice_keeps_the_package_in_sight(self):
+        names = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV"}
+        environment = {name: value for name, value in os.environ.items() if name not in names}
+        environment["DDPRUN_CACHE"] = str(support.WORK / "no-such-cache")
+        message = refusal(self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX}", env=environment)
+        self.assertIn(f'-DCMAKE_PREFIX_PATH="{support.PREFIX};/path/to/libtorch"', message)
+
     def test_without_any_libraries_for_libtorch_that_is_said_and_the_advice_is_a_shell_s(self):
         bare = support.WORK / "bare"
         shutil.rmtree(bare, ignore_errors=True)
@@ -175,10 +198,19 @@ class Consumer(unittest.TestCase):
                 message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
                 self.assertIn(f"{flavour} is of another ddprun, whose headers are not there any more", message)
 
-    def found_in(self, prefix, libtorch) -> str:
+    def test_a_place_that_holds_none_is_refused_where_one_was_found_before(self):
+        build = support.WORK / "again"
+        for name in ("Torch_DIR", "Torch_ROOT"):
+            self.found_in(support.PREFIX, support.LIBTORCH, build)
+            with self.subTest(name):
+                result = support.run("cmake", "-S", support.HERE / "components", "-B", build, "-D", f"{name}=/no/such", check=False)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(f"{name}=/no/such leads to no LibTorch", " ".join(result.stdout.split()))
+
+    def found_in(self, prefix, libtorch, build=support.WORK / "found") -> str:
         """What is said of a project that finds ddprun there."""
         arguments = ["-D", "COMPONENTS=samplers", "-D", f"CMAKE_PREFIX_PATH={prefix};{libtorch}"]
-        return " ".join(support.configure(support.HERE / "components", support.WORK / "found", *arguments).stdout.split())
+        return " ".join(support.configure(support.HERE / "components", build, *arguments).stdout.split())
 
     def test_one_that_is_newer_than_all_known_is_taken_where_ddprun_was_built_with_it(self):
         newer = support.WORK / "newer"

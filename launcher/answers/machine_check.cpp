@@ -20,6 +20,7 @@
 #include "launcher/machine/gpus.h"
 #include "launcher/machine/own_cgroup.h"
 #include "launcher/machine/usable_cpus.h"
+#include "launcher/network/tcp_socket.h"
 #include "launcher/plan/program.h"
 #include "launcher/plan/python_interpreter.h"
 #include "launcher/store/store_server.h"
@@ -160,6 +161,7 @@ Finding check_store() {
     EventLoop loop;
     DirectMessages messages;
     const store::StoreServer server(loop, messages, {});
+    if (const std::string problem = loopback_problem(); !problem.empty()) return {Kind::kProblem, "store", problem};
     return {Kind::kGood, "store", "can listen on 127.0.0.1 (port " + std::to_string(server.port()) + " was free)"};
   } catch (const LaunchError& error) {
     return {Kind::kProblem, "store", error.what()};

@@ -187,4 +187,16 @@ std::uint16_t free_port() {
   return port_of(listener.get());
 }
 
+std::string loopback_problem() {
+  // Of a datagram socket this asks for the route, and sends nothing.
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(9);
+  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return "";
+  return std::string("127.0.0.1 cannot be reached (") + std::strerror(errno) +
+         "), and ranks meet there: the loopback interface is down (as root: ip link set lo up)";
+}
+
 }  // namespace launcher

@@ -14,7 +14,7 @@ std::string SingleNode::objection(const Options& options) {
 SingleNode::SingleNode(EventLoop& loop, Messages& messages, RendezvousSettings settings)
     : loop_(loop), messages_(messages), settings_(std::move(settings)) {}
 
-void SingleNode::begin_round(int /*restart_count*/) {
+void SingleNode::begin_round(int restart_count) {
   info_.reset();
   store_.reset();
   int port = settings_.master_port;
@@ -23,6 +23,8 @@ void SingleNode::begin_round(int /*restart_count*/) {
     server.port = static_cast<std::uint16_t>(port);
     store_.emplace(loop_, messages_, std::move(server));
     port = store_->port();
+    // No error: programs that do not meet need no store.
+    if (const std::string problem = loopback_problem(); !problem.empty() && restart_count == 0) messages_.say(problem);
   } else if (port == 0) {
     port = free_port();
   }

@@ -4,7 +4,8 @@ import os
 import re
 import shlex
 import shutil
-import shutil
+import subprocess
+import unittest
 
 from harness import DDPRUN, LauncherTest, main
 
@@ -222,6 +223,15 @@ PYTHONPATH={self.folder}/packages exec {shlex.quote(os.environ["PYTHON_EXEC"])} 
         status, found, out = self.check(TMPDIR=self.path("missing"))
         self.assertEqual((status, found["temporary files"][0]), (125, "PROBLEM"), out)
         self.assertTrue(out.endswith("\nNo job can run.\n"))
+
+    @unittest.skipIf(subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0, "no network namespace can be made")
+    def test_a_loopback_interface_that_is_down_is_said(self):
+        status, out, _ = self.run_job("-n", DDPRUN, "--check", program="unshare")
+        self.assertEqual(status, 125)
+        self.assertRegex(out, r"(?m)^PROBLEM +store: 127\.0\.0\.1 cannot be reached .*ip link set lo up")
+        status, out, err = self.run_job("-n", DDPRUN, "-n", "2", "echo", "hello", program="unshare")
+        self.assertEqual((status, sorted(out.splitlines())), (0, ["[0] hello", "[1] hello"]))
+        self.assertEqual(err.count("127.0.0.1 cannot be reached"), 1)
 
 
 if __name__ == "__main__":

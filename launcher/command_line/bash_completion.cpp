@@ -45,8 +45,7 @@ _ddprun_value() {
   case $1 in
 )bash";
 
-constexpr std::string_view kBashEnd =
-    R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
+constexpr std::string_view kBashEnd = R"bash(# What may stand behind the words "$@", of which $1 is one for ddprun itself.
 _ddprun_subcommand() {
   local verbs options i
   _ddprun_subcommand_words "$1"

@@ -27,7 +27,7 @@ ListenAt place_of(const std::string& host) {
     six->sin6_family = AF_INET6;
     address.length = sizeof *six;
   } else {
-    throw LaunchError("--metrics_port: expected PORT or ADDRESS:PORT, and '" + host + "' is no address");
+    throw LaunchError("expected PORT or ADDRESS:PORT, and '" + host + "' is no address");
   }
   return {.kind = ListenAt::Kind::kAddresses, .addresses = {address}};
 }
@@ -52,9 +52,7 @@ MetricsServer::MetricsServer(EventLoop& loop, const MetricsAddress& at, std::fun
   throw LaunchError("port " + std::to_string(at.port) +
                     " is in use by another program; choose another one with --metrics_port");
 } catch (const LaunchError& error) {
-  constexpr std::string_view kOption = "--metrics_port";
-  if (std::string_view(error.what()).starts_with(kOption)) throw;
-  throw LaunchError(std::string(kOption) + " " + at.host + ":" + std::to_string(at.port) + ": " + error.what());
+  throw LaunchError("--metrics_port " + at.host + ":" + std::to_string(at.port) + ": " + error.what());
 }
 
 std::string MetricsServer::url() const {

@@ -100,7 +100,7 @@ def recorded_benchmarks(page: pathlib.Path) -> dict[tuple[str, str], list[str]]:
     rows = {}
     for line in page.read_text().splitlines() if page.exists() else []:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and len(cells) == 7 and not cells[0].startswith(("case", "--")):
+        if line.startswith("|") and len(cells) == 7 and not cells[0].startswith(("case", "--", "never")):
             rows[cells[0], cells[1]] = cells[2:]
     return rows
 

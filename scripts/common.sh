@@ -9,6 +9,15 @@ fail() {
   exit 1
 }
 
+# A script that is ended (by kill, say, which reaches it alone) leaves nothing running. Not their children's children: apt may
+# be in the middle of an installation, which it finishes.
+stop_children() {
+  local list=/proc/$$/task/$$/children children
+  [ ! -e "$list" ] || read -ra children <"$list" || true # it ends with no new line
+  [ -z "${children-}" ] || kill "${children[@]}" 2>/dev/null || true
+}
+trap stop_children EXIT
+
 # Where what must not be fetched or compiled twice is kept, over all checkouts.
 cache=${DDPRUN_CACHE:-${HOME:-$(cd ~ && pwd)}/.cache/ddprun}
 case $cache in /*) ;; *) cache=$PWD/$cache ;; esac

@@ -29,6 +29,9 @@ from ddprun_checkpoint_sampler import DistributedSampler
 __all__ = ["load", "save", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
            "DamagedCheckpoint"]
 
+# Whoever removes checkpoints faster than this many times in a row cannot be read beside.
+_LISTINGS = 100
+
 
 def load(path, *, verify=True):
     """Everything that a checkpoint holds, as a dict; what it lacks is absent.
@@ -37,19 +40,30 @@ def load(path, *, verify=True):
     of a folder with its checksum. 'model', 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
     those in 'optimizers' by name, and 'sampler' for DistributedSampler's here; 'rng' is a list of every rank's generators
     for set_rng_state(); 'step', 'world_size', 'metrics' and 'values' are plain; 'shared' and 'per_rank' are bytes of the C++
-    program's own objects. Raises DamagedCheckpoint, OSError or what torch.load() raises.
+    program's own objects. May be called beside a program that saves there: what is removed meanwhile is passed over.
+    Raises DamagedCheckpoint, OSError or what torch.load() raises.
     """
     path = pathlib.Path(path)
     if not path.is_dir():
         return torch.load(path, map_location="cpu", weights_only=True)
     if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
         return _load_folder(path, verify)
-    damages = []
-    for folder in folders.steps(path):
-        try:
-            return _load_folder(folder, verify)
-        except DamagedCheckpoint as error:
-            damages.append(str(error))
+    for _ in range(_LISTINGS):
+        damages, changed = [], False
+        for folder in folders.steps(path):
+            identity = folders.identity(folder)
+            try:
+                return _load_folder(folder, verify)
+            except Exception as error:
+                # Removed or replaced by its writer while it was read: the whole ones may be newer than this list.
+                changed = identity is None or identity != folders.identity(folder)
+                if changed:
+                    break
+                if not isinstance(error, DamagedCheckpoint):
+                    raise
+                damages.append(str(error))
+        if not changed:
+            break
     raise DamagedCheckpoint(f"{path} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
 
 

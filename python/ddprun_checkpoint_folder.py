@@ -189,6 +189,15 @@ def is_checkpoint_name(name):
     return _STEP.match(name) is not None
 
 
+def identity(folder):
+    """What another folder of the same name has not; None where there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
 def _sequence(folder):
     try:
         return int(json.loads((folder / MANIFEST).read_bytes()).get("sequence", 0))

@@ -19,7 +19,7 @@ stop_children() {
 trap stop_children EXIT
 
 # Where what must not be fetched or compiled twice is kept, over all checkouts.
-cache=${DDPRUN_CACHE:-${HOME:-$(cd ~ && pwd)}/.cache/ddprun}
+cache=${DDPRUN_CACHE:-${HOME:-$(unset HOME && cd ~ && pwd)}/.cache/ddprun}
 case $cache in /*) ;; *) cache=$PWD/$cache ;; esac
 export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}

@@ -49,6 +49,16 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   return !ddp::storage::step_of(name);
 }
 
+// Whether a writer removed or replaced it since it was listed.
+bool is_another_now(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry) {
+  try {
+    if (ddp::storage::read_manifest_alone(file_system, entry.folder).sequence != entry.manifest.sequence) return true;
+  } catch (const ddp::storage::DamagedCheckpoint&) {
+    // It may be gone.
+  }
+  return !std::filesystem::exists(std::filesystem::symlink_status(entry.folder));
+}
+
 // One line per checkpoint; whether there are some and all are good.
 bool list(const std::filesystem::path& directory, bool verify) {
   ddp::storage::FileSystem file_system;
@@ -56,6 +66,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
   // Whoever names the wrong directory must not believe that what is in it is good.
   if (found.empty()) throw std::runtime_error(printable(directory) + " holds no checkpoints");
   bool all_good = true;
+  size_t gone = 0;
   for (const auto& entry : found) {
     auto damage = entry.damage;
     if (damage.empty() && verify) {
@@ -68,6 +79,11 @@ bool list(const std::filesystem::path& directory, bool verify) {
     uint64_t bytes = 0;
     for (const auto& [name, record] : entry.manifest.files) bytes += record.size;
     std::printf("step %" PRId64 ": ", entry.step);
+    if (!damage.empty() && is_another_now(file_system, entry)) {
+      std::printf("removed or replaced meanwhile\n");
+      ++gone;
+      continue;
+    }
     if (!damage.empty()) {
       std::printf("DAMAGED: %s\n", printable(damage).c_str());
       all_good = false;
@@ -77,6 +93,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
     for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
     std::printf("%s\n", verify ? ", verified" : "");
   }
+  if (gone == found.size()) throw std::runtime_error("every checkpoint of " + printable(directory) + " was removed or replaced while it was read; try again");
   return all_good;
 }
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -389,6 +390,28 @@ class ExchangeTest(unittest.TestCase):
         second = ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
         second.rename(second.with_name("step-00000009"))
         self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["step"], 1)
+
+    def test_what_its_writer_removes_or_replaces_while_it_is_read_is_passed_over(self):
+        real = ddprun_checkpoint_folder.read_manifest
+        for name, change in (
+            ("removed", lambda run, folder: folder.rename(run / "removed")),
+            ("replaced", lambda run, folder: ddprun_checkpoint.save(run, step=2, values={"now": 1})),
+        ):
+            with self.subTest(name):
+                run = self.folder / f"meanwhile-{name}"
+                for step in (1, 2):
+                    ddprun_checkpoint.save(run, step=step)
+
+                def changing(folder, verify):
+                    manifest = real(folder, verify)
+                    if folder.name == "step-00000002" and not (run / "step-00000003").exists():
+                        change(run, folder)
+                        ddprun_checkpoint.save(run, step=3)
+                        raise ddprun_checkpoint.DamagedCheckpoint("torn")
+                    return manifest
+
+                with unittest.mock.patch.object(ddprun_checkpoint_folder, "read_manifest", changing):
+                    self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
 
     def test_what_was_saved_last_is_the_newest(self):
         folder = self.folder / "run"

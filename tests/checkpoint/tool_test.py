@@ -1,9 +1,11 @@
 """ddprun-checkpoint with files of the real PyTorch: `tool_test.py TOOL`. Exit status 77 (skipped) without torch."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 try:
@@ -30,14 +32,14 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def write_checkpoint(folder: pathlib.Path, ranks: int, values: bytes):
+def write_checkpoint(folder: pathlib.Path, ranks: int, values: bytes, step: int = 7, checksum: int | None = None):
     """A checkpoint of values alone, as CheckpointManager writes it."""
     folder.mkdir(parents=True)
     (folder / "trainer.json").write_bytes(values)
     text = (
-        '{\n  "format": "ddprun-checkpoint",\n  "version": 2,\n  "step": 7,\n  "sequence": 1,\n'
+        f'{{\n  "format": "ddprun-checkpoint",\n  "version": 2,\n  "step": {step},\n  "sequence": {step},\n'
         f'  "world_size": {ranks},\n  "metrics": {{}},\n  "files": {{\n'
-        f'    "trainer.json": {{"size": {len(values)}, "crc32c": "{crc32c(values):08x}"}}}},\n  "crc32c": "'
+        f'    "trainer.json": {{"size": {len(values)}, "crc32c": "{crc32c(values) if checksum is None else checksum:08x}"}}}},\n  "crc32c": "'
     )
     (folder / "MANIFEST.json").write_text(f'{text}{crc32c(text.encode()):08x}"\n}}\n')
 
@@ -125,6 +127,38 @@ class ToolTest(unittest.TestCase):
             self.assertRegex(run("inspect", run_folder).stdout, rf"bytes, {text}\n")
         values = self.load(self.convert("run-1/step-00000007", "values.pt"))["values"]
         self.assertEqual(values, {"best": float("-inf"), "seed": 2**64 - 1})
+
+    def test_what_its_writer_removes_meanwhile_is_no_damage(self):
+        folder = self.folder / "beside"
+        values = b'{"text": "' + bytes(1_000_000).replace(b"\0", b"x") + b'"}'
+        checksum = crc32c(values)
+        ended = threading.Event()
+
+        def save(step):
+            write_checkpoint(folder / f"step-{step:08d}.tmp-0123456789abcdef", 1, values, step, checksum)
+            (folder / f"step-{step:08d}.tmp-0123456789abcdef").rename(folder / f"step-{step:08d}")
+
+        def keep_saving():
+            step = 3
+            while not ended.is_set():
+                save(step)
+                doomed = (folder / f"step-{step - 3:08d}").rename(folder / "doomed")
+                shutil.rmtree(doomed)
+                step += 1
+
+        for step in range(3):
+            save(step)
+        writer = threading.Thread(target=keep_saving)
+        writer.start()
+        try:
+            for _ in range(100):
+                result = run("verify", folder)
+                self.assertNotIn("DAMAGED", result.stdout)
+                if "try again" not in result.stderr:
+                    self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        finally:
+            ended.set()
+            writer.join()
 
     def test_what_an_optimizer_has_besides_comes_along_or_is_named(self):
         parameters = [(f"p{i}", torch.nn.Parameter(torch.ones(1, 2))) for i in range(20)]

@@ -93,14 +93,33 @@ class Project(unittest.TestCase):
              f"DDPRUN_TORCH asks for 2.12.1, but CMAKE_PREFIX_PATH names a LibTorch 2.13.0 at {root}"),
             ({"Torch_ROOT": "/no/such"}, "Torch_ROOT=/no/such leads to no LibTorch"),
             ({"Torch_DIR": "/no/such"}, "Torch_DIR=/no/such leads to no LibTorch"),
+            ({"DDPRUN_TORCH": "2.15.0;ls"}, "DDPRUN_TORCH is '2.15.0;ls', which is no version such as 2.15.0"),
+            ({"DDPRUN_WARNINGS_AS_ERRORS": "maybe"}, "DDPRUN_WARNINGS_AS_ERRORS is 'maybe': expected ON or OFF"),
+            ({"DDPRUN_CACHE": "/proc/no/such"}, "DDPRUN_CACHE=/another/folder scripts/setup"),
             ({"DDPRUN_TORCH": "2.16.0"}, "DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=/path/to/libtorch scripts/setup"),
         ):  # fmt: skip
             with self.subTest(variables):
                 names = {"CMAKE_PREFIX_PATH", "Torch_DIR", "Torch_ROOT", "VIRTUAL_ENV", "DDPRUN_TORCH"}
                 kept = {name: value for name, value in os.environ.items() if name not in names}
-                result = support.run(support.SOURCE / "scripts/setup", env={**kept, **variables, "DDPRUN_CACHE": str(support.WORK / "setup")}, check=False)
+                result = support.run(support.SOURCE / "scripts/setup", env={**kept, "DDPRUN_CACHE": str(support.WORK / "setup"), **variables}, check=False)
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn(expected, result.stdout)
+        result = support.run(support.SOURCE / "scripts/setup", "--all", "--parity", check=False)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("one argument is expected, but there are 2: --all --parity", result.stdout)
+
+    def test_switches_that_say_nothing(self):
+        for arguments, expected in (
+            (["-D", "DDPRUN_CUDA=maybe"], "DDPRUN_CUDA is 'MAYBE': expected AUTO (when LibTorch has CUDA), ON or OFF"),
+            (["-D", "DDPRUN_BUILD_LIBRARY=OFF", "-D", "DDPRUN_BUILD_LAUNCHER=OFF"], "there is nothing to build"),
+        ):
+            with self.subTest(arguments):
+                self.assertIn(expected, refusal(self, support.SOURCE, "switches-build", *PROJECT_ONLY, *arguments))
+        build = support.WORK / "without-cuda"
+        for word in ["0", "off"] if support.flag("LIBTORCH_IS_CUDA") else []:
+            with self.subTest(word):
+                result = support.configure(support.SOURCE, build, *PROJECT_ONLY, "-D", f"DDPRUN_LIBTORCH={support.LIBTORCH}", "-D", f"DDPRUN_CUDA={word}")
+                self.assertIn("with CUDA, which ddprun is built without", result.stdout)
 
     def test_an_environment_whose_version_does_not_fit_is_passed_over_aloud(self):
         root = fake_libtorch("venv/lib/python3.11/site-packages/torch", "2.16.0", cuda=False)
@@ -132,7 +151,7 @@ class Consumer(unittest.TestCase):
         message = self.refusal(root)
         self.assertRegex(message, rf"was built with LibTorch 2\.\d+ with(out)? CUDA, but .* is {re.escape(other)}")
         self.assertIn("Point CMAKE_PREFIX_PATH at", message)
-        self.assertIn(f"CMAKE_PREFIX_PATH='{root}' scripts/setup, then cmake --install build/release --prefix '{support.PREFIX}'", message)
+        self.assertIn(f"CMAKE_PREFIX_PATH='{root}' scripts/setup cmake --install build/release --prefix '{support.PREFIX}'", message)
 
     def test_whoever_follows_the_advice_goes_on_in_the_same_build_folder(self):
         root = fake_libtorch("torch-other", os.environ["LIBTORCH_VERSION"], cuda=not support.flag("LIBTORCH_IS_CUDA"))
@@ -160,7 +179,7 @@ class Consumer(unittest.TestCase):
                      "-D", "DDPRUN_TRY_NEWER_LIBTORCH=ON"]  # fmt: skip
         message = refusal(self, support.HERE / "consumer", "consumer-build", *arguments)
         self.assertRegex(message, r"was built with LibTorch 2\.9 without CUDA, 2\.10 without CUDA, 2\.1\d with")
-        self.assertIn("in ddprun's sources, DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=", message)
+        self.assertIn("in ddprun's sources: DDPRUN_TRY_NEWER_LIBTORCH=ON CMAKE_PREFIX_PATH=", message)
 
         with self.subTest("and the one that fits is taken"):
             self.assertRegex(self.found_in(several, support.LIBTORCH), rf"ddprun::samplers at {several}/lib\w*/ddprun/{flavour.name}/")
@@ -181,8 +200,10 @@ class Consumer(unittest.TestCase):
         root = fake_libtorch("it's torch", os.environ["LIBTORCH_VERSION"], cuda=False)
         message = refusal(self, support.HERE / "consumer", "consumer-build", "-D", f"CMAKE_PREFIX_PATH={bare};{root}")
         self.assertIn(f"no libraries of this ddprun for LibTorch are at {bare}, but {root} is", message)
-        command = re.search(r"CMAKE_PREFIX_PATH='.*?(?= scripts/setup)", message)[0]
-        self.assertEqual(shlex.split(command), [f"CMAKE_PREFIX_PATH={root}"])
+        # A line of its own each, which CMake breaks nowhere.
+        unbroken = support.run("cmake", "-D", f"CMAKE_PREFIX_PATH={bare};{root}", support.WORK / "consumer-build", check=False).stdout
+        commands = [shlex.split(line) for line in unbroken.splitlines() if line.startswith("    ") and ("scripts/setup" in line or "--install" in line)]
+        self.assertEqual(commands, [[f"CMAKE_PREFIX_PATH={root}", "scripts/setup"], ["cmake", "--install", "build/release", "--prefix", str(bare)]])
 
     def test_libraries_of_another_ddprun_in_the_same_place_are_not_taken(self):
         older = support.WORK / "older"

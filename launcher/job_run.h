@@ -60,6 +60,7 @@ class JobRun {
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
   // What is the same for all nodes is said by one of them where one ddprun shows what all say.
   bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
+  std::string time_is_over() const;
   void on_timeout();
   void finish_output(const JobEnd* end);
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);

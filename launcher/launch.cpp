@@ -213,7 +213,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   }
   Program program = resolve_program(options);
   if (!ranks.hint.empty()) print_line(ranks.hint);
-  for (const std::string& line : absent_ranks(options)) print_line(line);
+  for (const std::string& line : absent_ranks(options)) print_line(line + variables_behind(line, options.variables));
   say_exposure(options);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   return run_job(std::move(options), std::move(program), title);

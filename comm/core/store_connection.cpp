@@ -32,6 +32,11 @@ constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
 // Memory is taken for what has come, not for what was announced: this much, then twice as much as is there.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family != AF_INET) return false;
+  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+}
+
 }  // namespace
 
 class StoreConnection::Deadline {
@@ -90,27 +95,27 @@ StoreConnection::~StoreConnection() {
 
 void StoreConnection::connect(const Deadline& deadline, bool patient) {
   constexpr auto kPause = std::chrono::milliseconds(50);
-  std::string why = try_to_connect(deadline);
-  while (fd_ < 0 && patient && deadline.milliseconds() > 0) {
+  Failure failure = try_to_connect(deadline);
+  while (fd_ < 0 && patient && !failure.is_final && deadline.milliseconds() > 0) {
     std::this_thread::sleep_for(std::min(kPause, Duration(deadline.milliseconds())));
-    why = try_to_connect(deadline);
+    failure = try_to_connect(deadline);
   }
-  if (fd_ < 0) fail(why);
+  if (fd_ < 0) fail(failure.why);
   const int on = 1;
   ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 // Returns why there is no connection, if there is none.
-std::string StoreConnection::try_to_connect(const Deadline& deadline) {
+StoreConnection::Failure StoreConnection::try_to_connect(const Deadline& deadline) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found); error != 0) {
-    return ::gai_strerror(error);
+    return {::gai_strerror(error)};
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
-  std::string why = "no address";
+  Failure failure{"no address"};
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     fd_ = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = 0;
@@ -121,10 +126,13 @@ std::string StoreConnection::try_to_connect(const Deadline& deadline) {
     } else {
       error = errno == EINPROGRESS ? ETIMEDOUT : errno;
     }
-    why = std::strerror(error);
+    failure = {std::strerror(error)};
+    if (error == ENETUNREACH && is_loopback(*address->ai_addr)) {
+      failure = {failure.why + " (the loopback interface is down; as root: ip link set lo up)", true};
+    }
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  return why;
+  return failure;
 }
 
 void StoreConnection::fail(const std::string& why) {

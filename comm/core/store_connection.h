@@ -51,7 +51,11 @@ class StoreConnection {
   class Lock;
 
   void connect(const Deadline& deadline, bool patient);
-  std::string try_to_connect(const Deadline& deadline);
+  struct Failure {
+    std::string why;
+    bool is_final = false;  // waiting would not help
+  };
+  Failure try_to_connect(const Deadline& deadline);
   void request(const std::string& bytes, const Deadline& deadline);
   void receive(char* out, size_t count, const Deadline& deadline);
   template <typename Integer>

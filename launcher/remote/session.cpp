@@ -8,6 +8,7 @@
 
 #include "launcher/network/address.h"
 #include "launcher/network/tcp_socket.h"
+#include "launcher/plan/variables_behind.h"
 #include "launcher/remote/job_message.h"
 #include "launcher/remote/job_plan.h"
 #include "launcher/system/exit_status.h"
@@ -118,7 +119,8 @@ void Session::suspend() {
 void Session::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
   if (has_begun_) return;  // each host's own ddprun has it as well, and says more
-  console_.say("stopped because the time of --timeout was over before all hosts could be reached");
+  console_.say("stopped because the time of --timeout was over before all hosts could be reached" +
+               variables_behind("--timeout", options_.variables));
   note_status(to_int(ExitStatus::kTimeout));
   is_stopping_ = true;
 }

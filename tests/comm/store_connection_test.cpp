@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -109,6 +110,21 @@ TEST_CASE("StoreConnection: a patient one waits for a store that is still to com
   const FrozenStore late(port);
   connecting.join();
   CHECK(connection);
+}
+
+TEST_CASE("StoreConnection: a patient one does not wait for a loopback interface that is down") {
+  std::string said;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) != 0) return;  // of this thread alone
+    try {
+      StoreConnection("127.0.0.1", 29500, kForHangs, /*patient=*/true);
+      said = "it connected";
+    } catch (const StoreUnreachable& error) {
+      said = error.what();
+    }
+  }).join();
+  if (said.empty()) SKIP("no network namespace can be made");
+  REQUIRE_THAT(said, ContainsSubstring("Network is unreachable (the loopback interface is down; as root: ip link set lo up)"));
 }
 
 TEST_CASE("StoreConnection: an interrupt ends a call that waits for its answer") {

@@ -151,6 +151,13 @@ class JobOptions(LauncherTest):
                 status, _, err = self.run_job("true", environment={f"PET_{variable}": value})
                 self.assertEqual((status, err.count("\n")), (125, 1))
                 self.assertTrue(err.endswith(f" ({option} is from PET_{variable})\n"), err)
+        for program, environment, expected in (
+            (["sleep", "600"], {"PET_TIMEOUT": "1"}, "--timeout was over (--timeout is from PET_TIMEOUT)"),
+            (["sleep", "600"], {"PET_START_TIMEOUT": "1"}, "of --start_timeout (--start_timeout is from PET_START_TIMEOUT)"),
+            (["true"], {"PET_TEE": "7:1"}, "has 1 rank (--tee is from PET_TEE)"),
+        ):
+            with self.subTest(environment):
+                self.assertIn(expected, self.run_job(*program, environment=environment)[2])
         status, _, err = self.run_job("--nnodes", "2", "true", environment={"PET_RDZV_SECRET_FILE": "/nope"})
         self.assertIn("(--rdzv_secret_file is from PET_RDZV_SECRET_FILE)", err)
 

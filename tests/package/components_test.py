@@ -55,6 +55,14 @@ class Components(unittest.TestCase):
         messages = support.configure(source, support.WORK / "no-language-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX}").stdout
         self.assertIn(f"it is {support.PREFIX}/bin/ddprun", messages)
 
+    def test_a_project_without_cpp_is_told_that_the_libraries_are_for_it(self):
+        source = support.WORK / "no-cpp"
+        source.mkdir(parents=True, exist_ok=True)
+        (source / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\nfind_package(ddprun REQUIRED)\n")
+        messages = support.configure(source, support.WORK / "no-cpp-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", check=False).stdout
+        self.assertRegex(" ".join(messages.split()), r"its libraries are for C\+\+, which is no language of this project: project\(\.\.\. LANGUAGES CXX\)")
+        self.assertEqual(messages.count("CMake Error"), 1, messages)
+
     def test_what_needs_libtorch_asks_for_it(self):
         for components in ["ddp", "monitor;samplers", ""]:
             messages = self.configure(components, check=False)

@@ -25,6 +25,7 @@
 
 #include "base/bounded_text.h"
 #include "base/stack_text.h"
+#include "base/utf8.h"
 
 namespace ddp {
 namespace {
@@ -229,7 +230,11 @@ std::string describe_current_exception() {
     const std::type_info* type = abi::__cxa_current_exception_type();
     text += "exception of type " + (type != nullptr ? type_name(*type) : std::string("unknown"));
   }
-  return text.substr(0, kMaxMessageBytes);
+  if (text.size() > kMaxMessageBytes) {
+    text.resize(detail::whole_characters(std::string_view(text).substr(0, kMaxMessageBytes)));
+    text += " [...]";
+  }
+  return text;
 }
 
 [[noreturn]] void on_terminate() {

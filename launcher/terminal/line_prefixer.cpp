@@ -1,5 +1,7 @@
 #include "launcher/terminal/line_prefixer.h"
 
+#include "base/utf8.h"
+
 namespace launcher {
 
 // `line` ends with a newline and has no other. Carriage returns in it end lines too, but "\r\n" is one end.
@@ -54,9 +56,11 @@ void LinePrefixer::keep(std::string_view rest, std::string& out) {
     }
     if (rest.empty()) return;
     if (partial_.size() < kMaxLineBytes) continue;
-    emit(partial_, out);
+    // A piece that ends within a character would not be UTF-8 any more, which the rank's output was.
+    const std::size_t piece = ddp::detail::whole_characters(partial_);
+    emit(std::string_view(partial_).substr(0, piece), out);
     out.append(kContinues);
-    partial_.clear();
+    partial_.erase(0, piece);
   }
 }
 

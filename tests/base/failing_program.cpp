@@ -23,6 +23,12 @@ struct NoSuchShard : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Longer than what is reported of a message, of characters of two bytes.
+std::string long_text(std::string text) {
+  for (int i = 0; i < 10'000; ++i) text += "\u00fc";
+  return text;
+}
+
 [[gnu::noinline]] void look_up(const std::string& shard) {
   if (!shard.empty()) throw NoSuchShard(shard);
 }
@@ -85,6 +91,8 @@ const std::map<std::string, std::function<void()>> kFailures = {
     {"exception", [] { throw NoSuchShard("no shard \"7\"\nin \xff/data"); }},
     {"number", [] { throw 5; }},
     {"thread", [] { std::thread([] { throw NoSuchShard("in a thread"); }).join(); }},
+    {"long", [] { throw NoSuchShard(long_text("")); }},
+    {"longer", [] { throw NoSuchShard(long_text("x")); }},
     {"threads", crash_in_many_threads},
     {"noexcept", []() noexcept { look_up("in a noexcept function"); }},
     {"not_joined", [] { std::thread running([] { pause(); }); }},

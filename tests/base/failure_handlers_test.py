@@ -76,6 +76,16 @@ class FailureHandlers(unittest.TestCase):
                 self.assertEqual(os.listdir(self.folder), ["error.json"])
                 os.unlink(self.path("error.json"))
 
+    def test_a_long_message_is_cut_between_characters_and_says_so(self):
+        for how in ("long", "longer"):
+            with self.subTest(how):
+                said = self.run_alone(how).stderr.decode()
+                cut = re.search(r"NoSuchShard: x?ü{4000,} \[\.\.\.\]$", said, re.M)
+                self.assertIsNotNone(cut, said[:200] + said[-200:])
+                self.assertTrue(self.error()["message"].endswith(cut[0]))
+                self.assertIn("ü [...]\n#0 ", self.error()["extraInfo"]["py_callstack"])
+                os.unlink(self.path("error.json"))
+
     def test_the_stack_begins_where_it_failed(self):
         for how in ("segv", "fpe", "overflow"):
             with self.subTest(how):

@@ -51,6 +51,16 @@ TEST_CASE("LinePrefixer: overlong lines come in marked pieces") {
   CHECK(prefixed(piece + piece + "end") == "[3] " + piece + mark + "[3] " + piece + mark + "[3] end");
 }
 
+TEST_CASE("LinePrefixer: an overlong line is cut between characters") {
+  const std::string mark(LinePrefixer::kContinues);
+  for (std::size_t missing = 1; missing <= 3; ++missing) {
+    const std::string begin(LinePrefixer::kMaxLineBytes - missing, 'x');
+    CHECK(prefixed(begin + "😀!\n", 1000) == "[3] " + begin + mark + "[3] 😀!\n");
+  }
+  const std::string bytes(LinePrefixer::kMaxLineBytes, '\x80');  // no beginning of a character
+  CHECK(prefixed(bytes + "\x80\n") == "[3] " + bytes + mark + "[3] \x80\n");
+}
+
 TEST_CASE("LinePrefixer: never holds more than one line") {
   LinePrefixer lines("");
   std::string out;

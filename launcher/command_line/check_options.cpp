@@ -1,10 +1,12 @@
 #include "launcher/command_line/check_options.h"
 
+#include <algorithm>
 #include <string>
 
 #include "launcher/command_line/option_table.h"
 #include "launcher/command_line/usage_error.h"
 #include "launcher/meeting/rendezvous_kinds.h"
+#include "launcher/system/utf8.h"
 
 namespace launcher {
 namespace {
@@ -34,9 +36,13 @@ void check_program(Options& options) {
 // DNS allows 253 bytes.
 void check_host_name(const char* option, const std::string& name) {
   constexpr std::size_t kLongestHost = 255;
-  if (name.size() <= kLongestHost) return;
-  throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kLongestHost) +
-                   " bytes, got " + std::to_string(name.size()));
+  if (name.size() > kLongestHost) {
+    throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kLongestHost) +
+                     " bytes, got " + std::to_string(name.size()));
+  }
+  if (std::any_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' ' || letter == 0x7f; }))
+    throw UsageError(std::string(option) + ": expected a host's name or address, without blanks, got '" +
+                     printable(name) + "'");
 }
 
 // torchrun's way to say --master_addr and --master_port.

@@ -80,8 +80,10 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   }
   for (const std::string& folder : {layout_.log_folder, layout_.output_folder}) {
     if (folder.empty()) continue;
-    if (const int error = no_space_error(folder); error != 0)
+    if (const int error = no_space_error(folder); error != 0) {
+      remove_unused_folder();
       throw LaunchError("no log file can be written in " + folder + ": " + std::strerror(error));
+    }
   }
   if (needs_relay(options_)) {
     const bool only_one = options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
@@ -90,7 +92,13 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
   if (!layout_.log_folder.empty()) messages().say("log files: " + layout_.log_folder);
 }
 
+// A job that was refused leaves none behind; one that has something in it stays.
+void RankStreams::remove_unused_folder() const {
+  if (!layout_.log_folder.empty()) ::rmdir(layout_.log_folder.c_str());
+}
+
 RankStreams::~RankStreams() {
+  remove_unused_folder();
   if (disk_timer_) loop_.cancel(*disk_timer_);
   if (tick_timer_) loop_.cancel(*tick_timer_);
 }

@@ -68,6 +68,7 @@ class RankStreams {
   PrefixTemplate prefix_template(const char* torchruns) const;
   int open_stream(const RankPlace& place, Stream stream, UniqueFd& owned);
   int open_input(const RankPlace& place, UniqueFd& owned);
+  void remove_unused_folder() const;
   void tick();
   void watch_disk();
   void note_full_disk(int error);

@@ -151,6 +151,11 @@ class JobOptions(LauncherTest):
                 status, _, err = self.run_job("true", environment={f"PET_{variable}": value})
                 self.assertEqual((status, err.count("\n")), (125, 1))
                 self.assertTrue(err.endswith(f" ({option} is from PET_{variable})\n"), err)
+        for name in ("a b", "host\t", "a\x01"):
+            status, _, err = self.run_job("--nnodes", "2", "true", environment={"PET_MASTER_ADDR": name})
+            self.assertEqual(status, 125)
+            self.assertIn("expected a host's name or address, without blanks, got '", err)
+            self.assertIn("(--master_addr is from PET_MASTER_ADDR)", err)
         for program, environment, expected in (
             (["sleep", "600"], {"PET_TIMEOUT": "1"}, "--timeout was over (--timeout is from PET_TIMEOUT)"),
             (["sleep", "600"], {"PET_START_TIMEOUT": "1"}, "of --start_timeout (--start_timeout is from PET_START_TIMEOUT)"),

@@ -217,6 +217,12 @@ class Trouble(LogFilesTest):
         self.write("go", "")
         self.assertEqual(job.finish()[0], 125)
 
+    def test_a_job_that_is_refused_leaves_no_folder(self):
+        status, _, err = self.run_job("--log_dir", self.path("logs"), "--timeline", self.path("missing/file"), "true")
+        self.assertEqual(status, 125, err)
+        self.assertEqual(os.listdir(self.path("logs")), [])
+
+
 
 def can_mount():
     command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]

@@ -93,7 +93,9 @@ bool list(const std::filesystem::path& directory, bool verify) {
     for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
     std::printf("%s\n", verify ? ", verified" : "");
   }
-  if (gone == found.size()) throw std::runtime_error("every checkpoint of " + printable(directory) + " was removed or replaced while it was read; try again");
+  if (gone == found.size())
+    throw std::runtime_error("every checkpoint of " + printable(directory) +
+                             " was removed or replaced while it was read; try again");
   return all_good;
 }
 

@@ -230,11 +230,8 @@ std::string describe_current_exception() {
     const std::type_info* type = abi::__cxa_current_exception_type();
     text += "exception of type " + (type != nullptr ? type_name(*type) : std::string("unknown"));
   }
-  if (text.size() > kMaxMessageBytes) {
-    text.resize(detail::whole_characters(std::string_view(text).substr(0, kMaxMessageBytes)));
-    text += " [...]";
-  }
-  return text;
+  if (text.size() <= kMaxMessageBytes) return text;
+  return text.substr(0, detail::whole_characters(std::string_view(text).substr(0, kMaxMessageBytes))) + " [...]";
 }
 
 [[noreturn]] void on_terminate() {
@@ -295,11 +292,7 @@ void install(const char* error_file) {
 void install_failure_handlers() {
   const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (error_file == nullptr || *error_file == '\0') return;
-  static const bool installed = [&] {
-    install(error_file);
-    return true;
-  }();
-  static_cast<void>(installed);
+  [[maybe_unused]] static const bool installed = (install(error_file), true);  // once
 }
 
 }  // namespace ddp

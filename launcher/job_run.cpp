@@ -11,7 +11,6 @@
 #include "launcher/outcome/notices.h"
 #include "launcher/output/reader_patience.h"
 #include "launcher/plan/rank_plan.h"
-#include "launcher/plan/variables_behind.h"
 #include "launcher/processes/debugger.h"
 #include "launcher/processes/socket_owners.h"
 #include "launcher/report/failure_report.h"
@@ -145,9 +144,8 @@ void JobRun::watch_start() {
   start_watch_.emplace(
       loop_, ranks_store_->ports(), *options_.start_timeout, [this] { return supervisor_->running_ranks(); },
       [this](std::vector<int> missing) {
-        supervisor_->stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
-                               seconds_text(*options_.start_timeout) + " of --start_timeout" +
-                               variables_behind("--start_timeout", options_.variables));
+        stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
+                  seconds_text(*options_.start_timeout) + " of --start_timeout");
       },
       [this] {
         if (store::StoreServer* store = rendezvous_->store()) store->release();
@@ -252,14 +250,10 @@ bool JobRun::wait_before_restart() {
   return !is_over();
 }
 
-std::string JobRun::time_is_over() const {
-  return "the time of --timeout was over" + variables_behind("--timeout", options_.variables);
-}
-
 // Whatever the job is doing: running, being stopped, waiting for a restart or for who reads its output.
 void JobRun::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
-  if (supervisor_) supervisor_->stop_late(time_is_over());
+  if (supervisor_) stop_late("the time of --timeout was over");
 }
 
 void JobRun::say_why_not_restarted(const JobEnd& end) {
@@ -267,7 +261,7 @@ void JobRun::say_why_not_restarted(const JobEnd& end) {
   if (attempt_ < options_.max_restarts && !rendezvous_->can_restart()) {
     messages().say("the job is not restarted: torchrun's nodes in it would not follow");
   } else if (timed_out_at_ && !end.is_late() && options_.max_restarts > 0) {
-    messages().say("the job is not restarted: " + time_is_over());
+    messages().say("the job is not restarted: the time of --timeout was over");
   }
 }
 

@@ -14,6 +14,7 @@
 #include "launcher/machine/usable_cpus.h"
 #include "launcher/outcome/job_end.h"
 #include "launcher/output/rank_streams.h"
+#include "launcher/plan/variables_behind.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/processes/guardian.h"
 #include "launcher/processes/start_watch.h"
@@ -60,7 +61,7 @@ class JobRun {
   bool is_over() const { return supervisor_->is_impatient() || timed_out_at_.has_value(); }
   // What is the same for all nodes is said by one of them where one ddprun shows what all say.
   bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
-  std::string time_is_over() const;
+  void stop_late(const std::string& why) { supervisor_->stop_late(why + variables_behind(why, options_.variables)); }
   void on_timeout();
   void finish_output(const JobEnd* end);
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);

@@ -2,7 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <sys/stat.h>
 
-#include <cstdio>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,6 +14,7 @@
 #include <ddprun/checkpoint/safetensors.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
@@ -222,15 +223,9 @@ TEST_CASE("Safetensors: damaged files never crash or change size") {
 
 // Runs safetensors_python.py and returns what it prints.
 std::string python(const std::string& mode, const std::filesystem::path& file) {
-  const auto command =
-      std::string("'") + PYTHON_EXECUTABLE + "' '" + SAFETENSORS_PYTHON + "' " + mode + " '" + file.string() + "' 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return "cannot start " + command;
-  std::string output;
-  char buffer[4096];
-  while (const auto got = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, got);
-  const int status = ::pclose(pipe);
-  return status == 0 ? output : command + " failed: " + output;
+  const auto result = test::ChildProcess({.arguments = {PYTHON_EXECUTABLE, SAFETENSORS_PYTHON, mode, file.string()}})
+                          .wait(std::chrono::minutes(2));
+  return result.status == 0 ? result.output : mode + " failed: " + result.output + result.errors;
 }
 
 TEST_CASE("Safetensors: Python reads what we write") {

@@ -169,11 +169,14 @@ TEST_CASE_METHOD(Tool, "Tool: convert takes one checkpoint, and says so of a dir
 
 TEST_CASE_METHOD(Tool, "Tool: a list that could not be written is no success") {
   const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
-  for (const auto& words : {"inspect "s + checkpoint.string(), "inspect " + (folder_ / "run").string(),
-                            "verify " + checkpoint.string(), "--help"s}) {
-    const auto result = test::ChildProcess({.arguments = {"/bin/sh", "-c", "'" TOOL "' "s + words + " > /dev/full"}})
-                            .wait(std::chrono::seconds(60));
-    INFO(words);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"inspect", checkpoint.string()},
+                                                {"inspect", (folder_ / "run").string()},
+                                                {"verify", checkpoint.string()},
+                                                {"--help"}}) {
+    std::vector<std::string> arguments{"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full", TOOL};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const auto result = test::ChildProcess({.arguments = std::move(arguments)}).wait(std::chrono::seconds(60));
+    INFO(words.front());
     CHECK(result.status == 1);
     CHECK_THAT(result.errors, ContainsSubstring("standard output cannot be written"));
   }

@@ -151,7 +151,8 @@ class Consumer(unittest.TestCase):
         message = self.refusal(root)
         self.assertRegex(message, rf"was built with LibTorch 2\.\d+ with(out)? CUDA, but .* is {re.escape(other)}")
         self.assertIn("Point CMAKE_PREFIX_PATH at", message)
-        self.assertIn(f"CMAKE_PREFIX_PATH='{root}' scripts/setup cmake --install build/release --prefix '{support.PREFIX}'", message)
+        place, prefix = (str(path).replace("'", "'\\''") for path in (root, support.PREFIX))  # as a shell takes them
+        self.assertIn(f"CMAKE_PREFIX_PATH='{place}' scripts/setup cmake --install build/release --prefix '{prefix}'", message)
 
     def test_whoever_follows_the_advice_goes_on_in_the_same_build_folder(self):
         root = fake_libtorch("torch-other", os.environ["LIBTORCH_VERSION"], cuda=not support.flag("LIBTORCH_IS_CUDA"))

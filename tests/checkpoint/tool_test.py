@@ -139,14 +139,14 @@ class ToolTest(unittest.TestCase):
             (folder / f"step-{step:08d}.tmp-0123456789abcdef").rename(folder / f"step-{step:08d}")
 
         def keep_saving():
-            step = 3
+            step = 4
             while not ended.is_set():
                 save(step)
                 doomed = (folder / f"step-{step - 3:08d}").rename(folder / "doomed")
                 shutil.rmtree(doomed)
                 step += 1
 
-        for step in range(3):
+        for step in range(1, 4):
             save(step)
         writer = threading.Thread(target=keep_saving)
         writer.start()

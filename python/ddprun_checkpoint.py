@@ -48,23 +48,7 @@ def load(path, *, verify=True):
         return torch.load(path, map_location="cpu", weights_only=True)
     if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
         return _load_folder(path, verify)
-    for _ in range(_LISTINGS):
-        damages, changed = [], False
-        for folder in folders.steps(path):
-            identity = folders.identity(folder)
-            try:
-                return _load_folder(folder, verify)
-            except Exception as error:
-                # Removed or replaced by its writer while it was read: the whole ones may be newer than this list.
-                changed = identity is None or identity != folders.identity(folder)
-                if changed:
-                    break
-                if not isinstance(error, DamagedCheckpoint):
-                    raise
-                damages.append(str(error))
-        if not changed:
-            break
-    raise DamagedCheckpoint(f"{path} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+    return _newest(path, lambda folder: _load_folder(folder, verify))
 
 
 def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=None, scheduler=None, sampler=None,
@@ -125,9 +109,13 @@ def flat_optimizer_state(path, name="", *, verify=True):
     """The optimizer `name` (the main one by default) of a checkpoint's folder as torch.distributed.checkpoint flattens it:
     for set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(flatten_optimizer_state_dict=True)).
     Parameters go by the model's names. Raises ValueError for a state whose parameters have only numbers."""
-    folder = pathlib.Path(path)
-    if not (folder / folders.MANIFEST).exists():
-        folder = folders.steps(folder)[0]
+    path = pathlib.Path(path)
+    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+        return _flat_optimizer_of(path, name, verify)
+    return _newest(path, lambda folder: _flat_optimizer_of(folder, name, verify))
+
+
+def _flat_optimizer_of(folder, name, verify):
     folders.read_manifest(folder, verify)
     tensors, metadata = states.read_tensors(folder / (f"optim-{name}.safetensors" if name else "optim.safetensors"))
     saved = json.loads(metadata[states.OPTIMIZER])
@@ -155,6 +143,27 @@ def set_rng_state(state):
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
+
+
+def _newest(run, read):
+    """What `read(folder)` makes of a run's newest whole checkpoint."""
+    for _ in range(_LISTINGS):
+        damages, changed = [], False
+        for folder in folders.steps(run):
+            identity = folders.identity(folder)
+            try:
+                return read(folder)
+            except Exception as error:
+                # Removed or replaced by its writer while it was read: the whole ones may be newer than this list.
+                changed = identity is None or identity != folders.identity(folder)
+                if changed:
+                    break
+                if not isinstance(error, DamagedCheckpoint):
+                    raise
+                damages.append(str(error))
+        if not changed:
+            break
+    raise DamagedCheckpoint(f"{run} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
 
 
 def _load_folder(folder, verify):

@@ -53,8 +53,9 @@ with_progress() {
   mkdir -p "${log%/*}"
   : >"$log"
   (
-    # The sleep holds no descriptor of ours: a reader of our output must not wait for it.
-    while sleep 10 >/dev/null 2>&1; do
+    # The sleep outlives us and holds no descriptor of ours: neither a reader of our output nor who wants scripts/setup's locks
+    # must wait for it.
+    while sleep 10 >/dev/null 2>&1 8>&- 9>&-; do
       note "$((SECONDS - start)) s: $(tail -n 1 "$log" | tr '\r' '\n' | tail -n 1 | cut -c 1-100)"
     done
   ) &

@@ -49,8 +49,8 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   return !ddp::storage::step_of(name);
 }
 
-// Whether a writer removed or replaced it since it was listed.
-bool is_another_now(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry) {
+// By a writer, since it was listed.
+bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry) {
   try {
     if (ddp::storage::read_manifest_alone(file_system, entry.folder).sequence != entry.manifest.sequence) return true;
   } catch (const ddp::storage::DamagedCheckpoint&) {
@@ -79,7 +79,7 @@ bool list(const std::filesystem::path& directory, bool verify) {
     uint64_t bytes = 0;
     for (const auto& [name, record] : entry.manifest.files) bytes += record.size;
     std::printf("step %" PRId64 ": ", entry.step);
-    if (!damage.empty() && is_another_now(file_system, entry)) {
+    if (!damage.empty() && was_removed_or_replaced(file_system, entry)) {
       std::printf("removed or replaced meanwhile\n");
       ++gone;
       continue;

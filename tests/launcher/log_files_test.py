@@ -223,7 +223,6 @@ class Trouble(LogFilesTest):
         self.assertEqual(os.listdir(self.path("logs")), [])
 
 
-
 def can_mount():
     command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]
     try:

@@ -89,8 +89,8 @@ TEST_CASE("StoreConnection: a patient one does not wait for a loopback interface
     }
   }).join();
   if (said.empty()) SKIP("no network namespace can be made");
-  REQUIRE_THAT(
-      said, ContainsSubstring("Network is unreachable (the loopback interface is down; as root: ip link set lo up)"));
+  REQUIRE_THAT(said, Catch::Matchers::ContainsSubstring(
+                         "Network is unreachable (the loopback interface is down; as root: ip link set lo up)"));
 }
 
 TEST_CASE("StoreConnection: an interrupt ends a call that waits for its answer") {

@@ -116,10 +116,11 @@ def flat_optimizer_state(path, name="", *, verify=True):
 
 
 def _flat_optimizer_of(folder, name, verify):
-    folders.read_manifest(folder, verify)
-    tensors, metadata = states.read_tensors(folder / (f"optim-{name}.safetensors" if name else "optim.safetensors"))
+    file = f"optim-{name}.safetensors" if name else "optim.safetensors"
+    with folders.opened(folder, verify) as (_, paths):
+        tensors, metadata = states.read_tensors(paths.get(file, folder / file))
+        schedule = _schedule_of(paths)
     saved = json.loads(metadata[states.OPTIMIZER])
-    schedule = _schedule_file(folder)
     flat = dict(tensors)
     for number, group in enumerate(saved["param_groups"]):
         options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))
@@ -163,42 +164,48 @@ def _newest(run, read):
                 damages.append(str(error))
         if not changed:
             break
+    else:
+        raise DamagedCheckpoint(f"{run}: each checkpoint was removed or replaced while it was opened, {_LISTINGS} times; try again")
     raise DamagedCheckpoint(f"{run} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
 
 
 def _load_folder(folder, verify):
-    manifest = folders.read_manifest(folder, verify)
+    with folders.opened(folder, verify) as (manifest, paths):
+        return _run_of(manifest, paths)
+
+
+def _run_of(manifest, paths):
     run = {key: manifest[key] for key in ("step", "world_size", "metrics")}
-    schedule = _schedule_file(folder)
-    for name in manifest["files"]:
+    schedule = _schedule_of(paths)
+    for name, path in paths.items():
         stem = name.rpartition(".")[0]
         if name == "model.safetensors":
-            tensors, metadata = states.read_tensors(folder / name)
+            tensors, metadata = states.read_tensors(path)
             # Tied weights are stored once; the metadata maps their other names to the first.
             tied = {alias: tensors[first] for alias, first in metadata.items() if first in tensors}
             run["model"] = collections.OrderedDict({**tied, **tensors})
         elif name == "optim.safetensors":
-            run["optimizer"] = states.numbered_optimizer(folder / name, schedule)
+            run["optimizer"] = states.numbered_optimizer(path, schedule)
         elif name.startswith("optim-"):
-            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(folder / name, None)
+            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(path, None)
         elif name == "ranks.safetensors":
-            _add_ranks(run, states.read_tensors(folder / name)[0], manifest["world_size"])
+            _add_ranks(run, states.read_tensors(path)[0], manifest["world_size"])
         elif name == "trainer.json":
-            run["values"] = states.from_json((folder / name).read_text())
+            run["values"] = states.from_json(path.read_text())
         elif name == "schedule.state" and schedule is not None:
             run["scheduler"] = states.python_schedule(schedule)
         elif name.startswith("shared-"):
-            run.setdefault("shared", {})[stem[len("shared-"):]] = (folder / name).read_bytes()
+            run.setdefault("shared", {})[stem[len("shared-"):]] = path.read_bytes()
         elif name.endswith(".state"):
-            state = (folder / name).read_bytes()
+            state = path.read_bytes()
             parsed = states.json_object(state)
             run["scheduler" if stem == "schedule" else stem] = state if parsed is None else parsed
     return run
 
 
-def _schedule_file(folder):
-    path = folder / "schedule.state"
-    return states.json_object(path.read_bytes()) if path.exists() else None
+def _schedule_of(paths):
+    path = paths.get("schedule.state")
+    return states.json_object(path.read_bytes()) if path else None
 
 
 def _add_ranks(run, tensors, world_size):

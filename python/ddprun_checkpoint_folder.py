@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 
 import torch
 
@@ -158,8 +159,32 @@ def _metric(value):
     return math.nan if value is None else value
 
 
-def read_manifest(folder: pathlib.Path, verify=True):
-    """The manifest of a checkpoint's folder as a dict. With `verify` every byte is compared with its checksum."""
+@contextlib.contextmanager
+def opened(folder: pathlib.Path, verify=True):
+    """The manifest of a checkpoint's folder as a dict, and the paths of its files by name: within the block they can be read though
+    a writer removes the folder meanwhile. With `verify` every byte is compared with its checksum."""
+    manifest = read_manifest(folder)
+    with contextlib.ExitStack() as stack:
+        paths = {}
+        for name, (size, _) in manifest["files"].items():
+            try:
+                descriptor = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                status = os.fstat(descriptor)
+            except FileNotFoundError:
+                status = None
+            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size != size:
+                raise DamagedCheckpoint(f"{folder / name} is missing or has not the {size} bytes that the manifest says")
+            held = pathlib.Path(f"/proc/self/fd/{descriptor}")
+            paths[name] = held if held.exists() else folder / name
+        for name, (_, crc) in manifest["files"].items():
+            if verify and crc32c(file_bytes(paths[name])) != crc:
+                raise DamagedCheckpoint(f"{folder / name} is damaged: its checksum is another than the manifest's")
+        yield manifest, paths
+
+
+def read_manifest(folder: pathlib.Path):
+    """The manifest of a checkpoint's folder as a dict; the files are not looked at."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except OSError as error:
@@ -176,12 +201,6 @@ def read_manifest(folder: pathlib.Path, verify=True):
     named = _STEP.match(folder.name)
     if named and int(named.group(1)) != manifest["step"]:
         raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
-    for name, (size, crc) in files.items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
-            raise DamagedCheckpoint(f"{path} is missing or has not the {size} bytes that the manifest says")
-        if verify and crc32c(file_bytes(path)) != crc:
-            raise DamagedCheckpoint(f"{path} is damaged: its checksum is another than the manifest's")
     return {**manifest, "metrics": metrics, "files": files}
 
 

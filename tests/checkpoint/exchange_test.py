@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -402,8 +403,8 @@ class ExchangeTest(unittest.TestCase):
                 for step in (1, 2):
                     ddprun_checkpoint.save(run, step=step)
 
-                def changing(folder, verify):
-                    manifest = real(folder, verify)
+                def changing(folder):
+                    manifest = real(folder)
                     if folder.name == "step-00000002" and not (run / "step-00000003").exists():
                         change(run, folder)
                         ddprun_checkpoint.save(run, step=3)
@@ -412,6 +413,22 @@ class ExchangeTest(unittest.TestCase):
 
                 with unittest.mock.patch.object(ddprun_checkpoint_folder, "read_manifest", changing):
                     self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+
+    def test_what_is_opened_can_be_read_though_it_is_removed(self):
+        run = self.folder / "removed"
+        net = torch.nn.Linear(3, 2)
+        saved = ddprun_checkpoint.save(run, step=4, model=net, optimizer=torch.optim.Adam(net.parameters()), values={"v": 1})
+        real = ddprun_checkpoint_folder.crc32c
+
+        def removing(data):
+            shutil.rmtree(saved, ignore_errors=True)
+            return real(data)
+
+        with unittest.mock.patch.object(ddprun_checkpoint_folder, "crc32c", removing):
+            loaded = ddprun_checkpoint.load(run)
+        self.assertFalse(saved.exists())
+        pt_python.same(dict(loaded["model"]), dict(net.state_dict()))
+        self.assertEqual((loaded["step"], loaded["values"]), (4, {"v": 1}))
 
     def test_what_was_saved_last_is_the_newest(self):
         folder = self.folder / "run"

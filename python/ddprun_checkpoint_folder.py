@@ -167,12 +167,11 @@ def opened(folder: pathlib.Path, verify=True):
     with contextlib.ExitStack() as stack:
         paths = {}
         for name, (size, _) in manifest["files"].items():
-            try:
+            status = None
+            with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, descriptor)
                 status = os.fstat(descriptor)
-            except FileNotFoundError:
-                status = None
             if status is None or not stat.S_ISREG(status.st_mode) or status.st_size != size:
                 raise DamagedCheckpoint(f"{folder / name} is missing or has not the {size} bytes that the manifest says")
             held = pathlib.Path(f"/proc/self/fd/{descriptor}")
@@ -198,8 +197,7 @@ def read_manifest(folder: pathlib.Path):
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
     if not good:
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged or of another version")
-    named = _STEP.match(folder.name)
-    if named and int(named.group(1)) != manifest["step"]:
+    if (named := _STEP.match(folder.name)) and int(named[1]) != manifest["step"]:
         raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
     return {**manifest, "metrics": metrics, "files": files}
 
@@ -210,11 +208,10 @@ def is_checkpoint_name(name):
 
 def identity(folder):
     """What another folder of the same name has not; None where there is none."""
-    try:
+    with contextlib.suppress(OSError):
         status = folder.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+    return None
 
 
 def _sequence(folder):

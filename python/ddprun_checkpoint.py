@@ -18,6 +18,7 @@ Needs torch and safetensors, and the ddprun_checkpoint_*.py beside it. Nothing t
 import collections
 import json
 import pathlib
+import warnings
 
 import torch
 
@@ -147,26 +148,24 @@ def set_rng_state(state):
 
 
 def _newest(run, read):
-    """What `read(folder)` makes of a run's newest whole checkpoint."""
+    """What `read(folder)` makes of a run's newest whole checkpoint; warns of those that it passes over."""
     for _ in range(_LISTINGS):
-        damages, changed = [], False
-        for folder in folders.steps(run):
-            identity = folders.identity(folder)
+        listing, damages = folders.listing(run), []
+        for folder, _ in listing:
             try:
-                return read(folder)
-            except Exception as error:
-                # Removed or replaced by its writer while it was read: the whole ones may be newer than this list.
-                changed = identity is None or identity != folders.identity(folder)
-                if changed:
-                    break
-                if not isinstance(error, DamagedCheckpoint):
-                    raise
+                result = read(folder)
+            except DamagedCheckpoint as error:
                 damages.append(str(error))
-        if not changed:
-            break
-    else:
-        raise DamagedCheckpoint(f"{run}: each checkpoint was removed or replaced while it was opened, {_LISTINGS} times; try again")
-    raise DamagedCheckpoint(f"{run} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+                if folders.listing(run) != listing:
+                    break  # its writer may have removed or replaced it, and have saved newer ones
+                continue
+            for text in damages:
+                warnings.warn(f"passed over a checkpoint: {text}", RuntimeWarning, stacklevel=3)
+            return result
+        if folders.listing(run) == listing:
+            raise DamagedCheckpoint(f"{run} holds no whole checkpoint" + "".join(f"; {text}" for text in damages))
+    raise DamagedCheckpoint(f"{run} was changed each of the {_LISTINGS} times that its newest whole checkpoint was looked for; the "
+                            "last time" + "".join(f" {text};" for text in damages) + " try again")
 
 
 def _load_folder(folder, verify):

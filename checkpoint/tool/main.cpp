@@ -59,44 +59,54 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
   return !std::filesystem::exists(std::filesystem::symlink_status(entry.folder));
 }
 
-// One line per checkpoint; whether there are some and all are good.
-bool list(const std::filesystem::path& directory, bool verify) {
-  ddp::storage::FileSystem file_system;
-  const auto found = ddp::storage::list_checkpoints(file_system, directory);
-  // Whoever names the wrong directory must not believe that what is in it is good.
-  if (found.empty()) throw std::runtime_error(printable(directory) + " holds no checkpoints");
-  bool all_good = true;
-  size_t gone = 0;
-  for (const auto& entry : found) {
-    auto damage = entry.damage;
-    if (damage.empty() && verify) {
-      try {
-        ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
-      } catch (const ddp::storage::DamagedCheckpoint& error) {
-        damage = error.what();
-      }
+enum class Found { kGood, kDamaged, kGone };
+
+Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry, bool verify) {
+  auto damage = entry.damage;
+  if (damage.empty() && verify) {
+    try {
+      ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
+    } catch (const ddp::storage::DamagedCheckpoint& error) {
+      damage = error.what();
     }
-    uint64_t bytes = 0;
-    for (const auto& [name, record] : entry.manifest.files) bytes += record.size;
-    std::printf("step %" PRId64 ": ", entry.step);
-    if (!damage.empty() && was_removed_or_replaced(file_system, entry)) {
-      std::printf("removed or replaced meanwhile\n");
-      ++gone;
-      continue;
-    }
-    if (!damage.empty()) {
-      std::printf("DAMAGED: %s\n", printable(damage).c_str());
-      all_good = false;
-      continue;
-    }
-    std::printf("%" PRIu64 " bytes, %s", bytes, ranks_text(entry.manifest.world_size).c_str());
-    for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
-    std::printf("%s\n", verify ? ", verified" : "");
   }
-  if (gone == found.size())
-    throw std::runtime_error("every checkpoint of " + printable(directory) +
-                             " was removed or replaced while it was read; try again");
-  return all_good;
+  std::printf("step %" PRId64 ": ", entry.step);
+  if (!damage.empty() && was_removed_or_replaced(file_system, entry)) {
+    std::printf("removed or replaced meanwhile\n");
+    return Found::kGone;
+  }
+  if (!damage.empty()) {
+    std::printf("DAMAGED: %s\n", printable(damage).c_str());
+    return Found::kDamaged;
+  }
+  uint64_t bytes = 0;
+  for (const auto& [name, record] : entry.manifest.files) bytes += record.size;
+  std::printf("%" PRIu64 " bytes, %s", bytes, ranks_text(entry.manifest.world_size).c_str());
+  for (const auto& [name, value] : entry.manifest.metrics) std::printf(", %s %g", printable(name).c_str(), value);
+  std::printf("%s\n", verify ? ", verified" : "");
+  return Found::kGood;
+}
+
+// One line per checkpoint; whether there are some and all are good. Where a writer takes away all of them, those that
+// came since.
+bool list(const std::filesystem::path& directory, bool verify) {
+  constexpr int kListings = 100;
+  ddp::storage::FileSystem file_system;
+  for (int listing = 0; listing < kListings; ++listing) {
+    const auto found = ddp::storage::list_checkpoints(file_system, directory);
+    // Whoever names the wrong directory must not believe that what is in it is good.
+    if (found.empty()) throw std::runtime_error(printable(directory) + " holds no checkpoints");
+    bool all_gone = true;
+    bool all_good = true;
+    for (const auto& entry : found) {
+      const auto state = list_entry(file_system, entry, verify);
+      all_gone = all_gone && state == Found::kGone;
+      all_good = all_good && state != Found::kDamaged;
+    }
+    if (!all_gone) return all_good;
+  }
+  throw std::runtime_error("every checkpoint of " + printable(directory) +
+                           " was removed or replaced while it was read; try again");
 }
 
 // What of a source is not in the target.

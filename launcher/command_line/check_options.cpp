@@ -43,6 +43,14 @@ void check_host_name(const char* option, const std::string& name) {
   if (std::any_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' ' || letter == 0x7f; }))
     throw UsageError(std::string(option) + ": expected a host's name or address, without blanks, got '" +
                      printable(name) + "'");
+  if (std::count(name.begin(), name.end(), ':') == 1)  // an IPv6 address has two or more
+    throw UsageError(std::string(option) + ": expected a host's name or address, without a port, got '" +
+                     printable(name) + "'");
+}
+
+// An IPv6 address may come in brackets, as before a port.
+void remove_brackets(std::string& host) {
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
 }
 
 // torchrun's way to say --master_addr and --master_port.
@@ -83,6 +91,7 @@ void check_rendezvous(Options& options) {
                      " only");
   }
   if (options.nnodes > 1) read_endpoint(options);
+  remove_brackets(options.master_addr);
   check_host_name("--local_addr", options.local_addr);
   check_host_name(options.rdzv_endpoint.empty() ? "--master_addr" : "--rdzv_endpoint", options.master_addr);
   if (const std::string objection = kind->objection(options); !objection.empty()) throw UsageError(objection);

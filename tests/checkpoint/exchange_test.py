@@ -27,6 +27,7 @@ import pt_python
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import ddprun_checkpoint  # noqa: E402
 import ddprun_checkpoint_folder  # noqa: E402
+import ddprun_checkpoint_manifest  # noqa: E402
 
 TOOL = sys.argv.pop(2)
 PROGRAM = sys.argv.pop(1)
@@ -414,6 +415,31 @@ class ExchangeTest(unittest.TestCase):
                 with unittest.mock.patch.object(ddprun_checkpoint_folder, "read_manifest", changing):
                     self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
 
+    def test_an_older_one_is_loaded_aloud_where_the_newest_cannot_be_read(self):
+        run = self.folder / "unreadable"
+        for step in (1, 2):
+            ddprun_checkpoint.save(run, step=step)
+        real = os.open
+
+        def refusing(path, *arguments):
+            if "step-00000002" in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments)
+
+        with unittest.mock.patch.object(os, "open", refusing), self.assertWarnsRegex(RuntimeWarning, "step-00000002/.* cannot be read: Permission denied"):
+            self.assertEqual(ddprun_checkpoint.load(run)["step"], 1)
+
+    def test_one_whose_place_is_empty_while_it_is_replaced_is_found(self):
+        run = self.folder / "replaced"
+        saved = ddprun_checkpoint.save(run, step=3)
+        saved.rename(run / "step-00000003.old-0123456789abcdef")
+        self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+        # A listing may miss both names.
+        steps = ddprun_checkpoint_folder.steps
+        missed = iter([[]])
+        with unittest.mock.patch.object(ddprun_checkpoint_folder, "steps", lambda folder: next(missed, None) or steps(folder)):
+            self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+
     def test_what_is_opened_can_be_read_though_it_is_removed(self):
         run = self.folder / "removed"
         net = torch.nn.Linear(3, 2)
@@ -443,11 +469,11 @@ class ExchangeTest(unittest.TestCase):
         self.assertEqual(run["step"], 5)
 
     def test_checksum_is_that_of_the_book_for_any_length(self):
-        crc = ddprun_checkpoint_folder.crc32c
+        crc = ddprun_checkpoint_manifest.crc32c
         self.assertEqual(crc(torch.tensor(list(b"123456789"), dtype=torch.uint8)), 0xE3069283)
         for size in (0, 1, 262143, 262144, 262145, 1 << 20, (1 << 21) + 12345):
             data = (torch.arange(size) * 2654435761 >> 7).to(torch.uint8)
-            self.assertEqual(crc(data), ddprun_checkpoint_folder.text_crc32c(bytes(data.tolist())), size)
+            self.assertEqual(crc(data), ddprun_checkpoint_manifest.text_crc32c(bytes(data.tolist())), size)
 
     def test_tied_weights_optimizers_by_name_and_objects_come_back(self):
         shared = torch.arange(5.0)

@@ -156,6 +156,10 @@ class JobOptions(LauncherTest):
             self.assertEqual(status, 125)
             self.assertIn("expected a host's name or address, without blanks, got '", err)
             self.assertIn("(--master_addr is from PET_MASTER_ADDR)", err)
+        self.assertIn("without a port, got 'localhost:1'", self.run_job("--nnodes", "2", "--master_addr", "localhost:1", "true")[2])
+        status, _, err = self.run_job("--nnodes", "2", "--node_rank", "0", "--master_addr", "[::1]", "--join_timeout", "1", "true")
+        self.assertEqual(status, 124)
+        self.assertIn(" at ::1 port 29500", err)
         for program, environment, expected in (
             (["sleep", "600"], {"PET_TIMEOUT": "1"}, "--timeout was over (--timeout is from PET_TIMEOUT)"),
             (["sleep", "600"], {"PET_START_TIMEOUT": "1"}, "of --start_timeout (--start_timeout is from PET_START_TIMEOUT)"),

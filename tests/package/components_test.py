@@ -63,6 +63,22 @@ class Components(unittest.TestCase):
         self.assertRegex(" ".join(messages.split()), r"its libraries are for C\+\+, which is no language of this project: project\(\.\.\. LANGUAGES CXX\)")
         self.assertEqual(messages.count("CMake Error"), 1, messages)
 
+    def test_a_project_without_cpp_may_ask_for_libraries_that_it_can_do_without(self):
+        source = support.WORK / "optional"
+        source.mkdir(parents=True, exist_ok=True)
+        for language in ("NONE", "C"):
+            for components in ("OPTIONAL_COMPONENTS monitor ddp launcher", "COMPONENTS launcher OPTIONAL_COMPONENTS monitor ddp"):
+                with self.subTest(language=language, components=components):
+                    (source / "CMakeLists.txt").write_text(
+                        f"cmake_minimum_required(VERSION 3.20)\nproject(x {language})\nfind_package(ddprun REQUIRED {components})\n"
+                        "foreach(name launcher monitor ddp)\n  message(STATUS \"${name}=${ddprun_${name}_FOUND}.\")\nendforeach()\n"
+                    )
+                    messages = support.configure(source, support.WORK / "optional-build", "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}").stdout
+                    self.assertIn("launcher=TRUE.", messages)
+                    for name in ("monitor", "ddp"):
+                        self.assertRegex(messages, f"{name}=(FALSE)?\\.")
+                    self.assertNotIn("optimisation", messages)
+
     def test_what_needs_libtorch_asks_for_it(self):
         for components in ["ddp", "monitor;samplers", ""]:
             messages = self.configure(components, check=False)

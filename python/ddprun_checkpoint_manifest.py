@@ -1,0 +1,177 @@
+"""The manifest of a checkpoint's folder, and the checksums in it. Needs torch alone."""
+
+import decimal
+import errno
+import functools
+import json
+import math
+import pathlib
+import re
+
+import torch
+
+MANIFEST = "MANIFEST.json"
+STEP = re.compile(r"step-(\d{8,})$")
+
+
+class DamagedCheckpoint(RuntimeError):
+    """A folder that is no checkpoint, or not what its manifest says."""
+
+
+# -- CRC32C (Castagnoli), many pieces at once -------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def _byte_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+@functools.lru_cache(maxsize=None)
+def _pair_table():
+    """For two bytes at once."""
+    table = torch.tensor(_byte_table())
+    pairs = torch.arange(65536)
+    once = table[pairs & 255] ^ (pairs >> 8)
+    return table[once & 255] ^ (once >> 8)
+
+
+def _plain_crc(data, crc):
+    table = _byte_table()
+    for byte in data:
+        crc = table[(crc ^ byte) & 255] ^ crc >> 8
+    return crc
+
+
+def _times(matrix, vector):
+    """A matrix over GF(2), one number per column, times a tensor of vectors."""
+    result = torch.zeros_like(vector)
+    for bit, column in enumerate(matrix):
+        result ^= torch.where(vector >> bit & 1 == 1, column, 0)
+    return result
+
+
+def _squared(matrix):
+    return _times(matrix, torch.tensor(matrix)).tolist()
+
+
+def _shift(length):
+    """The matrix that a register goes through when `length` bytes of zeros follow."""
+    power = [_byte_table()[1 << bit & 255] ^ (1 << bit) >> 8 for bit in range(32)]
+    result = [1 << bit for bit in range(32)]
+    while length:
+        if length & 1:
+            result = _times(power, torch.tensor(result)).tolist()
+        power = _squared(power)
+        length >>= 1
+    return result
+
+
+def crc32c(data: torch.Tensor) -> int:
+    """The checksum of a one-dimensional uint8 tensor."""
+    lanes = 1 << 14
+    length = data.numel() // lanes & ~1
+    crc = 0xFFFFFFFF
+    if length >= 16:
+        words = data[: lanes * length].view(torch.int16).view(lanes, length // 2)
+        crcs = torch.zeros(lanes, dtype=torch.int64)
+        crcs[0] = crc
+        table = _pair_table()
+        for begin in range(0, length // 2, 256):
+            block = words[:, begin : begin + 256].t().contiguous().to(torch.int64) & 0xFFFF
+            for word in block:
+                crcs = table[(crcs ^ word) & 0xFFFF] ^ crcs >> 16
+        matrix = _shift(length)
+        while crcs.numel() > 1:
+            crcs = _times(matrix, crcs[0::2]) ^ crcs[1::2]
+            matrix = _squared(matrix)
+        crc = int(crcs)
+        data = data[lanes * length :]
+    return _plain_crc(bytes(data.tolist()), crc) ^ 0xFFFFFFFF
+
+
+def text_crc32c(text: bytes) -> int:
+    return _plain_crc(text, 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+def file_bytes(path: pathlib.Path) -> torch.Tensor:
+    """The bytes of a file, mapped."""
+    size = path.stat().st_size
+    if size == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+
+
+# -- The manifest: one text for one content, so that any change is seen ------------------------------------------------
+
+
+def _number(value, sequence):
+    """As C++'s std::to_chars writes it: the shorter of both notations."""
+    value = float(value)
+    if not math.isfinite(value):
+        name = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return f'{{"__float__": "{name}"}}' if sequence else "null"
+    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    mantissa = "".join(map(str, digits))
+    power = exponent + len(mantissa) - 1
+    scientific = mantissa[0] + ("." + mantissa[1:] if len(mantissa) > 1 else "") + f"e{'-' if power < 0 else '+'}{abs(power):02d}"
+    fixed = str(int(abs(value))) if value.is_integer() else f"{abs(decimal.Decimal(repr(value))):f}"
+    return ("-" if sign else "") + (fixed if len(fixed) <= len(scientific) else scientific)
+
+
+def format_manifest(step, sequence, world_size, metrics, files):
+    """In version 2 of the format, or in version 1 without a sequence: the number of the save within its run."""
+
+    def items(pairs):
+        return ",".join(f'\n    "{name}": {value}' for name, value in sorted(pairs.items()))
+
+    for name in metrics:
+        if not 0 < len(name) < 256 or re.search(r'["\\\x00-\x1f\x7f]', name):
+            raise ValueError(f"{name!r} cannot be the name of a metric")
+    for name in files:
+        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}", name) or name == MANIFEST:
+            raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
+    records = {name: f'{{"size": {size}, "crc32c": "{crc:08x}"}}' for name, (size, crc) in files.items()}
+    numbered = f',\n  "sequence": {sequence}' if sequence else ""
+    text = (
+        f'{{\n  "format": "ddprun-checkpoint",\n  "version": {2 if sequence else 1},\n  "step": {step}{numbered},\n'
+        f'  "world_size": {world_size},\n  "metrics": {{{items({k: _number(v, sequence) for k, v in metrics.items()})}}},\n  "files": {{{items(records)}}},\n  "crc32c": "'
+    )
+    return text + f'{text_crc32c(text.encode()):08x}"\n}}\n'
+
+
+def _metric(value):
+    if isinstance(value, dict):
+        return float(value["__float__"])
+    return math.nan if value is None else value
+
+
+def refuse_unread(error: OSError, text: str):
+    """Raises DamagedCheckpoint, or `error` for a shortage, in which any checkpoint would seem to be bad."""
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise error
+    raise DamagedCheckpoint(text) from error
+
+
+def read_manifest(folder: pathlib.Path):
+    """The manifest of a checkpoint's folder as a dict; the files are not looked at."""
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        refuse_unread(error, f"{folder} is no whole checkpoint: {error}")
+    try:
+        manifest = json.loads(text.decode())
+        files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}
+        metrics = {name: _metric(value) for name, value in manifest["metrics"].items()}
+        good = format_manifest(manifest["step"], manifest.get("sequence", 0), manifest["world_size"], metrics, files).encode() == text
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
+    if not good:
+        raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged or of another version")
+    if (named := STEP.match(folder.name)) and int(named[1]) != manifest["step"]:
+        raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
+    return {**manifest, "metrics": metrics, "files": files}

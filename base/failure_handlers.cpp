@@ -118,6 +118,7 @@ bool begin_report(Handlers& state) {
 // written before.
 template <typename Capture>
 void report_failure(Handlers& state, const Capture& capture) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes must not replace the failure; nothing comes after it
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   const bool is_known = ::access(state.error_file.c_str(), F_OK) == 0;

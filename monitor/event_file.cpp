@@ -14,6 +14,7 @@
 
 #include <ddprun/monitor/event.h>
 
+#include "base/block_file_size_signal.h"
 #include "monitor/errno_text.h"
 #include "monitor/wire/record.h"
 
@@ -169,6 +170,7 @@ void EventFile::write_records(const std::vector<std::string>& events) {
   std::string records;
   for (const std::string& event : events) wire::append_record(records, event);
   std::string_view rest = records;
+  const detail::BlockFileSizeSignal blocked;
   while (!rest.empty()) {
     const ssize_t count = ::write(file_, rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;

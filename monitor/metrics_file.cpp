@@ -14,6 +14,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "base/block_file_size_signal.h"
 #include "monitor/csv.h"
 #include "monitor/errno_text.h"
 #include "monitor/metrics_rows.h"
@@ -187,6 +188,7 @@ std::string MetricsFile::csv_row(const MetricRow& row, std::vector<std::string>&
 // Whole or not at all: a part of a row would be taken for one, and have the next row at its end.
 void MetricsFile::write_bytes(std::string_view bytes) {
   const off_t begin = ::lseek(file_, 0, SEEK_END);  // -1 for a pipe, where nothing can be taken back
+  const detail::BlockFileSizeSignal blocked;
   while (!bytes.empty()) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;

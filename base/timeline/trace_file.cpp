@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/block_file_size_signal.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -95,6 +97,7 @@ std::string TraceFile::tail() const {
 
 std::size_t TraceFile::write_at(std::uint64_t place, std::string_view text) {
   std::size_t written = 0;
+  const BlockFileSizeSignal blocked;
   while (written < text.size()) {
     const ssize_t count =
         ::pwrite(fd_, text.data() + written, text.size() - written, static_cast<off_t>(place + written));

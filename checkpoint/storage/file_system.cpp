@@ -1,7 +1,6 @@
 #include "ddprun/checkpoint/storage/file_system.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,10 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "base/block_file_size_signal.h"
 
 namespace ddp::storage {
 namespace {
@@ -20,32 +20,6 @@ namespace {
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
   throw std::system_error(error, std::generic_category(), std::string(action) + " " + path.string());
 }
-
-// Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ, whose default ends the process. Held back during a write, so that the
-// call reports EFBIG like any other failure.
-class BlockFileSizeSignal {
- public:
-  BlockFileSizeSignal() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~BlockFileSizeSignal() {
-    const timespec now{};
-    if (!was_pending_) sigtimedwait(&signal_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  BlockFileSizeSignal(const BlockFileSizeSignal&) = delete;
-  BlockFileSizeSignal& operator=(const BlockFileSizeSignal&) = delete;
-
- private:
-  sigset_t signal_;
-  sigset_t before_;
-  bool was_pending_ = false;
-};
 
 int retried_fsync(int descriptor) {
   int result = 0;
@@ -79,7 +53,7 @@ FileDescriptor FileSystem::create(const std::filesystem::path& path) {
 }
 
 size_t FileSystem::write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path) {
-  const BlockFileSizeSignal blocked;
+  const detail::BlockFileSizeSignal blocked;
   while (true) {
     const auto written = ::write(file.get(), data, std::min(size, kLargestTransfer));
     if (written >= 0) return static_cast<size_t>(written);

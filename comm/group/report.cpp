@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/block_file_size_signal.h"
 #include "comm/group/store.h"
 
 namespace ddp {
@@ -44,6 +45,7 @@ int report(const std::exception& error) noexcept {
     const char* rank = std::getenv("RANK");
     const std::string name = rank != nullptr && *rank != '\0' ? std::string("rank ") + rank : "";
     const std::string prefix = name.empty() || begins_with(message, name) ? "" : name + ": ";
+    const detail::BlockFileSizeSignal blocked;  // the limit must not replace the failure
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s%s\n", prefix.c_str(), message.c_str());
     const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");

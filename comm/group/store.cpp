@@ -32,6 +32,9 @@ std::string host_name() {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 [[noreturn]] void refuse_store(const RankInfo& info, bool hosted_here, const std::exception& error) {
+  if (dynamic_cast<const StoreUnreachable*>(&error) != nullptr) {  // which names the store
+    throw std::runtime_error(who(info) + ": cannot reach " + error.what());
+  }
   const std::string address = info.master_addr + ":" + std::to_string(info.master_port);
   const std::string what =
       hosted_here ? "cannot run the job's store at " + address + " (address and port must be free on this host)"

@@ -41,7 +41,9 @@ bool Collective::step(Room& room) {
     filled_ = plan_.rounds;
     return true;
   }
-  if (!room.has_slot(base + filled_)) return false;
+  // The others may have no need of what this rank puts into its slot when it combines: it has to have done so itself,
+  // and they may have come to that round since it looked.
+  if (filled_ == taken_ + kSlots || !room.has_slot(base + filled_)) return false;
   fill(room, filled_, slot(room, room.rank(), filled_));
   room.filled(base + filled_++, plan_.signature);
   return true;

@@ -19,6 +19,8 @@
 #include <ddprun/data/image_format.h>
 #include <ddprun/samplers/permutation.h>
 
+#include "base/block_file_size_signal.h"
+
 namespace ddp {
 namespace fs = std::filesystem;
 namespace {
@@ -168,6 +170,7 @@ void write_class_indices(const fs::path& file, const std::vector<std::string>& c
   const fs::file_status before = fs::status(file, ignored);
   const bool is_replaced = !fs::exists(before) || fs::is_regular_file(fs::symlink_status(file, ignored));
   const fs::path written = is_replaced ? fs::path(file) += ".tmp-" + std::to_string(getpid()) : file;
+  const detail::BlockFileSizeSignal blocked;
   errno = 0;
   std::ofstream stream(written, std::ios::binary | std::ios::trunc);
   stream << indices.dump(4, ' ', false, json::error_handler_t::replace) << "\n";

@@ -43,8 +43,11 @@ void read_rendezvous_settings(const std::string& text, Options& options) {
   for (const std::string& setting : split_at_commas(text)) {
     const std::size_t equals = setting.find('=');
     const std::string name = setting.substr(0, equals);
+    if (equals == std::string::npos || equals == 0 || equals + 1 == setting.size()) {
+      throw UsageError("--rdzv_conf: expected K=V,..., such as timeout=600, got '" + setting + "'");
+    }
     const bool is_last_call = name == "last_call_timeout";
-    if (equals == std::string::npos || (name != "timeout" && name != "join_timeout" && !is_last_call)) continue;
+    if (name != "timeout" && name != "join_timeout" && !is_last_call) continue;
     (is_last_call ? options.elastic.last_call : options.join_timeout) =
         parse_seconds("--rdzv_conf " + name, setting.substr(equals + 1));
   }

@@ -86,6 +86,16 @@ class FailureHandlers(unittest.TestCase):
                 self.assertIn("ü [...]\n#0 ", self.error()["extraInfo"]["py_callstack"])
                 os.unlink(self.path("error.json"))
 
+    def test_a_limit_on_file_sizes_does_not_replace_the_failure(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        for how in ("number", "segv"):
+            with self.subTest(how):
+                message, number = FAILURES[how]
+                result = self.run_alone(how, preexec_fn=limit)
+                self.assertEqual(result.returncode, -number, result.stderr)
+                self.assertRegex(result.stderr.decode(), message)
+                self.assertEqual(os.listdir(self.folder), [])
+
     def test_the_stack_begins_where_it_failed(self):
         for how in ("segv", "fpe", "overflow"):
             with self.subTest(how):

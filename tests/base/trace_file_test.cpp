@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -61,7 +60,6 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: what cannot be written is refused a
 TEST_CASE_METHOD(TraceFileTest, "Trace file: where the disk is full it ends valid, with all that found room") {
   const pid_t child = ::fork();  // the limit is for good
   if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
     TraceFile file(path, "{}");
     const rlimit limit{20'000, 20'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -83,7 +81,6 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: without room nothing is left behind
   if (has_old) std::ofstream(path) << old;
   const pid_t child = ::fork();  // the limit is for good
   if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{0, 0};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {

@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -63,6 +64,17 @@ TEST_CASE_METHOD(Report, "Report: leaves no temporary file behind") {
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
     names.push_back(entry.path().filename());
   CHECK_THAT(names, ElementsAre("error.json"));
+}
+
+TEST_CASE_METHOD(Report, "Report: survives a limit on file sizes") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const int status = report(std::runtime_error("no data"));
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(status == 1);
+  CHECK(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_CASE_METHOD(Report, "Report: survives an error file that cannot be written") {

@@ -128,6 +128,9 @@ TEST_CASE("CommandLine: torchrun's ways to say the same are taken") {
   CHECK(parse({"--nnodes=2:2", "x"}).nnodes == 2);
   CHECK_FALSE(parse({"--nnodes=2:2", "x"}).elastic.is_on());
   CHECK_THAT(refused({"--nnodes", "4:1", "x"}).text, ContainsSubstring("expected MIN:MAX"));
+  for (const std::string text : {"timeout", "timeout=7,is_host", "timeout=", "=7"}) {
+    CHECK_THAT(refused({"--rdzv_conf=" + text, "x"}).text, ContainsSubstring("--rdzv_conf: expected K=V,..."));
+  }
   CHECK_THAT(refused({"--nnodes", "1:4", "x"}).text, ContainsSubstring("--rdzv_endpoint must name the host"));
   CHECK_THAT(refused({"--nnodes", "1:4", "--rdzv_backend=static", "--master_addr=a", "x"}).text,
              ContainsSubstring("with --rdzv_backend static the number of nodes is fixed"));

@@ -131,7 +131,6 @@ TEST_CASE("EventFile: a failing disk is reported to the caller and never hangs")
   REQUIRE(child >= 0);
   if (child == 0) {
     // The limit on a file's size fails writes as a full disk does.
-    ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{.rlim_cur = 5000, .rlim_max = 5000};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
     EventFile file(folder.path(), {.max_queue_bytes = 2000});

@@ -2,7 +2,6 @@
 #include <sys/resource.h>
 
 #include <cmath>
-#include <csignal>
 #include <limits>
 #include <stdexcept>
 
@@ -162,16 +161,11 @@ class Room {
     const rlimit less{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &less);
   }
-  ~Room() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
+  ~Room() { ::setrlimit(RLIMIT_FSIZE, &before_); }
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
 
  private:
-  using Handler = void (*)(int);
-  Handler handler_ = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before_{};
 };
 

@@ -1,7 +1,9 @@
-// Matchers for tensors, which are told in full only where they don't match. They compare values, wherever those lie.
+// Matchers for tensors, which are told only where they don't match, small ones in full. They compare values, wherever
+// those lie.
 #pragma once
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 #include <catch2/matchers/catch_matchers_templated.hpp>
@@ -11,6 +13,18 @@
 #include <utility>
 
 namespace ddp::test {
+
+/// What a person can read of it.
+inline std::string tensor_text(const at::Tensor& tensor) {
+  constexpr int64_t kMost = 1000;
+  std::ostringstream text;
+  if (tensor.defined() && tensor.numel() > kMost) {
+    text << "[ " << tensor.toString() << ' ' << tensor.sizes() << " ]";
+  } else {
+    text << tensor;
+  }
+  return text.str();
+}
 
 class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
  public:
@@ -22,15 +36,25 @@ class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
     if (actual.sizes() != expected_.sizes() || actual.scalar_type() != expected_.scalar_type()) return false;
     const at::Tensor a = actual.cpu();
     const at::Tensor b = expected_.cpu();
-    return relative_ == 0 && absolute_ == 0 ? at::equal(a, b) : at::allclose(a, b, relative_, absolute_);
+    if (relative_ == 0 && absolute_ == 0 ? at::equal(a, b) : at::allclose(a, b, relative_, absolute_)) return true;
+    const at::Tensor different =
+        at::isclose(a, b, relative_, absolute_).logical_not().reshape({-1}).nonzero().reshape({-1});
+    if (different.numel() > 0) {
+      const auto at = different[0].item<int64_t>();
+      std::ostringstream text;
+      text << "\n"
+           << different.numel() << " of " << a.numel() << " numbers differ, the first at " << at << ": "
+           << a.reshape({-1})[at].item() << ", not " << b.reshape({-1})[at].item();
+      difference_ = text.str();
+    }
+    return false;
   }
   std::string describe() const override {
-    std::ostringstream text;
-    text << "\n" << (relative_ == 0 && absolute_ == 0 ? "equals" : "is close to") << "\n" << expected_;
-    return text.str();
+    return (relative_ == 0 && absolute_ == 0 ? "\nequals\n" : "\nis close to\n") + tensor_text(expected_) + difference_;
   }
 
  private:
+  mutable std::string difference_;
   at::Tensor expected_;
   double relative_;
   double absolute_;
@@ -47,3 +71,8 @@ inline TensorMatcher IsCloseTo(at::Tensor expected, double relative, double abso
 }
 
 }  // namespace ddp::test
+
+template <>
+struct Catch::StringMaker<at::Tensor> {
+  static std::string convert(const at::Tensor& tensor) { return ddp::test::tensor_text(tensor); }
+};

@@ -30,6 +30,18 @@ void ShmBackend::shutdown() {
   engine_->stop("its group was closed", /*has_failed=*/false);
 }
 
+// The operation holds its work until it has ended, or could not be started.
+template <typename Operation>
+void ShmBackend::begin(const std::shared_ptr<Operation>& operation, const c10::intrusive_ptr<ShmWork>& work) {
+  operation->set_on_end([work] { work->complete(); });
+  try {
+    engine_->start(operation);
+  } catch (...) {
+    operation->set_on_end(nullptr);
+    throw;
+  }
+}
+
 // A call that its caller waits for at once is done here and now, without another thread.
 ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation) {
   operation->set_timeout(call.timeout == c10d::kUnsetTimeout ? timeout_ : call.timeout);
@@ -42,8 +54,7 @@ ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation)
                                            engine_, operation);
   const Stand stand = std::move(call.stand);
   if (call.async && !stand.is_needed()) {
-    operation->set_on_end([work] { work->complete(); });
-    engine_->start(operation);
+    begin(operation, work);
     return work;
   }
   engine_->run(operation);
@@ -144,8 +155,7 @@ ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* tit
   auto work = c10::make_intrusive<ShmWork>(
       ShmWork::About{.rank = rank_, .type = type, .title = title, .inputs = tensors, .outputs = tensors}, engine_,
       message, message);
-  message->set_on_end([work] { work->complete(); });
-  engine_->start(message);
+  begin(message, work);
   return work;
 }
 

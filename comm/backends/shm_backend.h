@@ -12,6 +12,8 @@
 
 namespace ddp::detail {
 
+class ShmWork;
+
 class ShmBackend final : public c10d::Backend, public ImmediateBackend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -84,6 +86,8 @@ class ShmBackend final : public c10d::Backend, public ImmediateBackend {
   WorkPtr start(Call call, const shm::JointPtr& operation);
   WorkPtr start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
                            const c10d::AllreduceOptions& options);
+  template <typename Operation>
+  void begin(const std::shared_ptr<Operation>& operation, const c10::intrusive_ptr<ShmWork>& work);
   WorkPtr start_message(c10d::OpType type, const char* title, Tensors& tensors, shm::Message::Direction direction,
                         int peer, int tag);
   shm::Reduction reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const;

@@ -3,6 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -33,18 +36,25 @@ class ShmHostsBackend::Call final : public c10d::Work {
     }
   }
 
-  void end(std::exception_ptr error) {
+  void end(std::exception_ptr error) noexcept {
     steps_.clear();
-    finish(error);
-    if (error) {
-      future_->setError(error);
-    } else {
-      future_->markCompleted(c10::IValue(tensors_));
+    try {
+      finish(error);
+      if (error) {
+        future_->setError(error);
+      } else {
+        future_->markCompleted(c10::IValue(tensors_));
+      }
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a callback of the future's has thrown; nobody here can be told
     }
   }
 
   std::vector<at::Tensor> result() override { return tensors_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  // Who has waited for the call finds the future completed, also before the thread that ended it has come to that.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    if (isCompleted()) future_->wait();
+    return future_;
+  }
   uint64_t getSequencenumber() const override { return number_; }
 
  private:
@@ -55,51 +65,75 @@ class ShmHostsBackend::Call final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// What the thread that does the calls, one after the other, works with. It may outlive the backend.
+struct ShmHostsBackend::Shared {
+  explicit Shared(Parts of) : parts(std::move(of)) {}
+  void run_thread();
+  void run(Call& call) const;
+
+  Parts parts;
+  std::mutex mutex{};
+  std::condition_variable changed{};
+  std::deque<c10::intrusive_ptr<Call>> calls{};
+  bool is_stopping = false;
+};
+
+const ShmHostsBackend::Parts& ShmHostsBackend::parts() const {
+  return shared_->parts;
+}
+
+void ShmHostsBackend::setTimeout(std::chrono::milliseconds timeout) {
+  shared_->parts.timeout = timeout;
+}
+
 ShmHostsBackend::ShmHostsBackend(int rank, int size, Parts parts)
-    : Backend(rank, size), parts_(std::move(parts)), thread_([this] { run_thread(); }) {}
+    : Backend(rank, size),
+      shared_(std::make_shared<Shared>(std::move(parts))),
+      thread_([shared = shared_] { shared->run_thread(); }) {}
 
 ShmHostsBackend::~ShmHostsBackend() {
   shutdown();
 }
 
 int ShmHostsBackend::place_of(int rank) const {
-  const auto begin = parts_.hosts.begin();
-  return static_cast<int>(std::count(begin, begin + rank, parts_.hosts[static_cast<size_t>(rank)]));
+  const std::vector<int>& hosts = parts().hosts;
+  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, hosts[static_cast<size_t>(rank)]));
 }
 
 ShmHostsBackend::WorkPtr ShmHostsBackend::queue(c10d::OpType type, const char* title, const Tensors& tensors,
                                                 std::chrono::milliseconds timeout, std::vector<Step> steps) {
   auto call =
-      c10::make_intrusive<Call>(rank_, type, title, tensors, timeout == c10d::kUnsetTimeout ? parts_.timeout : timeout,
+      c10::make_intrusive<Call>(rank_, type, title, tensors, timeout == c10d::kUnsetTimeout ? parts().timeout : timeout,
                                 std::move(steps), ++number_);
-  const std::lock_guard lock(mutex_);
-  if (is_stopping_) throw std::runtime_error("its group was closed");
-  calls_.push_back(call);
-  changed_.notify_one();
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->is_stopping) throw std::runtime_error("its group was closed");
+  shared_->calls.push_back(call);
+  shared_->changed.notify_one();
   return call;
 }
 
-void ShmHostsBackend::run_thread() {
-  std::unique_lock lock(mutex_);
+void ShmHostsBackend::Shared::run_thread() {
+  std::unique_lock lock(mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return is_stopping_ || !calls_.empty(); });
-    if (calls_.empty()) return;
-    const auto call = calls_.front();
-    calls_.pop_front();
+    changed.wait(lock, [&] { return is_stopping || !calls.empty(); });
+    if (calls.empty()) return;
+    auto call = std::move(calls.front());
+    calls.pop_front();
     lock.unlock();
     run(*call);
+    call.reset();  // it may hold the group's last handle
     lock.lock();
   }
 }
 
 // Where a step has failed the others would wait for this rank: it takes leave of them, which tells them at once.
-void ShmHostsBackend::run(Call& call) {
+void ShmHostsBackend::Shared::run(Call& call) const {
   try {
     call.run();
   } catch (...) {
     const auto error = std::current_exception();
-    if (parts_.inside) parts_.inside->abort();
-    if (parts_.between) parts_.between->abort();
+    if (parts.inside) parts.inside->abort();
+    if (parts.between) parts.between->abort();
     call.end(error);
     return;
   }
@@ -107,32 +141,36 @@ void ShmHostsBackend::run(Call& call) {
 }
 
 void ShmHostsBackend::abort() {
-  if (parts_.inside) parts_.inside->abort();
-  if (parts_.between) parts_.between->abort();
-  parts_.all->abort();
+  if (parts().inside) parts().inside->abort();
+  if (parts().between) parts().between->abort();
+  parts().all->abort();
 }
 
 void ShmHostsBackend::shutdown() {
   {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-    changed_.notify_one();
+    const std::lock_guard lock(shared_->mutex);
+    shared_->is_stopping = true;
+    shared_->changed.notify_one();
   }
-  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
-  if (parts_.inside) parts_.inside->shutdown();
-  if (parts_.between) parts_.between->shutdown();
-  parts_.all->shutdown();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();  // a call that has ended held the last handle: it does what is left, and lets go of the parts
+    return;
+  }
+  if (thread_.joinable()) thread_.join();
+  if (parts().inside) parts().inside->shutdown();
+  if (parts().between) parts().between->shutdown();
+  parts().all->shutdown();
 }
 
 ShmHostsBackend::Step ShmHostsBackend::broadcast_inside(at::Tensor data, int place) {
-  return [this, data = std::move(data), place](std::chrono::milliseconds left) {
-    if (!parts_.inside) return;
+  return [inside = parts().inside, data = std::move(data), place](std::chrono::milliseconds left) {
+    if (!inside) return;
     Tensors tensors{data};
     c10d::BroadcastOptions options;
     options.rootRank = place;
     options.timeout = left;
     options.asyncOp = false;
-    parts_.inside->broadcast(tensors, options)->wait();
+    inside->broadcast(tensors, options)->wait();
   };
 }
 
@@ -142,24 +180,26 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
   const at::Tensor tensor = only(tensors, "allreduce");
   Stand stand;
   const at::Tensor data = stand.out(tensor);
+  static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));  // refused before any rank has begun
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
   const c10d::ReduceOp op = is_average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
-  const auto reduce_inside = [this, data, op](std::chrono::milliseconds left) {
-    if (!parts_.inside) return;
+  const auto reduce_inside = [ranks = parts().inside, data, op](std::chrono::milliseconds left) {
+    if (!ranks) return;
     Tensors one{data};
     c10d::ReduceOptions inside;
     inside.reduceOp = op;
     inside.timeout = left;
-    parts_.inside->reduce(one, inside)->wait();
+    ranks->reduce(one, inside)->wait();
   };
-  const auto reduce_between = [this, data, op, is_average](std::chrono::milliseconds left) {
-    if (!parts_.between) return;
+  const auto reduce_between = [ranks = parts().between, size = size_, data, op,
+                               is_average](std::chrono::milliseconds left) {
+    if (!ranks) return;
     Tensors one{data};
     c10d::AllreduceOptions between;
     between.reduceOp = op;
     between.timeout = left;
-    parts_.between->allreduce(one, between)->wait();
-    if (is_average) one[0].detach().div_(size_);
+    ranks->allreduce(one, between)->wait();
+    if (is_average) one[0].detach().div_(size);
   };
   return queue(c10d::OpType::ALLREDUCE, "shm:all_reduce", tensors, options.timeout,
                {reduce_inside, reduce_between, broadcast_inside(data, 0), [stand](auto) { stand.copy_back(); }});
@@ -171,16 +211,16 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d
   Stand stand;
   const at::Tensor data = stand.out(tensor);
   const auto root = static_cast<int>(options.rootRank);
-  const int root_host = parts_.hosts.at(static_cast<size_t>(root));
+  const int root_host = parts().hosts.at(static_cast<size_t>(root));
   std::vector<Step> steps;
   if (host() == root_host) steps.push_back(broadcast_inside(data, place_of(root)));
-  steps.emplace_back([this, data, root_host](std::chrono::milliseconds left) {
-    if (!parts_.between) return;
+  steps.emplace_back([ranks = parts().between, data, root_host](std::chrono::milliseconds left) {
+    if (!ranks) return;
     Tensors one{data};
     c10d::BroadcastOptions between;
     between.rootRank = root_host;
     between.timeout = left;
-    parts_.between->broadcast(one, between)->wait();
+    ranks->broadcast(one, between)->wait();
   });
   if (host() != root_host) steps.push_back(broadcast_inside(data, 0));
   steps.emplace_back([stand](auto) { stand.copy_back(); });
@@ -197,7 +237,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::barrier(const c10d::BarrierOptions& op
     };
   };
   return queue(c10d::OpType::BARRIER, "shm:barrier", {}, options.timeout,
-               {pass(parts_.inside), pass(parts_.between), pass(parts_.inside)});
+               {pass(parts().inside), pass(parts().between), pass(parts().inside)});
 }
 
 }  // namespace ddp::detail

@@ -2,10 +2,8 @@
 // memory on each host and through gloo between one rank of each; all else through gloo between all.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -39,86 +37,82 @@ class ShmHostsBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return parts_.all->allreduce_sparse(tensors, options);
+    return parts().all->allreduce_sparse(tensors, options);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return parts_.all->allreduce_coalesced(tensors, options);
+    return parts().all->allreduce_coalesced(tensors, options);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return parts_.all->reduce(tensors, options);
+    return parts().all->reduce(tensors, options);
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    return parts_.all->allgather(outputs, inputs, options);
+    return parts().all->allgather(outputs, inputs, options);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    return parts_.all->_allgather_base(output, input, options);
+    return parts().all->_allgather_base(output, input, options);
   }
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override {
-    return parts_.all->allgather_coalesced(outputs, inputs, options);
+    return parts().all->allgather_coalesced(outputs, inputs, options);
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override {
-    return parts_.all->allgather_into_tensor_coalesced(outputs, inputs, options);
+    return parts().all->allgather_into_tensor_coalesced(outputs, inputs, options);
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    return parts_.all->gather(outputs, inputs, options);
+    return parts().all->gather(outputs, inputs, options);
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
-    return parts_.all->scatter(outputs, inputs, options);
+    return parts().all->scatter(outputs, inputs, options);
   }
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override {
-    return parts_.all->reduce_scatter(outputs, inputs, options);
+    return parts().all->reduce_scatter(outputs, inputs, options);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    return parts_.all->_reduce_scatter_base(output, input, options);
+    return parts().all->_reduce_scatter_base(output, input, options);
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override {
-    return parts_.all->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+    return parts().all->reduce_scatter_tensor_coalesced(outputs, inputs, options);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    return parts_.all->alltoall_base(output, input, output_splits, input_splits, options);
+    return parts().all->alltoall_base(output, input, output_splits, input_splits, options);
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    return parts_.all->alltoall(outputs, inputs, options);
+    return parts().all->alltoall(outputs, inputs, options);
   }
-  WorkPtr send(Tensors& tensors, int to, int tag) override { return parts_.all->send(tensors, to, tag); }
-  WorkPtr recv(Tensors& tensors, int from, int tag) override { return parts_.all->recv(tensors, from, tag); }
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override { return parts_.all->recvAnysource(tensors, tag); }
+  WorkPtr send(Tensors& tensors, int to, int tag) override { return parts().all->send(tensors, to, tag); }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override { return parts().all->recv(tensors, from, tag); }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override { return parts().all->recvAnysource(tensors, tag); }
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
-    parts_.all->monitoredBarrier(options, wait_all_ranks);
+    parts().all->monitoredBarrier(options, wait_all_ranks);
   }
 
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return number_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { parts_.timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
   void abort() override;
   void shutdown() override;
 
  private:
   class Call;
+  struct Shared;
   using Step = std::function<void(std::chrono::milliseconds left)>;
 
   WorkPtr queue(c10d::OpType type, const char* title, const Tensors& tensors, std::chrono::milliseconds timeout,
                 std::vector<Step> steps);
-  void run_thread();
-  void run(Call& call);
-  int host() const { return parts_.hosts[static_cast<size_t>(rank_)]; }
+  const Parts& parts() const;
+  int host() const { return parts().hosts[static_cast<size_t>(rank_)]; }
   /// `rank`'s place among those of its host.
   int place_of(int rank) const;
   Step broadcast_inside(at::Tensor data, int place);
 
-  Parts parts_;
   uint64_t number_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<c10::intrusive_ptr<Call>> calls_;
-  bool is_stopping_ = false;
-  std::thread thread_;  // does the calls, one after the other
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
 };
 
 }  // namespace ddp::detail

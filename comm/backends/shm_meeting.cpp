@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "comm/shm/peers.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -141,6 +143,8 @@ class Meeting {
       const auto first = std::ranges::find(result.hosts, host) - result.hosts.begin();
       try {
         result.segment = first == info_.rank ? create(host, ranks) : find(host);
+        const auto place = std::count(result.hosts.begin(), result.hosts.begin() + info_.rank, host);
+        shm::Peers::announce(*result.segment, static_cast<int>(place));
       } catch (const std::exception& error) {
         why = who(info_) + ": " + error.what();
       }

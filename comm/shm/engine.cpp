@@ -144,6 +144,7 @@ bool Engine::wait(const Operation& operation, std::optional<std::chrono::millise
 }
 
 void Engine::limit(Message& message, std::chrono::milliseconds timeout) {
+  message.set_timeout(timeout);  // for its error
   message.set_deadline(Clock::now() + timeout);
   wake_for_anything(room_.segment().block(room_.rank()));
 }

@@ -100,8 +100,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool awaits_neighbour() const;
   void leave_neighbours(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
+  struct Trouble {
+    std::string text;
+    std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, time is over
+  };
+  void look_in_time();
   void look_for_trouble(bool thoroughly);
-  std::optional<std::string> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
+  std::optional<Trouble> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
   void begin_turn(Operation& operation);
   void end(OperationPtr operation, std::exception_ptr error);
   void fail_all(std::exception_ptr error);
@@ -134,6 +139,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::deque<JointPtr> joints_;
   Mailbox mailbox_;
   MovePause move_pause_;
+  uint32_t turns_ = 0;
+  Clock::time_point looked_at_{};  // thoroughly
   std::vector<OperationPtr> ended_;
   std::vector<Mailbox::Ended> ended_messages_;
   std::exception_ptr first_error_;

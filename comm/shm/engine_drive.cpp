@@ -28,6 +28,7 @@ void Engine::drive(const Limit& limit, Patience& patience) {
       take_new();
     }
     const bool moved = advance();
+    look_in_time();
     if (is_over(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
@@ -149,27 +150,45 @@ bool Engine::sleep(const Limit& limit) {
   }
   look_for_trouble(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
-  sleep_until(room_.segment().block(room_.rank()), cause, slice,
-              [&] { return has_new_.load() || has_to_stop(limit) || advance(); });
-  if (ended_.empty() && Clock::now() - before >= slice) look_for_trouble(/*thoroughly=*/true);
-  return limit.time && Clock::now() >= *limit.time;
+  sleep_until(room_.segment().block(room_.rank()), cause, slice, [&] {
+    if (has_new_.load() || has_to_stop(limit) || advance()) return true;
+    // What is awaited may be another rank's by now, whose bell would not be heard.
+    return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(room_).cause != cause;
+  });
+  const auto now = Clock::now();
+  if (ended_.empty() && (now - before >= slice || now - looked_at_ >= kSlice)) look_for_trouble(/*thoroughly=*/true);
+  return limit.time && now >= *limit.time;
+}
+
+// A message's time may be over, or its rank dead, while collectives go on and let nobody sleep.
+void Engine::look_in_time() {
+  constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
+  if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
+  look_for_trouble(/*thoroughly=*/true);
 }
 
 // After it was seen that nobody will do what is awaited it is tried once more: it may have been done before.
 void Engine::look_for_trouble(bool thoroughly) {
-  std::optional<std::string> trouble;
+  if (thoroughly) looked_at_ = Clock::now();
   if (thoroughly && !is_idle()) {
     const Awaited awaited =
         !joints_.empty() ? joints_.front()->awaited(room_) : Mailbox::awaited(*mailbox_.all().front(), room_);
     if (!awaited.ranks.empty()) peers_.wait_for(awaited.ranks.front());
   }
+  std::optional<Trouble> trouble;
   if (!joints_.empty()) {
-    trouble = peers_.first_failure();
-    if (!trouble) trouble = trouble_of(*joints_.front(), joints_.front()->awaited(room_), thoroughly);
-    if (trouble && advance()) return;
+    if (auto failure = peers_.first_failure()) {
+      trouble = Trouble{.text = std::move(*failure)};
+    } else {
+      trouble = trouble_of(*joints_.front(), joints_.front()->awaited(room_), thoroughly);
+    }
   }
   if (trouble) {
-    fail_all(error_of(*trouble));
+    if (advance()) return;
+    // A rank may go once it has done its part, while others are late.
+    const auto missing = joints_.front()->awaited(room_).ranks;
+    const bool has_done_its_part = trouble->gone && std::ranges::find(missing, *trouble->gone) == missing.end();
+    if (!has_done_its_part) fail_all(error_of(trouble->text));
     return;
   }
   for (const MessagePtr& message : mailbox_.all()) {
@@ -177,41 +196,44 @@ void Engine::look_for_trouble(bool thoroughly) {
     if (!trouble) continue;
     if (advance()) return;
     if (mailbox_.remove(*message)) {
-      end(message, error_of(*trouble));
+      end(message, error_of(trouble->text));
     } else {
-      fail_all(error_of(*trouble));
+      fail_all(error_of(trouble->text));
       return;
     }
   }
 }
 
-std::optional<std::string> Engine::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
-  std::optional<std::string> first;
+std::optional<Engine::Trouble> Engine::trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly) {
+  std::optional<Trouble> first;
   bool are_all_gone = !awaited.ranks.empty();
   for (const int rank : awaited.ranks) {
     auto gone = thoroughly ? peers_.gone(rank) : peers_.said_goodbye(rank);
     if (!gone) {
       are_all_gone = false;
     } else if (!first) {
-      first = std::move(gone);
+      first = Trouble{.text = std::move(*gone), .gone = rank};
     }
   }
   if (first && (are_all_gone || !awaited.any_of_them)) return first;
   if (!thoroughly) return std::nullopt;
   const auto deadline = operation.deadline_.load();
   if (deadline == 0 || Clock::now().time_since_epoch().count() < deadline) return std::nullopt;
-  std::string text = "timed out after " + std::to_string(operation.timeout_.count()) + " ms waiting for ";
+  std::string text = "timed out after " + std::to_string(operation.timeout().count()) + " ms waiting for ";
   // The awaited rank may itself wait for another one, and its time be over in the same moment.
   const std::chrono::nanoseconds recently =
-      std::clamp<std::chrono::nanoseconds>(operation.timeout_ / 4, 2 * kSlice, kLatestLook);
+      std::clamp<std::chrono::nanoseconds>(operation.timeout() / 4, 2 * kSlice, kLatestLook);
   for (size_t i = 0; i < awaited.ranks.size(); ++i) {
     text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
   }
-  return text;
+  return Trouble{.text = std::move(text)};
 }
 
+// Another thread may set a limit meanwhile, which counts.
 void Engine::begin_turn(Operation& operation) {
-  if (operation.deadline_.load() == 0) operation.set_deadline(Clock::now() + operation.timeout_);
+  Clock::rep none = 0;
+  if (operation.deadline_.load() != none) return;
+  operation.deadline_.compare_exchange_strong(none, (Clock::now() + operation.timeout()).time_since_epoch().count());
 }
 
 void Engine::end(OperationPtr operation, std::exception_ptr error) {
@@ -221,12 +243,16 @@ void Engine::end(OperationPtr operation, std::exception_ptr error) {
   ended_.push_back(std::move(operation));
 }
 
-// The ranks' rounds no longer agree, so nothing can follow.
+// The ranks' rounds no longer agree, so nothing can follow: what was started until now fails as well, and nothing can
+// be started.
 void Engine::fail_all(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    take_new();
+  }
   end_all(error);
   peers_.leave(text_of(error));
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = error;
 }
 
 void Engine::end_all(const std::exception_ptr& error) {

@@ -27,7 +27,7 @@ class Operation {
 
   Operation() = default;
   /// One that has not been started.
-  Operation(const Operation& other) : timeout_(other.timeout_) {}
+  Operation(const Operation& other) : timeout_(other.timeout_.load()) {}
   Operation& operator=(const Operation&) = delete;
   virtual ~Operation() = default;
 
@@ -37,8 +37,8 @@ class Operation {
 
   /// Before it is started: how long it may take from when its turn comes, and what is called when it has ended, in
   /// whichever thread that was; must not throw.
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_.store(timeout.count()); }
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(timeout_.load()); }
   void set_on_end(std::function<void()> on_end) { on_end_ = std::move(on_end); }
   /// In place of the timeout, also of one that has been started.
   void set_deadline(Clock::time_point deadline) { deadline_.store(deadline.time_since_epoch().count()); }
@@ -49,7 +49,7 @@ class Operation {
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
   std::function<void()> on_end_;
-  std::chrono::milliseconds timeout_{std::chrono::minutes(30)};
+  std::atomic<std::chrono::milliseconds::rep> timeout_{std::chrono::milliseconds(std::chrono::minutes(30)).count()};
   std::atomic<Clock::rep> deadline_{0};  // 0: its turn has not come
 };
 

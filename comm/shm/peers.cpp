@@ -34,10 +34,15 @@ Peers::~Peers() {
   }
 }
 
+void Peers::announce(const Segment& segment, int rank) {
+  RankBlock& block = segment.block(rank);
+  block.start_time = start_time_of(getpid());
+  block.pid = getpid();
+}
+
 void Peers::arrive() {
   RankBlock& own = segment_.block(rank_);
-  own.pid = getpid();
-  own.start_time = start_time_of(own.pid);
+  if (own.pid == 0) announce(segment_, rank_);
   own.presence.store(Presence::kHere);
 }
 

@@ -18,6 +18,8 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
+  /// `rank`, which is of this process, will use the memory: before the others may look for it.
+  static void announce(const Segment& segment, int rank);
   /// This rank has mapped the memory.
   void arrive();
   /// This rank takes part no more; `why` is for the others, empty where nothing has failed. The first call counts.

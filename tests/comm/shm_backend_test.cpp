@@ -1,9 +1,12 @@
 // The backend "shm" beside gloo: the same bits, and gloo where memory cannot be shared.
+#include "comm/backends/shm_backend.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -14,6 +17,7 @@
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/group/group_state.h"
+#include "comm/shm/engine.h"
 #include "comm/shm/segment.h"
 #include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
@@ -58,7 +62,8 @@ std::vector<at::Tensor> sums(int ranks, Wire wire) {
           if (group.rank() == 0) results.push_back(tensor);
         };
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat}) {
-          for (const int64_t count : {int64_t{1}, int64_t{9}, int64_t{1000}, int64_t{5000}, int64_t{70'001}, kMostNumbers}) {
+          for (const int64_t count :
+               {int64_t{1}, int64_t{9}, int64_t{1000}, int64_t{5000}, int64_t{70'001}, kMostNumbers}) {
             const at::Tensor tensor = numbers_of(group.rank(), count, dtype);
             // LibTorch divides complex numbers in a way of its own.
             const bool is_average = count % 2 == 0 && dtype != at::kComplexFloat;
@@ -178,6 +183,18 @@ TEST_CASE("ShmBackend: where there is no memory to share all ranks use gloo, and
         "ddprun: the ranks share no memory and use gloo: rank 0 of 2: the limit on the size of files, 65536 bytes, is "
         "below the " +
             std::to_string(shm::Segment::most_bytes(2)) + " of the ranks' shared memory\n");
+}
+
+TEST_CASE("ShmBackend: a call that cannot be started keeps nothing") {
+  const auto engine = shm::Engine::make(shm::Segment::create(1), 0, /*shares_processors=*/false);
+  detail::ShmBackend backend(0, 1, engine, std::chrono::seconds(60), shm::Order::kRing);
+  backend.shutdown();
+  std::vector<at::Tensor> tensors{at::full({3}, 1.F)};
+  c10d::AllreduceOptions options;
+  options.asyncOp = true;
+  CHECK_THROWS(backend.allreduce(tensors, options));
+  CHECK_THROWS(backend.send(tensors, 0, 1));
+  CHECK(tensors[0].use_count() == 1);
 }
 
 }  // namespace

@@ -1,12 +1,17 @@
 // Shared memory on each of several hosts and gloo between them: ranks 0, 2, 4 … are on one "host", the others on
 // another.
+#include "comm/backends/shm_hosts.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ddprun/comm/barrier.h>
@@ -97,6 +102,69 @@ TEST_CASE("ShmHosts: a rank that fails is named on every host, by its number in 
     CAPTURE(rank, errors[rank]);
     CHECK(errors[rank].find("rank 3") != std::string::npos);
   }
+}
+
+// One rank of one host, which has nobody to talk to.
+class LoneRank final : public c10d::Backend {
+ public:
+  LoneRank() : Backend(0, 1) {}
+  void abort() override {}
+  void shutdown() override {}
+};
+
+c10::intrusive_ptr<detail::ShmHostsBackend> lone_backend() {
+  return c10::make_intrusive<detail::ShmHostsBackend>(
+      0, 1,
+      detail::ShmHostsBackend::Parts{
+          .all = c10::make_intrusive<LoneRank>(), .hosts = {0}, .timeout = std::chrono::seconds(60)});
+}
+
+TEST_CASE("ShmHosts: who has waited for a call finds its future completed") {
+  const auto backend = lone_backend();
+  std::vector<at::Tensor> tensors{at::full({3}, 1.F)};
+  int completed = 0;
+  constexpr int kCalls = 2000;
+  for (int i = 0; i < kCalls; ++i) {
+    const auto work = backend->allreduce(tensors, {});
+    while (!work->isCompleted()) {  // a sleeper would come too late to see it
+    }
+    completed += work->getFuture()->completed() ? 1 : 0;
+  }
+  CHECK(completed == kCalls);
+}
+
+TEST_CASE("ShmHosts: a callback of a call may throw, or hold the last handle of its group") {
+  std::vector<at::Tensor> tensors{at::full({3}, 1.F)};
+  for (const bool throws : {true, false}) {
+    CAPTURE(throws);
+    auto backend = lone_backend();
+    const c10::weak_intrusive_ptr<detail::ShmHostsBackend> watched(backend);
+    auto work = backend->allreduce(tensors, {});
+    std::atomic<bool> may_end{false};
+    // Queued behind it, so that it is not done before the callback is there.
+    work->getFuture()->addCallback([kept = backend, throws, &may_end](c10::ivalue::Future& /*done*/) {
+      while (!may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (throws) throw std::runtime_error("a callback's own affair");
+    });
+    work.reset();
+    backend.reset();
+    may_end = true;
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (watched.use_count() > 0 && std::chrono::steady_clock::now() < latest) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(watched.use_count() == 0);
+  }
+}
+
+TEST_CASE("ShmHosts: an average of whole numbers is refused before anything has begun") {
+  const auto backend = lone_backend();
+  std::vector<at::Tensor> whole{at::full({3}, 1, at::kInt)};
+  c10d::AllreduceOptions average;
+  average.reduceOp = c10d::ReduceOp::AVG;
+  CHECK_THROWS(backend->allreduce(whole, average));
+  std::vector<at::Tensor> tensors{at::full({3}, 1.F)};
+  CHECK(backend->allreduce(tensors, average)->wait());
 }
 
 }  // namespace

@@ -180,7 +180,8 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
   const at::Tensor tensor = only(tensors, "allreduce");
   Stand stand;
   const at::Tensor data = stand.out(tensor);
-  static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));  // refused before any rank has begun
+  // What no rank can do is refused before any has begun.
+  static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
   const c10d::ReduceOp op = is_average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
   const auto reduce_inside = [ranks = parts().inside, data, op](std::chrono::milliseconds left) {

@@ -65,10 +65,10 @@ class ShmHostsBackend::Call final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// What the thread that does the calls, one after the other, works with. It may outlive the backend.
-struct ShmHostsBackend::Shared {
-  explicit Shared(Parts of) : parts(std::move(of)) {}
-  void run_thread();
+// Does the calls, one after the other, in a thread, with which it may outlive the backend.
+struct ShmHostsBackend::Runner {
+  explicit Runner(Parts of) : parts(std::move(of)) {}
+  void run();
   void run(Call& call) const;
 
   Parts parts;
@@ -79,17 +79,17 @@ struct ShmHostsBackend::Shared {
 };
 
 const ShmHostsBackend::Parts& ShmHostsBackend::parts() const {
-  return shared_->parts;
+  return runner_->parts;
 }
 
 void ShmHostsBackend::setTimeout(std::chrono::milliseconds timeout) {
-  shared_->parts.timeout = timeout;
+  runner_->parts.timeout = timeout;
 }
 
 ShmHostsBackend::ShmHostsBackend(int rank, int size, Parts parts)
     : Backend(rank, size),
-      shared_(std::make_shared<Shared>(std::move(parts))),
-      thread_([shared = shared_] { shared->run_thread(); }) {}
+      runner_(std::make_shared<Runner>(std::move(parts))),
+      thread_([runner = runner_] { runner->run(); }) {}
 
 ShmHostsBackend::~ShmHostsBackend() {
   shutdown();
@@ -105,14 +105,14 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::queue(c10d::OpType type, const char* t
   auto call =
       c10::make_intrusive<Call>(rank_, type, title, tensors, timeout == c10d::kUnsetTimeout ? parts().timeout : timeout,
                                 std::move(steps), ++number_);
-  const std::lock_guard lock(shared_->mutex);
-  if (shared_->is_stopping) throw std::runtime_error("its group was closed");
-  shared_->calls.push_back(call);
-  shared_->changed.notify_one();
+  const std::lock_guard lock(runner_->mutex);
+  if (runner_->is_stopping) throw std::runtime_error("its group was closed");
+  runner_->calls.push_back(call);
+  runner_->changed.notify_one();
   return call;
 }
 
-void ShmHostsBackend::Shared::run_thread() {
+void ShmHostsBackend::Runner::run() {
   std::unique_lock lock(mutex);
   for (;;) {
     changed.wait(lock, [&] { return is_stopping || !calls.empty(); });
@@ -127,7 +127,7 @@ void ShmHostsBackend::Shared::run_thread() {
 }
 
 // Where a step has failed the others would wait for this rank: it takes leave of them, which tells them at once.
-void ShmHostsBackend::Shared::run(Call& call) const {
+void ShmHostsBackend::Runner::run(Call& call) const {
   try {
     call.run();
   } catch (...) {
@@ -148,9 +148,9 @@ void ShmHostsBackend::abort() {
 
 void ShmHostsBackend::shutdown() {
   {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->is_stopping = true;
-    shared_->changed.notify_one();
+    const std::lock_guard lock(runner_->mutex);
+    runner_->is_stopping = true;
+    runner_->changed.notify_one();
   }
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();  // a call that has ended held the last handle: it does what is left, and lets go of the parts

@@ -99,7 +99,7 @@ class ShmHostsBackend final : public c10d::Backend {
 
  private:
   class Call;
-  struct Shared;
+  struct Runner;
   using Step = std::function<void(std::chrono::milliseconds left)>;
 
   WorkPtr queue(c10d::OpType type, const char* title, const Tensors& tensors, std::chrono::milliseconds timeout,
@@ -111,7 +111,7 @@ class ShmHostsBackend final : public c10d::Backend {
   Step broadcast_inside(at::Tensor data, int place);
 
   uint64_t number_ = 0;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Runner> runner_;
   std::thread thread_;
 };
 

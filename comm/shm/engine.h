@@ -104,7 +104,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::string text;
     std::optional<int> gone{};  ///< the rank that will do nothing any more; without one, time is over
   };
-  void look_in_time();
+  void look_for_trouble_if_due();
   void look_for_trouble(bool thoroughly);
   std::optional<Trouble> trouble_of(Operation& operation, const Awaited& awaited, bool thoroughly);
   void begin_turn(Operation& operation);

@@ -28,7 +28,7 @@ void Engine::drive(const Limit& limit, Patience& patience) {
       take_new();
     }
     const bool moved = advance();
-    look_in_time();
+    look_for_trouble_if_due();
     if (is_over(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
@@ -161,7 +161,7 @@ bool Engine::sleep(const Limit& limit) {
 }
 
 // A message's time may be over, or its rank dead, while collectives go on and let nobody sleep.
-void Engine::look_in_time() {
+void Engine::look_for_trouble_if_due() {
   constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
   if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
   look_for_trouble(/*thoroughly=*/true);

@@ -42,7 +42,7 @@ void Peers::announce(const Segment& segment, int rank) {
 
 void Peers::arrive() {
   RankBlock& own = segment_.block(rank_);
-  if (own.pid == 0) announce(segment_, rank_);
+  if (own.pid == 0) announce(segment_, rank_);  // else its meeting has
   own.presence.store(Presence::kHere);
 }
 

@@ -104,19 +104,33 @@ TEST_CASE("ShmHosts: a rank that fails is named on every host, by its number in 
   }
 }
 
-// One rank of one host, which has nobody to talk to.
+// The first rank of its host, and of all. Its sums wait for `may_end`.
 class LoneRank final : public c10d::Backend {
  public:
-  LoneRank() : Backend(0, 1) {}
+  explicit LoneRank(const std::atomic<bool>& may_end) : Backend(0, 1), may_end_(may_end) {}
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& /*tensors*/,
+                                           const c10d::AllreduceOptions& /*options*/) override {
+    while (!may_end_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return c10::make_intrusive<Done>();
+  }
   void abort() override {}
   void shutdown() override {}
+
+ private:
+  struct Done final : c10d::Work {
+    bool wait(std::chrono::milliseconds /*timeout*/) override { return true; }
+  };
+
+  const std::atomic<bool>& may_end_;
 };
 
-c10::intrusive_ptr<detail::ShmHostsBackend> lone_backend() {
+const std::atomic<bool> kAtOnce{true};
+
+c10::intrusive_ptr<detail::ShmHostsBackend> lone_backend(const std::atomic<bool>& may_end = kAtOnce) {
+  const auto rank = c10::make_intrusive<LoneRank>(may_end);
   return c10::make_intrusive<detail::ShmHostsBackend>(
       0, 1,
-      detail::ShmHostsBackend::Parts{
-          .all = c10::make_intrusive<LoneRank>(), .hosts = {0}, .timeout = std::chrono::seconds(60)});
+      detail::ShmHostsBackend::Parts{.between = rank, .all = rank, .hosts = {0}, .timeout = std::chrono::seconds(60)});
 }
 
 TEST_CASE("ShmHosts: who has waited for a call finds its future completed") {
@@ -137,13 +151,11 @@ TEST_CASE("ShmHosts: a callback of a call may throw, or hold the last handle of 
   std::vector<at::Tensor> tensors{at::full({3}, 1.F)};
   for (const bool throws : {true, false}) {
     CAPTURE(throws);
-    auto backend = lone_backend();
+    std::atomic<bool> may_end{false};
+    auto backend = lone_backend(may_end);
     const c10::weak_intrusive_ptr<detail::ShmHostsBackend> watched(backend);
     auto work = backend->allreduce(tensors, {});
-    std::atomic<bool> may_end{false};
-    // Queued behind it, so that it is not done before the callback is there.
-    work->getFuture()->addCallback([kept = backend, throws, &may_end](c10::ivalue::Future& /*done*/) {
-      while (!may_end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    work->getFuture()->addCallback([kept = backend, throws](c10::ivalue::Future& /*done*/) {
       if (throws) throw std::runtime_error("a callback's own affair");
     });
     work.reset();

@@ -66,7 +66,6 @@ TEST_CASE("ShmTrouble: what another thread starts in the moment in which a group
     engine->wait(*earlier);
     other->wait(*receipt);
     Started started;
-    started.data.reserve(4);
     const auto failing = barrier();
     failing->set_timeout(5ms);
     const auto begin = Clock::now();

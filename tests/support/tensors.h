@@ -36,7 +36,7 @@ class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
     if (actual.sizes() != expected_.sizes() || actual.scalar_type() != expected_.scalar_type()) return false;
     const at::Tensor a = actual.cpu();
     const at::Tensor b = expected_.cpu();
-    if (relative_ == 0 && absolute_ == 0 ? at::equal(a, b) : at::allclose(a, b, relative_, absolute_)) return true;
+    if (is_exact() ? at::equal(a, b) : at::allclose(a, b, relative_, absolute_)) return true;
     const at::Tensor different =
         at::isclose(a, b, relative_, absolute_).logical_not().reshape({-1}).nonzero().reshape({-1});
     if (different.numel() > 0) {
@@ -50,14 +50,16 @@ class TensorMatcher final : public Catch::Matchers::MatcherGenericBase {
     return false;
   }
   std::string describe() const override {
-    return (relative_ == 0 && absolute_ == 0 ? "\nequals\n" : "\nis close to\n") + tensor_text(expected_) + difference_;
+    return (is_exact() ? "\nequals\n" : "\nis close to\n") + tensor_text(expected_) + difference_;
   }
 
  private:
-  mutable std::string difference_;
+  bool is_exact() const { return relative_ == 0 && absolute_ == 0; }
+
   at::Tensor expected_;
   double relative_;
   double absolute_;
+  mutable std::string difference_;  // of what did not match
 };
 
 /// Matches a tensor of this shape and dtype with these values.

@@ -1,0 +1,191 @@
+"""The folders that Python's ddprun_checkpoint writes and reads: `python_folder_test.py TOOL`. Exit status 77 (skipped) without torch.
+
+What must not be written, what is damaged, and what another process does meanwhile.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+try:
+    import torch
+    import safetensors.torch  # noqa: F401
+except ImportError:
+    print("skipped: this Python has no torch or no safetensors")
+    sys.exit(77)
+
+import pt_python
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import ddprun_checkpoint  # noqa: E402
+import ddprun_checkpoint_folder  # noqa: E402
+import ddprun_checkpoint_manifest  # noqa: E402
+
+TOOL = sys.argv.pop(1)
+torch.set_num_threads(1)
+
+
+def verify(folder):
+    subprocess.run([TOOL, "verify", folder], check=True, stdout=subprocess.DEVNULL, timeout=600)
+
+
+class PythonFolderTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def test_changed_byte_anywhere_in_a_folder_is_found(self):
+        net = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        folder = ddprun_checkpoint.save(self.folder / "run", step=3, values={"best": 0.25}, model=net, optimizer=optimizer)
+        for path in sorted(folder.iterdir()):
+            data = bytearray(path.read_bytes())
+            for position in range(0, len(data), max(1, len(data) // 7)):
+                data[position] ^= 1 << position % 8
+                path.write_bytes(data)
+                with self.assertRaises(ddprun_checkpoint_folder.DamagedCheckpoint, msg=f"{path} {position}"):
+                    ddprun_checkpoint.load(folder)
+                data[position] ^= 1 << position % 8
+            path.write_bytes(data)
+        ddprun_checkpoint.load(folder)
+        verify(folder)
+
+    def test_cpp_accepts_manifests_with_any_metric(self):
+        metrics = {"a": 0.1, "b": 1e-5, "c": 1e22, "d": 123456789012345680000.0, "e": -0.0, "f": 100000.0, "g": 1e5 + 0.5, "h": 5e-324,
+                   "i": 1.7976931348623157e308, "j": float("nan"), "k": 3, "l": 1e15, "m": 0.0001, "n": 0.00012345}
+        folder = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, metrics=metrics)
+        verify(folder)
+
+    def test_one_writer_at_a_time_and_readers_do_not_care(self):
+        import fcntl
+        saved = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, values={"best": float("-inf"), "n": 2**64 - 1})
+        with open(saved.parent / "writer.lock", "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self.assertRaisesRegex(RuntimeError, "saved into by process"):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
+            run = ddprun_checkpoint.load(self.folder / "run")
+        self.assertEqual((run["step"], run["values"]), (1, {"best": float("-inf"), "n": 2**64 - 1}))
+        self.assertEqual((saved.parent / "latest").read_text(), "step-00000001\n")
+
+    def test_values_that_cpp_could_not_read_are_refused_before_anything_is_written(self):
+        good = ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)}, values={"n": -(2**63)})
+        for value in (2**64, -(2**63) - 1, {"deep": [2**70]}, "\ud800"):
+            with self.assertRaises(ValueError, msg=repr(value)):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)}, values={"x": value})
+        self.assertEqual([path.name for path in good.parent.glob("step-*")], [good.name])
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["values"], {"n": -(2**63)})
+
+    def test_values_that_would_be_lost_are_refused_before_anything_is_written(self):
+        lost = {"tensor": torch.ones(2), "object": {"deep": [object()]}, "keys": {1: "a", "1": "b"}}
+        for name, value in lost.items():
+            with self.subTest(name), self.assertRaisesRegex((TypeError, ValueError), "plain value|the same text"):
+                ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)}, values={name: value})
+        self.assertEqual(list((self.folder / "run").glob("step-*")), [])
+        kept = {"scalar": torch.tensor(0.5), "none": None, "keys": {1: "a"}}
+        expected = {"scalar": 0.5, "none": None, "keys": {"1": "a"}}
+        try:
+            import numpy
+        except ImportError:
+            pass
+        else:
+            kept["numpy"], expected["numpy"] = numpy.float32(0.25), 0.25
+        ddprun_checkpoint.save(self.folder / "run", step=3, model={"w": torch.ones(2)}, values=kept)
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["values"], expected)
+
+    def test_folder_under_another_step_s_name_is_not_taken(self):
+        ddprun_checkpoint.save(self.folder / "run", step=1, model={"w": torch.ones(2)})
+        second = ddprun_checkpoint.save(self.folder / "run", step=2, model={"w": torch.ones(2)})
+        second.rename(second.with_name("step-00000009"))
+        self.assertEqual(ddprun_checkpoint.load(self.folder / "run")["step"], 1)
+
+    def test_what_its_writer_removes_or_replaces_while_it_is_read_is_passed_over(self):
+        real = ddprun_checkpoint_folder.read_manifest
+        for name, change in (
+            ("removed", lambda run, folder: folder.rename(run / "removed")),
+            ("replaced", lambda run, folder: ddprun_checkpoint.save(run, step=2, values={"now": 1})),
+        ):
+            with self.subTest(name):
+                run = self.folder / f"meanwhile-{name}"
+                for step in (1, 2):
+                    ddprun_checkpoint.save(run, step=step)
+
+                def changing(folder):
+                    manifest = real(folder)
+                    if folder.name == "step-00000002" and not (run / "step-00000003").exists():
+                        change(run, folder)
+                        ddprun_checkpoint.save(run, step=3)
+                        raise ddprun_checkpoint.DamagedCheckpoint("torn")
+                    return manifest
+
+                with unittest.mock.patch.object(ddprun_checkpoint_folder, "read_manifest", changing):
+                    self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+
+    def test_an_older_one_is_loaded_aloud_where_the_newest_cannot_be_read(self):
+        run = self.folder / "unreadable"
+        for step in (1, 2):
+            ddprun_checkpoint.save(run, step=step)
+        real = os.open
+
+        def refusing(path, *arguments):
+            if "step-00000002" in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments)
+
+        with unittest.mock.patch.object(os, "open", refusing), self.assertWarnsRegex(RuntimeWarning, "step-00000002/.* cannot be read: Permission denied"):
+            self.assertEqual(ddprun_checkpoint.load(run)["step"], 1)
+
+    def test_one_whose_place_is_empty_while_it_is_replaced_is_found(self):
+        run = self.folder / "replaced"
+        saved = ddprun_checkpoint.save(run, step=3)
+        saved.rename(run / "step-00000003.old-0123456789abcdef")
+        self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+        # A listing may miss both names.
+        steps = ddprun_checkpoint_folder.steps
+        missed = iter([[]])
+        with unittest.mock.patch.object(ddprun_checkpoint_folder, "steps", lambda folder: next(missed, None) or steps(folder)):
+            self.assertEqual(ddprun_checkpoint.load(run)["step"], 3)
+
+    def test_what_is_opened_can_be_read_though_it_is_removed(self):
+        run = self.folder / "removed"
+        net = torch.nn.Linear(3, 2)
+        saved = ddprun_checkpoint.save(run, step=4, model=net, optimizer=torch.optim.Adam(net.parameters()), values={"v": 1})
+        real = ddprun_checkpoint_folder.crc32c
+
+        def removing(data):
+            shutil.rmtree(saved, ignore_errors=True)
+            return real(data)
+
+        with unittest.mock.patch.object(ddprun_checkpoint_folder, "crc32c", removing):
+            loaded = ddprun_checkpoint.load(run)
+        self.assertFalse(saved.exists())
+        pt_python.same(dict(loaded["model"]), dict(net.state_dict()))
+        self.assertEqual((loaded["step"], loaded["values"]), (4, {"v": 1}))
+
+    def test_what_was_saved_last_is_the_newest(self):
+        folder = self.folder / "run"
+        for step, sequence in ((30, 1), (10, 2)):
+            saved = ddprun_checkpoint.save(folder, step=step, model={"w": torch.ones(2)}, metrics={"loss": float("inf")})
+            manifest = ddprun_checkpoint_folder.read_manifest(saved)
+            (saved / "MANIFEST.json").write_text(ddprun_checkpoint_folder.format_manifest(
+                step, sequence, 1, manifest["metrics"], manifest["files"]))
+        self.assertEqual(ddprun_checkpoint.load(folder)["step"], 10)
+        ddprun_checkpoint.save(folder, step=5, model={"w": torch.ones(2)})
+        run = ddprun_checkpoint.load(folder)
+        self.assertEqual(run["step"], 5)
+
+    def test_checksum_is_that_of_the_book_for_any_length(self):
+        crc = ddprun_checkpoint_manifest.crc32c
+        self.assertEqual(crc(torch.tensor(list(b"123456789"), dtype=torch.uint8)), 0xE3069283)
+        for size in (0, 1, 262143, 262144, 262145, 1 << 20, (1 << 21) + 12345):
+            data = (torch.arange(size) * 2654435761 >> 7).to(torch.uint8)
+            self.assertEqual(crc(data), ddprun_checkpoint_manifest.text_crc32c(bytes(data.tolist())), size)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -8,13 +8,15 @@ import tempfile
 import unittest
 
 LATE = 200  # milliseconds: a busy machine may take some tens of it
+LATER = 2000  # where it has taken all of it, and the rank that should wait was late as well
 
 
 class Waits(unittest.TestCase):
-    def check(self, backend):
+    def waits(self, backend, late):
+        """{call: milliseconds that rank 0 has waited in it, by the page and by the timeline}"""
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "trace.json")
-            command = [os.environ["DDPRUN"], "-n", "2", "--no_prefix", "--timeline", trace, os.environ["PROGRAM"], str(LATE)]
+            command = [os.environ["DDPRUN"], "-n", "2", "--no_prefix", "--timeline", trace, os.environ["PROGRAM"], str(late)]
             done = subprocess.run(command, env={**os.environ, "DDPRUN_CPU_BACKEND": backend}, stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -26,11 +28,18 @@ class Waits(unittest.TestCase):
         for event in events:
             if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "wait":
                 in_timeline[event["name"]] += event["dur"] / 1000
-        for name, time in in_page.items():
+        in_timeline["wait for broadcast_string"] = in_page["broadcast_string"]  # which is made of broadcasts
+        return {name: (time, in_timeline[f"wait for {name}"]) for name, time in in_page.items()}
+
+    def check(self, backend):
+        late = LATE
+        waits = self.waits(backend, late)
+        if any(min(times) < late * 0.8 for times in waits.values()):
+            late = LATER
+            waits = self.waits(backend, late)
+        for name, times in waits.items():
             with self.subTest(name, backend=backend):
-                self.assertGreaterEqual(time, LATE * 0.8)
-                if name != "broadcast_string":  # which is made of broadcasts
-                    self.assertGreaterEqual(in_timeline[f"wait for {name}"], LATE * 0.8)
+                self.assertGreaterEqual(min(times), late * 0.8)
 
     def test_in_shared_memory(self):
         self.check("shm")

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -103,6 +105,11 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
 DdpCore::~DdpCore() {
   constexpr std::chrono::milliseconds kPatience{200};
   if (!device_.is_cpu()) detail::finish_device_ranges(kPatience);
+  if (!reducer_ || std::uncaught_exceptions() > 0) return;
+  // The next forward would have thrown.
+  if (const std::string unfinished = reducer_->unfinished(); !unfinished.empty()) {
+    std::fprintf(stderr, "%s\n", unfinished.c_str());
+  }
 }
 
 // What Python's DDP broadcasts, in its order.
@@ -150,7 +157,11 @@ bool DdpCore::will_reduce() const {
 
 bool DdpCore::wants_outputs() const {
   if (!reducer_) return false;
-  return detects_unused() || (options_.static_graph && !static_graph_known_);
+  return detects_unused() || !reducer_->knows_static_graph();
+}
+
+bool DdpCore::looks_at_outputs() const {
+  return reducer_ && at::GradMode::is_enabled();
 }
 
 void DdpCore::refuse_output(const std::type_info& type, OutputFault fault) const {
@@ -203,21 +214,17 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   if (!reducer_) return {};
   // As in Python: a forward without gradients, or under no_sync, leaves the buffers to this rank until the next one.
   buffers_stale_ = will_reduce();
-  const bool needs_sink = wants_outputs() && at::GradMode::is_enabled() && (detects_unused() || will_reduce());
+  if (!at::GradMode::is_enabled()) return {};
+  const bool needs_sink = wants_outputs() && (detects_unused() || will_reduce());
   const auto passes_sink = [](const at::Tensor& output) { return output.defined() && output.grad_fn(); };
   if (needs_sink && type == typeid(void)) refuse_output(type, OutputFault::kNothing);
   if (needs_sink && std::ranges::any_of(outputs.fixed, passes_sink)) refuse_output(type, OutputFault::kConst);
-  if (will_reduce()) {
-    reducer_->after_forward(detects_unused() ? roots_of(outputs) : std::vector<at::Tensor>());
-  }
+  reducer_->after_forward(roots_of(outputs), outputs.known && type != typeid(void), will_reduce());
   std::vector<at::Tensor> originals;
   if (needs_sink) std::ranges::copy_if(outputs.tensors, std::back_inserter(originals), passes_sink);
   if (originals.empty()) return {};
   const auto copies = pass_through_sink(originals, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || !self->options_.static_graph || self->static_graph_known_) return;
-    self->static_graph_known_ = true;
-    self->reducer_->reduce_after_backward();
+    if (const auto self = weak.lock()) self->reducer_->begin_backward();
   });
   std::vector<at::Tensor> replacements;
   auto copy = copies.begin();
@@ -248,6 +255,11 @@ bool DdpCore::any_rank_reduces(bool this_rank_reduces) const {
   const at::Tensor count = at::full({1}, this_rank_reduces ? 1.F : 0.F, at::TensorOptions().device(device_));
   all_reduce(count, group_);
   return count.item<float>() != 0;
+}
+
+void DdpCore::set_sync_enabled(bool enabled) {
+  sync_enabled_ = enabled;
+  if (reducer_) reducer_->set_sync_enabled(enabled);
 }
 
 void DdpCore::register_comm_hook(CommHook hook, const std::string& name) {

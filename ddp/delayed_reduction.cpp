@@ -18,6 +18,33 @@ constexpr int kNoBackward = -2;
 }  // namespace
 
 struct DelayedReduction::State {
+  // One flat tensor for all gradients.
+  void allocate() {
+    const at::TensorOptions options = parameters.at(0).options().requires_grad(false);
+    int64_t total = 0;
+    for (const at::Tensor& parameter : parameters) total += parameter.numel();
+    flat = at::zeros({total}, options);
+    gradients.clear();
+    int64_t offset = 0;
+    for (const at::Tensor& parameter : parameters) {
+      const at::Tensor place = flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+      at::Tensor gradient = at::empty({0}, options);
+      gradient.set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
+      gradients.push_back(std::move(gradient));
+      offset += parameter.numel();
+    }
+  }
+  // Whether the program keeps a gradient of before, or a view of one, that would be overwritten.
+  bool is_kept() const {
+    bool any_reset = false;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].grad().defined()) continue;
+      any_reset = true;
+      if (gradients[i].use_count() > 1) return true;
+    }
+    return any_reset && flat.storage().use_count() > gradients.size() + 1;
+  }
+
   std::vector<at::Tensor> parameters;
   GroupHandle group;
   std::function<bool()> is_wanted;
@@ -28,6 +55,16 @@ struct DelayedReduction::State {
   TensorFuture reduction{};
   std::vector<uint32_t> versions{};  // of the gradients when it was begun last
   int backward = kNoBackward;        // autograd's number of the one in which that was
+
+  // To other memory, with their values: the program keeps what lies in this one.
+  void move_gradients() {
+    allocate();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      at::Tensor& gradient = parameters[i].mutable_grad();
+      if (gradient.defined()) gradients[i].copy_(gradient);
+      gradient = gradients[i];
+    }
+  }
 
   void start() {
     const at::NoGradGuard no_grad;
@@ -63,22 +100,12 @@ DelayedReduction::DelayedReduction(std::vector<at::Tensor> parameters, at::Tenso
                                            .what = std::move(what),
                                            .names = std::move(names)})),
       trigger_(std::move(trigger)) {
-  const at::TensorOptions options = state_->parameters.at(0).options().requires_grad(false);
-  int64_t total = 0;
+  const at::Tensor& first = state_->parameters.at(0);
   for (const at::Tensor& parameter : state_->parameters) {
-    if (parameter.dtype() != options.dtype() || parameter.device() != options.device())
+    if (parameter.dtype() != first.dtype() || parameter.device() != first.device())
       throw std::invalid_argument("DistributedDataParallel: delayed parameters must be of one dtype on one device");
-    total += parameter.numel();
   }
-  state_->flat = at::zeros({total}, options);
-  int64_t offset = 0;
-  for (const at::Tensor& parameter : state_->parameters) {
-    const at::Tensor place = state_->flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    at::Tensor gradient = at::empty({0}, options);
-    gradient.set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
-    state_->gradients.push_back(std::move(gradient));
-    offset += parameter.numel();
-  }
+  state_->allocate();
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     arrivals_.emplace_back(state_->parameters[i], [weak = std::weak_ptr<State>(state_), i] {
       const auto state = weak.lock();
@@ -108,6 +135,7 @@ void DelayedReduction::after_forward() {
       if (state_->gradients[i]._version() != state_->versions[i]) state_->gradients[i].zero_();
     }
   }
+  if (state_->is_kept()) return state_->move_gradients();
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
     at::Tensor& gradient = state_->parameters[i].mutable_grad();
     if (gradient.defined()) continue;

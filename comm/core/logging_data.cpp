@@ -38,6 +38,7 @@ std::string DdpLoggingData::table() const {
   row("bucket cap", std::to_string(bucket_cap_bytes) + " bytes" + (bucket_cap_settled ? "" : " (being measured)"));
   row("buckets", bucket_bytes.empty() ? "none" : list(bucket_bytes) + " bytes");
   row("buckets rebuilt", yes(has_rebuilt_buckets));
+  row("buckets renewed", renewed_buckets);
   row("find unused parameters", yes(find_unused_parameters));
   row("unused parameters", unused_parameters.empty() ? "none" : list(unused_parameters));
   row("static graph", std::string(yes(static_graph)) + (can_set_static_graph ? " (could be set)" : ""));

@@ -73,8 +73,12 @@ void divide(const at::Tensor& place, int ranks) {
 
 }  // namespace
 
-OwnEngine::OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine)
-    : context_(std::move(context)), engine_(std::move(engine)), parameters_(context_->model().parameters) {}
+OwnEngine::OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
+                     std::shared_ptr<ParameterGradients> gradients)
+    : context_(std::move(context)),
+      engine_(std::move(engine)),
+      gradients_(std::move(gradients)),
+      parameters_(context_->model().parameters) {}
 
 bool OwnEngine::begin_step() {
   const std::lock_guard lock(mutex_);
@@ -111,12 +115,34 @@ void OwnEngine::find_places() {
     buckets_.push_back({.memory = engine_->bucket_memory(number), .size = indices.size()});
     const std::vector<at::Tensor>& views = engine_->bucket_views(number);
     for (size_t i = 0; i < indices.size(); ++i) {
-      places_[indices[i]] = {.gradient = alias_of(views[i]), .bucket = number};
+      gradients_->alias(indices[i], views[i]);
+      places_[indices[i]] = {.bucket = number};
     }
   }
 }
 
-bool OwnEngine::take(size_t parameter) {
+void OwnEngine::renew_places() {
+  const std::lock_guard lock(mutex_);
+  if (places_.empty()) return;
+  const auto assignment = engine_->assignment();
+  for (size_t number = 0; number < buckets_.size(); ++number) {
+    buckets_[number].memory = engine_->bucket_memory(number);
+    const std::vector<at::Tensor>& views = engine_->bucket_views(number);
+    for (size_t i = 0; i < views.size(); ++i) gradients_->alias(assignment[number][i], views[i]);
+  }
+}
+
+// In the bucket, and no view of it.
+const at::Tensor& OwnEngine::place_of(size_t parameter) const {
+  return gradients_->alias(parameter);
+}
+
+bool OwnEngine::is_in_step() const {
+  const std::lock_guard lock(mutex_);
+  return stage_ != Stage::kIdle;
+}
+
+bool OwnEngine::take(size_t parameter, bool is_held) {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return false;
   if (stage_ == Stage::kExpecting && at::GradMode::is_enabled()) {
@@ -130,22 +156,21 @@ bool OwnEngine::take(size_t parameter) {
   if (std::exchange(place.step, step_) == step_) refuse(parameter, /*is_second=*/true);
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
   put(gradient, parameter);
-  if (gradient.defined() && !gradient.is_alias_of(place.gradient)) gradient = place.gradient;
+  place.is_held = is_held;
+  if (gradient.defined() && !is_held) gradient = place_of(parameter);
   if (--buckets_[place.bucket].pending == 0) send_full_ones();
   return true;
 }
 
 // As c10d does: what lies there already has been accumulated there.
 void OwnEngine::put(const at::Tensor& gradient, size_t parameter) const {
-  const at::Tensor& place = places_[parameter].gradient;
+  const at::Tensor& place = place_of(parameter);
   if (!gradient.defined()) {
     place.zero_();
   } else if (gradient.is_same(place)) {
     divide(place, context_->group().size());
   } else if (!fits(gradient, place)) {
     refuse(parameter, /*is_second=*/false);
-  } else if (gradient.is_alias_of(place)) {
-    divide(place, context_->group().size());
   } else {
     divide_into(place, gradient, context_->group().size());
   }
@@ -181,8 +206,8 @@ void OwnEngine::check_gradients() const {
   for (size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].mutable_grad();
     if (!gradient.defined()) {
-      gradient = places_[i].gradient;
-    } else if (!gradient.is_same(places_[i].gradient) && !gradient.is_alias_of(places_[i].gradient)) {
+      gradient = place_of(i);
+    } else if (!places_[i].is_held && !gradient.is_same(place_of(i))) {
       throw std::runtime_error(context_->rank() + ": the gradient of parameter '" + context_->model().names[i] +
                                "' was replaced before it was reduced. A function that changes gradients in backward " +
                                "has to change them in place (gradient_as_bucket_view)");

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/reducer_engine.h"
 #include "comm/reducer/reduction_context.h"
 
@@ -18,28 +19,34 @@ namespace ddp::detail {
 /// For models and options of which beyond_own_engine() says nothing. Shared with callbacks of autograd's.
 class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
  public:
-  OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine);
+  OwnEngine(std::shared_ptr<const ReductionContext> context, std::shared_ptr<ReducerEngine> engine,
+            std::shared_ptr<ParameterGradients> gradients);
 
   /// Call after a forward whose backward shall reduce. False: that is for c10d, whose first step has not been, or which
   /// has a communication hook.
   bool begin_step();
   /// The backward to come is for c10d.
   void leave_step();
-  /// In the backward thread: `parameter` has its gradient. False where that is for c10d: no step is under way, or
-  /// gradients have a graph of their own. Throws as c10d where it has had one in this step already, or one that does
+  /// In the backward thread: `parameter` has its gradient, which becomes the one in the bucket unless it `is_held`: then
+  /// it stays as it is, and KeptGradients copies the mean into it. False where that is for c10d: no step is under way,
+  /// or gradients have a graph of their own. Throws as c10d where it has had one in this step already, or one that does
   /// not fit.
-  bool take(size_t parameter);
+  bool take(size_t parameter, bool is_held);
+  /// A step is under way: gradients have not all been reduced.
+  bool is_in_step() const;
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
   void tell_engine();
+  /// Buckets have other memory, with the same places in it.
+  void renew_places();
   /// The engine's buckets are about to change, or have.
   void forget();
 
  private:
   // The place of one parameter's gradient.
   struct Place {
-    at::Tensor gradient;  // in the bucket, no view of it
     size_t bucket = 0;
     uint64_t step = 0;  // in which it was taken last
+    bool is_held = false;
   };
   struct Bucket {
     at::Tensor memory;
@@ -50,6 +57,7 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
   enum class Stage { kIdle, kExpecting, kCollecting, kSent };
 
   void find_places();
+  const at::Tensor& place_of(size_t parameter) const;
   void put(const at::Tensor& gradient, size_t parameter) const;
   void send_full_ones();
   void finish(uint64_t step);
@@ -58,8 +66,9 @@ class OwnEngine : public std::enable_shared_from_this<OwnEngine> {
 
   const std::shared_ptr<const ReductionContext> context_;
   const std::shared_ptr<ReducerEngine> engine_;
+  const std::shared_ptr<ParameterGradients> gradients_;
   const std::vector<at::Tensor>& parameters_;
-  std::mutex mutex_;  // several threads may run backwards
+  mutable std::mutex mutex_;  // several threads may run backwards
   std::vector<Place> places_;
   std::vector<Bucket> buckets_;
   Stage stage_ = Stage::kIdle;

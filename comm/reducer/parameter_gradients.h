@@ -23,29 +23,54 @@ at::Tensor alias_of(const at::Tensor& view);
 /// c10d::Reducer leaves gradients as views of its buckets, which optimizer.zero_grad() refuses to detach.
 class ParameterGradients : public std::enable_shared_from_this<ParameterGradients> {
  public:
-  /// `in_buckets`: the Reducer leaves them there, all of a bucket at once if `in_batches`. `tuning`, if any, is told
+  /// `in_buckets`: the Reducer leaves them there, all of a bucket at once if `in_batches`. `tuning`, if any, learns of
   /// the end of each backward.
   ParameterGradients(std::vector<at::Tensor> parameters, bool in_buckets, std::shared_ptr<BucketTuning> tuning,
                      bool in_batches = false);
 
-  /// What happens to a parameter's gradient when it is complete. True: it lies in its bucket and is no view of it.
-  using Reduce = std::function<bool(size_t parameter)>;
+  /// Receives what happens in a backward, in its threads. What it throws reaches the caller of backward().
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    /// p.grad() of `parameter` is complete. `incoming` is what autograd has accumulated into it; undefined where the
+    /// loss does not depend on the parameter. Returns true when the gradient lies in its bucket and is no view of it.
+    virtual bool take(size_t parameter, const at::Tensor& incoming) = 0;
+    /// All gradients have come and all reductions under way are complete. `is_outermost`: not within another backward.
+    /// Returns true to be called again after the callbacks that it has queued.
+    virtual bool end_backward(bool is_outermost) = 0;
+    /// A backward has thrown.
+    virtual void abandon_backward() = 0;
+    /// Whether a view that is p.grad() of `parameter` is one of its bucket, and not of the program's own memory.
+    virtual bool is_in_bucket(size_t parameter, const at::Tensor& view) const = 0;
+  };
 
-  /// Has autograd call `reduce` for each parameter, and marks the parameters as wrapped. Once.
-  void follow_backward(Reduce reduce);
+  /// Has autograd call `listener`, and marks the parameters as wrapped. Once.
+  void follow_backward(std::weak_ptr<Listener> listener);
   /// Call before each forward.
   void before_forward();
+  /// Call in a backward before its first gradient: the end that is reported is that of this backward, not that of one
+  /// within it.
+  void begin_backward();
+
+  /// The tensor on the memory of `view`, a part of `parameter`'s bucket, that is to be p.grad(): the same one from step
+  /// to step while the bucket stays the same.
+  const at::Tensor& alias(size_t parameter, const at::Tensor& view);
+  /// The last one of these; undefined before.
+  const at::Tensor& alias(size_t parameter) const { return aliases_[parameter]; }
 
   /// Replaces each gradient that is a view by a tensor on the same memory that is none; the same one from step to step
   /// while the bucket stays the same.
   void replace_views();
-  /// Lets go of the buckets' memory.
+  /// Releases the buckets' memory.
   void forget();
+  void forget(size_t parameter) { aliases_[parameter] = at::Tensor(); }
 
  private:
-  void after_accumulate(size_t parameter);
-  void queue_end_of_backward();
-  void end_of_backward();
+  class EndOfBackward;
+
+  void after_accumulate(size_t parameter, const at::Tensor& incoming);
+  void end_of_backward(std::shared_ptr<EndOfBackward> end);
+  void close_backward();
   /// Whether it was one.
   bool replace_view(size_t parameter);
 
@@ -54,8 +79,9 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   const bool in_batches_;
   const std::shared_ptr<BucketTuning> tuning_;
   std::vector<at::Tensor> aliases_;
-  Reduce reduce_;
+  std::weak_ptr<Listener> listener_;
   std::atomic<bool> end_queued_{false};
+  std::atomic<bool> has_gradients_{false};  // some have come in this backward
   std::atomic<uint64_t> event_{0};  // of this backward in the timeline
   std::atomic<uint64_t> range_{0};  // the same on the device
   std::optional<WrappedParameters> hooks_;

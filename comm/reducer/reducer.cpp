@@ -1,9 +1,7 @@
 #include "comm/reducer/reducer.h"
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <algorithm>
-#include <sstream>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -13,37 +11,24 @@
 #include "comm/core/graph_capture.h"
 #include "comm/group/group_state.h"
 #include "comm/reducer/bucket_tuning.h"
+#include "comm/reducer/gradient_router.h"
+#include "comm/reducer/kept_gradients.h"
 #include "comm/reducer/option_rules.h"
 #include "comm/reducer/own_engine.h"
 #include "comm/reducer/parameter_gradients.h"
 #include "comm/reducer/reducer_engine.h"
 #include "comm/reducer/reduction_context.h"
 #include "comm/reducer/shadow_backward.h"
+#include "comm/reducer/unfinished_reduction.h"
 
 namespace ddp::detail {
 namespace {
 
-// What rebuild_buckets() has thrown, with the parameters' names.
-// c10d names the parameters without gradient only at TORCH_DISTRIBUTED_DEBUG=INFO and above, else it gives indices.
-std::string explain(const std::exception& error, const std::vector<std::string>& names) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
-  const std::string before_indices = "Parameter indices which did not receive grad for rank ";
-  const auto found = text.find(before_indices);
-  if (found == std::string::npos || text.find("Parameters which did not receive grad") != std::string::npos) {
-    return text;
-  }
-  const auto line_end = std::min(text.find('\n', found), text.size());
-  const auto colon = text.find(':', found);
-  if (colon >= line_end) return text;
-  std::istringstream indices(text.substr(colon + 1, line_end - colon - 1));
-  std::string list;
-  for (size_t index = 0; indices >> index;) {
-    if (index < names.size()) list += (list.empty() ? "" : ", ") + names[index];
-  }
-  const auto rank = text.substr(found + before_indices.size(), colon - found - before_indices.size());
-  return text.substr(0, found) + "Parameters which did not receive grad for rank " + rank + ": " + list + "\n " +
-         text.substr(found, line_end - found);
+// c10d moves gradients of before into its buckets.
+std::shared_ptr<ReducerEngine> make_engine_beside_held_gradients(const std::shared_ptr<ReductionContext>& context) {
+  if (!context->options().gradient_as_bucket_view) return make_engine(context);
+  const GradientsSetAside held(context->model().parameters);
+  return make_engine(context);
 }
 
 }  // namespace
@@ -55,8 +40,7 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
       gradients_(std::make_shared<ParameterGradients>(context_->model().parameters, options.gradient_as_bucket_view,
                                                       tuning_,
                                                       copies_in_batches(options, context_->model(), group.size()))),
-      engine_(make_engine(context_)) {
-  gradients_->replace_views();  // those of before, if there are any, are in its buckets now
+      engine_(make_engine_beside_held_gradients(context_)) {
   logger_ = std::make_shared<c10d::Logger>(engine_);
   engine_->set_logger(logger_);
   logger_->set_construction_data_and_log(context_->model().name, {}, -1, options.broadcast_buffers,
@@ -67,14 +51,12 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
   }
   const std::string beyond = beyond_own_engine(options, context_->model());
   if (options.own_engine.value_or(false)) refuse_to_own(beyond);
-  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<OwnEngine>(context_, engine_);
+  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<OwnEngine>(context_, engine_, gradients_);
   // One hook for each parameter, in place of the engine's own, which would be a second one.
   engine_->remove_autograd_hooks();
-  gradients_->follow_backward([engine = engine_, own = own_](size_t parameter) {
-    if (own && own->take(parameter)) return true;
-    engine->autograd_hook(parameter);
-    return false;
-  });
+  router_ = std::make_shared<GradientRouter>(context_, gradients_, engine_, own_);
+  gradients_->follow_backward(router_);
+  gradients_->replace_views();  // of gradients of before, which are in buckets now
   if (options.comm_hook) register_comm_hook(options.comm_hook, "");
 }
 
@@ -97,7 +79,7 @@ void GradientReducer::before_forward(const Forward& forward) {
   gradients_->before_forward();
   if (forward.will_reduce) {
     logger_->set_runtime_stats_and_log();
-    engine_->prepare_for_forward();
+    if (router_->begin_reducing_forward()) engine_->prepare_for_forward();
     ++reducing_forwards_;
   }
   if (forward.active_ranks) {
@@ -107,21 +89,37 @@ void GradientReducer::before_forward(const Forward& forward) {
     engine_->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
   }
   if (forward.records_gradients) rebuild();
-  if (forward.will_reduce && tuning_ && tuning_->before_forward(*engine_)) regrouped();
+  if (!forward.will_reduce || !tuning_) return;
+  const auto held = set_held_gradients_aside();
+  if (tuning_->before_forward(*engine_)) regrouped();
 }
 
-void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs) {
-  // The number of ranks to divide by is told with each step then.
-  if (own_ && counts_active_ranks_) own_->leave_step();
-  if (!own_ || counts_active_ranks_ || !own_->begin_step()) engine_->prepare_for_backward(outputs);
+void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs, bool are_known, bool will_reduce) {
+  if (!will_reduce) return router_->expect_local_backward({.outputs = outputs, .outputs_are_known = are_known});
+  const DdpOptions& options = context_->options();
+  const bool finds_unused = options.find_unused_parameters && !options.static_graph;
+  router_->expect_reduction({.outputs = outputs,
+                             .outputs_are_known = are_known,
+                             .roots = finds_unused ? outputs : std::vector<at::Tensor>(),
+                             .counts_active_ranks = counts_active_ranks_});
   expect_step();
   if (tuning_) tuning_->after_forward(*engine_);
 }
 
-void GradientReducer::reduce_after_backward() {
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->context_->finishing_at_once([&] { self->engine_->delay_all_reduce(); });
-  });
+void GradientReducer::set_sync_enabled(bool enabled) {
+  router_->set_sync_enabled(enabled);
+}
+
+void GradientReducer::begin_backward() {
+  gradients_->begin_backward();
+}
+
+bool GradientReducer::knows_static_graph() const {
+  return router_->knows_static_graph();
+}
+
+std::string GradientReducer::unfinished() const {
+  return router_->unfinished();
 }
 
 void GradientReducer::shadow_forward() {
@@ -130,12 +128,16 @@ void GradientReducer::shadow_forward() {
 }
 
 void GradientReducer::shadow_backward(bool keep_gradients) {
-  detail::shadow_backward(*engine_, *context_, keep_gradients);
+  const bool is_first_static = router_->awaits_static_backward();
+  const at::Tensor flags = detail::shadow_backward(*engine_, *context_, keep_gradients, is_first_static);
+  if (is_first_static) router_->skip_static_backward(flags);
 }
 
 void GradientReducer::stop_tuning() {
   logger_->set_uneven_input_join();
-  if (tuning_ && tuning_->stop(*engine_)) regrouped();
+  if (!tuning_) return;
+  const auto held = set_held_gradients_aside();
+  if (tuning_->stop(*engine_)) regrouped();
 }
 
 std::string GradientReducer::bucket_layout() const {
@@ -155,6 +157,7 @@ void GradientReducer::use_bucket_layout(const std::string& text) {
                                 ": the gradient buckets are of another model: they hold parameters " +
                                 "of several dtypes or devices");
   }
+  const auto held = set_held_gradients_aside();
   gradients_->forget();
   engine_->initialize_buckets(std::move(buckets));
   regrouped();
@@ -168,6 +171,7 @@ DdpLoggingData GradientReducer::logging_data() const {
     data.bucket_cap_settled = tuning_->is_finished();
   }
   data.bucket_bytes = engine_->bucket_bytes();
+  data.renewed_buckets = router_->kept().renewals();
   data.has_rebuilt_buckets = engine_->has_rebuilt();
   data.error = context_->failure()->get();
   for (const size_t index : engine_->unused_parameters())
@@ -206,22 +210,31 @@ void GradientReducer::check_capture(const Forward& forward) const {
 
 void GradientReducer::rebuild() {
   bool rebuilt = false;
-  // They would keep the old buckets in memory beside the new ones.
-  if (engine_->should_rebuild_buckets()) gradients_->forget();
+  std::unique_ptr<GradientsSetAside> held;
+  if (engine_->will_rebuild()) {
+    held = set_held_gradients_aside();
+    gradients_->forget();  // aliases would keep the old buckets in memory beside the new ones
+  }
   try {
     if (own_) own_->tell_engine();
     rebuilt = engine_->rebuild_buckets();
   } catch (const std::exception& error) {
     if (!context_->failure()->get().empty()) throw;
-    throw std::runtime_error(context_->rank() + ": " + explain(error, context_->model().names));
+    throw std::runtime_error(context_->rank() + ": " + with_parameter_names(error, context_->model().names));
   }
   if (!rebuilt) return;
   if (!bucket_ends_.empty()) engine_->regroup_after(bucket_ends_);
   regrouped();
 }
 
+std::unique_ptr<GradientsSetAside> GradientReducer::set_held_gradients_aside() const {
+  if (!context_->options().gradient_as_bucket_view) return nullptr;
+  return std::make_unique<GradientsSetAside>(router_->kept());
+}
+
 // Gradients that were there are in the new buckets now.
 void GradientReducer::regrouped() {
+  router_->kept().forget();
   gradients_->replace_views();
   if (own_) own_->forget();
 }

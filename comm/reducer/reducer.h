@@ -19,6 +19,8 @@ class Logger;
 namespace ddp::detail {
 
 class BucketTuning;
+class GradientRouter;
+class GradientsSetAside;
 class OwnEngine;
 class ParameterGradients;
 class ReducerEngine;
@@ -52,11 +54,17 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   /// forward's backward will not reduce. Throws std::runtime_error (with c10d's text and the parameters' names) when
   /// the previous backward did not reach every parameter, and when a reduction has failed before.
   void before_forward(const Forward& forward);
-  /// Call after each forward whose backward shall reduce; leave it out to accumulate gradients locally. `outputs` are
-  /// the forward's, for finding unused parameters; empty otherwise.
-  void after_forward(const std::vector<at::Tensor>& outputs);
-  /// Call from the first backward with static_graph, in the backward thread: everything is reduced at its end.
-  void reduce_after_backward();
+  /// Call after each forward with gradients. `outputs`: the tensors in its output, all of them if `are_known`.
+  /// `will_reduce`: its backward shall reduce; otherwise gradients stay local.
+  void after_forward(const std::vector<at::Tensor>& outputs, bool are_known, bool will_reduce);
+  /// Whether backwards run outside of no_sync().
+  void set_sync_enabled(bool enabled);
+  /// Call in a backward, or autograd::grad(), that has come to the forward's outputs.
+  void begin_backward();
+  /// With static_graph: its first backward has been reduced. Otherwise true.
+  bool knows_static_graph() const;
+  /// Text for a program that ends with gradients that nothing has averaged, in its last backward; "" if there are none.
+  std::string unfinished() const;
 
   /// What a rank that has joined does in place of a forward and of a backward.
   void shadow_forward();
@@ -77,6 +85,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void check_capture(const Forward& forward) const;
   void refuse_to_own(const std::string& beyond) const;
   void rebuild();
+  std::unique_ptr<GradientsSetAside> set_held_gradients_aside() const;
   void regrouped();
   std::vector<size_t> indices_of_bucket_ends() const;
 
@@ -88,6 +97,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool counts_active_ranks_ = false;
   std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
   std::shared_ptr<OwnEngine> own_;         // null where it cannot be had
+  std::shared_ptr<GradientRouter> router_;
   std::shared_ptr<c10d::Logger> logger_;
 };
 

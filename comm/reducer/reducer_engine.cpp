@@ -1,13 +1,17 @@
 #include "comm/reducer/reducer_engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,10 +21,17 @@
 #include "comm/reducer/hook_transport.h"
 #include "comm/reducer/logged_collective.h"
 #include "comm/reducer/option_rules.h"
+#include "comm/versions/autograd_node.h"
 #include "comm/versions/reducer_options.h"
 
 namespace ddp::detail {
 namespace {
+
+WorkPtr completed_work(const std::vector<at::Tensor>& tensors) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(tensors));
+  return work_of(std::move(future));
+}
 
 // What the Reducer is given as its process group. The real one is looked up at each call, so that a closed one says so.
 class ReducerProcessGroup final : public c10d::ProcessGroup {
@@ -43,8 +54,15 @@ class ReducerProcessGroup final : public c10d::ProcessGroup {
     if (tensor.scalar_type() != at::kInt) {
       return work_of(context_->reduce(tensor, group_transport(context_->group(), tensor, context_->failure())));
     }
+    if (const at::Tensor sum = std::exchange(used_flags_, at::Tensor()); sum.defined()) {
+      tensors.front().copy_(sum);
+      return completed_work(tensors);
+    }
     return run("all_reduce of the used-parameter flags", [&] { return real_group()->allreduce(tensors, options); });
   }
+
+  // The next all-reduce of these flags has taken place without this rank and gave `sum`.
+  void set_used_flags(at::Tensor sum) { used_flags_ = std::move(sum); }
 
   WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     return run("broadcast of the bucket order", [&] { return real_group()->broadcast(tensors, options); });
@@ -59,6 +77,7 @@ class ReducerProcessGroup final : public c10d::ProcessGroup {
   }
 
   const std::shared_ptr<const ReductionContext> context_;
+  at::Tensor used_flags_;
 };
 
 // What the Reducer is given as its communication hook.
@@ -89,9 +108,16 @@ class SilentProcessGroup final : public c10d::ProcessGroup {
   using ProcessGroup::ProcessGroup;
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& /*options*/) override {
-    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    future->markCompleted(c10::IValue(tensors));
-    return work_of(std::move(future));
+    return completed_work(tensors);
+  }
+};
+
+// Has edges for a search through the graph only.
+class NoBackward final : public torch::autograd::Node {
+ public:
+  explicit NoBackward(torch::autograd::edge_list edges) : Node(std::move(edges)) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
+    throw std::logic_error("internal error: a node without backward was run");
   }
 };
 
@@ -164,6 +190,95 @@ void ReducerEngine::pretend_ready(const std::vector<size_t>& parameters) {
   });
   prepare_for_backward({});
   for (const size_t parameter : parameters) autograd_hook(parameter);
+}
+
+bool ReducerEngine::is_in_bucket(size_t parameter, const at::Tensor& tensor) const {
+  const at::Tensor& memory = buckets_.at(variable_locators_.at(parameter).bucket_index).gradients;
+  return memory.defined() && memory.layout() == at::kStrided && memory.is_alias_of(tensor);
+}
+
+void ReducerEngine::renew_bucket(size_t number) {
+  const std::lock_guard lock(mutex_);
+  Bucket& bucket = buckets_.at(number);
+  // Otherwise they would be moved into the new views.
+  std::vector<at::Tensor> gradients;
+  for (at::Tensor& variable : bucket.variables) {
+    gradients.push_back(std::exchange(variable.mutable_grad(), at::Tensor()));
+  }
+  const auto restore = c10::make_scope_exit([&] {
+    for (size_t i = 0; i < gradients.size(); ++i) bucket.variables[i].mutable_grad() = std::move(gradients[i]);
+  });
+  bucket.gradients = at::empty_like(bucket.gradients);
+  bucket.bucket_views_in.clear();
+  bucket.bucket_views_out.clear();
+  initialize_bucket_views(bucket);
+}
+
+// c10d looks for unused parameters in the graph of outputs.
+at::Tensor ReducerEngine::output_of_all_parameters() const {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& parameter : params_) edges.push_back(torch::autograd::impl::gradient_edge(parameter));
+  at::Tensor output = at::zeros({});
+  torch::autograd::set_history(output, versions::make_node<NoBackward>(std::move(edges)));
+  return output;
+}
+
+void ReducerEngine::prepare_again() {
+  if (find_unused_parameters_ && !static_graph_) return prepare_for_backward({output_of_all_parameters()});
+  prepare_for_backward({});
+}
+
+void ReducerEngine::keep_first_order() {
+  const std::lock_guard lock(mutex_);
+  if (rebuilt_params_.size() <= params_.size()) return;
+  rebuilt_params_.resize(params_.size());
+  rebuilt_param_indices_.resize(params_.size());
+}
+
+void ReducerEngine::forget_reset_gradients() {
+  const std::lock_guard lock(mutex_);
+  auto* used = local_used_map_.mutable_data_ptr<int>();
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!params_[i].grad().defined()) used[i] = 0;
+  }
+}
+
+void ReducerEngine::complete_without(const std::vector<size_t>& parameters) {
+  const std::lock_guard lock(mutex_);
+  for (const size_t parameter : parameters) mark_variable_ready(parameter);
+}
+
+void ReducerEngine::refuse_unfinished() {
+  const std::lock_guard lock(mutex_);
+  ensure_prior_reduction_finished();
+}
+
+void ReducerEngine::restart_static_count() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [parameter, count] : numGradHooksTriggeredMap_) count = 0;
+}
+
+// A parameter is used where there is a gradient to be averaged, also one that came under no_sync() before.
+void ReducerEngine::finish_static_backward(bool is_repeated) {
+  const at::Tensor known = is_repeated ? local_used_map_.clone() : at::Tensor();
+  const bool is_known = local_used_map_reduced_;
+  {
+    const std::lock_guard lock(mutex_);
+    auto* used = local_used_map_.mutable_data_ptr<int>();
+    for (size_t i = 0; i < params_.size(); ++i) used[i] = params_[i].grad().defined() ? 1 : 0;
+    local_used_map_reduced_ = false;
+  }
+  delay_all_reduce();
+  if (!is_repeated) return;
+  const std::lock_guard lock(mutex_);
+  if (!local_used_map_reduced_) local_used_work_->wait();
+  local_used_map_.copy_(known);
+  local_used_map_dev_.copy_(known);
+  local_used_map_reduced_ = is_known;
+}
+
+void ReducerEngine::set_used_flags(at::Tensor sum) {
+  dynamic_cast<ReducerProcessGroup&>(*process_group_).set_used_flags(std::move(sum));
 }
 
 std::vector<std::vector<size_t>> ReducerEngine::assignment() const {

@@ -34,10 +34,20 @@ class ReducerEngine final : public c10d::Reducer {
   std::vector<int64_t> bucket_bytes() const;
   std::vector<at::Tensor> bucket_parameters(size_t bucket) const { return buckets_.at(bucket).variables; }
   const std::vector<size_t>& unused_parameters() const { return unused_parameters_; }
+  size_t bucket_count() const { return buckets_.size(); }
   const at::Tensor& bucket_memory(size_t bucket) const { return buckets_.at(bucket).gradients; }
   /// Of the gradients in it.
   const std::vector<at::Tensor>& bucket_views(size_t bucket) const { return buckets_.at(bucket).bucket_views_in; }
+  /// The same of the tensor that the last reduction gave.
+  const std::vector<at::Tensor>& reduced_views(size_t bucket) const { return buckets_.at(bucket).bucket_views_out; }
+  /// Whether `tensor` is on the memory of `parameter`'s bucket.
+  bool is_in_bucket(size_t parameter, const at::Tensor& tensor) const;
+  /// Gives a bucket other memory, without its values. The parameters' gradients stay where they are. Not while a
+  /// reduction is under way.
+  void renew_bucket(size_t bucket);
   bool has_rebuilt() const { return has_rebuilt_bucket_; }
+  /// The next rebuild_buckets() makes other buckets: the order of the gradients is known.
+  bool will_rebuild() const { return should_rebuild_buckets() && !rebuilt_params_.empty(); }
   /// Times are taken, which reads events on the host, in the first iterations and in every n-th.
   int64_t sample_rate() const { return ddp_runtime_logging_sample_rate_; }
 
@@ -49,6 +59,29 @@ class ReducerEngine final : public c10d::Reducer {
   /// Makes it see the gradients of `parameters` come, in a backward that reduces nothing and leaves the buckets as they
   /// are: what is missing, or does not fit, is what it complains about.
   void pretend_ready(const std::vector<size_t>& parameters);
+
+  /// Expects a backward without a forward of its own; with find_unused_parameters every parameter is expected.
+  void prepare_again();
+  /// Call when a reduction is finished: the order in which gradients come is that of the first one.
+  void keep_first_order();
+  /// From prepare_for_backward() until the reduction of all buckets is finished.
+  bool is_reducing() const { return expect_autograd_hooks_; }
+  /// With find_unused_parameters, before the first gradient of a backward: parameters whose gradients the program has
+  /// reset since they came under no_sync() count as unused. c10d fails with an internal error for them.
+  void forget_reset_gradients();
+  /// In a backward: the reduction goes on as if `parameters` were unused in it.
+  void complete_without(const std::vector<size_t>& parameters);
+  /// Throws in c10d's words when the last reduction was begun and not finished.
+  void refuse_unfinished();
+
+  /// With static_graph, before the first reduction is finished: the uses of parameters are counted from 0 again.
+  void restart_static_count();
+  /// Ends the first backward of a static graph, or a repeated one, which tells nothing about later ones: reduces all
+  /// gradients that there are.
+  void finish_static_backward(bool is_repeated);
+  /// The sum over the ranks of who has used each parameter, of a first backward of a static graph that has run without
+  /// this rank: finish_static_backward() takes it instead of asking the other ranks.
+  void set_used_flags(at::Tensor sum);
 
   /// The buckets of a rank that has used nothing: full of zeros, and without a row where gradients are sparse, for
   /// which get_grad_buckets() fails.
@@ -65,6 +98,7 @@ class ReducerEngine final : public c10d::Reducer {
   void regroup_after(const std::vector<size_t>& ends);
 
  private:
+  at::Tensor output_of_all_parameters() const;
   std::vector<size_t> order() const;
   bool can_share(size_t parameter, size_t other) const;
 };

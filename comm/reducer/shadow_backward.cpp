@@ -49,15 +49,20 @@ void take_gradients(std::vector<c10d::GradBucket>& buckets, const std::vector<Te
 
 }  // namespace
 
-void shadow_backward(ReducerEngine& engine, const ReductionContext& context, bool keep_gradients) {
+at::Tensor shadow_backward(ReducerEngine& engine, const ReductionContext& context, bool keep_gradients,
+                           bool is_first_static) {
+  at::Tensor flags;
+  if (is_first_static) flags = engine.sum_of_used_flags().clone();  // c10d sends them before the buckets there
   std::vector<TensorFuture> reductions;
   auto buckets = engine.zero_buckets();
   for (c10d::GradBucket& bucket : buckets) reductions.push_back(engine.run_comm_hook(bucket));
   for (const TensorFuture& reduction : reductions) reduction->waitAndThrow();
-  at::Tensor flags;
-  if (context.options().find_unused_parameters) flags = engine.sum_of_used_flags();
+  const DdpOptions& options = context.options();
+  if (options.find_unused_parameters && !options.static_graph) flags = engine.sum_of_used_flags();
   if (keep_gradients) take_gradients(buckets, reductions, unused_anywhere(context.model().parameters, flags));
-  engine.push_rebuilt_params_for_all_indices();
+  // The order of the gradients of a static graph is found in its second backward.
+  if (!is_first_static) engine.push_rebuilt_params_for_all_indices();
+  return flags;
 }
 
 }  // namespace ddp::detail

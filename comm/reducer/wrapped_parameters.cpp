@@ -15,14 +15,15 @@ namespace {
 
 class MarkHook final : public torch::autograd::FunctionPostHook {
  public:
-  using Callback = std::function<void(size_t parameter)>;
+  using Callback = WrappedParameters::AfterAccumulate;
 
   MarkHook(MarkKind kind, size_t parameter, std::shared_ptr<const Callback> callback)
       : kind_(kind), parameter_(parameter), callback_(std::move(callback)) {}
   MarkKind kind() const { return kind_; }
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    if (*callback_) (*callback_)(parameter_);
+                                            const torch::autograd::variable_list& inputs) override {
+    static const at::Tensor kUndefined;
+    if (*callback_) (*callback_)(parameter_, inputs.empty() ? kUndefined : inputs.front());
     return outputs;
   }
 
@@ -35,7 +36,7 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 }  // namespace
 
 WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters,
-                                     std::function<void(size_t parameter)> after_accumulate, MarkKind kind) {
+                                     AfterAccumulate after_accumulate, MarkKind kind) {
   const auto callback = std::make_shared<const MarkHook::Callback>(std::move(after_accumulate));
   hooks_.reserve(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -123,7 +123,7 @@ TEST_CASE("GradientHook: refuses what has no gradient of its own") {
 TEST_CASE("WrappedParameters: tells each accumulation with the parameter's index") {
   const std::vector<at::Tensor> parameters{parameter(), parameter({}), parameter({0}), parameter({2, 3})};
   std::vector<size_t> told;
-  const WrappedParameters wrapped(parameters, [&](size_t index) { told.push_back(index); });
+  const WrappedParameters wrapped(parameters, [&](size_t index, const at::Tensor& /*incoming*/) { told.push_back(index); });
   (parameters[3].sum() + parameters[1]).backward();
   std::ranges::sort(told);
   CHECK(told == std::vector<size_t>{1, 3});
@@ -170,7 +170,7 @@ TEST_CASE("WrappedParameters: a mark that other memory takes away comes back wit
   at::Tensor weight = parameter();
   int calls = 0;
   const GradientHook earlier(weight, [&] { ++calls; });
-  WrappedParameters wrapped({weight}, [&](size_t) { calls += 10; });
+  WrappedParameters wrapped({weight}, [&](size_t, const at::Tensor&) { calls += 10; });
   replace_memory(weight);
   CHECK_FALSE(is_marked(weight, MarkKind::kDistributedDataParallel));
   wrapped.keep();

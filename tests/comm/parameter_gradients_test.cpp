@@ -19,6 +19,25 @@ namespace {
 
 using test::EqualsTensor;
 
+// Leaves every gradient to c10d.
+class Counter final : public ParameterGradients::Listener {
+ public:
+  bool take(size_t /*parameter*/, const at::Tensor& incoming) override {
+    taken += incoming.defined() ? 1 : 0;
+    return false;
+  }
+  bool end_backward(bool is_outermost) override {
+    CHECK(is_outermost);
+    return ++ended == 1;  // once more after what was queued
+  }
+  void abandon_backward() override { ++abandoned; }
+  bool is_in_bucket(size_t /*parameter*/, const at::Tensor& /*view*/) const override { return true; }
+
+  int taken = 0;
+  int ended = 0;
+  int abandoned = 0;
+};
+
 class Gradients {
  protected:
   std::shared_ptr<ParameterGradients> make(bool in_buckets) {
@@ -112,7 +131,8 @@ TEST_CASE_METHOD(Gradients, "ParameterGradients: a bucket that was forgotten is 
 TEST_CASE_METHOD(Gradients,
                  "ParameterGradients: views are replaced in the backward that leaves them, also in one that throws") {
   const auto gradients = make(true);
-  gradients->follow_backward([](size_t) { return false; });
+  const auto listener = std::make_shared<Counter>();
+  gradients->follow_backward(listener);
   gradients->before_forward();
   const at::Tensor weight = parameters_[0];
   leave_views();
@@ -130,6 +150,9 @@ TEST_CASE_METHOD(Gradients,
   gradients->before_forward();
   (weight * 2).sum().backward();
   for (const at::Tensor& parameter : parameters_) CHECK_FALSE(parameter.grad().is_view());
+  CHECK(listener->taken == 3);
+  CHECK(listener->ended == 3);
+  CHECK(listener->abandoned == 1);
 }
 
 }  // namespace

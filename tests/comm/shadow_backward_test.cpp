@@ -69,7 +69,7 @@ void train(GradientReducer& reducer, const std::vector<at::Tensor>& used, int ra
   reducer.before_forward({});
   at::Tensor loss = at::zeros({}, at::kDouble);
   for (const at::Tensor& parameter : used) loss = loss + (parameter * factors(parameter, rank, step)).sum();
-  reducer.after_forward({loss});
+  reducer.after_forward({loss}, /*are_known=*/true, /*will_reduce=*/true);
   loss.backward();
 }
 
@@ -199,7 +199,7 @@ TEST_CASE_METHOD(Shadows, "ShadowBackward: sparse gradients are kept as such") {
         reducer->before_forward({});
         const at::Tensor rows = at::tensor({group.rank(), 5}, at::kLong);
         const at::Tensor loss = (at::embedding(table, rows, -1, false, /*sparse=*/true) + bias).sum() * group.size();
-        reducer->after_forward({loss});
+        reducer->after_forward({loss}, /*are_known=*/true, /*will_reduce=*/true);
         loss.backward();
       }
       at::Tensor expected = at::zeros({6, 2});

@@ -129,21 +129,22 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: ranks of which one leaves the steps to c
             {.wire = wire_});
 }
 
-TEST_CASE_METHOD(OwnEngine, "OwnEngine: gradients are the same tensors in the buckets from step to step and no views") {
+// Nobody may hold them meanwhile: see kept_gradients_test.cpp.
+TEST_CASE_METHOD(OwnEngine, "OwnEngine: gradients have the same places in the buckets from step to step and are no views") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);
               DistributedDataParallel<TwoLayers> model(net, group, {.bucket_cap_bytes = 100, .own_engine = true});
-              std::vector<torch::Tensor> before;
+              std::vector<const void*> before;
               for (int step = 0; step < 5; ++step) {
                 net->zero_grad();
                 model(numbers({2, 6}, step)).sum().backward();
-                std::vector<torch::Tensor> now;
-                for (const torch::Tensor& parameter : net->parameters()) now.push_back(parameter.grad());
-                for (size_t i = 0; i < now.size(); ++i) {
-                  RANK_CHECK_FALSE(now[i].is_view());
-                  if (step > 2) RANK_CHECK(now[i].is_same(before[i]));
+                std::vector<const void*> now;
+                for (const torch::Tensor& parameter : net->parameters()) {
+                  now.push_back(parameter.grad().const_data_ptr());
+                  RANK_CHECK_FALSE(parameter.grad().is_view());
                 }
+                if (step > 2 && wire_ != Wire::kLate) RANK_CHECK(now == before);  // its thread holds buckets for a moment
                 before = now;
               }
             },

@@ -30,6 +30,8 @@ struct DdpLoggingData {
   bool bucket_cap_settled = true;       ///< false while an automatic bucket size is being measured
   std::vector<int64_t> bucket_bytes{};  ///< the buckets in use, in the order of their reduction
   bool has_rebuilt_buckets = false;
+  /// How often a bucket got new memory because the program held gradients of an earlier step in the old one.
+  int64_t renewed_buckets = 0;
   bool find_unused_parameters = false;
   bool static_graph = false;
   bool can_set_static_graph = false;  ///< the graph has not changed so far, so static_graph may be set

@@ -23,10 +23,13 @@ enum class MarkKind { kDistributedDataParallel, kMixedPrecision };
 /// Marks parameters as managed by a wrapper while it lives.
 class WrappedParameters {
  public:
+  /// Called with the index of a parameter and with the gradient that was accumulated into its p.grad(); undefined where
+  /// the loss does not depend on the parameter.
+  using AfterAccumulate = std::function<void(size_t parameter, const at::Tensor& incoming)>;
+
   /// `parameters` are leaves that require gradients. `after_accumulate`, if any, is called in the backward thread each
-  /// time the gradient of one of them was accumulated, with its index.
-  explicit WrappedParameters(const std::vector<at::Tensor>& parameters,
-                             std::function<void(size_t parameter)> after_accumulate = nullptr,
+  /// time the gradient of one of them was accumulated.
+  explicit WrappedParameters(const std::vector<at::Tensor>& parameters, AfterAccumulate after_accumulate = nullptr,
                              MarkKind kind = MarkKind::kDistributedDataParallel);
   /// GradientHook::keep() for each parameter: without it, a gradient would not be reduced after torch::load(). A node
   /// that is restored brings back all its hooks, c10d::Reducer's among them.

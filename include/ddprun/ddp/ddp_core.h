@@ -36,14 +36,16 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   void before_forward();
   /// True when after_forward() needs the tensors of the forward's output.
   bool wants_outputs() const;
-  /// `outputs` are the tensors in the forward's output of that type, if it wants them. Returns what is to replace
+  /// True when after_forward() makes use of those that are found.
+  bool looks_at_outputs() const;
+  /// `outputs` are the tensors in the forward's output of that type, if it looks at them. Returns what is to replace
   /// `outputs.tensors`, undefined where nothing does; empty: nothing at all. Throws as refuse_output().
   std::vector<at::Tensor> after_forward(const OutputTensors& outputs, const std::type_info& type);
   /// Throws std::logic_error: the options need the outputs, and those of type `type` cannot be had.
   [[noreturn]] void refuse_output(const std::type_info& type, OutputFault fault) const;
 
   bool sync_enabled() const { return sync_enabled_; }
-  void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
+  void set_sync_enabled(bool enabled);
   void register_comm_hook(CommHook hook, const std::string& name);
   DdpLoggingData logging_data() const;
   std::string bucket_layout() const;
@@ -77,7 +79,6 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
   std::uint64_t forward_event_ = 0;  // in the timeline
   std::uint64_t forward_range_ = 0;  // the same on the device
   bool buffers_stale_ = true;        // the last backward was synchronised, or there was none yet
-  bool static_graph_known_ = false;  // its first backward has begun
   bool divide_by_initial_world_size_ = true;
   std::unique_ptr<WrappedParameters> mark_;  // where there is no reducer
   std::unique_ptr<DelayedReduction> delayed_;

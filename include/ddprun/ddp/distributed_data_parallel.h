@@ -56,8 +56,8 @@ class DistributedDataParallelImpl : public torch::nn::Module {
     } else {
       detail::ForwardResult<Holder, Arguments...> output = module_->forward(std::forward<Arguments>(arguments)...);
       const std::type_info& type = typeid(detail::ForwardResult<Holder, Arguments...>);
-      const OutputTensors found = core_->wants_outputs() ? find_tensors(output) : OutputTensors();
-      if (!found.known) core_->refuse_output(type, OutputFault::kUnknown);
+      const OutputTensors found = core_->looks_at_outputs() ? find_tensors(output) : OutputTensors();
+      if (!found.known && core_->wants_outputs()) core_->refuse_output(type, OutputFault::kUnknown);
       const std::vector<at::Tensor> replacements = core_->after_forward(found, type);
       if (!replacements.empty() && !replace_tensors(output, replacements)) {
         core_->refuse_output(type, OutputFault::kCopies);

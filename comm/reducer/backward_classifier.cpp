@@ -1,0 +1,123 @@
+#include "comm/reducer/backward_classifier.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+namespace ddp::detail {
+namespace {
+
+using torch::autograd::Node;
+using Graph = std::unordered_set<Node*>;
+
+const Graph& current_graph() {
+  static const Graph kEmpty;
+  const Graph* graph = torch::autograd::get_current_graph_task_nodes_in_graph();
+  return graph == nullptr ? kEmpty : *graph;
+}
+
+// The root of a backward is not among autograd's nodes of that backward, so the nodes that follow it count as well.
+// Those of leaves belong to every forward and count only where there are no others.
+bool contains(const Graph& graph, Node* node) {
+  if (graph.contains(node)) return true;
+  bool has_inner = false;
+  bool has_leaf = false;
+  for (const auto& edge : node->next_edges()) {
+    Node* next = edge.function.get();
+    if (next == nullptr) continue;
+    const bool is_leaf = next->next_edges().empty();
+    (is_leaf ? has_leaf : has_inner) |= is_leaf ? graph.contains(next) : true;
+    if (!is_leaf && graph.contains(next)) return true;
+  }
+  return !has_inner && has_leaf;
+}
+
+}  // namespace
+
+void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>& outputs, bool known) {
+  if (reduces) {
+    if (!armed_) {
+      outstanding_ = 0;
+      for (Forward& forward : forwards_) forward.finished = true;
+    }
+    armed_ = true;
+    ++outstanding_;
+  }
+  if (forwards_.size() >= drop_at_) drop_expired();
+  Forward& forward = forwards_.emplace_back(Forward{.reduces = reduces, .known = known});
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    if (const auto& node = output.grad_fn()) {
+      forward.outputs.emplace_back(node);
+    } else {
+      forward.known = false;  // a leaf, such as a parameter: its node belongs to every forward
+    }
+  }
+}
+
+// Those of which a backward may still come are those whose outputs are alive. The last one tells what Python would do.
+void BackwardClassifier::drop_expired() {
+  const auto is_over = [](const Forward& forward) {
+    return std::ranges::all_of(forward.outputs, [](const auto& output) { return output.expired(); });
+  };
+  forwards_.erase(std::remove_if(forwards_.begin(), forwards_.end() - 1, is_over), forwards_.end() - 1);
+  drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
+}
+
+bool BackwardClassifier::is_in(const Forward& forward, const Graph& graph) {
+  return std::ranges::any_of(forward.outputs, [&](const auto& output) {
+    const auto node = output.lock();
+    return node && contains(graph, node.get());
+  });
+}
+
+bool BackwardClassifier::any_in(const Graph& graph, bool reduces) const {
+  return std::ranges::any_of(
+      forwards_, [&](const Forward& forward) { return forward.reduces == reduces && is_in(forward, graph); });
+}
+
+bool BackwardClassifier::last_is_local_and_unknown() const {
+  return !forwards_.empty() && !forwards_.back().reduces && !forwards_.back().known;
+}
+
+BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
+  if (armed_) return BackwardKind::kReduce;
+  if (!sync_enabled) return BackwardKind::kLocal;
+  const Graph& graph = current_graph();
+  if (any_in(graph, /*reduces=*/true)) return BackwardKind::kReduceAgain;
+  if (any_in(graph, /*reduces=*/false) || last_is_local_and_unknown()) return BackwardKind::kLocal;
+  // Such as a gradient penalty, whose graph need not have the output itself.
+  return outstanding_ > 0 ? BackwardKind::kReduceAgain : BackwardKind::kWithoutForward;
+}
+
+void BackwardClassifier::finish_reduction() {
+  armed_ = false;
+  if (outstanding_ > 1) {
+    const Graph& graph = current_graph();
+    int64_t finished = 0;
+    for (Forward& forward : forwards_) {
+      if (!forward.reduces || forward.finished || !is_in(forward, graph)) continue;
+      forward.finished = true;
+      ++finished;
+    }
+    outstanding_ -= std::clamp<int64_t>(finished, 1, outstanding_);
+  } else {
+    outstanding_ = 0;
+    for (Forward& forward : forwards_) forward.finished = true;
+  }
+}
+
+bool BackwardClassifier::uses_all_outputs() const {
+  const Graph& graph = current_graph();
+  return std::ranges::all_of(forwards_, [&](const Forward& forward) {
+    if (!forward.reduces || forward.finished) return true;
+    return forward.known && std::ranges::all_of(forward.outputs, [&](const auto& output) {
+             const auto node = output.lock();
+             return !node || contains(graph, node.get());
+           });
+  });
+}
+
+}  // namespace ddp::detail

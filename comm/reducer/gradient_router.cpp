@@ -1,0 +1,226 @@
+#include "comm/reducer/gradient_router.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <unordered_set>
+#include <utility>
+
+#include "comm/reducer/unfinished_reduction.h"
+
+namespace ddp::detail {
+
+GradientRouter::GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
+                               std::shared_ptr<ReducerEngine> engine, std::shared_ptr<OwnEngine> own)
+    : context_(std::move(context)),
+      gradients_(std::move(gradients)),
+      engine_(std::move(engine)),
+      own_(std::move(own)),
+      is_static_(context_->options().static_graph),
+      finds_unused_(context_->options().find_unused_parameters && !is_static_),
+      in_buckets_(context_->options().gradient_as_bucket_view),
+      kept_(context_->model().parameters, gradients_, engine_),
+      taken_(context_->model().parameters.size(), 0) {}
+
+bool GradientRouter::begin_reducing_forward() {
+  const std::lock_guard lock(mutex_);
+  if (!is_static_ || knows_static_graph_) return true;
+  return !std::exchange(has_static_iteration_, true);
+}
+
+void GradientRouter::expect_reduction(const Forward& forward) {
+  const std::lock_guard lock(mutex_);
+  mode_ = Mode::kIdle;  // a backward that has thrown is over
+  kept_.drop();
+  has_refused_ = false;
+  ++reduction_;
+  classifier_.add_forward(/*reduces=*/true, forward.outputs, forward.outputs_are_known);
+  counts_active_ranks_ = forward.counts_active_ranks;
+  is_repeating_static_ = false;
+  if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
+  // The number of ranks to divide by is told to c10d's engine.
+  if (own_ && counts_active_ranks_) own_->leave_step();
+  if (!own_ || counts_active_ranks_ || !own_->begin_step()) engine_->prepare_for_backward(forward.roots);
+}
+
+void GradientRouter::expect_local_backward(const Forward& forward) {
+  const std::lock_guard lock(mutex_);
+  classifier_.add_forward(/*reduces=*/false, forward.outputs, forward.outputs_are_known);
+}
+
+void GradientRouter::begin(size_t parameter) {
+  switch (classifier_.classify(sync_enabled_)) {
+    case BackwardKind::kLocal:
+      mode_ = Mode::kLocal;
+      return;
+    case BackwardKind::kReduce:
+      break;
+    case BackwardKind::kReduceAgain:
+      prepare_again(parameter);
+      break;
+    case BackwardKind::kWithoutForward:
+      throw std::logic_error(
+          context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
+          " got a gradient in a backward of no forward of the wrapper (or of one whose gradients were reduced already "
+          "and whose output type is not known), so it would not be averaged over the ranks. Compute the loss from "
+          "model(x), not from net(x), and call model(x) once for each backward. Gradients that are meant to stay on this "
+          "rank: run forward and backward under model->no_sync()");
+  }
+  mode_ = Mode::kReducing;
+  renew_buckets();
+  if (!finds_unused_) return;
+  engine_->forget_reset_gradients();
+  if (!in_buckets_) return;
+  // c10d moves them into buckets when the first gradient comes.
+  for (const size_t unused : engine_->unused_parameters()) {
+    if (kept_.is_held(unused, {})) kept_.remember(unused);
+  }
+}
+
+// The gradients of this backward are added to the means of the last one, and the mean over the ranks of a mean is itself:
+// the result is that of two forwards whose backwards accumulate.
+void GradientRouter::prepare_again(size_t parameter) {
+  if (counts_active_ranks_) {
+    throw std::logic_error(context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
+                           " got a gradient in a second backward of one forward inside join(). Ranks without inputs take "
+                           "part in one reduction for each forward: add the losses and call backward() once");
+  }
+  ++reduction_;
+  is_repeating_static_ = is_static_;
+  if (!own_ || !own_->begin_step()) engine_->prepare_again();
+}
+
+void GradientRouter::renew_buckets() {
+  if (!in_buckets_ || !kept_.renew_buckets()) return;
+  if (own_) own_->renew_places();
+}
+
+bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
+  const std::lock_guard lock(mutex_);
+  if (mode_ == Mode::kIdle) begin(parameter);
+  if (mode_ == Mode::kLocal) {
+    // It notes which parameters were used; see find_unused_parameters.
+    if (finds_unused_) engine_->autograd_hook(parameter);
+    return false;
+  }
+  // A use without gradient, of an output that the loss does not depend on, is none.
+  if (is_static_ && !incoming.defined()) return false;
+  taken_[parameter] = reduction_;
+  if (is_repeating_static_) return false;  // c10d would count it as another use of the parameter
+  const bool may_be_held = in_buckets_ && !at::GradMode::is_enabled();
+  return take_for_engine(parameter, may_be_held && kept_.is_held(parameter, incoming));
+}
+
+bool GradientRouter::take_for_engine(size_t parameter, bool is_held) {
+  if (is_held) kept_.remember(parameter);
+  if (own_ && own_->take(parameter, is_held)) return true;
+  engine_->autograd_hook(parameter);
+  return false;
+}
+
+bool GradientRouter::is_reducing() const {
+  return engine_->is_reducing() || (own_ && own_->is_in_step());
+}
+
+bool GradientRouter::end_backward(bool is_outermost) {
+  const std::lock_guard lock(mutex_);
+  if (mode_ == Mode::kReducing) {
+    if (!is_reducing()) {
+      finish();
+    } else if (is_outermost && complete()) {
+      return true;
+    }
+  }
+  mode_ = Mode::kIdle;
+  return false;
+}
+
+// Returns true when that has been started or done, and the end of backward has to be looked at again.
+bool GradientRouter::complete() {
+  if (is_static_ && (!knows_static_graph_ || is_repeating_static_)) {
+    if (in_buckets_) kept_.remember_all_held();
+    context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static_); });
+    return true;
+  }
+  if (finds_unused_) {
+    engine_->complete_without(missing_parameters());
+    return true;
+  }
+  if (is_static_ || classifier_.uses_all_outputs()) refuse_unfinished();
+  return false;
+}
+
+std::vector<size_t> GradientRouter::missing_parameters() {
+  const std::vector<size_t>& unused = engine_->unused_parameters();
+  const std::unordered_set<size_t> is_unused(unused.begin(), unused.end());
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (taken_[i] == reduction_ || is_unused.contains(i)) continue;
+    missing.push_back(i);
+    if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
+  }
+  return missing;
+}
+
+void GradientRouter::refuse_unfinished() {
+  has_refused_ = true;
+  try {
+    if (own_) own_->tell_engine();
+    engine_->refuse_unfinished();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(context_->rank() + ": " + with_parameter_names(error, context_->model().names));
+  }
+}
+
+void GradientRouter::finish() {
+  classifier_.finish_reduction();
+  engine_->keep_first_order();
+  kept_.give_back();
+  is_repeating_static_ = false;
+  if (!is_static_ || knows_static_graph_) return;
+  knows_static_graph_ = true;
+  // Ranks that took part from the beginning find the order of the gradients in the next backward.
+  if (skipped_static_) engine_->push_rebuilt_params_for_all_indices();
+}
+
+void GradientRouter::skip_static_backward(at::Tensor used_flags) {
+  const std::lock_guard lock(mutex_);
+  skipped_static_ = true;
+  engine_->set_used_flags(std::move(used_flags));
+}
+
+void GradientRouter::abandon_backward() {
+  const std::lock_guard lock(mutex_);
+  mode_ = Mode::kIdle;
+  kept_.drop();
+}
+
+bool GradientRouter::is_in_bucket(size_t parameter, const at::Tensor& view) const {
+  return engine_->is_in_bucket(parameter, view);
+}
+
+std::string GradientRouter::name_of(size_t parameter) const {
+  return "'" + context_->model().names[parameter] + "'";
+}
+
+std::string GradientRouter::unfinished() const {
+  const std::lock_guard lock(mutex_);
+  if (has_refused_ || !is_reducing() || !context_->failure()->get().empty()) return "";
+  std::string missing;
+  bool any = false;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (taken_[i] == reduction_) {
+      any = true;
+    } else {
+      missing += (missing.empty() ? "" : ", ") + context_->model().names[i];
+    }
+  }
+  if (!any) return "";  // a forward without backward
+  return context_->rank() +
+         ": DistributedDataParallel: the last backward brought no gradient for some parameters, so that no gradient was "
+         "averaged over the ranks: " +
+         missing;
+}
+
+}  // namespace ddp::detail

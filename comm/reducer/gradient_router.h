@@ -1,0 +1,100 @@
+// Internal: follows each backward of a wrapped model: decides whether its gradients are reduced, hands each of them to
+// the engine that reduces it, and sees to it at the end that the reduction is complete. No backward that should be
+// reduced ends with gradients that nothing has averaged over the ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/reducer/backward_classifier.h"
+#include "comm/reducer/kept_gradients.h"
+#include "comm/reducer/own_engine.h"
+#include "comm/reducer/parameter_gradients.h"
+#include "comm/reducer/reducer_engine.h"
+#include "comm/reducer/reduction_context.h"
+
+namespace ddp::detail {
+
+/// In a std::shared_ptr: ParameterGradients refers to it weakly.
+class GradientRouter final : public ParameterGradients::Listener {
+ public:
+  /// `own` is null where c10d's engine reduces every step.
+  GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
+                 std::shared_ptr<ReducerEngine> engine, std::shared_ptr<OwnEngine> own);
+
+  /// Call before a forward whose backward shall reduce. Returns whether c10d counts it as an iteration: with
+  /// static_graph it takes the first one for that of the first backward, so further forwards before that are not.
+  bool begin_reducing_forward();
+  /// What after_forward() has to know of the forward. `roots`: where the search for unused parameters begins.
+  struct Forward {
+    std::vector<at::Tensor> outputs{};
+    bool outputs_are_known = false;
+    std::vector<at::Tensor> roots{};
+    bool counts_active_ranks = false;  ///< inside join()
+  };
+  /// Call after a forward with gradients whose backward shall reduce.
+  void expect_reduction(const Forward& forward);
+  /// Call after a forward with gradients under no_sync().
+  void expect_local_backward(const Forward& forward);
+  /// What ran under no_sync() stays local.
+  void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
+
+  /// The first backward of a static graph has been reduced.
+  bool knows_static_graph() const { return !is_static_ || knows_static_graph_; }
+  /// The first backward of a static graph has not run on any rank.
+  bool awaits_static_backward() const { return is_static_ && !knows_static_graph_ && !skipped_static_; }
+  /// That backward has run on other ranks without this one; `used_flags` as in ReducerEngine::set_used_flags().
+  void skip_static_backward(at::Tensor used_flags);
+
+  KeptGradients& kept() { return kept_; }
+  /// Text for a program whose last backward has left gradients unreduced; "" if there are none.
+  std::string unfinished() const;
+
+ private:
+  enum class Mode { kIdle, kReducing, kLocal };
+
+  bool take(size_t parameter, const at::Tensor& incoming) override;
+  bool end_backward(bool is_outermost) override;
+  void abandon_backward() override;
+  bool is_in_bucket(size_t parameter, const at::Tensor& view) const override;
+
+  void begin(size_t parameter);
+  void prepare_again(size_t parameter);
+  void renew_buckets();
+  bool take_for_engine(size_t parameter, bool is_held);
+  bool complete();
+  std::vector<size_t> missing_parameters();
+  void refuse_unfinished();
+  bool is_reducing() const;
+  void finish();
+  std::string name_of(size_t parameter) const;
+
+  const std::shared_ptr<ReductionContext> context_;
+  const std::shared_ptr<ParameterGradients> gradients_;
+  const std::shared_ptr<ReducerEngine> engine_;
+  const std::shared_ptr<OwnEngine> own_;
+  const bool is_static_;
+  const bool finds_unused_;
+  const bool in_buckets_;
+  std::atomic<bool> sync_enabled_{true};
+  mutable std::mutex mutex_;  // backwards may run in several threads
+  BackwardClassifier classifier_;
+  KeptGradients kept_;
+  Mode mode_ = Mode::kIdle;
+  bool counts_active_ranks_ = false;
+  std::atomic<bool> knows_static_graph_{false};
+  bool has_static_iteration_ = false;  // c10d counts the first forward already
+  bool is_repeating_static_ = false;   // a further backward, in which the uses of parameters are not counted
+  std::atomic<bool> skipped_static_{false};
+  bool has_refused_ = false;  // the last backward, for gradients that did not come
+  uint64_t reduction_ = 1;
+  std::vector<uint64_t> taken_;  // for each parameter the reduction in which its last gradient came
+};
+
+}  // namespace ddp::detail

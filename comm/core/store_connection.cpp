@@ -31,6 +31,10 @@ using store::Query;
 constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
 // Memory is taken for what has come, not for what was announced: this much, then twice as much as is there.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
+// Between the looks of a thread that does not wait alone: a quarter longer each time, so that a key is noticed after a
+// fifth of the time that it took to come, and ranks that wait for minutes are no load on the store.
+constexpr auto kFirstPause = std::chrono::microseconds(500);
+constexpr auto kLongestPause = std::chrono::microseconds(250'000);
 
 bool is_loopback(const sockaddr& address) {
   if (address.sa_family != AF_INET) return false;
@@ -43,6 +47,7 @@ class StoreConnection::Deadline {
  public:
   explicit Deadline(Duration limit)
       : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kLongest))) {}
+  Deadline(const Deadline& other, Duration grace) : at_(other.at_ + grace) {}
 
   /// For poll(): rounded up, 0 once it has passed.
   int milliseconds() const {
@@ -50,6 +55,7 @@ class StoreConnection::Deadline {
     return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
   }
   std::chrono::steady_clock::time_point at() const { return at_; }
+  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
 
  private:
   // Far beyond any timeout, and no overflow of the clock.
@@ -60,13 +66,53 @@ class StoreConnection::Deadline {
 // Another thread's call may be under way; it is waited for no longer than for the store itself.
 class StoreConnection::Lock {
  public:
-  Lock(StoreConnection& connection, const Deadline& deadline) : lock_(connection.mutex_, deadline.at()) {
-    if (!lock_.owns_lock()) throw StoreUnreachable(connection.name_ + ": another call to it is still under way");
-    if (connection.fd_ < 0) throw StoreUnreachable(connection.name_ + ": the connection to it is broken");
+  Lock(StoreConnection& connection, const Deadline& deadline) : connection_(connection) {
+    if (!connection.turns_.take(deadline.at())) {
+      throw StoreUnreachable(connection.name_ + ": another call to it is still under way");
+    }
+    if (connection.fd_ >= 0) return;
+    connection.turns_.give_back();
+    throw StoreUnreachable(connection.name_ + ": the connection to it is broken");
+  }
+  ~Lock() { connection_.turns_.give_back(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  StoreConnection& connection_;
+};
+
+// A thread in wait().
+class StoreConnection::Waiter {
+ public:
+  explicit Waiter(StoreConnection& connection) : connection_(connection) { count(1); }
+  ~Waiter() { count(-1); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  bool is_alone() const {
+    const std::lock_guard lock(connection_.waiters_mutex_);
+    return connection_.waiters_ == 1;
+  }
+
+  /// Until the next look; not at all where this thread waits alone.
+  void pause(const Deadline& deadline) {
+    const auto until = std::min(deadline.at(), std::chrono::steady_clock::now() + pause_);
+    std::unique_lock lock(connection_.waiters_mutex_);
+    connection_.waiters_changed_.wait_until(
+        lock, until, [&] { return connection_.waiters_ == 1 || connection_.is_interrupted_.load(); });
+    pause_ = std::min(pause_ + pause_ / 4, kLongestPause);
   }
 
  private:
-  std::unique_lock<std::timed_mutex> lock_;
+  void count(int change) {
+    const std::lock_guard lock(connection_.waiters_mutex_);
+    connection_.waiters_ += change;
+    connection_.waiters_changed_.notify_all();
+  }
+
+  StoreConnection& connection_;
+  std::chrono::microseconds pause_ = kFirstPause;
 };
 
 StoreConnection::StoreConnection(std::string host, uint16_t port, Duration limit, bool patient, std::string hosted_by)
@@ -248,6 +294,11 @@ int64_t StoreConnection::add(std::string_view key, int64_t increment, Duration l
 bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit) {
   const Deadline deadline(limit);
   const Lock lock(*this, deadline);
+  return check(keys, deadline);
+}
+
+// With the turn.
+bool StoreConnection::check(const std::vector<std::string>& keys, const Deadline& deadline) {
   request(begin(Query::kCheck, keys), deadline);
   return receive_word(store::kReady, store::kNotReady, deadline);
 }
@@ -268,25 +319,59 @@ int64_t StoreConnection::number_of_keys(Duration limit) {
 
 StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys, Duration limit) {
   const Deadline deadline(limit);
-  const Lock lock(*this, deadline);
-  request(begin(Query::kWait, keys), deadline);
-  if (wait_for(POLLIN, deadline, true)) {
-    receive_word(store::kStopWaiting, store::kStopWaiting, deadline);
+  const Deadline latest(deadline, kGrace);
+  Waiter waiter(*this);
+  try {
+    for (;;) {
+      {
+        const Lock lock(*this, latest);
+        const bool waits_in_store = waiter.is_alone() && !deadline.is_over();
+        const auto outcome = waits_in_store ? wait_in_store(keys, deadline, latest) : look(keys, deadline, latest);
+        if (outcome) return *outcome;
+      }
+      waiter.pause(deadline);
+    }
+  } catch (const StoreUnreachable&) {
+    if (is_interrupted_) return Wait::kInterrupted;
+    throw;
+  }
+}
+
+// With the turn. Nothing when another thread wants it before the keys are there.
+std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::vector<std::string>& keys,
+                                                                    const Deadline& deadline, const Deadline& latest) {
+  request(begin(Query::kWait, keys), latest);
+  pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {turns_.wanted_fd(), POLLIN, 0}};
+  while (::poll(polled, 3, deadline.milliseconds()) < 0 && errno == EINTR) {
+  }
+  if (polled[1].revents != 0) return Wait::kInterrupted;
+  if (polled[0].revents != 0) {
+    receive_word(store::kStopWaiting, store::kStopWaiting, latest);
     return Wait::kReady;
   }
-  pollfd interrupted{interrupt_fd_, POLLIN, 0};
-  if (::poll(&interrupted, 1, 0) > 0) return Wait::kInterrupted;
   // The answer may have been on its way; then the store's word about the cancelling follows it.
-  const Deadline grace(kGrace);
-  request(begin(Query::kCancelWait), grace);
-  if (receive_word(store::kWaitCanceled, store::kStopWaiting, grace)) return Wait::kTimeout;
-  receive_word(store::kWaitCanceled, store::kWaitCanceled, grace);
+  request(begin(Query::kCancelWait), latest);
+  if (receive_word(store::kWaitCanceled, store::kStopWaiting, latest)) {
+    return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
+  }
+  receive_word(store::kWaitCanceled, store::kWaitCanceled, latest);
   return Wait::kReady;
+}
+
+// With the turn. Nothing when the keys are not there yet.
+std::optional<StoreConnection::Wait> StoreConnection::look(const std::vector<std::string>& keys,
+                                                           const Deadline& deadline, const Deadline& latest) {
+  if (is_interrupted_) return Wait::kInterrupted;
+  if (check(keys, latest)) return Wait::kReady;
+  return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
 }
 
 void StoreConnection::interrupt() noexcept {
   const uint64_t one = 1;
+  is_interrupted_ = true;
   static_cast<void>(!::write(interrupt_fd_, &one, sizeof one));
+  const std::lock_guard lock(waiters_mutex_);
+  waiters_changed_.notify_all();
 }
 
 }  // namespace ddp::detail

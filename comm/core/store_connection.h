@@ -1,8 +1,11 @@
 // A connection to the job's store that never waits longer than it was told to, whatever the store does: closed, frozen,
-// slow or gone. torch's own client has no limit on most receives. Speaks TCPStore's protocol. No LibTorch here.
+// slow or gone. torch's own client has no limit on most receives, and lets no thread call while another one waits for a
+// key. Speaks TCPStore's protocol. No LibTorch here.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -10,6 +13,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "comm/core/turn_queue.h"
 
 namespace ddp::detail {
 
@@ -29,7 +34,7 @@ class StoreConnection {
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
-  // Each throws StoreUnreachable after `limit` at the latest. From any thread.
+  // Each throws StoreUnreachable after `limit` at the latest. From any thread; a wait() of another thread makes room.
   void set(std::string_view key, std::string_view value, Duration limit);
   std::string get(std::string_view key, Duration limit);
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Duration limit);
@@ -39,7 +44,10 @@ class StoreConnection {
   int64_t number_of_keys(Duration limit);
 
   enum class Wait { kReady, kTimeout, kInterrupted };
-  /// Waits until all keys exist. After `limit` the store is asked to forget it, for which it has kGrace.
+  /// Waits until all keys exist; at least one look is taken, also where `limit` is over. Afterwards the store has
+  /// kGrace for its last answer. From any number of threads: one that waits alone is told by the store. As soon as
+  /// another thread calls, the store is asked to forget the wait, and is asked again afterwards. While several threads
+  /// wait, each of them looks from time to time, since a connection can have one wait only.
   Wait wait(const std::vector<std::string>& keys, Duration limit);
   /// Ends the present and every later call at once; from another thread. The connection is of no use afterwards.
   void interrupt() noexcept;
@@ -49,6 +57,7 @@ class StoreConnection {
  private:
   class Deadline;
   class Lock;
+  class Waiter;
 
   void connect(const Deadline& deadline, bool patient);
   struct Failure {
@@ -63,14 +72,22 @@ class StoreConnection {
   bool receive_word(uint8_t yes, uint8_t no, const Deadline& deadline);
   std::string receive_text(const Deadline& deadline);
   bool wait_for(short events, const Deadline& deadline, bool interruptible) const;
+  std::optional<Wait> wait_in_store(const std::vector<std::string>& keys, const Deadline& deadline,
+                                    const Deadline& latest);
+  std::optional<Wait> look(const std::vector<std::string>& keys, const Deadline& deadline, const Deadline& latest);
+  bool check(const std::vector<std::string>& keys, const Deadline& deadline);
   [[noreturn]] void fail(const std::string& why);
 
   const std::string host_;
   const uint16_t port_;
   const std::string name_;  // of the store, for errors
-  std::timed_mutex mutex_;
+  TurnQueue turns_;         // for the connection
   int fd_ = -1;
   int interrupt_fd_ = -1;
+  std::atomic<bool> is_interrupted_{false};
+  std::mutex waiters_mutex_;
+  std::condition_variable waiters_changed_;
+  int waiters_ = 0;  // threads in wait()
 };
 
 }  // namespace ddp::detail

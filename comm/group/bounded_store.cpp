@@ -43,20 +43,31 @@ std::chrono::milliseconds BoundedStore::limit() const {
 }
 
 std::chrono::milliseconds BoundedStore::within_budget(std::chrono::milliseconds limit) const {
-  const Clock::time_point deadline = deadline_.load(std::memory_order_relaxed);
-  if (deadline == Clock::time_point::max()) return limit;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  const std::lock_guard lock(mutex_);
+  const auto budget = budgets_.find(std::this_thread::get_id());
+  if (budget == budgets_.end()) return limit;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(budget->second - Clock::now());
   if (left.count() <= 0) throw StoreOutOfTime(kTooSlow);
   return std::min(limit, left);
 }
 
 BoundedStore::Budget::Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget)
     : store_(std::move(store)) {
-  if (store_) store_->deadline_.store(Clock::now() + budget, std::memory_order_relaxed);
+  if (!store_) return;
+  const std::lock_guard lock(store_->mutex_);
+  const auto [own, is_new] = store_->budgets_.try_emplace(std::this_thread::get_id(), Clock::time_point::max());
+  outer_ = own->second;
+  own->second = std::min(outer_, Clock::now() + budget);
 }
 
 BoundedStore::Budget::~Budget() {
-  if (store_) store_->deadline_.store(Clock::time_point::max(), std::memory_order_relaxed);
+  if (!store_) return;
+  const std::lock_guard lock(store_->mutex_);
+  if (outer_ == Clock::time_point::max()) {
+    store_->budgets_.erase(std::this_thread::get_id());
+  } else {
+    store_->budgets_[std::this_thread::get_id()] = outer_;
+  }
 }
 
 c10::intrusive_ptr<c10d::Store> BoundedStore::clone() {
@@ -73,7 +84,11 @@ std::vector<uint8_t> BoundedStore::compareSet(const std::string& key, const std:
 }
 
 std::vector<uint8_t> BoundedStore::get(const std::string& key) {
-  wait({key}, limit());
+  return get(key, limit());
+}
+
+std::vector<uint8_t> BoundedStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+  wait({key}, timeout);
   return to_bytes(connection_.get(wire_key(key), limit()));
 }
 

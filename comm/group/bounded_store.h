@@ -2,9 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "comm/backends/c10d_compat.h"
 #include "comm/core/store_connection.h"
@@ -12,7 +15,8 @@
 namespace ddp::detail {
 
 /// Keys and values are those of c10d::TCPStore on the same host and port. Every call returns or throws
-/// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own.
+/// StoreUnreachable within the limit, at first the timeout; wait() throws c10::Error at its own. From any thread: a
+/// wait excludes no other call, see StoreConnection.
 class BoundedStore final : public c10d::Store {
  public:
   /// `patient`: until the timeout, waits for a store that does not run yet. `hosted_by`: see StoreConnection.
@@ -25,6 +29,8 @@ class BoundedStore final : public c10d::Store {
                                   const std::vector<uint8_t>& desired) override;
   /// Waits for the key, as TCPStore does.
   std::vector<uint8_t> get(const std::string& key) override;
+  /// Waits for the key for `timeout`, whatever the limit is.
+  std::vector<uint8_t> get(const std::string& key, std::chrono::milliseconds timeout);
   int64_t add(const std::string& key, int64_t value) override;
   bool deleteKey(const std::string& key) override;
   bool check(const std::vector<std::string>& keys) override;
@@ -53,7 +59,8 @@ class BoundedStore final : public c10d::Store {
   const uint16_t port_;
   const std::string hosted_by_;
   std::atomic<std::chrono::milliseconds> limit_;
-  std::atomic<Clock::time_point> deadline_{Clock::time_point::max()};
+  mutable std::mutex mutex_;
+  std::map<std::thread::id, Clock::time_point> budgets_;  // of the threads that have one: when they are used up
   StoreConnection connection_;
 };
 
@@ -62,8 +69,8 @@ struct StoreOutOfTime : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// All calls while it lives, in any thread, have to end within `budget`; they throw StoreOutOfTime afterwards. Of a
-/// null store: nothing.
+/// All calls of this thread while it lives have to end within `budget`; they throw StoreOutOfTime afterwards. One
+/// inside another one cannot extend that. Of a null store: nothing.
 class BoundedStore::Budget {
  public:
   Budget(c10::intrusive_ptr<BoundedStore> store, std::chrono::milliseconds budget);
@@ -73,6 +80,7 @@ class BoundedStore::Budget {
 
  private:
   const c10::intrusive_ptr<BoundedStore> store_;
+  Clock::time_point outer_ = Clock::time_point::max();
 };
 
 }  // namespace ddp::detail

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -162,6 +163,83 @@ TEST_CASE_METHOD(BoundedStores, "BoundedStore: an interrupt ends a wait of anoth
   });
   ours_->interrupt();
   waiting.join();
+  test::report_rank_checks();
+}
+
+TEST_CASE_METHOD(BoundedStores, "BoundedStore: a wait of one thread excludes no call of another one") {
+  std::thread waiting([&] { RANK_CHECK(text(ours_->get("late")) == "1"); });
+  for (int round = 0; round < 100; ++round) {
+    const std::string key = "key" + std::to_string(round);
+    ours_->set(key, bytes("1"));
+    CHECK(text(ours_->get(key)) == "1");
+    CHECK(ours_->check({key}));
+    CHECK(ours_->add("number", 1) == round + 1);
+    CHECK(text(ours_->compareSet(key, bytes("1"), bytes("2"))) == "2");
+    CHECK(ours_->getNumKeys() == torch_->getNumKeys());
+    CHECK(ours_->deleteKey(key));
+  }
+  ours_->set("late", bytes("1"));
+  waiting.join();
+  test::report_rank_checks();
+}
+
+TEST_CASE_METHOD(BoundedStores, "BoundedStore: threads of two processes that wait for each other's keys all get them") {
+  constexpr int kRounds = 200;
+  const int threads_each = GENERATE(2, 5);
+  CAPTURE(threads_each);
+  const std::vector<c10::intrusive_ptr<BoundedStore>> stores{connect(), connect()};
+  const auto meet = [&](size_t own, int thread) {
+    const auto key = [&](size_t of, int round) {
+      return std::to_string(of) + "/" + std::to_string(thread) + "/" + std::to_string(round);
+    };
+    for (int round = 0; round < kRounds; ++round) {
+      stores[own]->set(key(own, round), bytes(key(own, round)));
+      const std::string awaited = key(1 - own, round);
+      RANK_REQUIRE(text(stores[own]->get(awaited)) == awaited);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < threads_each; ++thread) {
+    for (const size_t own : {size_t{0}, size_t{1}}) threads.emplace_back(meet, own, thread);
+  }
+  for (std::thread& thread : threads) thread.join();
+  test::report_rank_checks();
+}
+
+TEST_CASE_METHOD(BoundedStores, "BoundedStore: waits keep to their limits while other threads wait and call") {
+  std::atomic<bool> is_over{false};
+  std::thread calling([&] {
+    while (!is_over) static_cast<void>(ours_->check({"key"}));
+  });
+  std::thread waiting([&] { ours_->wait({"over"}, kForHangs); });
+  const auto begin = Clock::now();
+  for (int wait = 0; wait < 3; ++wait) CHECK_THROWS_AS(ours_->wait({"never"}, kSoon), c10::Error);
+  CHECK(Clock::now() - begin >= 3 * kSoon);
+  CHECK(Clock::now() - begin < kForHangs);
+  is_over = true;
+  ours_->set("over", bytes("1"));
+  calling.join();
+  waiting.join();
+}
+
+TEST_CASE_METHOD(BoundedStores, "BoundedStore: the budget of one thread is none of another one's") {
+  ours_->set("key", bytes("1"));
+  const BoundedStore::Budget budget(ours_, 0ms);
+  CHECK_THROWS_AS(ours_->check({"key"}), StoreOutOfTime);
+  std::thread other([&] {
+    RANK_CHECK(ours_->check({"key"}));
+    RANK_CHECK(text(ours_->get("key")) == "1");
+    const BoundedStore::Budget outer(ours_, kForHangs);
+    {
+      const BoundedStore::Budget inner(ours_, 0ms);
+      RANK_CHECK_THROWS_AS(ours_->check({"key"}), StoreOutOfTime);
+      const BoundedStore::Budget longer(ours_, kForHangs);
+      RANK_CHECK_THROWS_AS(ours_->check({"key"}), StoreOutOfTime);
+    }
+    RANK_CHECK(ours_->check({"key"}));
+  });
+  other.join();
+  CHECK_THROWS_AS(ours_->check({"key"}), StoreOutOfTime);
   test::report_rank_checks();
 }
 

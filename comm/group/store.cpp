@@ -19,6 +19,7 @@
 #include "comm/group/group_state.h"
 #include "comm/group/store_keys.h"
 #include "comm/group/store_values.h"
+#include "comm/group/torch_store.h"
 
 namespace ddp::detail {
 namespace {
@@ -185,10 +186,11 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
   }
   if (!file.empty()) return join_file(info, backends, timeout, file);
   store.hosted_here = !info.agent_store && info.rank == 0;
+  const bool needs_torch = backends.with(&BackendTraits::needs_torch_store) != nullptr;
   Store server;
   try {
     if (store.hosted_here) server = connect(info, true, timeout);
-    if (backends.with(&BackendTraits::needs_torch_store) != nullptr) {
+    if (needs_torch) {
       store.root = server ? server : connect(info, false, timeout);
     } else {
       store.root = connect_bounded(info, timeout);
@@ -202,6 +204,7 @@ JobStore join_store(const RankInfo& info, const BackendMap& backends, std::chron
     throw std::runtime_error(who(info) + ": could not settle with the other ranks who is who" +
                              about_store(info, error.what()));
   }
+  if (needs_torch) store.root = c10::make_intrusive<TorchStore>(std::move(store.root), store.links.bounded);
   if (server && store.generation == 0) keep_until_exit(std::move(server));
   return store;
 }

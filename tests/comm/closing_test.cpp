@@ -3,6 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <ddprun/comm/point_to_point.h>
 #include <ddprun/comm/reductions.h>
 
+#include "comm/group/group_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/placement.h"
@@ -55,6 +57,12 @@ class Closing {
   const test::Wire wire_ = GENERATE(from_range(test::wires({test::Wire::kGloo, test::Wire::kShm})));
   FIXTURE_INFO("wire: " << wire_);
 };
+
+// Whether this rank has begun a call on the group that has not ended.
+bool is_in_a_call(const GroupHandle& group) {
+  const auto calls = group.state().log().report().calls;
+  return std::ranges::find(calls, false, &detail::CallRecord::ended) != calls.end();
+}
 
 std::chrono::steady_clock::duration time_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -101,15 +109,15 @@ TEST_CASE_METHOD(Closing,
       all_reduce(sum, own);
     } else {
       const GroupHandle handle = own;
-      std::atomic<bool> is_calling{false};
+      std::atomic<bool> has_called{false};
       std::thread caller([&] {
-        is_calling = true;
         RANK_CHECK(error_of<std::runtime_error>([&] { all_reduce(sum, handle); }) == "no error");
+        has_called = true;
         while (handle.is_open()) std::this_thread::sleep_for(1ms);
         RANK_CHECK_THAT(error_of<std::runtime_error>([&] { all_reduce(sum, handle); }), ContainsSubstring("closed"));
       });
-      while (!is_calling) std::this_thread::sleep_for(1ms);
-      std::this_thread::sleep_for(50ms);
+      // On devices the call does not wait for the other rank.
+      while (!is_in_a_call(handle) && !has_called) std::this_thread::sleep_for(1ms);
       is_closing = true;
       own.close();
       caller.join();

@@ -385,7 +385,7 @@ TEST_CASE_METHOD(Disagreement, "Disagreement: of operations is named with both s
   std::vector<std::string> messages(2);
   run_ranks(2,
             [&](const GroupHandle& group) {
-              const CollectiveOptions options{.timeout = std::chrono::milliseconds(400)};
+              const CollectiveOptions options{.timeout = std::chrono::seconds(2)};  // both ranks call within it
               at::Tensor tensor = here(at::ones({4}));
               messages.at(static_cast<size_t>(group.rank())) = error_of<std::runtime_error>([&] {
                 if (group.rank() == 0) all_reduce(tensor, group, ReduceOp::kSum, options);

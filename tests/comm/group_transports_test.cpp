@@ -204,7 +204,7 @@ TEST_CASE("GroupTransport: a rank that does not come is named with the bucket, w
                     RANK_CHECK(note->get() == error);
                     is_over = true;
                   },
-                  {.wire = wire, .timeout = std::chrono::milliseconds(400)});
+                  {.wire = wire, .timeout = std::chrono::seconds(1)});
 }
 
 }  // namespace

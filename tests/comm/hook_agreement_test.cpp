@@ -134,7 +134,7 @@ TEST_CASE("HookAgreement: a rank that does not come is named, in the words of a 
                     RANK_CHECK(note->get() == error);
                     is_over = true;
                   },
-                  {.timeout = std::chrono::milliseconds(500)});
+                  {.timeout = std::chrono::seconds(1)});
 }
 
 TEST_CASE("HookAgreement: ranks that compare several models in another order do not wait for each other for ever") {

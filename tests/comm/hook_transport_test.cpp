@@ -192,7 +192,7 @@ TEST_CASE("TensorFuture: a sum that a rank stays away from fails and says who") 
                         ContainsSubstring("rank 0 of 2: ") && ContainsSubstring("did not take part in it: rank 1"));
                     failed = true;
                   },
-                  {.timeout = std::chrono::milliseconds(500)});
+                  {.timeout = std::chrono::seconds(1)});
 }
 
 TEST_CASE("TensorFuture: on a closed group there is none") {

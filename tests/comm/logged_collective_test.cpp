@@ -217,7 +217,7 @@ TEST_CASE("LoggedCollective: a rank that does not take part is named, and the no
                     RANK_CHECK_THAT(error, StartsWith(note->get()));
                     is_over = true;
                   },
-                  {.timeout = std::chrono::milliseconds(300)});
+                  {.timeout = std::chrono::seconds(1)});
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST_CASE("ParameterChecks: a rank that does not come to the comparison is named
                                         ContainsSubstring("did not take part in it: rank 1"));
                     is_over = true;
                   },
-                  {.timeout = std::chrono::milliseconds(300)});
+                  {.timeout = std::chrono::seconds(1)});
 }
 
 }  // namespace

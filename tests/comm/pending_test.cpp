@@ -272,7 +272,7 @@ TEST_CASE("Pending: an operation that failed is done, and each wait throws the s
                     RANK_CHECK(calls == 0);
                     is_over = true;
                   },
-                  {.timeout = std::chrono::milliseconds(300)});
+                  {.timeout = std::chrono::seconds(1)});
 }
 
 TEST_CASE_METHOD(PendingWorks, "Pending: operations of several groups end independently of each other's order") {

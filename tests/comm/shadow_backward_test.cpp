@@ -297,7 +297,7 @@ TEST_CASE("ShadowBackward: a rank that leaves its step is named, and nothing can
         RANK_CHECK_THAT(error_of([&] { shadow(*reducer, true); }), ContainsSubstring("an earlier backward failed"));
         is_over = true;
       },
-      {.timeout = std::chrono::milliseconds(500)});
+      {.timeout = std::chrono::seconds(1)});
 }
 
 }  // namespace

@@ -66,10 +66,12 @@ TEST_CASE("ShmTrouble: what another thread starts in the moment in which a group
     engine->wait(*earlier);
     other->wait(*receipt);
     Started started;
+    // It is the first one, whichever thread comes first: behind others it would wait for them, however long they have.
     const auto failing = barrier();
     failing->set_timeout(5ms);
     const auto begin = Clock::now();
-    std::thread waiting([&] { engine->run(failing); });
+    engine->start(failing);
+    std::thread waiting([&] { engine->wait(*failing); });
     // It looks for the first time 10 ms after it has begun.
     const auto moment = begin + 9800us + std::chrono::microseconds(trial * 37 % 1200);
     std::this_thread::sleep_until(moment - 300us);

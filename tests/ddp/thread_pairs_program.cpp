@@ -45,7 +45,7 @@ void expect(bool holds, const std::string& what) {
 }
 
 // Each rank's input is another one, so that the gradient shows whose inputs it is made of.
-void train(ddp::DistributedDataParallel<torch::nn::Linear>& model, const GroupHandle& group) {
+void take_step(ddp::DistributedDataParallel<torch::nn::Linear>& model, const GroupHandle& group) {
   const at::Tensor input = at::full({4, 6}, 1.0 + group.rank());
   model(input).sum().backward();
   const double mean = 4 * (1.0 + group.size()) / 2;
@@ -61,13 +61,13 @@ const std::vector<Action>& actions() {
       {"first step",
        [](const GroupHandle& group) {
          ddp::DistributedDataParallel<torch::nn::Linear> model(torch::nn::Linear(6, 3), group);
-         train(model, group);
+         take_step(model, group);
        }},
       {"first step with a hook",
        [](const GroupHandle& group) {
          ddp::DistributedDataParallel<torch::nn::Linear> model(torch::nn::Linear(6, 3), group);
          model->register_comm_hook(ddp::hooks::bf16_compress(group));
-         train(model, group);
+         take_step(model, group);
        }},
       {"new_group",
        [](const GroupHandle& group) {

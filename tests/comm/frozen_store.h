@@ -18,16 +18,14 @@ constexpr std::chrono::seconds kHangLimit{10};
 // Accepts into its backlog and never answers, as a stopped process does.
 class FrozenStore {
  public:
-  explicit FrozenStore(uint16_t port = 0) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// With `listens` false it refuses connections until listen(), and nobody else gets its port.
+  explicit FrozenStore(bool listens = true) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    const int on = 1;
-    CHECK(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     CHECK(::bind(fd_, reinterpret_cast<sockaddr*>(&address), length) == 0);
-    CHECK(::listen(fd_, 8) == 0);
+    if (listens) listen();
     CHECK(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
     port_ = ntohs(address.sin_port);
   }
@@ -35,6 +33,7 @@ class FrozenStore {
   FrozenStore(const FrozenStore&) = delete;
   FrozenStore& operator=(const FrozenStore&) = delete;
 
+  void listen() const { CHECK(::listen(fd_, 8) == 0); }
   uint16_t port() const { return port_; }
   int accept() const { return ::accept(fd_, nullptr, nullptr); }
 

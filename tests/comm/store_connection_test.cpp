@@ -56,23 +56,18 @@ TEST_CASE("StoreConnection: a store that closes is noticed") {
 }
 
 TEST_CASE("StoreConnection: a port where nothing listens is refused") {
-  uint16_t port = 0;
-  {
-    const FrozenStore gone;
-    port = gone.port();
-  }
-  expect_gives_up([&] { StoreConnection("127.0.0.1", port, kHangLimit); }, kHangLimit);
+  const FrozenStore gone(/*listens=*/false);
+  expect_gives_up([&] { StoreConnection("127.0.0.1", gone.port(), kHangLimit); }, kHangLimit);
 }
 
 TEST_CASE("StoreConnection: a patient one waits for a store that is still to come and no longer than its limit") {
-  auto gone = std::make_unique<FrozenStore>();
-  const uint16_t port = gone->port();
-  gone.reset();
+  const FrozenStore late(/*listens=*/false);
+  const uint16_t port = late.port();
   expect_gives_up([&] { StoreConnection("127.0.0.1", port, kLimit, /*patient=*/true); }, kHangLimit);
   std::unique_ptr<StoreConnection> connection;
   std::thread connecting(
       [&] { connection = std::make_unique<StoreConnection>("127.0.0.1", port, kHangLimit, /*patient=*/true); });
-  const FrozenStore late(port);
+  late.listen();
   connecting.join();
   CHECK(connection);
 }

@@ -92,18 +92,15 @@ struct Waiting {
 
 TEST_CASE("StoreConnection: a wait is taken back for another thread's call, and asked for again") {
   Waiting waiting;
-  std::thread calling([&] {
-    for (const bool is_there : {true, false, true})
-      RANK_CHECK(waiting.connection.check({kOther}, kHangLimit) == is_there);
-  });
-  for (const char answer : {kIsThere, kIsMissing, kIsThere}) {
+  for (const bool is_there : {true, false, true}) {
+    std::thread calling([&] { RANK_CHECK(waiting.connection.check({kOther}, kHangLimit) == is_there); });
     waiting.peer.expect(kCancelRequest);
     waiting.peer.answer(kWaitWasCancelled);
     waiting.peer.expect(kCheckRequest);
-    waiting.peer.answer(answer);
+    waiting.peer.answer(is_there ? kIsThere : kIsMissing);
+    calling.join();
     waiting.peer.expect(kWaitRequest);
   }
-  calling.join();
   waiting.peer.answer(kWaitHasEnded);
   CHECK(waiting.join() == Wait::kReady);
   test::report_rank_checks();

@@ -25,8 +25,9 @@ class DesyncDebugger {
   using Store = c10::intrusive_ptr<c10d::Store>;
   using Clock = std::chrono::steady_clock;
 
-  /// `store` holds our keys of the job's group and serves this class alone, since a wait occupies it. `bounded` is what
-  /// lies under it, or null where it lies in this process's memory. `rank` is this rank's in the job.
+  /// `store` holds our keys of the job's group and serves this class alone: other calls would interrupt its wait, and
+  /// stop() ends all calls over it. `bounded` is what lies under it, or null where it lies in this process's memory.
+  /// `rank` is this rank's in the job.
   DesyncDebugger(Store store, c10::intrusive_ptr<BoundedStore> bounded, int rank);
   ~DesyncDebugger();
   DesyncDebugger(const DesyncDebugger&) = delete;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/backends/gloo.h"
 #include "comm/group/store_values.h"
 #include "tests/comm/store_server.h"
 #include "tests/support/catch.h"
@@ -88,6 +89,28 @@ TEST_CASE_METHOD(TorchStores, "TorchStore: threads of two processes that wait fo
   }
   for (std::thread& thread : threads) thread.join();
   test::report_rank_checks();
+}
+
+TEST_CASE_METHOD(TorchStores, "TorchStore: two threads of two ranks connect groups over it at once") {
+  constexpr int kRounds = 20;
+  const std::vector<c10::intrusive_ptr<TorchStore>> stores{connect(), connect()};
+  // Until all are connected: a rank whose peer closes its group meanwhile fails.
+  std::vector<std::vector<c10::intrusive_ptr<c10d::Backend>>> groups(4);
+  const auto connect_groups = [&](int rank, int thread) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string name = std::to_string(thread) + "/" + std::to_string(round);
+      const GroupPlan plan{
+          .info = {.rank = rank, .world_size = 2}, .timeout = kForHangs, .name = name, .in_process = true};
+      const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, stores[static_cast<size_t>(rank)]);
+      groups[static_cast<size_t>(2 * thread + rank)].push_back(make_gloo(plan, prefixed));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const int thread : {0, 1}) {
+    for (const int rank : {0, 1}) threads.emplace_back(connect_groups, rank, thread);
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& connected : groups) CHECK(connected.size() == kRounds);
 }
 
 }  // namespace

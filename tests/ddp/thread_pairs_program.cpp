@@ -2,8 +2,10 @@
 //
 //     thread_pairs_program ROUNDS BACKEND [INIT_METHOD]
 //
-// Started by thread_pairs_test.py. Prints on rank 0: "28 pairs, 5 rounds each".
+// Started by thread_pairs_test.py. Prints on rank 0: "28 pairs, 5 rounds each". With ROUNDS 0 a collective fails on
+// rank 0 while its other thread waits in a comparison; prints what the error says.
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
@@ -118,6 +120,24 @@ void run_pair(const Action& first, const Action& second, const std::vector<Group
   other.join();
 }
 
+// Rank 1 comes to the comparison when rank 0 knows why the collective has failed.
+void fail_beside_a_wait(const GroupHandle& all, const std::vector<GroupHandle>& groups) {
+  const auto compare = [&] { ddp::verify_equal_across_ranks("lines", {"one"}, groups[0]); };
+  if (all.rank() == 0) {
+    std::thread waiting(compare);
+    try {
+      ddp::all_reduce(at::ones({2}), groups[1], ddp::ReduceOp::kSum, {.timeout = std::chrono::seconds(2)});
+    } catch (const std::runtime_error& error) {
+      std::printf("%s\n", error.what());
+    }
+    ddp::barrier(all);
+    waiting.join();
+  } else {
+    ddp::barrier(all);
+    compare();
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) try {
@@ -128,6 +148,7 @@ int main(int count, char** words) try {
   std::vector<ddp::ProcessGroup> owners;
   for (int thread = 0; thread < 2; ++thread) owners.push_back(*ddp::new_group(group, {0, 1}));
   const std::vector<GroupHandle> groups(owners.begin(), owners.end());
+  if (rounds == 0) return fail_beside_a_wait(group, groups), 0;
   int pairs = 0;
   for (size_t first = 0; first < actions().size(); ++first) {
     for (size_t second = first; second < actions().size(); ++second, ++pairs) {

@@ -14,11 +14,14 @@ FOR_HANGS_S = 200 + ROUNDS * 4  # the groups' own timeout is 120 s
 
 
 class ThreadPairs(unittest.TestCase):
-    def check(self, backend, *init_method, options=()):
-        command = [os.environ["DDPRUN"], "-n", "2", "--no_prefix", *options, os.environ["PROGRAM"], str(ROUNDS), backend, *init_method]
+    def said(self, rounds, backend, *init_method, options=()):
+        command = [os.environ["DDPRUN"], "-n", "2", "--no_prefix", *options, os.environ["PROGRAM"], str(rounds), backend, *init_method]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FOR_HANGS_S)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout, f"28 pairs, {ROUNDS} rounds each\n")
+        return done.stdout
+
+    def check(self, *arguments, **options):
+        self.assertEqual(self.said(ROUNDS, *arguments, **options), f"28 pairs, {ROUNDS} rounds each\n")
 
     def test_in_shared_memory(self):
         self.check("shm")
@@ -32,6 +35,13 @@ class ThreadPairs(unittest.TestCase):
     def test_with_a_store_in_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
             self.check("shm", f"file://{folder}/store")
+
+    def test_a_failure_is_explained_while_another_thread_waits(self):
+        for backend in ("shm", "gloo"):
+            with self.subTest(backend):
+                error = self.said(0, backend)
+                self.assertRegex(error, "all_reduce .* failed: .* did not take part in it: rank 1 ")
+                self.assertNotIn("cannot be told", error)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import textwrap
 
 from cpp_messages import messages
 
-FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "training", "monitor", "syncbn", "optim", "schedules", "amp",
+FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "nn", "training", "monitor", "syncbn", "optim", "schedules", "amp",
            "checkpoint", "timeline", "include", "launcher", "examples")  # fmt: skip
 # What is read by nobody who looks for a message, by source.
 NO_MESSAGES = {

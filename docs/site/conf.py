@@ -17,7 +17,7 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 4
 primary_domain = "cpp"
 highlight_language = "text"
-cpp_index_common_prefix = ["ddp::", "ddp::horovod::", "ddp::schedules::", "ddp::optim::", "ddp::amp::"]
+cpp_index_common_prefix = ["ddp::", "ddp::horovod::", "ddp::schedules::", "ddp::nn::", "ddp::optim::", "ddp::amp::"]
 maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
 

@@ -48,6 +48,10 @@
 #include <ddprun/monitor/progress.h>
 #include <ddprun/monitor/progress_bar.h>
 #include <ddprun/monitor/summary_writer.h>
+#include <ddprun/nn/linear.h>
+#include <ddprun/nn/multihead_attention.h>
+#include <ddprun/nn/transformer.h>
+#include <ddprun/nn/transformer_layers.h>
 #include <ddprun/optim/adagrad.h>
 #include <ddprun/optim/adam.h>
 #include <ddprun/optim/averaged_model.h>

@@ -46,7 +46,7 @@ class AddSubdirectory(unittest.TestCase):
 
     def test_a_whole_trainer_links_every_library_and_libtorch(self):
         link = support.run("ninja", "-C", self.build, "-t", "commands", "-s", "consumer").stdout
-        for library in ("comm", "data_parallel", "samplers", "data_core", "checkpoint", "optim", "amp", "syncbn", "horovod", "metrics", "monitor"):
+        for library in ("comm", "data_parallel", "samplers", "data_core", "checkpoint", "optim", "amp", "syncbn", "horovod", "metrics", "monitor", "nn"):
             self.assertRegex(link, rf"libddprun_{library}\.a\b")
         self.assertIn(str(support.LIBTORCH / "lib/libtorch_cpu.so"), link)
         self.assertNotIn("torch_cuda", link)

@@ -1,0 +1,43 @@
+// torch::nn::Linear with the bits of Python's: LibTorch's multiplies by a transposed weight and adds the bias
+// afterwards, which rounds differently for inputs that are not matrices, and under autocast. Reference:
+// torch.nn.Linear.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/options/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <ostream>
+
+namespace ddp::nn {
+
+using torch::nn::LinearOptions;
+
+/// What a Linear holder points to.
+class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
+ public:
+  LinearImpl(int64_t in_features, int64_t out_features);
+  explicit LinearImpl(const LinearOptions& options);
+
+  /// Returns `input` times the transposed weight, plus the bias: at::linear(), as Python. `input` is (..., in_features)
+  /// of the weight's dtype and device, the result (..., out_features). Throws c10::Error when the shapes do not fit.
+  at::Tensor forward(const at::Tensor& input);
+
+  /// Registers the parameters and draws their values: the numbers that Python draws with the same seed.
+  void reset() override;
+  /// Draws new values for weight and bias.
+  void reset_parameters();
+  /// Prints `ddp::nn::Linear(in_features=…, out_features=…, bias=…)`.
+  void pretty_print(std::ostream& stream) const override;
+
+  LinearOptions options;
+  at::Tensor weight;  ///< (out_features, in_features)
+  at::Tensor bias;    ///< (out_features), or undefined
+};
+
+/// A linear layer, used as torch::nn::Linear, with the same parameter names and initial values.
+TORCH_MODULE(Linear);
+
+}  // namespace ddp::nn

@@ -1,0 +1,30 @@
+// The activation of a transformer's layers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/relu.h>
+#include <torch/nn/options/transformerlayer.h>
+
+#include <functional>
+#include <variant>
+
+namespace ddp::nn::detail {
+
+using Activation = torch::nn::activation_t;
+using OwnActivation = std::function<at::Tensor(const at::Tensor&)>;
+
+inline bool has_own_activation(const Activation& activation) {
+  return std::holds_alternative<OwnActivation>(activation);
+}
+
+inline bool is_gelu(const Activation& activation) {
+  return std::holds_alternative<torch::enumtype::kGELU>(activation);
+}
+
+inline at::Tensor activate(const Activation& activation, const at::Tensor& x) {
+  if (const auto* own = std::get_if<OwnActivation>(&activation)) return (*own)(x);
+  return is_gelu(activation) ? at::gelu(x) : at::relu(x);
+}
+
+}  // namespace ddp::nn::detail

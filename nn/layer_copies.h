@@ -1,0 +1,35 @@
+// The layers of an encoder or decoder.
+#pragma once
+
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <cstdint>
+#include <stdexcept>
+
+#include "base/rank_prefix.h"
+#include "nn/unchanged_generator.h"
+
+namespace ddp::nn::detail {
+
+/// `count` copies of `layer`; random numbers stay as they are.
+template <typename Layer>
+torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
+  if (layer.is_empty())
+    throw std::invalid_argument(rank_prefix() + "a layer to copy is needed, and this holder is empty");
+  if (count < 1) {
+    throw std::invalid_argument(rank_prefix() + "num_layers is " + std::to_string(count) + "; at least 1 is needed");
+  }
+  const UnchangedGenerator unchanged;
+  torch::nn::ModuleList layers;
+  for (int64_t i = 0; i < count; ++i) layers->push_back(layer->clone());
+  return layers;
+}
+
+/// A copy, since a clone of the whole must not share it; an empty one of an empty one.
+inline torch::nn::AnyModule copy_of(const torch::nn::AnyModule& norm) {
+  const UnchangedGenerator unchanged;
+  return norm.is_empty() ? torch::nn::AnyModule() : norm.clone();
+}
+
+}  // namespace ddp::nn::detail

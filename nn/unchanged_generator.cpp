@@ -1,0 +1,19 @@
+#include "nn/unchanged_generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+
+namespace ddp::nn::detail {
+
+UnchangedGenerator::UnchangedGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
+  const std::lock_guard lock(generator_.mutex());
+  state_ = generator_.get_state();
+}
+
+UnchangedGenerator::~UnchangedGenerator() {
+  const std::lock_guard lock(generator_.mutex());
+  generator_.set_state(state_);
+}
+
+}  // namespace ddp::nn::detail

@@ -1,0 +1,109 @@
+// The library's own modules: see subjects.h. Those that LibTorch has too are called "ddp " and its name.
+#include <torch/nn/modules/container/sequential.h>
+
+#include <ddprun/nn/linear.h>
+#include <ddprun/nn/multihead_attention.h>
+#include <ddprun/nn/transformer.h>
+#include <ddprun/nn/transformer_layers.h>
+
+#include "tests/nn/sequence_subjects.h"
+
+namespace ddp::test {
+
+namespace {
+
+using Ours =
+    SequenceLibrary<nn::Linear, nn::LinearOptions, nn::MultiheadAttention, nn::MultiheadAttentionOptions,
+                    nn::TransformerEncoderLayer, nn::TransformerEncoderLayerOptions, nn::TransformerDecoderLayer,
+                    nn::TransformerDecoderLayerOptions, nn::TransformerEncoder, nn::TransformerEncoderOptions,
+                    nn::TransformerDecoder, nn::TransformerDecoderOptions, nn::Transformer, nn::TransformerOptions>;
+
+nn::TransformerLayerOptions small(bool norm_first = false) {
+  return nn::TransformerLayerOptions(48, 4).dim_feedforward(64).batch_first(true).norm_first(norm_first);
+}
+
+// With masks: input 0 is attended to, the others are attn_mask and key_padding_mask in this order where a case has
+// them.
+void add_batch_first_attention(Subjects& add) {
+  const auto attention = [](bool need_weights, auto call) {
+    return make_with([] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(48, 4).batch_first(true)); },
+                     [=](nn::MultiheadAttention& module, Tensors& x) { return call(module, x, need_weights); });
+  };
+  const auto plain = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], {}, weights); };
+  const auto padded = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], x[1], weights); };
+  const auto masked = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], {}, weights, x[1]); };
+  const auto both = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], x[2], weights, x[1]); };
+  const auto memory = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[1], x[1], {}, weights); };
+  const auto causal = [](auto& m, Tensors& x, bool weights) {
+    return m->forward(x[0], x[0], x[0], {}, weights, nn::TransformerImpl::generate_square_subsequent_mask(x[0].size(1)),
+                      true, true);
+  };
+  for (const bool weights : {false, true}) {
+    const std::string end = weights ? ", weights" : "";
+    add["ddp batch_first" + end] = attention(weights, plain);
+    add["ddp batch_first, key_padding_mask" + end] = attention(weights, padded);
+    add["ddp batch_first, attn_mask" + end] = attention(weights, masked);
+    add["ddp batch_first, both masks" + end] = attention(weights, both);
+    add["ddp batch_first, memory" + end] = attention(weights, memory);
+    add["ddp batch_first, is_causal" + end] = attention(weights, causal);
+  }
+  add["ddp odd heads"] =
+      make_with([] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(48, 3).batch_first(true)); },
+                [](nn::MultiheadAttention& m, Tensors& x) { return m->forward(x[0], x[0], x[0]); });
+}
+
+void add_batch_first_transformers(Subjects& add) {
+  const auto elu = [](const at::Tensor& x) { return at::elu(x); };
+  add["ddp encoder layer"] = make<nn::TransformerEncoderLayer>(small());
+  add["ddp encoder layer, norm_first"] = make<nn::TransformerEncoderLayer>(small(true));
+  add["ddp encoder layer, gelu"] = make<nn::TransformerEncoderLayer>(small().activation(torch::kGELU).dropout(0.3));
+  add["ddp encoder layer, elu"] = make<nn::TransformerEncoderLayer>(small().activation(elu).layer_norm_eps(1e-3));
+  add["ddp encoder layer, padding"] = make_with([] { return nn::TransformerEncoderLayer(small()); },
+                                                [](auto& layer, Tensors& x) { return layer->forward(x[0], {}, x[1]); });
+  add["ddp decoder layer"] = make<nn::TransformerDecoderLayer>(small());
+  add["ddp decoder layer, norm_first, masks"] =
+      make_with([] { return nn::TransformerDecoderLayer(small(true)); },
+                [](auto& layer, Tensors& x) { return layer->forward(x[0], x[1], x[2], {}, {}, x[3]); });
+  const auto encoder = [](int64_t layers) {
+    return [layers] {
+      return nn::TransformerEncoder(nn::TransformerEncoderOptions(nn::TransformerEncoderLayer(small()), layers));
+    };
+  };
+  add["ddp encoder, padding"] =
+      make_with(encoder(2), [](auto& module, Tensors& x) { return module->forward(x[0], {}, x[1]); });
+  add["ddp encoder, causal mask"] = make_with(encoder(2), [](auto& module, Tensors& x) {
+    return module->forward(x[0], nn::TransformerImpl::generate_square_subsequent_mask(x[0].size(1), x[0].options()));
+  });
+  add["ddp encoder, mask of bool"] =
+      make_with(encoder(1), [](auto& module, Tensors& x) { return module->forward(x[0], x[1]); });
+  add["ddp transformer"] = make_with(
+      [] {
+        return nn::Transformer(
+            nn::TransformerOptions(48, 4, 1, 2).dim_feedforward(64).batch_first(true).norm_first(true));
+      },
+      [](auto& module, Tensors& x) {
+        const auto mask = nn::TransformerImpl::generate_square_subsequent_mask(x[1].size(1), x[1].options());
+        return module->forward(x[0], x[1], {}, mask, {}, x[2], {}, x[2]);
+      });
+}
+
+void add_in_containers(Subjects& add) {
+  add["ddp Sequential"] = make_with(
+      [] {
+        nn::Linear first(48, 40);
+        nn::Linear second(40, 8);
+        return torch::nn::Sequential(first, second);
+      },
+      [](auto& net, Tensors& x) { return net->forward(x[0]); });
+}
+
+}  // namespace
+
+void add_drop_ins(Subjects& subjects) {
+  add_sequence_library<Ours>(subjects, "ddp ");
+  add_batch_first_attention(subjects);
+  add_batch_first_transformers(subjects);
+  add_in_containers(subjects);
+}
+
+}  // namespace ddp::test

@@ -9,6 +9,12 @@ namespace ddp::test {
 namespace {
 namespace nn = torch::nn;
 
+// A weight of its own for each: module and options share the tensor, which to() changes.
+template <typename Make>
+std::function<Subject()> of_weight(Make make_loss) {
+  return [=] { return subject_of(make_loss(at::linspace(0.2, 2, 12))); };
+}
+
 void add_activations(Subjects& add) {
   add["ELU"] = make<nn::ELU>();
   add["SELU"] = make<nn::SELU>();
@@ -56,8 +62,8 @@ void add_regression_losses(Subjects& add) {
   add["HuberLoss"] = make<nn::HuberLoss>(nn::HuberLossOptions().delta(0.7));
   add["BCELoss"] = make<nn::BCELoss>();
   add["BCEWithLogitsLoss"] = make<nn::BCEWithLogitsLoss>();
-  add["BCEWithLogitsLoss, pos_weight"] =
-      make<nn::BCEWithLogitsLoss>(nn::BCEWithLogitsLossOptions().pos_weight(at::linspace(0.2, 2, 12)));
+  add["BCEWithLogitsLoss, pos_weight"] = of_weight(
+      [](const at::Tensor& w) { return nn::BCEWithLogitsLoss(nn::BCEWithLogitsLossOptions().pos_weight(w)); });
   add["KLDivLoss"] = make<nn::KLDivLoss>(nn::KLDivLossOptions(torch::kBatchMean));
   add["KLDivLoss, log_target"] = make<nn::KLDivLoss>(nn::KLDivLossOptions(torch::kMean).log_target(true));
   add["PoissonNLLLoss"] = make<nn::PoissonNLLLoss>();
@@ -77,10 +83,11 @@ void add_classification_losses(Subjects& add) {
   add["CrossEntropyLoss, sum"] = make<nn::CrossEntropyLoss>(nn::CrossEntropyLossOptions().reduction(torch::kSum));
   add["CrossEntropyLoss, label_smoothing"] =
       make<nn::CrossEntropyLoss>(nn::CrossEntropyLossOptions().label_smoothing(0.1));
-  add["CrossEntropyLoss, weight"] =
-      make<nn::CrossEntropyLoss>(nn::CrossEntropyLossOptions().ignore_index(1).weight(at::linspace(0.2, 2, 12)));
-  add["NLLLoss, weight"] = make<nn::NLLLoss>(nn::NLLLossOptions().weight(at::linspace(0.2, 2, 12)));
-  add["BCELoss, weight"] = make<nn::BCELoss>(nn::BCELossOptions().weight(at::linspace(0.2, 2, 12)));
+  add["CrossEntropyLoss, weight"] = of_weight([](const at::Tensor& w) {
+    return nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().ignore_index(1).weight(w));
+  });
+  add["NLLLoss, weight"] = of_weight([](const at::Tensor& w) { return nn::NLLLoss(nn::NLLLossOptions().weight(w)); });
+  add["BCELoss, weight"] = of_weight([](const at::Tensor& w) { return nn::BCELoss(nn::BCELossOptions().weight(w)); });
   add["MultiMarginLoss"] = make<nn::MultiMarginLoss>();
   add["MultiLabelMarginLoss"] = make<nn::MultiLabelMarginLoss>();
   add["MultiLabelSoftMarginLoss"] = make<nn::MultiLabelSoftMarginLoss>();

@@ -1,48 +1,170 @@
-"""LibTorch's modules, functions and ours against Python's: modules_test.py PROGRAM."""
+"""LibTorch's modules, functions and optimizers, and the library's own, beside Python's: the same initial values, outputs, gradients,
+buffers and random numbers to the last bit, but for those that docs/nn.md names.
+
+    modules_test.py PROGRAM            runs the test
+    modules_test.py PROGRAM --write    writes the table of docs/nn.md
+"""
 
 import collections
+import dataclasses
+import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
-import os
+import unittest
 import warnings
 
 import torch
 
 import modules_cases
+from modules_cases import CASES, CIRCUMSTANCES, DROP_INS
 
-def compare(program, cases, circumstances=modules_cases.CIRCUMSTANCES):
-    """{(case, circumstance): {tensor: (expected, actual)}} of those that differ; a text where the program failed."""
+PROGRAM = sys.argv.pop(1)
+PAGE = pathlib.Path(__file__).parents[2] / "docs/nn.md"
+TABLE = re.compile(r"(?<=<!-- figures: torch-nn -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+# What is known to differ: the first word of a subject, what differs, and what to use instead.
+KNOWN = {
+    "Linear": ("inputs that are no matrices; gradients of a layer that is used twice under autocast", "`ddp::nn::Linear`"),
+    "functional.linear": ("inputs that are no matrices", "`torch::linear`"),
+    "MultiheadAttention": (
+        "all; refuses kdim ≠ vdim, and key_padding_mask in 16 bits", "`ddp::nn::MultiheadAttention`"),
+    "TransformerEncoderLayer": ("all", "`ddp::nn::TransformerEncoderLayer`"),
+    "TransformerDecoderLayer": ("all", "`ddp::nn::TransformerDecoderLayer`"),
+    "TransformerEncoder": ("all; its construction draws other random numbers", "`ddp::nn::TransformerEncoder`"),
+    "TransformerDecoder": ("all; its construction draws other random numbers", "`ddp::nn::TransformerDecoder`"),
+    "Transformer": ("all, the initial values too", "`ddp::nn::Transformer`"),
+    "BatchNorm1d": ("`num_batches_tracked` after `to(dtype)`", "[below](#counters-of-batch-norms)"),
+    "BatchNorm2d": ("the same", "the same"),
+    "BatchNorm3d": ("the same", "the same"),
+    "InstanceNorm2d": ("the same", "the same"),
+    "AdaptiveLogSoftmaxWithLoss": ("the initial values of `tail`; its `loss` is a number without a gradient",
+                                   "`-output.mean()` as loss; Python's weights from a file"),
+    "TripletMarginWithDistanceLoss": ("the order of two sums", "`torch::clamp_min(margin + positive - negative, 0).mean()`"),
+    "RNN": ("refuses inputs without a batch", "`unsqueeze(1)`"),
+    "LSTM": ("the same", "the same"),
+    "GRU": ("the same", "the same"),
+    "init.orthogonal_": ("float64: draws and computes in float32", "call it before `to(torch::kDouble)`"),
+    "optim.SGD": ("momentum with 16-bit weights", "`ddp::optim::SGD`"),
+    "optim.Adam": ("all", "`ddp::optim::Adam`, which has the bits of Python's `fused=True`"),
+    "optim.AdamW": ("all", "`ddp::optim::AdamW`, the same"),
+    "optim.RMSprop": ("`centered`; 16-bit weights", "–"),
+    "optim.LBFGS": ("`strong_wolfe`; 16-bit weights", "–"),
+}  # fmt: skip
+DTYPES = ("float32", "float64", "bfloat16", "autocast")
+
+
+@dataclasses.dataclass
+class Difference:
+    kind: str  # "refused", "initial values", "names", "dtype", "random numbers", "values"
+    text: str
+    size: float = 0.0  # the largest difference as a share of the largest value
+
+
+def same_bits(one, other):
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+def difference(name, expected, actual):
+    """None for the same bits."""
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return Difference("dtype", f"{name} is {actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}")
+    if same_bits(expected, actual):
+        return None
+    if name.startswith("generator"):
+        return Difference("random numbers", f"{name} is in another state")
+    largest = expected.double().abs().nan_to_num(0, 0, 0).max().item() or 1.0
+    size = (expected.double() - actual.double()).abs().nan_to_num(float("inf")).max().item() / largest
+    return Difference("initial values" if name.startswith("initial") else "values", f"{name} differs by {size:.1e}", size)
+
+
+def differences(expected, actual):
+    if isinstance(actual, str):
+        return [Difference("refused", actual.splitlines()[0])]
+    if list(expected) != list(actual):
+        return [Difference("names", f"{list(actual)} instead of {list(expected)}")]
+    found = (difference(name, tensor, actual[name]) for name, tensor in expected.items())
+    return [each for each in found if each is not None]
+
+
+def compare(cases):
+    """[(case, circumstance, differences)] of each run that Python makes."""
     torch.set_num_threads(1)
     runs = []
-    for case in cases:
-        for circumstance in circumstances:
-            needed, expected = modules_cases.run(case, circumstance)
-            if needed is not None:
-                runs.append((case, circumstance, needed, expected))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in cases:
+            runs += [(case, circumstance, *modules_cases.run(case, circumstance)) for circumstance in CIRCUMSTANCES]
+    runs = [run for run in runs if run[2] is not None]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         torch.save([needed for _, _, needed, _ in runs], folder / "cases.pt")
-        subprocess.run([program, folder / "cases.pt", folder / "results.pt"], check=True, env=dict(os.environ, OMP_NUM_THREADS="1"), stderr=subprocess.PIPE)
+        done = subprocess.run([PROGRAM, folder / "cases.pt", folder / "results.pt"], env=dict(os.environ, OMP_NUM_THREADS="1"),
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"{PROGRAM} ended with {done.returncode}: {done.stderr[-2000:]}")
         results = torch.load(folder / "results.pt", weights_only=False)
-    out = {}
-    for (case, circumstance, _, expected), actual in zip(runs, results):
-        out[case.name, circumstance] = (expected, actual)
-    return out
+    return [(case, circumstance, differences(expected, actual)) for (case, circumstance, _, expected), actual in zip(runs, results, strict=True)]
 
-if __name__=="__main__":
-    warnings.simplefilter("ignore")
-    res = compare(sys.argv[1], modules_cases.DROP_INS if len(sys.argv) > 2 else modules_cases.CASES)
-    for (case, circ), (e, a) in list(res.items()):
-        if isinstance(a, str):
-            print(case,'|',circ,'| FAILED', a.splitlines()[0][:150]); continue
-        if set(e)!=set(a): print(case,'|',circ,'| NAMES',sorted(set(e)^set(a)))
-        bad=[]
-        for n in e:
-            if n in a:
-                if e[n].dtype!=a[n].dtype or e[n].shape!=a[n].shape: bad.append(f"{n}: {e[n].dtype}{list(e[n].shape)} {a[n].dtype}{list(a[n].shape)}")
-                elif e[n].contiguous().reshape(-1).view(torch.uint8).tolist()!=a[n].contiguous().reshape(-1).view(torch.uint8).tolist():
-                    d=(e[n].double()-a[n].double()).abs().max().item(); m=e[n].double().abs().max().item()
-                    bad.append(f"{n} {d/m if m else d:.1e}")
-        if bad: print(case,'|',circ,'|', '; '.join(bad))
+
+def word_of(case):
+    return case.subject.split(",")[0]
+
+
+def table():
+    """The rows of what differs, in the order of KNOWN."""
+    sizes = collections.defaultdict(dict)
+    for case, circumstance, found in compare(CASES):
+        for each in found:
+            column = circumstance.split(",")[0]
+            if each.kind == "values":
+                sizes[word_of(case)][column] = max(sizes[word_of(case)].get(column, 0.0), each.size)
+            else:
+                sizes[word_of(case)].setdefault("", None)
+    rows = []
+    for word, (what, instead) in KNOWN.items():
+        if word in sizes:
+            cells = [f"{sizes[word][column]:.0e}" if column in sizes[word] else "" for column in DTYPES]
+            rows.append(f"| `{word}` | {what} | {' | '.join(cells)} | {instead} |\n")
+    return "| LibTorch's | differs in | " + " | ".join(DTYPES) + " | use |\n|---|---|---|---|---|---|---|\n" + "".join(rows)
+
+
+class Modules(unittest.TestCase):
+    def test_the_librarys_own_have_every_bit_of_pythons(self):
+        runs = compare(DROP_INS)
+        self.assertGreater(len(runs), len(DROP_INS))
+        for case, circumstance, found in runs:
+            with self.subTest(case=case.name, circumstance=circumstance):
+                self.assertEqual([each.text for each in found], [])
+
+    def test_libtorchs_have_them_but_for_those_that_the_page_names(self):
+        page = PAGE.read_text()
+        runs = compare(CASES)
+        self.assertGreater(len(runs), len(CASES))
+        for case, circumstance, found in runs:
+            if found and word_of(case) in KNOWN:
+                self.assertIn(f"| `{word_of(case)}` |", page)
+                continue
+            with self.subTest(case=case.name, circumstance=circumstance):
+                self.assertEqual([each.text for each in found], [])
+
+    def test_the_comparison_notices_what_differs(self):
+        found = {word_of(case) for case, _, found in compare(CASES) if found}
+        self.assertLessEqual({"Linear", "MultiheadAttention", "TransformerEncoderLayer", "Transformer"}, found)
+
+    def test_each_case_depends_on_its_input(self):
+        # Otherwise equal bits would say nothing.
+        for case in DROP_INS:
+            with self.subTest(case=case.name):
+                _, one = modules_cases.run(case, "float32, eval")
+                _, other = modules_cases.run(dataclasses.replace(case, shape=case.shape + " again"), "float32, eval")
+                self.assertFalse(same_bits(one["output 0"], other["output 0"]))
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text()))
+    else:
+        unittest.main()

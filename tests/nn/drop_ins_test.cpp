@@ -1,0 +1,216 @@
+// What ddp::nn's modules are beside their bits, which modules_test.py compares: cloned, printed, contained, wrapped,
+// converted.
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <ddprun/amp/amp.h>
+#include <ddprun/ddp/distributed_data_parallel.h>
+#include <ddprun/nn/linear.h>
+#include <ddprun/nn/multihead_attention.h>
+#include <ddprun/nn/transformer.h>
+#include <ddprun/nn/transformer_layers.h>
+#include <ddprun/syncbn/conversion.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/matchers.h"
+#include "tests/support/rank_checks.h"
+#include "tests/support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using at::Tensor;
+using Catch::Matchers::ContainsSubstring;
+using test::EqualsTensor;
+using test::error_of;
+
+nn::TransformerOptions small_transformer() {
+  return nn::TransformerOptions(16, 2, 2, 1).dim_feedforward(24).dropout(0.1).batch_first(true);
+}
+
+template <typename Module>
+std::string printed(const Module& module) {
+  std::ostringstream text;
+  text << module;
+  return text.str();
+}
+
+TEST_CASE("nn::Linear: prints, holds its options and is empty of bias where none is wanted") {
+  nn::Linear plain(3, 4);
+  CHECK(printed(plain) == "ddp::nn::Linear(in_features=3, out_features=4, bias=true)");
+  nn::Linear without(torch::nn::LinearOptions(3, 4).bias(false));
+  CHECK(printed(without) == "ddp::nn::Linear(in_features=3, out_features=4, bias=false)");
+  CHECK(without->parameters().size() == 1);
+  CHECK_FALSE(without->bias.defined());
+}
+
+TEST_CASE("nn::Linear: loads what torch::nn::Linear saved, and the other way round") {
+  torch::nn::Linear theirs(3, 4);
+  nn::Linear ours(3, 4);
+  std::stringstream there, back;
+  torch::save(theirs, there);
+  torch::load(ours, there);
+  CHECK_THAT(ours->weight, EqualsTensor(theirs->weight));
+  nn::Linear other(3, 4);
+  torch::save(other, back);
+  torch::load(theirs, back);
+  CHECK_THAT(theirs->bias, EqualsTensor(other->bias));
+}
+
+TEST_CASE("nn: a clone has the values and shares nothing") {
+  nn::Transformer original(small_transformer());
+  original->eval();
+  const auto copy = std::dynamic_pointer_cast<nn::TransformerImpl>(original->clone());
+  REQUIRE(copy);
+  const auto src = at::randn({2, 5, 16});
+  const auto tgt = at::randn({2, 4, 16});
+  const auto before = original(src, tgt).detach().clone();
+  CHECK_THAT(copy->forward(src, tgt), EqualsTensor(before));
+  CHECK_FALSE(copy->is_training());
+
+  const at::NoGradGuard no_grad;
+  REQUIRE(copy->parameters().size() == original->parameters().size());
+  for (auto& parameter : copy->parameters()) parameter.zero_();
+  CHECK_THAT(original(src, tgt), EqualsTensor(before));
+  CHECK(copy->forward(src, tgt).abs().max().item<float>() == 0);
+}
+
+TEST_CASE("nn: an encoder copies its layer and leaves it, its norm and the random numbers as they are") {
+  nn::TransformerEncoderLayer layer(nn::TransformerLayerOptions(16, 2).dim_feedforward(24));
+  torch::manual_seed(3);
+  const auto expected = at::randn({4});
+  torch::manual_seed(3);
+  nn::TransformerEncoder encoder(nn::TransformerEncoderOptions(layer, 3));
+  CHECK_THAT(at::randn({4}), EqualsTensor(expected));
+  CHECK(encoder->named_parameters().size() == 3 * layer->named_parameters().size());
+  CHECK_THAT(encoder->named_parameters()["layers.2.linear1.weight"], EqualsTensor(layer->linear1->weight));
+  CHECK_FALSE(encoder->named_parameters()["layers.2.linear1.weight"].is_same(layer->linear1->weight));
+}
+
+TEST_CASE("nn: torch::nn's options and containers take the modules, with the defaults of their arguments") {
+  const auto x = at::randn({5, 3, 16});
+  torch::nn::AnyModule attention(nn::MultiheadAttention(torch::nn::MultiheadAttentionOptions(16, 2).dropout(0)));
+  const auto [output, weights] = attention.forward<std::tuple<Tensor, Tensor>>(x, x, x);
+  CHECK(output.sizes() == x.sizes());
+  CHECK(weights.sizes() == at::IntArrayRef({3, 5, 5}));
+  torch::nn::Sequential net(nn::TransformerEncoderLayer(torch::nn::TransformerEncoderLayerOptions(16, 2).dropout(0)),
+                            nn::Linear(16, 2));
+  CHECK(net->forward(x).sizes() == at::IntArrayRef({5, 3, 2}));
+  torch::nn::AnyModule decoder(nn::TransformerDecoderLayer(torch::nn::TransformerDecoderLayerOptions(16, 2)));
+  CHECK(decoder.forward<Tensor>(x, x).sizes() == x.sizes());
+  torch::nn::AnyModule whole(nn::Transformer(nn::TransformerOptions(16, 2, 1, 1)));
+  CHECK(whole.forward<Tensor>(x, x).sizes() == x.sizes());
+}
+
+TEST_CASE("nn::MultiheadAttention: refuses what does not fit, and says what would") {
+  CHECK_THAT(error_of([] { nn::MultiheadAttention(10, 3); }), ContainsSubstring("embed_dim is 10 and num_heads 3"));
+  nn::MultiheadAttention attention(16, 2);
+  const auto x = at::randn({5, 3, 16});
+  const auto refused = [&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& padding = {},
+                           const Tensor& mask = {}) {
+    return error_of<std::invalid_argument>([&] { attention(q, k, v, padding, true, mask); });
+  };
+  CHECK_THAT(refused(at::randn({5, 3, 15}), x, x), ContainsSubstring("query has the shape [5, 3, 15]"));
+  CHECK_THAT(refused(x, at::randn({5, 16}), x), ContainsSubstring("key has the shape [5, 16]"));
+  CHECK_THAT(refused(x, x, at::randn({4, 3, 16})), ContainsSubstring("value has the shape [4, 3, 16]"));
+  const auto other = at::randn({5, 2, 16});
+  CHECK_THAT(refused(x, other, other), ContainsSubstring("the query's batch is needed"));
+  CHECK_THAT(refused(x, x, x, at::zeros({5, 3}, at::kBool)), ContainsSubstring("[3, 5] is needed"));
+  CHECK_THAT(refused(x, x, x, {}, at::zeros({5, 4})), ContainsSubstring("[5, 5] or [6, 5, 5] is needed"));
+  CHECK_THAT(refused(x, x, x, {}, at::zeros({5, 5}, at::kLong)), ContainsSubstring("attn_mask is of Long"));
+  CHECK_THAT(error_of<std::invalid_argument>([&] { attention(x, x, x, Tensor(), true, Tensor(), true, true); }),
+             ContainsSubstring("pass the causal mask as well"));
+}
+
+TEST_CASE("nn::Transformer: refuses batches and sizes that do not fit, and empty encoders") {
+  nn::Transformer transformer(small_transformer());
+  CHECK_THAT(error_of([&] {
+               transformer(at::randn({2, 5, 16}), at::randn({3, 5, 16}));
+             }),
+             ContainsSubstring("equal batches and d_model = 16 features are needed"));
+  CHECK_THAT(error_of([] { nn::TransformerEncoder(nn::TransformerEncoderLayer(16, 2), 0); }),
+             ContainsSubstring("num_layers is 0"));
+  CHECK_THAT(error_of([] { nn::TransformerDecoder(nn::TransformerDecoderLayer(nullptr), 1); }),
+             ContainsSubstring("this holder is empty"));
+}
+
+// --- With the rest of the library
+
+struct MixedNetImpl : torch::nn::Module {
+  MixedNetImpl() {
+    register_module("layer", layer);
+    register_module("norm", norm);
+    register_module("last", last);
+  }
+  Tensor forward(const Tensor& x) { return last(norm(layer(x).mean(1))); }
+
+  nn::TransformerEncoderLayer layer{
+      nn::TransformerLayerOptions(16, 2).dim_feedforward(24).dropout(0).batch_first(true)};
+  torch::nn::BatchNorm1d norm{16};
+  nn::Linear last{16, 2};
+};
+TORCH_MODULE(MixedNet);
+
+MixedNet seeded() {
+  static std::mutex mutex;  // of the generator that all ranks share
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(5);
+  MixedNet net;
+  net->to(at::kDouble);
+  return net;
+}
+
+TEST_CASE("nn: two ranks with DistributedDataParallel and SyncBatchNorm follow one process with the whole batch") {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(11);
+  const auto batch = at::randn({6, 4, 16}, generator, at::kDouble);
+  auto whole = seeded();
+  whole(batch).square().mean().backward();
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    auto net = seeded();
+    RANK_CHECK(convert_sync_batchnorm(net, group) == 1);
+    DistributedDataParallel<MixedNet> model(net, group);
+    model(batch.chunk(2)[static_cast<size_t>(group.rank())]).square().mean().backward();
+    for (const auto& item : net->named_parameters()) {
+      RANK_INFO(item.key());
+      RANK_CHECK(item.value().grad().allclose(whole->named_parameters()[item.key()].grad(), 1e-9, 1e-12));
+    }
+  });
+}
+
+TEST_CASE("nn: amp's levels cast the modules as they do LibTorch's") {
+  const auto x = at::randn({6, 4, 16});
+  for (const char* level : {"O0", "O1", "O2", "O3"}) {
+    DYNAMIC_SECTION(level) {
+      MixedNet net;
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      auto amp = amp::initialize(net, optimizer, {.opt_level = level, .dtype = at::kBFloat16});
+      auto model = amp.model(net);
+      const auto narrow = std::string(level) >= "O2" ? at::kBFloat16 : at::kFloat;
+      CHECK(net->last->weight.scalar_type() == narrow);
+      CHECK(net->layer->self_attn->in_proj_weight.scalar_type() == narrow);
+      const auto loss = model(x).to(at::kFloat).square().mean();
+      amp.scale_loss(loss, optimizer).backward();
+      amp.step(optimizer);
+      CHECK(net->last->weight.grad().defined());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,6 +1,6 @@
 // What ddp::nn's modules are beside their bits, which modules_test.py compares: cloned, printed, contained, wrapped,
 // converted.
-#include <ATen/ops/bmm.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -28,9 +28,9 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
-#include "tests/support/matchers.h"
 #include "tests/support/rank_checks.h"
 #include "tests/support/ranks.h"
+#include "tests/support/tensors.h"
 
 namespace ddp {
 namespace {
@@ -84,9 +84,11 @@ TEST_CASE("nn: a clone has the values and shares nothing") {
   CHECK_THAT(copy->forward(src, tgt), EqualsTensor(before));
   CHECK_FALSE(copy->is_training());
 
-  const at::NoGradGuard no_grad;
   REQUIRE(copy->parameters().size() == original->parameters().size());
-  for (auto& parameter : copy->parameters()) parameter.zero_();
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : copy->parameters()) parameter.zero_();
+  }
   CHECK_THAT(original(src, tgt), EqualsTensor(before));
   CHECK(copy->forward(src, tgt).abs().max().item<float>() == 0);
 }
@@ -177,7 +179,7 @@ MixedNet seeded() {
 }
 
 TEST_CASE("nn: two ranks with DistributedDataParallel and SyncBatchNorm follow one process with the whole batch") {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(11);
+  auto generator = at::detail::createCPUGenerator(11);
   const auto batch = at::randn({6, 4, 16}, generator, at::kDouble);
   auto whole = seeded();
   whole(batch).square().mean().backward();

@@ -260,6 +260,8 @@ ATTENTION = [
 TRANSFORMERS = [
     module("TransformerEncoderLayer", lambda: nn.TransformerEncoderLayer(48, 4, 64), x(5, 3, 48)),
     module("TransformerEncoderLayer, gelu", lambda: nn.TransformerEncoderLayer(48, 4, 64, dropout=0, activation="gelu"), x(5, 3, 48)),
+    *(Case("TransformerEncoderLayer, mask", lambda: nn.TransformerEncoderLayer(48, 4, 64), inputs(x(5, 3, 48), kind), lambda m, a, b: m(a, b.detach()), shape)
+      for shape, kind in (("floats", x(5, 5)), ("bool", mask(5, 5)))),
     module("TransformerDecoderLayer", lambda: nn.TransformerDecoderLayer(48, 4, 64), x(5, 3, 48), x(7, 3, 48)),
     module("TransformerEncoder", lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(48, 4, 64, dropout=0), 2, nn.LayerNorm(48)), x(5, 3, 48)),
     module("TransformerDecoder", lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(48, 4, 64, dropout=0), 2), x(5, 3, 48), x(7, 3, 48)),

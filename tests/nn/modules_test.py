@@ -23,18 +23,21 @@ from modules_cases import CASES, CIRCUMSTANCES, DROP_INS
 
 PROGRAM = sys.argv.pop(1)
 PAGE = pathlib.Path(__file__).parents[2] / "docs/nn.md"
-TABLE = re.compile(r"(?<=<!-- figures: torch-nn -->\n).*?(?=<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(?<=<!-- compared: torch-nn -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 # What is known to differ: the first word of a subject, what differs, and what to use instead.
 KNOWN = {
     "Linear": ("inputs that are no matrices; gradients of a layer that is used twice under autocast", "`ddp::nn::Linear`"),
     "functional.linear": ("inputs that are no matrices", "`torch::linear`"),
     "MultiheadAttention": (
-        "all; refuses kdim ≠ vdim, and key_padding_mask in 16 bits", "`ddp::nn::MultiheadAttention`"),
+        "all; refuses inputs without a batch, `kdim` ≠ `vdim`, masks of each head, and `key_padding_mask` in 16 bits",
+        "`ddp::nn::MultiheadAttention`"),
+    "MultiheadAttention, attn_mask of bool": ("**adds 0 and 1 to the scores and hides nothing**", "the same"),
+    "TransformerEncoderLayer, mask of bool": ("**the same**", "`ddp::nn::TransformerEncoderLayer`"),
     "TransformerEncoderLayer": ("all", "`ddp::nn::TransformerEncoderLayer`"),
     "TransformerDecoderLayer": ("all", "`ddp::nn::TransformerDecoderLayer`"),
-    "TransformerEncoder": ("all; its construction draws other random numbers", "`ddp::nn::TransformerEncoder`"),
-    "TransformerDecoder": ("all; its construction draws other random numbers", "`ddp::nn::TransformerDecoder`"),
+    "TransformerEncoder": ("all; its construction draws random numbers that Python's does not", "`ddp::nn::TransformerEncoder`"),
+    "TransformerDecoder": ("the same", "`ddp::nn::TransformerDecoder`"),
     "Transformer": ("all, the initial values too", "`ddp::nn::Transformer`"),
     "BatchNorm1d": ("`num_batches_tracked` after `to(dtype)`", "[below](#counters-of-batch-norms)"),
     "BatchNorm2d": ("the same", "the same"),
@@ -51,7 +54,7 @@ KNOWN = {
     "optim.Adam": ("all", "`ddp::optim::Adam`, which has the bits of Python's `fused=True`"),
     "optim.AdamW": ("all", "`ddp::optim::AdamW`, the same"),
     "optim.RMSprop": ("`centered`; 16-bit weights", "–"),
-    "optim.LBFGS": ("`strong_wolfe`; 16-bit weights", "–"),
+    "optim.LBFGS": ("`strong_wolfe`, whose line search takes other steps; 16-bit weights", "–"),
 }  # fmt: skip
 DTYPES = ("float32", "float64", "bfloat16", "autocast")
 
@@ -110,7 +113,10 @@ def compare(cases):
 
 
 def word_of(case):
-    return case.subject.split(",")[0]
+    word = case.subject.split(",")[0]
+    if case.shape == "bool":
+        word += {"MultiheadAttention": ", attn_mask of bool", "TransformerEncoderLayer": ", mask of bool"}[word]
+    return word
 
 
 def table():
@@ -153,6 +159,7 @@ class Modules(unittest.TestCase):
     def test_the_comparison_notices_what_differs(self):
         found = {word_of(case) for case, _, found in compare(CASES) if found}
         self.assertLessEqual({"Linear", "MultiheadAttention", "TransformerEncoderLayer", "Transformer"}, found)
+        self.assertIn("MultiheadAttention, attn_mask of bool", found)
 
     def test_each_case_depends_on_its_input(self):
         # Otherwise equal bits would say nothing.

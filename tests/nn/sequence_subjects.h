@@ -95,6 +95,9 @@ void add_transformers(Subjects& add, const std::string& prefix) {
   add[prefix + "TransformerEncoderLayer"] = make<EncoderLayer>(EncoderLayerOptions(48, 4).dim_feedforward(64));
   add[prefix + "TransformerEncoderLayer, gelu"] =
       make<EncoderLayer>(EncoderLayerOptions(48, 4).dim_feedforward(64).dropout(0).activation(torch::kGELU));
+  add[prefix + "TransformerEncoderLayer, mask"] =
+      make_with([] { return EncoderLayer(EncoderLayerOptions(48, 4).dim_feedforward(64)); },
+                [](EncoderLayer& layer, Tensors& x) { return layer->forward(x[0], x[1].detach()); });
   add[prefix + "TransformerDecoderLayer"] = make<DecoderLayer>(DecoderLayerOptions(48, 4).dim_feedforward(64));
   add[prefix + "TransformerEncoder"] = [] {
     EncoderLayer layer(EncoderLayerOptions(48, 4).dim_feedforward(64).dropout(0));

@@ -50,6 +50,7 @@
 #include <ddprun/monitor/summary_writer.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
+#include <ddprun/nn/to_dtype.h>
 #include <ddprun/nn/transformer.h>
 #include <ddprun/nn/transformer_layers.h>
 #include <ddprun/optim/adagrad.h>

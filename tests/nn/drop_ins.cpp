@@ -1,6 +1,7 @@
 // The library's own modules: see subjects.h. Those that LibTorch has too are called "ddp " and its name.
 #include <torch/nn/modules/container/sequential.h>
 
+#include <ddprun/amp/autocast.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
 #include <ddprun/nn/transformer.h>
@@ -31,7 +32,9 @@ void add_batch_first_attention(Subjects& add) {
   };
   const auto plain = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], {}, weights); };
   const auto padded = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], x[1], weights); };
-  const auto masked = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], {}, weights, x[1]); };
+  const auto masked = [](auto& m, Tensors& x, bool weights) {
+    return m->forward(x[0], x[0], x[0], {}, weights, x[1].detach());
+  };
   const auto both = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[0], x[0], x[2], weights, x[1]); };
   const auto memory = [](auto& m, Tensors& x, bool weights) { return m->forward(x[0], x[1], x[1], {}, weights); };
   const auto causal = [](auto& m, Tensors& x, bool weights) {
@@ -60,6 +63,11 @@ void add_batch_first_transformers(Subjects& add) {
   add["ddp encoder layer, elu"] = make<nn::TransformerEncoderLayer>(small().activation(elu).layer_norm_eps(1e-3));
   add["ddp encoder layer, padding"] = make_with([] { return nn::TransformerEncoderLayer(small()); },
                                                 [](auto& layer, Tensors& x) { return layer->forward(x[0], {}, x[1]); });
+  add["ddp encoder layer, both masks"] =
+      make_with([] { return nn::TransformerEncoderLayer(small()); },
+                [](auto& layer, Tensors& x) {
+                  return layer->forward(x[0], x[1].detach(), x[2].is_floating_point() ? x[2].detach() : x[2]);
+                });
   add["ddp decoder layer"] = make<nn::TransformerDecoderLayer>(small());
   add["ddp decoder layer, norm_first, masks"] =
       make_with([] { return nn::TransformerDecoderLayer(small(true)); },
@@ -87,6 +95,39 @@ void add_batch_first_transformers(Subjects& add) {
       });
 }
 
+// Frozen modules on inputs without gradients take the fused layers although gradients are enabled.
+template <typename Holder>
+Holder frozen(Holder holder) {
+  for (auto& parameter : holder->parameters()) parameter.requires_grad_(false);
+  return holder;
+}
+
+void add_frozen(Subjects& add) {
+  add["ddp frozen attention"] =
+      make_with([] { return frozen(nn::MultiheadAttention(nn::MultiheadAttentionOptions(48, 4).batch_first(true))); },
+                [](auto& m, Tensors& x) {
+                  const auto input = x[0].detach();
+                  return m->forward(input, input, input);
+                });
+  add["ddp frozen encoder layer"] = make_with([] { return frozen(nn::TransformerEncoderLayer(small())); },
+                                              [](auto& m, Tensors& x) { return m->forward(x[0].detach()); });
+  add["ddp frozen but for a norm"] = make_with(
+      [] {
+        auto layer = frozen(nn::TransformerEncoderLayer(small()));
+        layer->norm2->weight.requires_grad_(true);
+        return layer;
+      },
+      [](auto& m, Tensors& x) { return m->forward(x[0].detach()); });
+  add["ddp other dtype"] =
+      make_with([] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(48, 4).batch_first(true)); },
+                [](auto& m, Tensors& x) {
+                  // What autocast is for: a layer of float32 behind one of bfloat16.
+                  const ddp::Autocast autocast(at::kCPU);
+                  const auto input = x[0].to(at::kBFloat16);
+                  return m->forward(input, input, input);
+                });
+}
+
 void add_in_containers(Subjects& add) {
   add["ddp Sequential"] = make_with(
       [] {
@@ -103,6 +144,7 @@ void add_drop_ins(Subjects& subjects) {
   add_sequence_library<Ours>(subjects, "ddp ");
   add_batch_first_attention(subjects);
   add_batch_first_transformers(subjects);
+  add_frozen(subjects);
   add_in_containers(subjects);
 }
 

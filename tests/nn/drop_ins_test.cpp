@@ -22,6 +22,7 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
+#include <ddprun/nn/to_dtype.h>
 #include <ddprun/nn/transformer.h>
 #include <ddprun/nn/transformer_layers.h>
 #include <ddprun/syncbn/conversion.h>
@@ -50,6 +51,21 @@ std::string printed(const Module& module) {
   text << module;
   return text.str();
 }
+
+struct MixedNetImpl : torch::nn::Module {
+  MixedNetImpl() {
+    register_module("layer", layer);
+    register_module("norm", norm);
+    register_module("last", last);
+  }
+  Tensor forward(const Tensor& x) { return last(norm(layer(x).mean(1))); }
+
+  nn::TransformerEncoderLayer layer{
+      nn::TransformerLayerOptions(16, 2).dim_feedforward(24).dropout(0).batch_first(true)};
+  torch::nn::BatchNorm1d norm{16};
+  nn::Linear last{16, 2};
+};
+TORCH_MODULE(MixedNet);
 
 TEST_CASE("nn::Linear: prints, holds its options and is empty of bias where none is wanted") {
   nn::Linear plain(3, 4);
@@ -91,6 +107,34 @@ TEST_CASE("nn: a clone has the values and shares nothing") {
   }
   CHECK_THAT(original(src, tgt), EqualsTensor(before));
   CHECK(copy->forward(src, tgt).abs().max().item<float>() == 0);
+}
+
+TEST_CASE("nn::to_dtype: converts weights, gradients and statistics, and leaves counters as Python's to() does") {
+  MixedNet net;
+  net(at::randn({6, 4, 16})).sum().backward();
+  const auto weight = net->last->weight;
+  const auto gradient = weight.grad().clone();
+  nn::to_dtype(net, at::kDouble);
+  CHECK(net->last->weight.is_same(weight));
+  CHECK(weight.scalar_type() == at::kDouble);
+  CHECK(weight.requires_grad());
+  CHECK_THAT(weight.grad(), EqualsTensor(gradient.to(at::kDouble)));
+  CHECK(net->norm->running_mean.scalar_type() == at::kDouble);
+  CHECK(net->norm->num_batches_tracked.scalar_type() == at::kLong);
+  CHECK(net->norm->num_batches_tracked.item<int64_t>() == 1);
+  CHECK_THAT(error_of<std::invalid_argument>([&] { nn::to_dtype(net, at::kLong); }),
+             ContainsSubstring("Long is no floating-point type"));
+}
+
+TEST_CASE("nn::to_dtype: a cumulative average over more than 256 batches stays one in 16 bits") {
+  const auto counted = [](auto&& convert) {
+    torch::nn::BatchNorm1d norm(torch::nn::BatchNorm1dOptions(2).momentum(std::nullopt));
+    convert(norm);
+    for (int i = 0; i < 300; ++i) norm(at::randn({4, 2}, at::kBFloat16));
+    return norm->num_batches_tracked.item<int64_t>();
+  };
+  CHECK(counted([](auto& norm) { nn::to_dtype(norm, at::kBFloat16); }) == 300);
+  CHECK(counted([](auto& norm) { norm->to(at::kBFloat16); }) == 256);  // LibTorch's
 }
 
 TEST_CASE("nn: an encoder copies its layer and leaves it, its norm and the random numbers as they are") {
@@ -153,21 +197,6 @@ TEST_CASE("nn::Transformer: refuses batches and sizes that do not fit, and empty
 }
 
 // --- With the rest of the library
-
-struct MixedNetImpl : torch::nn::Module {
-  MixedNetImpl() {
-    register_module("layer", layer);
-    register_module("norm", norm);
-    register_module("last", last);
-  }
-  Tensor forward(const Tensor& x) { return last(norm(layer(x).mean(1))); }
-
-  nn::TransformerEncoderLayer layer{
-      nn::TransformerLayerOptions(16, 2).dim_feedforward(24).dropout(0).batch_first(true)};
-  torch::nn::BatchNorm1d norm{16};
-  nn::Linear last{16, 2};
-};
-TORCH_MODULE(MixedNet);
 
 MixedNet seeded() {
   static std::mutex mutex;  // of the generator that all ranks share

@@ -288,11 +288,32 @@ def left_aligned(g):
     return torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
 
 
+def on_itself_detached(m, a):
+    a = a.detach()
+    return m(a, a, a)
+
+
+def frozen_but_for_a_norm():
+    layer = small(ENCODER_LAYER)().requires_grad_(False)
+    layer.norm2.weight.requires_grad_(True)
+    return layer
+
+
+def in_bfloat16(m, a):
+    with torch.autocast("cpu"):
+        a = a.bfloat16()
+        return m(a, a, a)
+
+
 ENCODER_LAYER, DECODER_LAYER = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
 OURS = [
     *batch_first("", lambda m, a, **more: m(a, a, a, **more)),
     *batch_first(", key_padding_mask", lambda m, a, b, **more: m(a, a, a, key_padding_mask=b, **more), mask(3, 5)),
-    *batch_first(", attn_mask", lambda m, a, b, **more: m(a, a, a, attn_mask=b, **more), mask(5, 5)),
+    *batch_first(", attn_mask", lambda m, a, b, **more: m(a, a, a, attn_mask=b.detach(), **more), mask(5, 5)),
+    *(dataclasses.replace(case, shape="floats") for case in
+      batch_first(", attn_mask", lambda m, a, b, **more: m(a, a, a, attn_mask=b.detach(), **more), x(5, 5))),
+    *(dataclasses.replace(case, shape="of each head") for case in
+      batch_first(", attn_mask", lambda m, a, b, **more: m(a, a, a, attn_mask=b.detach(), **more), x(12, 5, 5))),
     *batch_first(", both masks", lambda m, a, b, c, **more: m(a, a, a, attn_mask=b, key_padding_mask=c, **more), mask(5, 5), mask(3, 5)),
     *batch_first(", memory", lambda m, a, b, **more: m(a, b, b, **more), x(3, 7, 48)),
     *batch_first(", is_causal", lambda m, a, **more: m(a, a, a, attn_mask=causal(a.size(1)), is_causal=True, **more)),
@@ -302,6 +323,13 @@ OURS = [
     module("ddp encoder layer, gelu", small(ENCODER_LAYER, activation="gelu", dropout=0.3), x(3, 5, 48)),
     module("ddp encoder layer, elu", small(ENCODER_LAYER, activation=F.elu, layer_norm_eps=1e-3), x(3, 5, 48)),
     module("ddp encoder layer, padding", small(ENCODER_LAYER), x(3, 5, 48), mask(3, 5), call=lambda m, a, b: m(a, src_key_padding_mask=b)),
+    *(Case("ddp encoder layer, both masks", small(ENCODER_LAYER), inputs(x(3, 5, 48), one, other),
+           lambda m, a, b, c: m(a, b.detach(), c.detach()), shape)
+      for shape, one, other in (("bool", mask(5, 5), mask(3, 5)), ("floats", x(5, 5), x(3, 5)), ("of each head", mask(12, 5, 5), mask(3, 5)))),
+    module("ddp frozen attention", lambda: MHA(48, 4, batch_first=True).requires_grad_(False), x(3, 5, 48), call=on_itself_detached),
+    module("ddp frozen encoder layer", lambda: small(ENCODER_LAYER)().requires_grad_(False), x(3, 5, 48), call=lambda m, a: m(a.detach())),
+    module("ddp frozen but for a norm", frozen_but_for_a_norm, x(3, 5, 48), call=lambda m, a: m(a.detach())),
+    module("ddp other dtype", lambda: MHA(48, 4, batch_first=True), x(3, 5, 48), call=in_bfloat16),
     module("ddp decoder layer", small(DECODER_LAYER), x(3, 5, 48), x(3, 7, 48)),
     module("ddp decoder layer, norm_first, masks", small(DECODER_LAYER, norm_first=True), x(3, 5, 48), x(3, 7, 48), mask(5, 5), mask(3, 7),
            call=lambda m, a, b, c, d: m(a, b, tgt_mask=c, memory_key_padding_mask=d)),

@@ -39,7 +39,7 @@ KNOWN = {
     "TransformerEncoder": ("all; its construction draws random numbers that Python's does not", "`ddp::nn::TransformerEncoder`"),
     "TransformerDecoder": ("the same", "`ddp::nn::TransformerDecoder`"),
     "Transformer": ("all, the initial values too", "`ddp::nn::Transformer`"),
-    "BatchNorm1d": ("`num_batches_tracked` after `to(dtype)`", "[below](#counters-of-batch-norms)"),
+    "BatchNorm1d": ("`num_batches_tracked` after `to(dtype)`", "[`ddp::nn::to_dtype`](#counters-of-batch-norms)"),
     "BatchNorm2d": ("the same", "the same"),
     "BatchNorm3d": ("the same", "the same"),
     "InstanceNorm2d": ("the same", "the same"),

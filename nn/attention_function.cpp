@@ -26,7 +26,8 @@ using Projections = std::array<at::Tensor, 3>;
 
 [[noreturn]] void refuse(const char* name, const at::Tensor& tensor, const std::string& expected) {
   std::ostringstream text;
-  text << rank_prefix() << name << " has the shape " << tensor.sizes() << "; " << expected << " is needed";
+  text << rank_prefix() << "MultiheadAttention: " << name << " has the shape " << tensor.sizes() << "; " << expected
+       << " is needed";
   throw std::invalid_argument(text.str());
 }
 
@@ -144,7 +145,8 @@ std::tuple<at::Tensor, at::Tensor> attend(at::Tensor query, at::Tensor key, at::
   }
   if (settings.is_causal && !attn_mask.defined()) {
     throw std::invalid_argument(
-        rank_prefix() + "is_causal is a hint about attn_mask, which is undefined; pass the causal mask as well");
+        rank_prefix() +
+        "MultiheadAttention: is_causal is a hint about attn_mask, which is undefined; pass the causal mask as well");
   }
   check_masks(query, key, key_padding_mask, attn_mask, settings.num_heads);
   const bool is_causal = settings.is_causal && !key_padding_mask.defined();

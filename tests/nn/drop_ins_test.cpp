@@ -193,7 +193,7 @@ TEST_CASE("nn::Transformer: refuses batches and sizes that do not fit, and empty
   CHECK_THAT(error_of([] { nn::TransformerEncoder(nn::TransformerEncoderLayer(16, 2), 0); }),
              ContainsSubstring("num_layers is 0"));
   CHECK_THAT(error_of([] { nn::TransformerDecoder(nn::TransformerDecoderLayer(nullptr), 1); }),
-             ContainsSubstring("this holder is empty"));
+             ContainsSubstring("its holder is empty"));
 }
 
 // --- With the rest of the library

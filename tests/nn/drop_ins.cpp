@@ -1,6 +1,10 @@
 // The library's own modules: see subjects.h. Those that LibTorch has too are called "ddp " and its name.
 #include <torch/nn/modules/container/sequential.h>
 
+#include <map>
+#include <sstream>
+#include <string>
+
 #include <ddprun/amp/autocast.h>
 #include <ddprun/nn/linear.h>
 #include <ddprun/nn/multihead_attention.h>
@@ -139,6 +143,39 @@ void add_in_containers(Subjects& add) {
 }
 
 }  // namespace
+
+Subject random_subject(const std::string& name) {
+  std::map<std::string, int64_t> options;
+  std::istringstream words(name);
+  for (std::string word; words >> word;) {
+    const auto sign = word.find('=');
+    if (sign != std::string::npos) options[word.substr(0, sign)] = std::stoll(word.substr(sign + 1));
+  }
+  const auto flag = [&](const char* key) { return options.at(key) != 0; };
+  const auto dropout = static_cast<double>(options.at("dropout")) / 100;
+  if (name.starts_with("random attention")) {
+    nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(options.at("embed"), options.at("heads"))
+                                         .dropout(dropout)
+                                         .bias(flag("bias"))
+                                         .add_bias_kv(flag("add_bias_kv"))
+                                         .add_zero_attn(flag("add_zero_attn"))
+                                         .batch_first(flag("batch_first")));
+    const bool weights = flag("need_weights");
+    return {attention.ptr(), [=](Tensors& x) mutable {
+              return list_of(attention->forward(x[0], x[0], x[0], x.size() > 1 ? x[1] : at::Tensor(), weights));
+            }};
+  }
+  const auto layer =
+      nn::TransformerLayerOptions(options.at("embed"), options.at("heads"))
+          .dim_feedforward(options.at("hidden"))
+          .dropout(dropout)
+          .batch_first(flag("batch_first"))
+          .norm_first(flag("norm_first"))
+          .activation(flag("gelu") ? torch::nn::activation_t(torch::kGELU) : torch::nn::activation_t(torch::kReLU));
+  nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(layer), options.at("layers"));
+  return {encoder.ptr(),
+          [=](Tensors& x) mutable { return list_of(encoder->forward(x[0], {}, x.size() > 1 ? x[1] : at::Tensor())); }};
+}
 
 void add_drop_ins(Subjects& subjects) {
   add_sequence_library<Ours>(subjects, "ddp ");

@@ -457,6 +457,33 @@ CASES = LINEAR + LAYERS + ACTIVATIONS + LOSSES + SEQUENCES + FUNCTIONS + INIT + 
 DROP_INS = [dataclasses.replace(case, subject=f"ddp {case.subject}") for case in LINEAR + ATTENTION + TRANSFORMERS] + OURS
 
 
+def random_case(generator):
+    """Attention or an encoder of options, sizes and masks that are drawn."""
+    draw = generator.randrange
+    heads = generator.choice([1, 2, 3, 4, 8])
+    embed = heads * generator.choice([1, 3, 8, 16])
+    batch, length, batch_first = generator.choice([1, 2, 5]), generator.choice([1, 4, 17, 40]), draw(2)
+    options = {"embed": embed, "heads": heads, "batch_first": batch_first, "dropout": generator.choice([0, 0, 20])}
+    given = [x(*((batch, length) if batch_first else (length, batch)), embed)]
+    if draw(2):
+        given.append(mask(batch, length))
+    if draw(2):
+        options |= {"bias": int(draw(4) > 0), "add_bias_kv": int(draw(4) == 0), "add_zero_attn": int(draw(4) == 0), "need_weights": draw(2)}
+        make = lambda: MHA(embed, heads, options["dropout"] / 100, bool(options["bias"]), bool(options["add_bias_kv"]), bool(options["add_zero_attn"]),
+                           batch_first=bool(batch_first))  # noqa: E731
+        call = lambda m, a, b=None: m(a, a, a, b, bool(options["need_weights"]))  # noqa: E731
+        kind = "attention"
+    else:
+        options |= {"hidden": generator.choice([8, 64]), "norm_first": draw(2), "gelu": draw(2), "layers": 1 + draw(2)}
+        make = lambda: nn.TransformerEncoder(  # noqa: E731
+            nn.TransformerEncoderLayer(embed, heads, options["hidden"], options["dropout"] / 100, ["relu", "gelu"][options["gelu"]],
+                                       batch_first=bool(batch_first), norm_first=bool(options["norm_first"])), options["layers"])
+        call = lambda m, a, b=None: m(a, src_key_padding_mask=b)  # noqa: E731
+        kind = "encoder"
+    words = " ".join(f"{name}={value}" for name, value in options.items())
+    return Case(f"random {kind} {words}", make, inputs(*given), call, f"batch {batch}, length {length}, {len(given)} inputs")  # fmt: skip
+
+
 def flat(outputs):
     if isinstance(outputs, torch.Tensor):
         return [outputs]

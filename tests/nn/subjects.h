@@ -85,7 +85,12 @@ void add_sequences(Subjects& subjects);
 void add_functions(Subjects& subjects);
 void add_drop_ins(Subjects& subjects);
 
+/// A module of the library whose options stand in its name, as modules_cases.py draws them: "random attention embed=48
+/// heads=4 …".
+Subject random_subject(const std::string& name);
+
 inline Subject make_subject(const std::string& name) {
+  if (name.starts_with("random ")) return random_subject(name);
   static const auto subjects = [] {
     Subjects all;
     add_layers(all);

@@ -366,6 +366,7 @@ def clip(*tensors):
 
 FUNCTIONS = [
     *(Case("functional.linear", lambda: None, inputs(kind, x(40, 48), x(40)), lambda _, a, b, c: F.linear(a, b, c), shape) for shape, kind in LINEAR_SHAPES),
+    Case("functional.linear", lambda: None, inputs(x(16, 20, 300), x(260, 300), x(260)), lambda _, a, b, c: F.linear(a, b, c), "3-D, wide"),
     *(Case("functional.linear, no bias", lambda: None, inputs(kind, x(40, 48)), lambda _, a, b: F.linear(a, b), shape) for shape, kind in LINEAR_SHAPES),
     function("functional.normalize", F.normalize, x(9, 12)),
     function("functional.gumbel_softmax", F.gumbel_softmax, x(9, 12)),

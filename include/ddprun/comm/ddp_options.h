@@ -36,9 +36,9 @@ struct DdpOptions {
   /// The graph is the same in every iteration: the first one tells which parameters are unused or used several times
   /// (as by re-entrant checkpointing), and later ones overlap as usual.
   bool static_graph = false;
-  /// Let gradients lie in the communication buckets: saves a copy of all gradients in time and memory. Safe with
-  /// optimizer.zero_grad() of both kinds; double backward through .grad() is not supported. (Python's default is
-  /// false.)
+  /// Gradients lie in the communication buckets, which saves a copy of all gradients in time and memory. A program sees
+  /// no difference: gradients that it keeps hold their values, and optimizer.zero_grad() of both kinds works. Double
+  /// backward through .grad() is not supported. (Python's default is false, and its true overwrites kept gradients.)
   bool gradient_as_bucket_view = true;
   /// Broadcast the model's buffers (batch norm statistics) from rank 0 at construction and before a forward that
   /// follows a synchronised one.

@@ -51,13 +51,10 @@ at::Tensor find(const torch::nn::Module& module, const std::string& name, const 
   throw std::invalid_argument(what + " '" + name + "' is no parameter of the model");
 }
 
-// Where the search for used parameters begins.
-std::vector<at::Tensor> roots_of(const OutputTensors& outputs) {
-  std::vector<at::Tensor> roots;
-  for (const auto* found : {&outputs.tensors, &outputs.fixed}) {
-    std::ranges::copy_if(*found, std::back_inserter(roots), [](const at::Tensor& each) { return each.defined(); });
-  }
-  return roots;
+std::vector<at::Tensor> all_of(const OutputTensors& outputs) {
+  std::vector<at::Tensor> all = outputs.tensors;
+  all.insert(all.end(), outputs.fixed.begin(), outputs.fixed.end());
+  return all;
 }
 
 // A forward without gradients is over with its end; backward follows the others.
@@ -219,7 +216,8 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
   const auto passes_sink = [](const at::Tensor& output) { return output.defined() && output.grad_fn(); };
   if (needs_sink && type == typeid(void)) refuse_output(type, OutputFault::kNothing);
   if (needs_sink && std::ranges::any_of(outputs.fixed, passes_sink)) refuse_output(type, OutputFault::kConst);
-  reducer_->after_forward(roots_of(outputs), outputs.known && type != typeid(void), will_reduce());
+  const bool are_known = outputs.known && type != typeid(void);
+  reducer_->after_forward(outputs.fixed.empty() ? outputs.tensors : all_of(outputs), are_known, will_reduce());
   std::vector<at::Tensor> originals;
   if (needs_sink) std::ranges::copy_if(outputs.tensors, std::back_inserter(originals), passes_sink);
   if (originals.empty()) return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <unordered_set>
@@ -42,7 +43,7 @@ class BackwardClassifier {
     bool reduces;
     bool known;
     bool finished = false;
-    std::vector<versions::WeakNodePtr> outputs{};  // weak: the graph belongs to the program
+    c10::SmallVector<versions::WeakNodePtr, 2> outputs{};  // weak: the graph belongs to the program
   };
   using Graph = std::unordered_set<torch::autograd::Node*>;
 

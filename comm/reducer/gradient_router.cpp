@@ -29,24 +29,26 @@ bool GradientRouter::begin_reducing_forward() {
   return !std::exchange(has_static_iteration_, true);
 }
 
-void GradientRouter::expect_reduction(const Forward& forward) {
+void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bool are_known,
+                                      bool counts_active_ranks) {
   const std::lock_guard lock(mutex_);
   mode_ = Mode::kIdle;  // a backward that has thrown is over
   kept_.drop();
   has_refused_ = false;
   ++reduction_;
-  classifier_.add_forward(/*reduces=*/true, forward.outputs, forward.outputs_are_known);
-  counts_active_ranks_ = forward.counts_active_ranks;
+  classifier_.add_forward(/*reduces=*/true, outputs, are_known);
+  counts_active_ranks_ = counts_active_ranks;
   is_repeating_static_ = false;
   if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
   // The number of ranks to divide by is told to c10d's engine.
   if (own_ && counts_active_ranks_) own_->leave_step();
-  if (!own_ || counts_active_ranks_ || !own_->begin_step()) engine_->prepare_for_backward(forward.roots);
+  if (own_ && !counts_active_ranks_ && own_->begin_step()) return;
+  engine_->prepare_for_backward(finds_unused_ ? outputs : std::vector<at::Tensor>());
 }
 
-void GradientRouter::expect_local_backward(const Forward& forward) {
+void GradientRouter::expect_local_backward(const std::vector<at::Tensor>& outputs, bool are_known) {
   const std::lock_guard lock(mutex_);
-  classifier_.add_forward(/*reduces=*/false, forward.outputs, forward.outputs_are_known);
+  classifier_.add_forward(/*reduces=*/false, outputs, are_known);
 }
 
 void GradientRouter::begin(size_t parameter) {

@@ -31,17 +31,11 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// Call before a forward whose backward shall reduce. Returns whether c10d counts it as an iteration: with
   /// static_graph it takes the first one for that of the first backward, so further forwards before that are not.
   bool begin_reducing_forward();
-  /// What after_forward() has to know of the forward. `roots`: where the search for unused parameters begins.
-  struct Forward {
-    std::vector<at::Tensor> outputs{};
-    bool outputs_are_known = false;
-    std::vector<at::Tensor> roots{};
-    bool counts_active_ranks = false;  ///< inside join()
-  };
-  /// Call after a forward with gradients whose backward shall reduce.
-  void expect_reduction(const Forward& forward);
+  /// Call after a forward with gradients whose backward shall reduce. `outputs`: the tensors in its output, all of them if
+  /// `are_known`; the search for unused parameters begins there. `counts_active_ranks`: inside join().
+  void expect_reduction(const std::vector<at::Tensor>& outputs, bool are_known, bool counts_active_ranks);
   /// Call after a forward with gradients under no_sync().
-  void expect_local_backward(const Forward& forward);
+  void expect_local_backward(const std::vector<at::Tensor>& outputs, bool are_known);
   /// What ran under no_sync() stays local.
   void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
 

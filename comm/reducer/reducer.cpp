@@ -95,13 +95,8 @@ void GradientReducer::before_forward(const Forward& forward) {
 }
 
 void GradientReducer::after_forward(const std::vector<at::Tensor>& outputs, bool are_known, bool will_reduce) {
-  if (!will_reduce) return router_->expect_local_backward({.outputs = outputs, .outputs_are_known = are_known});
-  const DdpOptions& options = context_->options();
-  const bool finds_unused = options.find_unused_parameters && !options.static_graph;
-  router_->expect_reduction({.outputs = outputs,
-                             .outputs_are_known = are_known,
-                             .roots = finds_unused ? outputs : std::vector<at::Tensor>(),
-                             .counts_active_ranks = counts_active_ranks_});
+  if (!will_reduce) return router_->expect_local_backward(outputs, are_known);
+  router_->expect_reduction(outputs, are_known, counts_active_ranks_);
   expect_step();
   if (tuning_) tuning_->after_forward(*engine_);
 }

@@ -20,10 +20,18 @@ class Bmp {
 
   Image decode() {
     const bool is_packed = header_.compression == BmpCompression::kRle8 || header_.compression == BmpCompression::kRle4;
-    if (!is_packed) require_rows();
+    if (is_packed) {
+      const size_t begin = at_;
+      unpack();  // only to see that nothing is missing, before memory is taken
+      at_ = begin;
+      x_ = y_ = 0;
+    } else {
+      require_rows();
+    }
     image_ = {.height = header_.height, .width = header_.width};
     image_.pixels.resize(static_cast<size_t>(header_.height * header_.width * 3));
     if (is_packed) {
+      fill();
       unpack();
     } else {
       for (int64_t y = 0; y < header_.height; ++y) read_row(y);
@@ -84,11 +92,13 @@ class Bmp {
     return bytes_[at_++];
   }
 
-  /// Run lengths: a count and what to repeat, or 0 and an order. What nobody names has the palette's first colour.
+  /// What no order names has the palette's first colour.
+  void fill() {
+    for (size_t i = 0; i < image_.pixels.size(); i += 3) std::copy_n(header_.palette[0].begin(), 3, &image_.pixels[i]);
+  }
+
+  /// Run lengths: a count and what to repeat, or 0 and an order. Puts nothing as long as there is no picture.
   void unpack() {
-    for (int64_t y = 0; y < header_.height; ++y) {
-      for (int64_t x = 0; x < header_.width; ++x) put_index(x, y, 0);
-    }
     while (y_ < header_.height) {
       // A picture whose last row is full may lack the order to end.
       const bool is_full = y_ == header_.height - 1 && x_ >= header_.width;
@@ -116,7 +126,7 @@ class Bmp {
   /// `pair` is one index, or two of 4 bits that take turns.
   void put_next(int turn, uint8_t pair) {
     const uint32_t index = is_rle4() ? (turn % 2 == 0 ? pair >> 4 : pair & 15) : pair;
-    if (x_ < header_.width) put_index(x_, y_, index);
+    if (x_ < header_.width && !image_.pixels.empty()) put_index(x_, y_, index);
     ++x_;
   }
 

@@ -14,11 +14,11 @@
 
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
+
 namespace ddp {
 namespace {
 
-/// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
-constexpr uint64_t kMostInflation = 1032;
 constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // gzread counts in int
 
 std::string cause() {
@@ -37,6 +37,39 @@ int open_regular(const std::filesystem::path& path, uint64_t& size) {
   }
   size = static_cast<uint64_t>(status.st_size);
   return file;
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int file) : file_(file) {}
+  ~FileDescriptor() { ::close(file_); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
+template <typename Content>
+Content read_whole(const std::filesystem::path& path, uint64_t most) {
+  uint64_t size = 0;
+  const FileDescriptor file(open_regular(path, size));
+  if (size > most) {
+    throw DataError(path, "expected at most " + std::to_string(most) + " bytes, got " + std::to_string(size));
+  }
+  Content content;
+  content.resize(static_cast<size_t>(size));
+  // One call reads 2 GiB at most.
+  for (size_t at = 0; at < content.size();) {
+    const ssize_t count = ::read(file.get(), content.data() + at, content.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      throw DataError(path, "cannot be read: " + (count < 0 ? cause() : std::string("the file has become shorter")));
+    }
+    at += static_cast<size_t>(count);
+  }
+  return content;
 }
 
 }  // namespace
@@ -100,11 +133,20 @@ void ByteSource::skip(uint64_t count) {
   }
 }
 
+bool ByteSource::is_compressed() const {
+  return ::gzdirect(stream_->gz) == 0;
+}
+
 void ByteSource::require(uint64_t count) const {
-  const bool is_plain = ::gzdirect(stream_->gz) == 1;
-  const uint64_t overflow = std::numeric_limits<uint64_t>::max() / kMostInflation;
-  const uint64_t most = is_plain ? size_ : std::min(size_, overflow) * kMostInflation;
-  if (position_ <= most && count <= most - position_) return;
+  const bool is_plain = !is_compressed();
+  constexpr uint64_t kRatio = kMostInflation;
+  const uint64_t most = is_plain ? size_ : std::min(size_, std::numeric_limits<uint64_t>::max() / kRatio) * kRatio;
+  if (position_ <= most && count <= most - position_) {
+    if (!is_plain && count <= uint64_t{std::numeric_limits<int64_t>::max()}) {
+      check_unpacked_size(path_, static_cast<int64_t>(count), static_cast<int64_t>(size_));
+    }
+    return;
+  }
   throw DataError(path_, "expected " + std::to_string(count) + " bytes after byte " + std::to_string(position_) +
                              ", but the file has " + std::to_string(size_) + (is_plain ? "" : " (compressed)") +
                              ": it is cut short or damaged");
@@ -119,24 +161,11 @@ void ByteSource::require_end() {
 }
 
 std::string read_small_file(const std::filesystem::path& path, uint64_t most) {
-  uint64_t size = 0;
-  const int file = open_regular(path, size);
-  std::string content;
-  ssize_t count = 0;
-  if (size <= most) {
-    content.resize(static_cast<size_t>(size));
-    count = ::read(file, content.data(), content.size());
-  }
-  const int error = errno;
-  ::close(file);
-  if (size > most) {
-    throw DataError(path, "expected at most " + std::to_string(most) + " bytes, got " + std::to_string(size));
-  }
-  if (count < 0 || static_cast<uint64_t>(count) != size) {
-    errno = error;
-    throw DataError(path, "cannot be read: " + (count < 0 ? cause() : std::string("the file has become shorter")));
-  }
-  return content;
+  return read_whole<std::string>(path, most);
+}
+
+std::vector<uint8_t> read_small_file_bytes(const std::filesystem::path& path, uint64_t most) {
+  return read_whole<std::vector<uint8_t>>(path, most);
 }
 
 }  // namespace ddp

@@ -9,6 +9,8 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
+
 namespace ddp {
 namespace {
 
@@ -25,9 +27,7 @@ int64_t checked_label(const std::filesystem::path& file, size_t image, const cha
                             ": the file is damaged or not CIFAR-100's binary version");
 }
 
-}  // namespace
-
-Cifar100Content read_cifar100_file(const std::filesystem::path& file) {
+Cifar100Content read_records(const std::filesystem::path& file) {
   ByteSource source(file);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(file, error);
@@ -48,6 +48,12 @@ Cifar100Content read_cifar100_file(const std::filesystem::path& file) {
   }
   source.require_end();
   return content;
+}
+
+}  // namespace
+
+Cifar100Content read_cifar100_file(const std::filesystem::path& file) {
+  return with_data_errors(file, [&] { return read_records(file); });
 }
 
 std::vector<std::string> read_label_names(const std::filesystem::path& file, int64_t count) {

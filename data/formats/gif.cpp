@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include <ddprun/data/error.h>
 
@@ -13,40 +15,50 @@ namespace {
 
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
-/// LZW's table: each code is a string of indices, one longer than an earlier string.
+constexpr int kMostBits = 12;
+constexpr uint32_t kMostCodes = 1U << kMostBits;
+constexpr uint32_t kMostString = kMostCodes + 1;  // indices
+
+/// LZW's table: each code is a string of indices, one longer than an earlier string. As in Pillow, up to 12 bits for an
+/// index, of which a pixel has the lower eight.
 class Strings {
  public:
   explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
-    for (uint32_t i = 0; i < clear_; ++i) table_[i] = {.before = i, .length = 1, .last = static_cast<uint8_t>(i)};
+    for (uint32_t i = 0; i < clear_; ++i) table_[i] = {.before = i, .length = 1, .first = static_cast<uint8_t>(i), .last = static_cast<uint8_t>(i)};
     reset();
   }
 
   int code_bits() const { return bits_; }
   bool is_end(uint32_t code) const { return code == clear_ + 1; }
 
-  /// Appends what `code` says; false when it says nothing.
-  bool append(uint32_t code, std::vector<uint8_t>& indices) {
+  /// How many indices `code` adds; nothing when it means nothing. They are written to `to`, where there is one, as many
+  /// as there is room for.
+  std::optional<uint32_t> append(uint32_t code, uint8_t* to, size_t room) {
     if (code == clear_) {
       reset();
-      return true;
+      return 0;
     }
     const bool has_previous = previous_ < kMostCodes;
-    const bool is_full = next_ == kMostCodes;
     // A code that is about to be made means the previous string and its first index once more.
-    const bool is_next = has_previous && !is_full && code == next_;
-    if (!is_next && code >= (has_previous ? next_ : clear_)) return false;
-    const uint8_t first = append_string(is_next ? previous_ : code, indices);
-    if (is_next) indices.push_back(first);
-    if (has_previous && !is_full) add(first);
+    const bool is_next = has_previous && code == next_;
+    if (!is_next && code >= (has_previous ? next_ : clear_)) return std::nullopt;
+    const uint32_t known = is_next ? previous_ : code;
+    const uint32_t length = table_[known].length;
+    const uint8_t first = table_[known].first;
+    if (to != nullptr) {
+      write(known, to, room);
+      if (is_next && length < room) to[length] = first;
+    }
+    if (has_previous && next_ < kMostCodes) add(first);
     previous_ = code;
-    return true;
+    return length + (is_next ? 1 : 0);
   }
 
  private:
-  static constexpr uint32_t kMostCodes = 4096;
   struct String {
     uint32_t before;
     uint32_t length;
+    uint8_t first;
     uint8_t last;
   };
 
@@ -56,22 +68,17 @@ class Strings {
     previous_ = kMostCodes;
   }
 
-  /// Returns its first index.
-  uint8_t append_string(uint32_t code, std::vector<uint8_t>& indices) const {
-    indices.resize(indices.size() + table_[code].length);
-    uint8_t first = 0;
-    auto at = indices.end();
-    for (auto length = table_[code].length; length > 0; --length) {
-      first = table_[code].last;
-      *--at = first;
+  void write(uint32_t code, uint8_t* to, size_t room) const {
+    for (auto at = table_[code].length; at > 0; --at) {
+      if (at <= room) to[at - 1] = table_[code].last;
       code = table_[code].before;
     }
-    return first;
   }
 
   void add(uint8_t last) {
-    table_[next_] = {.before = previous_, .length = table_[previous_].length + 1, .last = last};
-    if (++next_ == 1U << bits_ && bits_ < 12) ++bits_;
+    const String& before = table_[previous_];
+    table_[next_] = {.before = previous_, .length = before.length + 1, .first = before.first, .last = last};
+    if (++next_ == 1U << bits_ && bits_ < kMostBits) ++bits_;
   }
 
   const int index_bits_;
@@ -80,6 +87,46 @@ class Strings {
   uint32_t next_ = 0;  // the code that is made next
   int bits_ = 0;
   uint32_t previous_ = kMostCodes;  // none yet
+};
+
+/// Numbers of a few bits, lowest first, from blocks that begin with their length.
+class Bits {
+ public:
+  Bits(const std::vector<uint8_t>& bytes, size_t at) : bytes_(bytes), at_(at) {}
+
+  std::optional<uint32_t> byte() { return at_ < bytes_.size() ? std::optional<uint32_t>(bytes_[at_++]) : std::nullopt; }
+
+  /// The next number of `bits`; nothing at the end of the data or of the file.
+  std::optional<uint32_t> read(int bits) {
+    while (bit_count_ < bits) {
+      if (left_in_block_ == 0) left_in_block_ = byte().value_or(0);
+      if (left_in_block_ == 0) return std::nullopt;
+      --left_in_block_;
+      const auto next = byte();
+      if (!next) return std::nullopt;
+      buffer_ |= *next << bit_count_;
+      bit_count_ += 8;
+    }
+    const uint32_t value = buffer_ & ((1U << bits) - 1);
+    buffer_ >>= bits;
+    bit_count_ -= bits;
+    return value;
+  }
+
+ private:
+  const std::vector<uint8_t>& bytes_;
+  size_t at_;
+  uint32_t buffer_ = 0;
+  int bit_count_ = 0;
+  uint32_t left_in_block_ = 0;
+};
+
+/// Where the picture is on the screen.
+struct Frame {
+  int64_t left = 0;
+  int64_t top = 0;
+  int64_t columns = 0;
+  int64_t rows = 0;
 };
 
 class Gif {
@@ -110,19 +157,13 @@ class Gif {
       read_palette(picture_flags, own);
       palette_ = own;
     }
-    const auto indices = unpack(static_cast<size_t>(columns * rows));
-
+    const Frame frame{.left = left, .top = top, .columns = columns, .rows = rows};
+    unpack(columns * rows, {}, [](uint32_t) {});  // only to see that nothing is missing, before memory is taken
     Image image{
         .height = height, .width = width, .pixels = std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
     for (auto* rgb = image.pixels.data(); rgb != image.pixels.data() + image.pixels.size(); rgb += 3)
       put(rgb, background);
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t y = top + ((picture_flags & 0x40) != 0 ? interlaced_row(i, rows) : i);
-      for (int64_t x = 0; x < columns; ++x) {
-        put(&image.pixels[static_cast<size_t>((y * width + left + x) * 3)],
-            indices[static_cast<size_t>(i * columns + x)]);
-      }
-    }
+    put_picture(frame, (picture_flags & 0x40) != 0, image);
     return image;
   }
 
@@ -177,35 +218,42 @@ class Gif {
     return rows - 1;
   }
 
-  /// The next code of `bits`; nothing at the end of the data.
-  std::optional<uint32_t> code(int bits) {
-    while (bit_count_ < bits) {
-      if (left_in_block_ == 0) {
-        left_in_block_ = byte();
-        if (left_in_block_ == 0) return std::nullopt;
-      }
-      --left_in_block_;
-      buffer_ |= uint32_t{byte()} << bit_count_;
-      bit_count_ += 8;
+  /// Reads codes until they make `count` indices. Each string is written to `to`, if that is not empty, and then its
+  /// length given to `take`.
+  template <typename Take>
+  void unpack(int64_t count, std::span<uint8_t> to, const Take& take) const {
+    Bits bits(bytes_, at_);
+    const int index_bits = static_cast<int>(bits.byte().value_or(kMostBits + 1));
+    if (index_bits > kMostBits) refuse("its pixels have " + std::to_string(index_bits) + " bits");
+    Strings strings(index_bits);
+    while (count > 0) {
+      const auto code = bits.read(strings.code_bits());
+      if (!code || strings.is_end(*code)) refuse("its pixels are cut short");
+      const auto length = strings.append(*code, to.data(), to.size());
+      if (!length) refuse("its pixels have a code that means nothing");
+      take(*length);
+      count -= *length;
     }
-    const uint32_t value = buffer_ & ((1U << bits) - 1);
-    buffer_ >>= bits;
-    bit_count_ -= bits;
-    return value;
   }
 
-  std::vector<uint8_t> unpack(size_t count) {
-    const int index_bits = byte();
-    if (index_bits < 1 || index_bits > 8) refuse("its pixels have " + std::to_string(index_bits) + " bits");
-    Strings strings(index_bits);
-    std::vector<uint8_t> indices;  // grows with what the file has, not with what it claims
-    while (indices.size() < count) {
-      const auto read = code(strings.code_bits());
-      if (!read || strings.is_end(*read)) refuse("its pixels are cut short");
-      if (!strings.append(*read, indices)) refuse("its pixels have a code that means nothing");
-    }
-    indices.resize(count);
-    return indices;
+  void put_picture(const Frame& frame, bool is_interlaced, Image& image) const {
+    std::array<uint8_t, kMostString> string{};
+    int64_t row = 0;
+    int64_t column = 0;
+    uint8_t* rgb = nullptr;
+    unpack(frame.columns * frame.rows, string, [&](uint32_t length) {
+      for (uint32_t i = 0; i < length && row < frame.rows; ++i, rgb += 3) {
+        if (column == 0) {
+          const int64_t y = frame.top + (is_interlaced ? interlaced_row(row, frame.rows) : row);
+          rgb = &image.pixels[static_cast<size_t>((y * image.width + frame.left) * 3)];
+        }
+        put(rgb, string[i]);
+        if (++column == frame.columns) {
+          column = 0;
+          ++row;
+        }
+      }
+    });
   }
 
   const std::vector<uint8_t>& bytes_;
@@ -213,9 +261,6 @@ class Gif {
   const DecodeOptions& options_;
   size_t at_ = 0;
   Palette palette_{};
-  uint32_t buffer_ = 0;
-  int bit_count_ = 0;
-  uint8_t left_in_block_ = 0;
 };
 
 }  // namespace

@@ -1,10 +1,13 @@
 #include "ddprun/data/idx_format.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/error.h>
+
+#include "data/formats/limits.h"
 
 namespace ddp {
 namespace {
@@ -19,9 +22,7 @@ uint32_t read_big_endian(ByteSource& source) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
 }
 
-}  // namespace
-
-IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
+IdxArray read_array(const std::filesystem::path& path, int dimensions) {
   ByteSource source(path);
   const uint32_t magic = read_big_endian(source);
   if (magic >> 16 != 0 || (magic >> 8 & 0xFF) != kUnsignedByte) {
@@ -40,10 +41,20 @@ IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
     if (count > kMostBytes) throw DataError(path, "its header names more than 2^40 values: it is damaged");
   }
   source.require(count);
-  array.values.resize(static_cast<size_t>(count));
-  source.read(array.values);
+  constexpr uint64_t kAtOnce = 1 << 20;
+  array.values.reserve(static_cast<size_t>(count));  // used as the values come
+  while (array.values.size() < count) {
+    const auto piece = static_cast<size_t>(std::min(count - array.values.size(), kAtOnce));
+    source.read({add_row(array.values, piece), piece});
+  }
   source.require_end();
   return array;
+}
+
+}  // namespace
+
+IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
+  return with_data_errors(path, [&] { return read_array(path, dimensions); });
 }
 
 }  // namespace ddp

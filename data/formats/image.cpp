@@ -6,12 +6,14 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 
 namespace ddp {
 namespace {
 
 constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+constexpr int64_t kMostPictureSide = 1'000'000;  // libpng's limit, for all formats: each row costs time of its own
 
 /// "JPEG, PNG or GIF"
 std::string all_formats() {
@@ -26,7 +28,11 @@ std::string all_formats() {
 }  // namespace
 
 void check_image_size(const std::filesystem::path& path, int64_t height, int64_t width, const DecodeOptions& options) {
-  if (height >= 1 && width >= 1 && height <= options.most_pixels / width) return;
+  if (height >= 1 && width >= 1 && height <= options.most_pixels / width) {
+    if (height <= kMostPictureSide && width <= kMostPictureSide) return;
+    throw DataError(path, "expected sides of at most " + std::to_string(kMostPictureSide) + " pixels, its header says " +
+                              std::to_string(width) + "x" + std::to_string(height));
+  }
   throw DataError(path, "expected 1 to " + std::to_string(options.most_pixels) + " pixels, its header says " +
                             std::to_string(width) + "x" + std::to_string(height));
 }
@@ -35,7 +41,7 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   const ImageFormat format = image_format(bytes);
   for (const PictureFormat& known : kPictureFormats) {
     if (known.format != format) continue;
-    if (known.decode != nullptr) return known.decode(bytes, path, options);
+    if (known.decode != nullptr) return with_data_errors(path, [&] { return known.decode(bytes, path, options); });
     throw DataError(path, "a " + std::string(known.name) + " file, but " + how_to_read(format));
   }
   throw DataError(path,
@@ -43,8 +49,7 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
 }
 
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options) {
-  const std::string content = read_small_file(path, kMostFileBytes);
-  return decode_image(std::vector<uint8_t>(content.begin(), content.end()), path, options);
+  return with_data_errors(path, [&] { return decode_image(read_small_file_bytes(path, kMostFileBytes), path, options); });
 }
 
 }  // namespace ddp

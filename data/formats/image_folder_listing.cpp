@@ -1,6 +1,7 @@
 #include "ddprun/data/image_folder_listing.h"
 
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <ddprun/samplers/permutation.h>
 
 #include "base/block_file_size_signal.h"
+#include "data/formats/limits.h"
 
 namespace ddp {
 namespace fs = std::filesystem;
@@ -28,21 +30,52 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
+constexpr const char* kExpectedIndices = R"(expected JSON as {"0": "first class", "1": "second class"})";
 
-/// Pictures of one format that this build cannot read.
+/// What a listing leaves out: how many, and the first by its path.
 struct PassedOver {
   int64_t count = 0;
-  fs::path example;
-};
-using PassedOverFormats = std::map<ImageFormat, PassedOver>;
+  fs::path first{};
 
-std::string notice_of(const fs::path& root, const PassedOverFormats& passed_over) {
-  std::string notice;
-  for (const auto& [format, files] : passed_over) {
-    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(files.count) + " " + format_name(format) +
-              (files.count == 1 ? " file" : " files") + " passed over, such as " +
-              files.example.lexically_relative(root).string() + ": " + how_to_read(format);
+  void add(const fs::path& path) {
+    if (count++ == 0 || path.string() < first.string()) first = path;
   }
+  void add(const PassedOver& other) {
+    if (other.count == 0) return;
+    if (count == 0 || other.first.string() < first.string()) first = other.first;
+    count += other.count;
+  }
+};
+
+struct LeftOut {
+  std::map<ImageFormat, PassedOver> formats{};  ///< pictures that this build cannot read
+  PassedOver dead_links{};                      ///< links whose target is not there
+  PassedOver circles{};                         ///< links to a folder that they lie in
+  PassedOver others{};                          ///< pipes and other files that are none, named as pictures
+
+  void add(const LeftOut& other) {
+    for (const auto& [format, files] : other.formats) formats[format].add(files);
+    dead_links.add(other.dead_links);
+    circles.add(other.circles);
+    others.add(other.others);
+  }
+};
+
+std::string notice_of(const fs::path& root, const LeftOut& left_out) {
+  std::string notice;
+  const auto add = [&](const PassedOver& some, const std::string& one, const std::string& several,
+                       const std::string& cause) {
+    if (some.count == 0) return;
+    notice += (notice.empty() ? root.string() + ": " : "; ") + std::to_string(some.count) + " " +
+              (some.count == 1 ? one : several) + " passed over, such as " +
+              some.first.lexically_relative(root).string() + ": " + cause;
+  };
+  for (const auto& [format, files] : left_out.formats) {
+    add(files, format_name(format) + " file", format_name(format) + " files", how_to_read(format));
+  }
+  add(left_out.dead_links, "link", "links", "there is nothing where it points to");
+  add(left_out.circles, "link to a folder", "links to folders", "it points to a folder that it lies in");
+  add(left_out.others, "file", "files", "it is a pipe, socket or device");
   return notice;
 }
 
@@ -54,12 +87,18 @@ void tell(const std::string& notice) {
   }
 }
 
-std::vector<std::string> class_folders(const fs::path& root) {
+bool is_dead_link(const fs::directory_entry& entry) {
+  std::error_code error;
+  return entry.is_symlink(error) && !fs::exists(fs::status(entry.path(), error));
+}
+
+std::vector<std::string> class_folders(const fs::path& root, LeftOut& left_out) {
   std::error_code error;
   std::vector<std::string> names;
   for (fs::directory_iterator entry(root, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
     if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
+    if (is_dead_link(*entry)) left_out.dead_links.add(entry->path());
   }
   if (error) throw DataError(root, "cannot be read: " + error.message());
   if (names.empty()) throw DataError(root, "expected a folder per class with images in it, found no folder");
@@ -67,42 +106,69 @@ std::vector<std::string> class_folders(const fs::path& root) {
   return names;
 }
 
-/// A folder and those in it. (Links to folders are left out: they could lead in a circle.)
-void add_folders(const fs::path& folder, std::vector<std::string>& folders) {
+/// A folder whichever path leads to it.
+using FolderId = std::pair<dev_t, ino_t>;
+
+FolderId id_of(const fs::path& folder) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) {
+    throw DataError(folder, "cannot be read: " + std::generic_category().message(errno));
+  }
+  return {status.st_dev, status.st_ino};
+}
+
+/// A folder and those in it, linked ones too, but none within itself. `above` are those that lead to it.
+void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vector<std::string>& folders,
+                 LeftOut& left_out) {
+  const FolderId id = id_of(folder);
+  if (std::ranges::find(above, id) != above.end()) {
+    left_out.circles.add(folder);
+    return;
+  }
+  above.push_back(id);
   folders.push_back(folder.string());
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error); !error && entry != fs::recursive_directory_iterator();
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) folders.push_back(entry->path().string());
+    if (entry->is_directory(ignored)) add_folders(entry->path(), above, folders, left_out);
   }
   if (error) throw DataError(folder, "cannot be read: " + error.message());
+  above.pop_back();
+}
+
+/// One folder's pictures by name.
+void add_images_of(const std::string& folder, std::vector<fs::path>& files, LeftOut& left_out) {
+  std::vector<fs::path> images;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    std::error_code ignored;
+    const ImageFormat format = image_format_of_name(entry->path());
+    if (is_dead_link(*entry)) {
+      left_out.dead_links.add(entry->path());
+    } else if (format == ImageFormat::kUnknown || entry->is_directory(ignored)) {
+      continue;
+    } else if (!entry->is_regular_file(ignored)) {
+      left_out.others.add(entry->path());
+    } else if (can_read(format)) {
+      images.push_back(entry->path());
+    } else {
+      left_out.formats[format].add(entry->path());
+    }
+  }
+  if (error) throw DataError(folder, "cannot be read: " + error.message());
+  std::sort(images.begin(), images.end(), [](const fs::path& a, const fs::path& b) { return a.string() < b.string(); });
+  files.insert(files.end(), images.begin(), images.end());
 }
 
 /// torchvision takes the folders in the order of their paths, and the files in each by name.
-void add_images(const fs::path& class_folder, std::vector<fs::path>& files, PassedOverFormats& passed_over) {
+void add_images(const fs::path& class_folder, std::vector<fs::path>& files, LeftOut& left_out) {
   std::vector<std::string> folders;
-  add_folders(class_folder, folders);
+  std::vector<FolderId> above;
+  add_folders(class_folder, above, folders, left_out);
   std::sort(folders.begin(), folders.end());
-  for (const std::string& folder : folders) {
-    std::vector<fs::path> images;
-    std::error_code error;
-    for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-         entry.increment(error)) {
-      std::error_code ignored;
-      const ImageFormat format = image_format_of_name(entry->path());
-      if (format == ImageFormat::kUnknown || !entry->is_regular_file(ignored)) continue;
-      if (can_read(format)) {
-        images.push_back(entry->path());
-      } else if (PassedOver& other = passed_over[format]; other.count++ == 0 || entry->path() < other.example) {
-        other.example = entry->path();
-      }
-    }
-    if (error) throw DataError(folder, "cannot be read: " + error.message());
-    std::sort(images.begin(), images.end(),
-              [](const fs::path& a, const fs::path& b) { return a.string() < b.string(); });
-    files.insert(files.end(), images.begin(), images.end());
-  }
+  for (const std::string& folder : folders) add_images_of(folder, files, left_out);
 }
 
 void append(ImageListing& listing, const ImageListing& from, const std::vector<size_t>& which) {
@@ -115,11 +181,11 @@ void append(ImageListing& listing, const ImageListing& from, const std::vector<s
 }  // namespace
 
 ImageListing list_image_folder(const fs::path& root) {
-  ImageListing listing{.class_names = class_folders(root)};
-  PassedOverFormats passed_over;
+  LeftOut left_out;
+  ImageListing listing{.class_names = class_folders(root, left_out)};
   for (size_t label = 0; label < listing.class_names.size(); ++label) {
     const fs::path folder = root / listing.class_names[label];
-    PassedOverFormats of_class;
+    LeftOut of_class;
     add_images(folder, listing.files, of_class);
     if (listing.files.size() == listing.labels.size()) {
       const std::string cause = notice_of(root, of_class);
@@ -128,13 +194,9 @@ ImageListing list_image_folder(const fs::path& root) {
                           (cause.empty() ? "" : " that can be read: " + cause));
     }
     listing.labels.resize(listing.files.size(), static_cast<int64_t>(label));
-    for (auto& [format, files] : of_class) {
-      PassedOver& all = passed_over[format];
-      if (all.count == 0) all.example = files.example;
-      all.count += files.count;
-    }
+    left_out.add(of_class);
   }
-  listing.notice = notice_of(root, passed_over);
+  listing.notice = notice_of(root, left_out);
   tell(listing.notice);
   return listing;
 }
@@ -182,9 +244,18 @@ void write_class_indices(const fs::path& file, const std::vector<std::string>& c
   throw error;
 }
 
-std::vector<std::string> read_class_indices(const fs::path& file) {
-  const json indices = json::parse(read_small_file(file, kMostIndexBytes), nullptr, /*allow_exceptions=*/false);
-  if (!indices.is_object()) throw DataError(file, R"(expected JSON as {"0": "first class", "1": "second class"})");
+namespace {
+
+std::vector<std::string> read_names(const fs::path& file) {
+  // What lies deeper is not kept: a tree of a million empty lists would take a hundred times the file's size.
+  const auto keep = [&](int depth, json::parse_event_t event, const json&) {
+    if (depth > 0 && (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start)) {
+      throw DataError(file, kExpectedIndices);
+    }
+    return true;
+  };
+  const json indices = json::parse(read_small_file(file, kMostIndexBytes), keep, /*allow_exceptions=*/false);
+  if (!indices.is_object()) throw DataError(file, kExpectedIndices);
   std::vector<std::string> names;
   for (size_t i = 0; i < indices.size(); ++i) {
     const auto entry = indices.find(std::to_string(i));
@@ -195,6 +266,12 @@ std::vector<std::string> read_class_indices(const fs::path& file) {
     names.push_back(entry->get<std::string>());
   }
   return names;
+}
+
+}  // namespace
+
+std::vector<std::string> read_class_indices(const fs::path& file) {
+  return with_data_errors(file, [&] { return read_names(file); });
 }
 
 }  // namespace ddp

@@ -9,6 +9,8 @@
 #include <ddprun/data/byte_source.h>
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
+
 namespace ddp {
 namespace {
 
@@ -63,19 +65,28 @@ void check_dimensions(const std::filesystem::path& path, const Header& header) {
 
 /// Turns the stored numbers into floats.
 template <typename Number>
-void convert(std::span<const uint8_t> stored, const Header& header, std::vector<float>& values) {
+void convert(std::span<const uint8_t> stored, const Header& header, std::span<float> values) {
   const double slope = header.slope();
   const double intercept = header.intercept();
   // A slope of 0 means "not scaled"; nibabel takes one that is not finite so as well.
   const bool is_scaled = slope != 0 && std::isfinite(slope) && (slope != 1 || intercept != 0);
-  for (size_t i = 0; i < values.size(); ++i) {
-    std::array<uint8_t, sizeof(Number)> bytes{};
-    std::memcpy(bytes.data(), stored.data() + i * sizeof(Number), sizeof(Number));
+  const auto convert_all = [&](const auto& number) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::array<uint8_t, sizeof(Number)> bytes{};
+      std::memcpy(bytes.data(), stored.data() + i * sizeof(Number), sizeof(Number));
+      values[i] = number(bytes);
+    }
+  };
+  using Bytes = std::array<uint8_t, sizeof(Number)>;
+  if (!header.swaps() && !is_scaled) {
+    convert_all([](const Bytes& bytes) { return static_cast<float>(std::bit_cast<Number>(bytes)); });
+    return;
+  }
+  convert_all([&](Bytes bytes) {
     if (header.swaps()) std::reverse(bytes.begin(), bytes.end());
     const auto value = std::bit_cast<Number>(bytes);
-    values[i] =
-        is_scaled ? static_cast<float>(static_cast<double>(value) * slope + intercept) : static_cast<float>(value);
-  }
+    return is_scaled ? static_cast<float>(static_cast<double>(value) * slope + intercept) : static_cast<float>(value);
+  });
 }
 
 void check_scaling(const std::filesystem::path& path, const Header& header) {
@@ -86,11 +97,24 @@ void check_scaling(const std::filesystem::path& path, const Header& header) {
 
 template <typename Number>
 void read_values(ByteSource& source, const Header& header, std::vector<float>& values, uint64_t count) {
+  constexpr uint64_t kAtOnce = 1 << 16;
   source.require(count * sizeof(Number));
-  values.resize(static_cast<size_t>(count));
-  std::vector<uint8_t> stored(static_cast<size_t>(count) * sizeof(Number));
-  source.read(stored);
-  convert<Number>(stored, header, values);
+  // A float for each takes as long as unpacking it.
+  constexpr uint64_t kAlways = uint64_t{1} << 28;
+  constexpr uint64_t kPerByte = 128;
+  if (source.is_compressed() && count > kAlways + kPerByte * source.file_bytes()) {
+    throw DataError(source.path(), "its " + std::to_string(source.file_bytes()) + " bytes would be unpacked to " +
+                                       std::to_string(count) + " voxels: expected at most 2^28 and 128 for each byte");
+  }
+  values.reserve(static_cast<size_t>(count));  // used as the voxels come
+  std::vector<uint8_t> stored(static_cast<size_t>(std::min(count, kAtOnce)) * sizeof(Number));
+  while (values.size() < count) {
+    const auto piece = static_cast<size_t>(std::min(count - values.size(), kAtOnce));
+    const auto bytes = std::span(stored).first(piece * sizeof(Number));
+    source.read(bytes);
+    values.resize(values.size() + piece);
+    convert<Number>(bytes, header, std::span(values).last(piece));
+  }
 }
 
 void read_values(ByteSource& source, const Header& header, std::vector<float>& values, uint64_t count) {
@@ -121,9 +145,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
   }
 }
 
-}  // namespace
-
-NiftiVolume read_nifti(const std::filesystem::path& path) {
+NiftiVolume read_volume(const std::filesystem::path& path) {
   ByteSource source(path);
   const Header header(source);
   check_dimensions(path, header);
@@ -145,6 +167,12 @@ NiftiVolume read_nifti(const std::filesystem::path& path) {
   source.skip(static_cast<uint64_t>(offset) - kHeaderBytes);
   read_values(source, header, volume.values, count);
   return volume;
+}
+
+}  // namespace
+
+NiftiVolume read_nifti(const std::filesystem::path& path) {
+  return with_data_errors(path, [&] { return read_volume(path); });
 }
 
 }  // namespace ddp

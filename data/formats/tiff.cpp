@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 #include "data/formats/tiff_file.h"
 
@@ -43,80 +47,176 @@ uint8_t unmultiplied(uint8_t value, uint8_t opacity) {
   return static_cast<uint8_t>(std::min(255, value * 255 / opacity));
 }
 
-void greys_to_rgb(const TiffLayout& layout, const std::vector<uint8_t>& samples, std::vector<uint8_t>& rgb) {
-  const int most = layout.bits >= 8 ? 255 : (1 << layout.bits) - 1;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    int level = samples[i] * 255 / most;
-    if (layout.photometric == PHOTOMETRIC_MINISWHITE) level = 255 - level;
-    std::fill_n(&rgb[3 * i], 3, static_cast<uint8_t>(level));
-  }
-}
+/// What the samples of a pixel mean.
+enum class Colors { kTable, kRgb, kMultiplied, kInks, kRgba };
 
-void unmultiply_rgb(const std::vector<uint8_t>& samples, std::vector<uint8_t>& rgb) {
-  for (size_t i = 0; i < samples.size() / 4; ++i) {
-    for (size_t c = 0; c < 3; ++c) rgb[3 * i + c] = unmultiplied(samples[4 * i + c], samples[4 * i + 3]);
+/// Turns rows of samples into RGB at the place where EXIF's orientation wants them.
+class TiffPicture {
+ public:
+  TiffPicture(const TiffLayout& layout, Colors colors, std::vector<std::array<uint8_t, 3>> table)
+      : layout_(layout), colors_(colors), table_(std::move(table)) {
+    const int orientation = layout.orientation >= 1 && layout.orientation <= 8 ? layout.orientation : 1;
+    is_turned_ = orientation >= 5;
+    flips_rows_ = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    flips_columns_ = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    image_ = {.height = is_turned_ ? layout.width : layout.height, .width = is_turned_ ? layout.height : layout.width};
+    const auto bytes = static_cast<size_t>(layout.height * layout.width * 3);
+    image_.pixels.reserve(bytes);
+    if (!is_in_order()) image_.pixels.resize(bytes);
   }
-}
 
-std::vector<uint8_t> read_colors(TiffFile& file, const TiffLayout& layout) {
-  const bool is_rgb = layout.photometric == PHOTOMETRIC_RGB;
-  const bool is_multiplied = is_rgb && layout.is_premultiplied && layout.samples > 3;
-  std::vector<uint8_t> samples = file.read_samples(layout, is_multiplied ? 4 : color_samples(layout));
-  if (is_rgb && !is_multiplied) return samples;
-  std::vector<uint8_t> rgb(static_cast<size_t>(layout.height * layout.width * 3));
-  if (is_multiplied) {
-    unmultiply_rgb(samples, rgb);
-  } else if (layout.photometric == PHOTOMETRIC_SEPARATED) {
-    cmyk_to_rgb(samples.data(), layout.height * layout.width, rgb.data());
-  } else if (layout.photometric == PHOTOMETRIC_PALETTE) {
-    const auto palette = file.palette(layout);
-    for (size_t i = 0; i < samples.size(); ++i) std::copy_n(palette[samples[i]].begin(), 3, &rgb[3 * i]);
-  } else {
-    greys_to_rgb(layout, samples, rgb);
+  /// Whether a row's place is where the rows before it end; then memory is taken as they come.
+  static bool is_in_order(const TiffLayout& layout) {
+    return !layout.is_separate && (layout.orientation < 2 || layout.orientation > 8);
   }
-  return rgb;
-}
 
-/// Turned and mirrored as EXIF's orientation says.
-Image oriented(Image image, int orientation) {
-  if (orientation < 2 || orientation > 8) return image;
-  const bool is_turned = orientation >= 5;
-  const bool flips_rows = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  const bool flips_columns = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  Image turned{.height = is_turned ? image.width : image.height, .width = is_turned ? image.height : image.width};
-  turned.pixels.reserve(image.pixels.size());
-  for (int64_t y = 0; y < turned.height; ++y) {
-    for (int64_t x = 0; x < turned.width; ++x) {
-      int64_t row = is_turned ? x : y;
-      int64_t column = is_turned ? y : x;
-      if (flips_rows) row = image.height - 1 - row;
-      if (flips_columns) column = image.width - 1 - column;
-      const uint8_t* pixel = &image.pixels[static_cast<size_t>((row * image.width + column) * 3)];
-      turned.pixels.insert(turned.pixels.end(), pixel, pixel + 3);
+  void put(const TiffRow& row) {
+    if (is_in_order()) {
+      const auto end = static_cast<size_t>((row.y + 1) * layout_.width * 3);
+      if (image_.pixels.size() < end) image_.pixels.resize(end);
+    }
+    const int64_t y = flips_rows_ ? layout_.height - 1 - row.y : row.y;
+    const int64_t x = flips_columns_ ? layout_.width - 1 - row.x : row.x;
+    const int64_t pixel = is_turned_ ? x * image_.width + y : y * image_.width + x;
+    const int64_t step = (is_turned_ ? image_.width : 1) * (flips_columns_ ? -3 : 3);
+    uint8_t* rgb = image_.pixels.data() + pixel * 3;
+    if (layout_.is_separate && colors_ != Colors::kTable && colors_ != Colors::kRgba) {
+      put_plane(row, rgb, step);
+    } else if (step == 3) {
+      convert(row, rgb);
+    } else {
+      converted_.resize(static_cast<size_t>(row.columns * 3));
+      convert(row, converted_.data());
+      for (int64_t i = 0; i < row.columns; ++i) std::copy_n(&converted_[static_cast<size_t>(3 * i)], 3, rgb + i * step);
     }
   }
-  return turned;
+
+  Image take() { return std::move(image_); }
+
+ private:
+  bool is_in_order() const { return is_in_order(layout_); }
+
+  void convert(const TiffRow& row, uint8_t* rgb) {
+    const int bits = layout_.bits;
+    const int samples = layout_.is_separate ? 1 : layout_.samples;
+    if (colors_ == Colors::kInks) {
+      inks_.resize(static_cast<size_t>(4 * row.columns));
+      for (int64_t i = 0; i < row.columns; ++i) {
+        for (int64_t c = 0; c < 4; ++c) {
+          inks_[static_cast<size_t>(4 * i + c)] = tiff_sample(row.samples, i * samples + c, bits);
+        }
+      }
+      cmyk_to_rgb(inks_.data(), row.columns, rgb);
+      return;
+    }
+    if (colors_ == Colors::kRgb && bits == 8 && samples == 3) {
+      std::copy_n(row.samples, 3 * row.columns, rgb);
+      return;
+    }
+    for (int64_t i = 0; i < row.columns; ++i, rgb += 3) {
+      if (colors_ == Colors::kTable) {
+        std::copy_n(table_[tiff_sample(row.samples, i * samples, bits)].begin(), 3, rgb);
+      } else if (colors_ == Colors::kRgba) {
+        std::copy_n(row.samples + 4 * i, 3, rgb);
+      } else {
+        for (int64_t c = 0; c < 3; ++c) rgb[c] = tiff_sample(row.samples, i * samples + c, bits);
+        if (colors_ != Colors::kMultiplied) continue;
+        const uint8_t opacity = tiff_sample(row.samples, i * samples + 3, bits);
+        for (int64_t c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], opacity);
+      }
+    }
+  }
+
+  /// A pixel's first three samples wait in its place for the fourth.
+  void put_plane(const TiffRow& row, uint8_t* rgb, int64_t step) const {
+    for (int64_t i = 0; i < row.columns; ++i, rgb += step) {
+      const uint8_t sample = tiff_sample(row.samples, i, layout_.bits);
+      if (row.plane < 3) {
+        rgb[row.plane] = sample;
+      } else if (colors_ == Colors::kMultiplied) {
+        for (int c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], sample);
+      } else {
+        const std::array<uint8_t, 4> inks = {rgb[0], rgb[1], rgb[2], sample};
+        cmyk_to_rgb(inks.data(), 1, rgb);
+      }
+    }
+  }
+
+  TiffLayout layout_;
+  Colors colors_;
+  std::vector<std::array<uint8_t, 3>> table_;
+  bool is_turned_ = false;
+  bool flips_rows_ = false;
+  bool flips_columns_ = false;
+  Image image_;
+  std::vector<uint8_t> converted_;
+  std::vector<uint8_t> inks_;
+};
+
+/// The colour of each value of a sample, from black to white or the other way round.
+std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
+  const int most = layout.bits >= 8 ? 255 : (1 << layout.bits) - 1;
+  std::vector<std::array<uint8_t, 3>> table(static_cast<size_t>(most) + 1);
+  for (int value = 0; value <= most; ++value) {
+    const int level = value * 255 / most;
+    table[static_cast<size_t>(value)].fill(
+        static_cast<uint8_t>(layout.photometric == PHOTOMETRIC_MINISWHITE ? 255 - level : level));
+  }
+  return table;
+}
+
+/// Rows in another order than the picture's, and tiles of many rows, touch all of its memory at once.
+bool is_to_be_checked_first(TiffFile& file, const TiffLayout& layout) {
+  constexpr int64_t kLargeTiles = int64_t{16} << 20;
+  if (layout.height * layout.width * 3 <= kLargePictureBytes) return false;
+  const TiffFile::Chunk chunk = file.chunk(layout);
+  const bool has_large_tiles = chunk.is_tile && std::min(chunk.rows, layout.height) * layout.width * 3 > kLargeTiles;
+  return has_large_tiles || !TiffPicture::is_in_order(layout);
+}
+
+Colors colors_of(const TiffLayout& layout) {
+  switch (layout.photometric) {
+    case PHOTOMETRIC_YCBCR:
+      return Colors::kRgba;
+    case PHOTOMETRIC_RGB:
+      return layout.is_premultiplied && layout.samples > 3 ? Colors::kMultiplied : Colors::kRgb;
+    case PHOTOMETRIC_SEPARATED:
+      return Colors::kInks;
+    default:
+      return Colors::kTable;
+  }
 }
 
 }  // namespace
 
 Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
-  constexpr int64_t kAlways = int64_t{1} << 26;
-  TiffFile file(bytes, path, std::max(kAlways, options.most_pixels * 16));
+  TiffFile file(bytes, path);
   TiffLayout layout = file.layout();
   check_image_size(path, layout.height, layout.width, options);
   if (layout.photometric == PHOTOMETRIC_YCBCR && layout.compression == COMPRESSION_JPEG && !layout.is_separate) {
     file.convert_jpeg_to_rgb();
     layout.photometric = PHOTOMETRIC_RGB;
   }
-  Image image{.height = layout.height, .width = layout.width};
-  if (layout.photometric == PHOTOMETRIC_YCBCR) {
-    image.pixels = file.read_rgb(layout);
-  } else {
-    check_kind(file, layout);
-    image.pixels = read_colors(file, layout);
+  const Colors colors = colors_of(layout);
+  if (colors != Colors::kRgba) check_kind(file, layout);
+  const auto read = [&](const std::function<void(const TiffRow&)>& take) {
+    if (colors == Colors::kRgba) {
+      file.read_rgba(layout, take);
+    } else {
+      file.read_rows(layout, colors == Colors::kMultiplied ? 4 : color_samples(layout), take);
+    }
+  };
+  if (is_to_be_checked_first(file, layout)) {
+    const bool is_turned = layout.orientation >= 5 && layout.orientation <= 8;
+    file.set_passes(is_turned ? 3 : 2);  // columns take as long as another pass
+    read([](const TiffRow&) {});
   }
-  return oriented(std::move(image), layout.orientation);
+  std::vector<std::array<uint8_t, 3>> table;
+  if (layout.photometric == PHOTOMETRIC_PALETTE) table = file.palette(layout);
+  if (colors == Colors::kTable && table.empty()) table = greys(layout);
+  TiffPicture picture(layout, colors, std::move(table));
+  read([&](const TiffRow& row) { picture.put(row); });
+  return picture.take();
 }
 
 }  // namespace ddp

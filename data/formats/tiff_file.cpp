@@ -8,28 +8,59 @@
 
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
+
 namespace ddp {
 namespace {
 
-/// A tile may be larger than the picture, but not absurdly.
-uint64_t most_chunk_bytes(const TiffLayout& layout) {
-  constexpr uint64_t kAlways = uint64_t{1} << 24;
-  const auto pixels = static_cast<uint64_t>(layout.height * layout.width);
-  return std::max(kAlways, 16 * pixels * static_cast<uint64_t>(layout.samples * (layout.bits + 7) / 8));
+/// Facsimile ends a strip early without calling it damaged.
+bool is_fax(int compression) {
+  return compression == COMPRESSION_CCITTRLE || compression == COMPRESSION_CCITTRLEW ||
+         compression == COMPRESSION_CCITTFAX3 || compression == COMPRESSION_CCITTFAX4;
 }
 
-uint8_t sample_at(const uint8_t* row, uint64_t index, int bits) {
-  if (bits == 8) return row[index];
-  if (bits == 16) {
-    uint16_t value = 0;  // in this machine's order
-    std::memcpy(&value, row + 2 * index, 2);
-    return static_cast<uint8_t>(value >> 8);
+/// Not so codecs that unpack a whole strip at once.
+bool knows_rows(int compression) {
+  switch (compression) {
+    case COMPRESSION_OJPEG:
+    case COMPRESSION_JBIG:
+    case COMPRESSION_LERC:
+    case COMPRESSION_WEBP:
+      return false;
+    default:
+      return true;
   }
-  const uint64_t bit = index * static_cast<uint64_t>(bits);
-  return static_cast<uint8_t>(row[bit / 8] >> (8 - static_cast<uint64_t>(bits) - bit % 8) & ((1U << bits) - 1));
+}
+
+/// What one byte can be unpacked to at most; 0 for codecs without such a limit.
+int64_t most_ratio(int compression) {
+  switch (compression) {
+    case COMPRESSION_NONE:
+      return 1;
+    case COMPRESSION_PACKBITS:
+      return 64;
+    case COMPRESSION_LZW:
+      return 4096;  // a string of 4,094 bytes for a code of 12 bits
+    case COMPRESSION_DEFLATE:
+    case COMPRESSION_ADOBE_DEFLATE:
+      return kMostInflation;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
+
+uint8_t tiff_sample(const uint8_t* samples, int64_t index, int bits) {
+  if (bits == 8) return samples[index];
+  if (bits == 16) {
+    uint16_t value = 0;
+    std::memcpy(&value, samples + 2 * index, 2);
+    return static_cast<uint8_t>(value >> 8);
+  }
+  const int64_t bit = index * bits;
+  return static_cast<uint8_t>(samples[bit / 8] >> (8 - bits - bit % 8) & ((1 << bits) - 1));
+}
 
 tmsize_t TiffFile::read(thandle_t memory, void* to, tmsize_t count) {
   auto& source = *static_cast<Memory*>(memory);
@@ -58,12 +89,13 @@ int TiffFile::ignore(TIFF* /*tiff*/, void* /*memory*/, const char* /*module*/, c
   return 1;
 }
 
-TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, int64_t most_bytes)
+TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path)
     : path_(path), memory_(std::make_unique<Memory>(Memory{.bytes = &bytes})) {
   const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
                                                                                  TIFFOpenOptionsFree);
   if (options == nullptr) throw std::bad_alloc();
-  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), most_bytes);
+  constexpr tmsize_t kAlways = tmsize_t{24} << 20;
+  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), std::max(kAlways, 24 * static_cast<tmsize_t>(bytes.size())));
   TIFFOpenOptionsSetErrorHandlerExtR(options.get(), complain, memory_.get());
   TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore, memory_.get());
   const auto write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
@@ -113,80 +145,176 @@ void TiffFile::convert_jpeg_to_rgb() {
   TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
 }
 
-std::vector<uint8_t> TiffFile::read_samples(const TiffLayout& layout, int used) {
-  Chunk chunk;
-  const bool is_tiled = TIFFIsTiled(tiff_.get()) != 0;
-  if (is_tiled) {
-    TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &chunk.rows);
-    TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &chunk.columns);
-  } else {
-    TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_ROWSPERSTRIP, &chunk.rows);
-    chunk.rows = std::min(chunk.rows, static_cast<uint32_t>(layout.height));
-    chunk.columns = static_cast<uint32_t>(layout.width);
+TiffFile::Chunk TiffFile::chunk(const TiffLayout& layout) {
+  uint32_t rows = 0;
+  uint32_t columns = 0;
+  if (TIFFIsTiled(tiff_.get()) != 0) {
+    TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &rows);
+    TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &columns);
+    if (rows == 0 || columns == 0) refuse("tiles without a size");
+    return {.rows = rows, .columns = columns, .is_tile = true};
   }
-  const uint64_t bytes = is_tiled ? TIFFTileSize64(tiff_.get()) : TIFFVStripSize64(tiff_.get(), chunk.rows);
-  if (chunk.rows == 0 || chunk.columns == 0 || bytes == 0) refuse("strips or tiles without a size");
-  if (bytes > most_chunk_bytes(layout)) refuse("strips or tiles of " + std::to_string(bytes) + " bytes");
-  buffer_.resize(bytes);
-  std::vector<uint8_t> samples(static_cast<size_t>(layout.height * layout.width * used));
-  const int planes = layout.is_separate ? used : 1;
-  for (int plane = 0; plane < planes; ++plane) {
-    chunk.plane = static_cast<uint16_t>(plane);
-    for (int64_t y = 0; y < layout.height; y += chunk.rows) {
-      for (int64_t x = 0; x < layout.width; x += chunk.columns) {
-        chunk.y = static_cast<uint32_t>(y);
-        chunk.x = static_cast<uint32_t>(x);
-        read_chunk(layout, chunk, used, samples);
-      }
-    }
-  }
-  return samples;
+  TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_ROWSPERSTRIP, &rows);
+  if (rows == 0) refuse("strips without a size");
+  return {.rows = std::min<int64_t>(rows, layout.height), .columns = layout.width};
 }
 
-void TiffFile::read_chunk(const TiffLayout& layout, const Chunk& chunk, int used, std::vector<uint8_t>& samples) {
-  const bool is_tiled = TIFFIsTiled(tiff_.get()) != 0;
-  const int64_t rows = std::min<int64_t>(chunk.rows, layout.height - chunk.y);
-  const int64_t columns = std::min<int64_t>(chunk.columns, layout.width - chunk.x);
+int64_t TiffFile::row_bytes(const Chunk& chunk) {
+  const uint64_t bytes = chunk.is_tile ? TIFFTileRowSize64(tiff_.get()) : TIFFScanlineSize64(tiff_.get());
+  if (bytes == 0 || bytes > uint64_t{std::numeric_limits<int32_t>::max()}) {
+    refuse("rows of " + std::to_string(bytes) + " bytes");
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t TiffFile::chunk_bytes(const Chunk& chunk) {
+  const uint64_t bytes = chunk.is_tile ? TIFFTileSize64(tiff_.get())
+                                       : TIFFVStripSize64(tiff_.get(), static_cast<uint32_t>(chunk.rows));
+  if (bytes == 0 || bytes > uint64_t{std::numeric_limits<int64_t>::max()} / 16) {
+    refuse("strips or tiles of " + std::to_string(bytes) + " bytes");
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+/// Before memory is taken and time spent: what the header claims is held against the file's size.
+void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes) {
+  const std::string size = std::to_string(chunk.columns) + "x" + std::to_string(chunk.rows) + " pixels of " +
+                           std::to_string(layout.samples) + " samples";
+  check_working_memory(path_, working_bytes, file_bytes(), (chunk.is_tile ? "tiles of " : "strips of ") + size);
+  const int64_t down = (layout.height + chunk.rows - 1) / chunk.rows;
+  const int64_t across = (layout.width + chunk.columns - 1) / chunk.columns;
+  const int64_t rows = chunk.is_tile ? down * std::min(chunk.rows, layout.height) : layout.height;
+  const int64_t unpacked = rows * across * planes * row_bytes(chunk);
+  check_unpacked_size(path_, passes_ * unpacked, file_bytes());
+  // Strips may share their bytes, but not so that a small file becomes a long one.
+  constexpr int64_t kMostShared = 16;
+  const int64_t count = down * across * planes;
+  int64_t stored = 0;
+  for (int64_t i = 0; i < count && stored <= kMostShared * file_bytes(); ++i) {
+    const uint64_t bytes = TIFFGetStrileByteCount(tiff_.get(), static_cast<uint32_t>(i));
+    stored += static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(file_bytes())));
+  }
+  if (stored > kMostShared * file_bytes()) refuse("its strips or tiles use the same bytes again and again");
+  const int64_t ratio = most_ratio(layout.compression);
+  if (ratio > 0 && unpacked / ratio > stored) {
+    refuse(std::to_string(stored) + " bytes cannot hold " + std::to_string(layout.width) + "x" +
+           std::to_string(layout.height) + " pixels of " + std::to_string(layout.samples) + " samples");
+  }
+  if (layout.compression == COMPRESSION_JPEG || layout.compression == COMPRESSION_OJPEG) {
+    check_jpeg_scans(layout, chunk);
+  }
+}
+
+/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times.
+void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
+  const std::vector<uint8_t>& bytes = *memory_->bytes;
+  const int together = layout.is_separate ? 1 : layout.samples;
+  const auto has_several_scans = [&](size_t at) {
+    const bool is_progressive = bytes[at + 1] == 0xC2 || bytes[at + 1] == 0xC6 || bytes[at + 1] == 0xCA;
+    return bytes[at] == 0xFF && (is_progressive || (bytes[at + 1] == 0xDA && bytes[at + 4] < together));
+  };
+  size_t at = 0;
+  while (at + 5 < bytes.size() && !has_several_scans(at)) ++at;
+  if (at + 5 >= bytes.size()) return;
+  check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
+  constexpr int64_t kMostScans = 100;
+  constexpr int64_t kAlways = int64_t{1} << 27;
+  constexpr int64_t kPerByte = 64;
+  const int64_t blocks = layout.height * layout.width * layout.samples / 64;
+  if (blocks * kMostScans > kAlways + kPerByte * file_bytes()) refuse("so large a picture in JPEGs of several scans");
+}
+
+void TiffFile::read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take) {
+  Chunk chunk = this->chunk(layout);
+  // Of a tile that is higher than the picture the rows below are not unpacked.
+  if (chunk.is_tile && knows_rows(layout.compression)) chunk.rows = std::min(chunk.rows, layout.height);
+  // Whole strips are faster.
+  constexpr int64_t kLargeStrip = int64_t{16} << 20;
+  const bool by_row = !chunk.is_tile && knows_rows(layout.compression) && !is_fax(layout.compression) &&
+                      chunk_bytes(chunk) > kLargeStrip;
+  const int64_t row_bytes = this->row_bytes(chunk);
   const int stored = layout.is_separate ? 1 : layout.samples;  // samples of a pixel that stand together
-  const int first = layout.is_separate ? chunk.plane : 0;
-  const int count = layout.is_separate ? 1 : used;
-  const auto row_bytes =
-      static_cast<int64_t>(is_tiled ? TIFFTileRowSize64(tiff_.get()) : TIFFScanlineSize64(tiff_.get()));
-  const auto expected = is_tiled ? static_cast<tmsize_t>(buffer_.size()) : static_cast<tmsize_t>(rows * row_bytes);
-  if (row_bytes < (columns * stored * layout.bits + 7) / 8 || rows * row_bytes > static_cast<int64_t>(buffer_.size())) {
+  if (row_bytes < (chunk.columns * stored * layout.bits + 7) / 8) {
     refuse("rows of " + std::to_string(row_bytes) + " bytes");
   }
-  const tmsize_t got =
-      is_tiled ? TIFFReadEncodedTile(tiff_.get(), TIFFComputeTile(tiff_.get(), chunk.x, chunk.y, 0, chunk.plane),
-                                     buffer_.data(), expected)
-               : TIFFReadEncodedStrip(tiff_.get(), TIFFComputeStrip(tiff_.get(), chunk.y, chunk.plane), buffer_.data(),
-                                      expected);
-  if (got < expected) refuse("its pixels are damaged or cut short");
-  for (int64_t y = 0; y < rows; ++y) {
-    const uint8_t* row = buffer_.data() + y * row_bytes;
-    uint8_t* out = samples.data() + ((chunk.y + y) * layout.width + chunk.x) * used + first;
-    for (int64_t x = 0; x < columns; ++x, out += used) {
-      for (int c = 0; c < count; ++c) out[c] = sample_at(row, static_cast<uint64_t>(x * stored + c), layout.bits);
+  const int64_t buffer_bytes = by_row ? row_bytes : chunk.rows * row_bytes;
+  const int64_t copies = knows_rows(layout.compression) ? 1 : 3;  // those of the codec
+  const int planes = layout.is_separate ? used : 1;
+  check_claims(layout, chunk, planes, buffer_bytes * copies);
+  buffer_.assign(static_cast<size_t>(buffer_bytes), 0);
+  for (TiffRow row{.columns = layout.width}; row.plane < planes; ++row.plane) {
+    for (row.y = 0; row.y < layout.height; row.y += by_row ? 1 : chunk.rows) {
+      if (by_row) {
+        const auto plane = static_cast<uint16_t>(row.plane);
+        if (TIFFReadScanline(tiff_.get(), buffer_.data(), static_cast<uint32_t>(row.y), plane) != 1) {
+          refuse("its pixels are damaged or cut short");
+        }
+        row.samples = buffer_.data();
+        take(row);
+        continue;
+      }
+      for (row.x = 0; row.x < layout.width; row.x += chunk.columns) read_chunk(layout, chunk, row, take);
+      row.x = 0;
     }
   }
 }
 
-std::vector<uint8_t> TiffFile::read_rgb(const TiffLayout& layout) {
+void TiffFile::read_chunk(const TiffLayout& layout, const Chunk& chunk, const TiffRow& corner,
+                          const std::function<void(const TiffRow&)>& take) {
+  const int64_t rows = std::min(chunk.rows, layout.height - corner.y);
+  const int64_t row_bytes = this->row_bytes(chunk);
+  const auto expected = static_cast<tmsize_t>((chunk.is_tile ? chunk.rows : rows) * row_bytes);
+  const auto y = static_cast<uint32_t>(corner.y);
+  const auto plane = static_cast<uint16_t>(corner.plane);
+  const tmsize_t got =
+      chunk.is_tile
+          ? TIFFReadEncodedTile(tiff_.get(),
+                                TIFFComputeTile(tiff_.get(), static_cast<uint32_t>(corner.x), y, 0, plane),
+                                buffer_.data(), expected)
+          : TIFFReadEncodedStrip(tiff_.get(), TIFFComputeStrip(tiff_.get(), y, plane), buffer_.data(), expected);
+  if (got < expected) refuse("its pixels are damaged or cut short");
+  TiffRow row = corner;
+  row.columns = std::min(chunk.columns, layout.width - corner.x);
+  for (int64_t i = 0; i < rows; ++i, ++row.y) {
+    row.samples = buffer_.data() + i * row_bytes;
+    take(row);
+  }
+}
+
+void TiffFile::read_rgba(const TiffLayout& layout, const std::function<void(const TiffRow&)>& take) {
+  constexpr int64_t kAtOnce = int64_t{1} << 20;  // pixels
+  const Chunk chunk = this->chunk(layout);
+  const int64_t band = std::min(layout.height, chunk.rows * std::max<int64_t>(1, kAtOnce / layout.width / chunk.rows));
+  const int planes = layout.is_separate ? layout.samples : 1;
+  check_claims(layout, chunk, planes, chunk_bytes(chunk) * std::min(planes, 4) + 4 * band * layout.width +
+                                          (chunk.is_tile ? 4 * chunk.rows * chunk.columns : 0));
   TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);  // so that libtiff turns nothing
-  const auto pixels = static_cast<size_t>(layout.height * layout.width);
-  std::vector<uint32_t> raster(pixels);
-  if (TIFFReadRGBAImageOriented(tiff_.get(), static_cast<uint32_t>(layout.width), static_cast<uint32_t>(layout.height),
-                                raster.data(), ORIENTATION_TOPLEFT,
-                                /*stop_on_error=*/1) == 0) {
-    refuse("its pixels are damaged, cut short or of an unknown kind");
+  std::array<char, 1024> why{};
+  TIFFRGBAImage image{};
+  if (TIFFRGBAImageOK(tiff_.get(), why.data()) == 0 || TIFFRGBAImageBegin(&image, tiff_.get(), 1, why.data()) == 0) {
+    refuse(std::string("its pixels are of an unknown kind: ") + why.data());
   }
-  std::vector<uint8_t> rgb(3 * pixels);
-  for (size_t i = 0; i < pixels; ++i) {
-    rgb[3 * i] = TIFFGetR(raster[i]);
-    rgb[3 * i + 1] = TIFFGetG(raster[i]);
-    rgb[3 * i + 2] = TIFFGetB(raster[i]);
+  const std::unique_ptr<TIFFRGBAImage, decltype(&TIFFRGBAImageEnd)> end(&image, TIFFRGBAImageEnd);
+  image.req_orientation = ORIENTATION_TOPLEFT;
+  std::vector<uint32_t> raster(static_cast<size_t>(band * layout.width));
+  std::vector<uint8_t> rgba(static_cast<size_t>(4 * layout.width));
+  for (int64_t begin = 0; begin < layout.height; begin += band) {
+    const int64_t rows = std::min(band, layout.height - begin);
+    image.row_offset = static_cast<int>(begin);
+    if (TIFFRGBAImageGet(&image, raster.data(), static_cast<uint32_t>(layout.width), static_cast<uint32_t>(rows)) == 0) {
+      refuse("its pixels are damaged, cut short or of an unknown kind");
+    }
+    for (int64_t y = 0; y < rows; ++y) {
+      for (int64_t x = 0; x < layout.width; ++x) {
+        const uint32_t pixel = raster[static_cast<size_t>(y * layout.width + x)];
+        uint8_t* out = &rgba[static_cast<size_t>(4 * x)];
+        out[0] = TIFFGetR(pixel);
+        out[1] = TIFFGetG(pixel);
+        out[2] = TIFFGetB(pixel);
+      }
+      take({.y = begin + y, .columns = layout.width, .samples = rgba.data()});
+    }
   }
-  return rgb;
 }
 
 std::vector<std::array<uint8_t, 3>> TiffFile::palette(const TiffLayout& layout) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,11 +26,22 @@ struct TiffLayout {
   bool is_premultiplied = false;  ///< the first sample behind the colours is an opacity that they were multiplied with
 };
 
+/// Pixels of one row that stand side by side, from column `x` on.
+struct TiffRow {
+  int64_t y = 0;
+  int64_t x = 0;
+  int64_t columns = 0;
+  int plane = 0;                     ///< which sample, where each colour stands by itself
+  const uint8_t* samples = nullptr;  ///< as the file has them, 16 bits in this machine's order
+};
+
+/// Sample `index` of those at `samples`: 16 bits cut to 8, fewer than 8 as they are.
+uint8_t tiff_sample(const uint8_t* samples, int64_t index, int bits);
+
 /// Refers to the bytes, which must outlive it. Every failure is a DataError that names the path.
 class TiffFile {
  public:
-  /// libtiff takes no more than `most_bytes` at once.
-  TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, int64_t most_bytes);
+  TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path);
   ~TiffFile() = default;
   TiffFile(const TiffFile&) = delete;
   TiffFile& operator=(const TiffFile&) = delete;
@@ -39,11 +51,23 @@ class TiffFile {
   /// From now on a JPEG's YCbCr comes as RGB.
   void convert_jpeg_to_rgb();
 
-  /// The first `used` samples of each pixel in memory order (height, width, used): 16 bits cut to 8, fewer as they are.
-  std::vector<uint8_t> read_samples(const TiffLayout& layout, int used);
+  /// Rows and columns of a strip or tile.
+  struct Chunk {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    bool is_tile = false;
+  };
+  Chunk chunk(const TiffLayout& layout);
 
-  /// RGB by libtiff's own conversion, in memory order (height, width, 3).
-  std::vector<uint8_t> read_rgb(const TiffLayout& layout);
+  /// How often all pixels are gone over, so that no file keeps a program busy: 1 unless said otherwise.
+  void set_passes(int passes) { passes_ = passes; }
+
+  /// Gives each row to `take`, in pieces where the file has tiles: all samples of a pixel, or one plane of the first
+  /// `used` after the other. Memory is taken for a row, a tile, or a strip of a codec that knows no rows.
+  void read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take);
+
+  /// The same with four bytes for a pixel, red, green, blue and opacity, by libtiff's own conversion.
+  void read_rgba(const TiffLayout& layout, const std::function<void(const TiffRow&)>& take);
 
   /// Red, green and blue of 2^bits colours.
   std::vector<std::array<uint8_t, 3>> palette(const TiffLayout& layout);
@@ -59,22 +83,24 @@ class TiffFile {
   struct Close {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }
   };
-  struct Chunk {
-    uint32_t x = 0, y = 0, rows = 0, columns = 0;
-    uint16_t plane = 0;
-  };
-
   static tmsize_t read(thandle_t memory, void* to, tmsize_t count);
   static toff_t seek(thandle_t memory, toff_t offset, int from);
   static int complain(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
   static int ignore(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
 
-  void read_chunk(const TiffLayout& layout, const Chunk& chunk, int used, std::vector<uint8_t>& samples);
+  int64_t file_bytes() const { return static_cast<int64_t>(memory_->bytes->size()); }
+  int64_t row_bytes(const Chunk& chunk);
+  int64_t chunk_bytes(const Chunk& chunk);
+  void check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes);
+  void check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk);
+  void read_chunk(const TiffLayout& layout, const Chunk& chunk, const TiffRow& corner,
+                  const std::function<void(const TiffRow&)>& take);
 
   std::filesystem::path path_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<TIFF, Close> tiff_;
   std::vector<uint8_t> buffer_;
+  int passes_ = 1;
 };
 
 }  // namespace ddp

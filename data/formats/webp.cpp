@@ -1,12 +1,13 @@
 #include <webp/decode.h>
 #include <webp/demux.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <ddprun/data/error.h>
 
+#include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
 
 namespace ddp {
@@ -16,30 +17,68 @@ namespace {
   throw DataError(path, "not a valid WebP file: " + why);
 }
 
-/// The colours where nothing is opaque count as well, as with Pillow's convert("RGB"): opacity is dropped, not blended.
-void decode_still(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, Image& image) {
-  image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
-  if (WebPDecodeRGBInto(bytes.data(), bytes.size(), image.pixels.data(), image.pixels.size(),
-                        static_cast<int>(image.width * 3)) == nullptr) {
-    refuse(path, "the picture is damaged or cut short");
-  }
+/// A picture by itself, or one of an animation.
+struct WebPPart {
+  WebPData data{};
+  int64_t left = 0;
+  int64_t top = 0;
+  WebPBitstreamFeatures features{};
+};
+
+/// What libwebp keeps beside the pixels that it gives: all colours of a picture without loss, else the opacity, twice.
+int64_t working_bytes(const WebPBitstreamFeatures& features) {
+  constexpr int kLossless = 2;
+  const int64_t pixels = int64_t{features.width} * features.height;
+  return features.format == kLossless ? 4 * pixels : features.has_alpha != 0 ? 2 * pixels : 0;
 }
 
-void decode_first_frame(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, Image& image) {
-  WebPAnimDecoderOptions how;
-  if (WebPAnimDecoderOptionsInit(&how) == 0) refuse(path, "libwebp is another version than its headers");
-  how.color_mode = MODE_RGBA;
-  const WebPData data{.bytes = bytes.data(), .size = bytes.size()};
-  const std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)> decoder(WebPAnimDecoderNew(&data, &how),
-                                                                                   WebPAnimDecoderDelete);
-  uint8_t* canvas = nullptr;
-  int milliseconds = 0;
-  if (decoder == nullptr || WebPAnimDecoderGetNext(decoder.get(), &canvas, &milliseconds) == 0) {
-    refuse(path, "its first frame is damaged or cut short");
+/// Whether all of it is there, without memory for its pixels: the last ones alone are asked for.
+bool is_whole(const WebPPart& part) {
+  WebPDecoderConfig how;
+  if (WebPInitDecoderConfig(&how) == 0) return false;
+  how.options.use_cropping = 1;
+  how.options.crop_left = (part.features.width - 1) / 2 * 2;
+  how.options.crop_top = (part.features.height - 1) / 2 * 2;
+  how.options.crop_width = part.features.width - how.options.crop_left;
+  how.options.crop_height = part.features.height - how.options.crop_top;
+  how.output.colorspace = MODE_RGB;
+  const bool is_whole = WebPDecode(part.data.bytes, part.data.size, &how) == VP8_STATUS_OK;
+  WebPFreeDecBuffer(&how.output);
+  return is_whole;
+}
+
+/// The colours where nothing is opaque count as well, as with Pillow's convert("RGB"): opacity is dropped, not blended.
+/// What lies beside a part is black.
+Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file_bytes, Image image,
+                  const std::string& damage) {
+  if (WebPGetFeatures(part.data.bytes, part.data.size, &part.features) != VP8_STATUS_OK) refuse(path, damage);
+  check_working_memory(path, working_bytes(part.features), file_bytes, "the colours of all pixels");
+  if (part.left + part.features.width > image.width || part.top + part.features.height > image.height) {
+    refuse(path, damage);
   }
-  image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
-  uint8_t* rgb = image.pixels.data();
-  for (int64_t i = 0; i < image.height * image.width; ++i, canvas += 4, rgb += 3) std::memcpy(rgb, canvas, 3);
+  const int64_t bytes = image.height * image.width * 3;
+  const int64_t unpacked = int64_t{part.features.width} * part.features.height * 3;
+  check_unpacked_size(path, bytes > kLargePictureBytes ? 2 * unpacked : unpacked, file_bytes);
+  if (bytes > kLargePictureBytes && !is_whole(part)) refuse(path, damage);
+  image.pixels.resize(static_cast<size_t>(bytes));
+  const int64_t row_bytes = image.width * 3;
+  const auto begin = static_cast<size_t>(part.top * row_bytes + part.left * 3);
+  if (WebPDecodeRGBInto(part.data.bytes, part.data.size, image.pixels.data() + begin, image.pixels.size() - begin,
+                        static_cast<int>(row_bytes)) == nullptr) {
+    refuse(path, damage);
+  }
+  return image;
+}
+
+/// Without libwebp's decoder of animations, which takes several canvases: the first frame stands on an empty one.
+Image decode_first_frame(const WebPData& data, const std::filesystem::path& path, Image image) {
+  const std::string damage = "its first frame is damaged or cut short";
+  const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data), WebPDemuxDelete);
+  WebPIterator frame{};
+  if (demuxer == nullptr || WebPDemuxGetFrame(demuxer.get(), 1, &frame) == 0) refuse(path, damage);
+  const WebPPart part{.data = frame.fragment, .left = frame.x_offset, .top = frame.y_offset};
+  WebPDemuxReleaseIterator(&frame);
+  return decode_part(part, path, static_cast<int64_t>(data.size), std::move(image), damage);
 }
 
 }  // namespace
@@ -51,12 +90,10 @@ Image decode_webp(const std::vector<uint8_t>& bytes, const std::filesystem::path
   }
   Image image{.height = features.height, .width = features.width};
   check_image_size(path, image.height, image.width, options);
-  if (features.has_animation != 0) {
-    decode_first_frame(bytes, path, image);
-  } else {
-    decode_still(bytes, path, image);
-  }
-  return image;
+  const WebPData data{.bytes = bytes.data(), .size = bytes.size()};
+  if (features.has_animation != 0) return decode_first_frame(data, path, std::move(image));
+  return decode_part({.data = data}, path, static_cast<int64_t>(bytes.size()), std::move(image),
+                     "the picture is damaged or cut short");
 }
 
 }  // namespace ddp

@@ -25,16 +25,17 @@ struct Weights {
   int64_t stride = 0;
 };
 
-Weights make_weights(int64_t in, int64_t out) {
+/// Of the output pixels from `first` on, `count`.
+Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double support = std::max(scale, 1.0);  // a triangle of width 2, as wide as an output pixel at least
   Weights weights;
   weights.stride = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
-  weights.windows.resize(static_cast<size_t>(out));
-  weights.values.resize(static_cast<size_t>(out * weights.stride));
+  weights.windows.resize(static_cast<size_t>(count));
+  weights.values.resize(static_cast<size_t>(count * weights.stride));
   std::vector<double> exact(static_cast<size_t>(weights.stride));
-  for (int64_t x = 0; x < out; ++x) {
-    const double centre = (static_cast<double>(x) + 0.5) * scale;
+  for (int64_t x = 0; x < count; ++x) {
+    const double centre = (static_cast<double>(first + x) + 0.5) * scale;
     // (Truncation towards 0 after adding a half, where the sum may be negative.)
     const int64_t begin = std::max<int64_t>(0, static_cast<int64_t>(centre - support + 0.5));
     const int64_t end = std::min<int64_t>(in, static_cast<int64_t>(centre + support + 0.5));
@@ -85,7 +86,9 @@ std::vector<uint8_t> resize_rows(const uint8_t* in, int64_t rows, int64_t stride
 }
 
 /// Columns of a picture with `bytes` bytes a row. Row by row, so that the compiler can use vector instructions.
-std::vector<uint8_t> resize_columns(const std::vector<uint8_t>& in, int64_t bytes, const Weights& weights) {
+/// `in` begins with row `first` of what the weights are for.
+std::vector<uint8_t> resize_columns(const std::vector<uint8_t>& in, int64_t first, int64_t bytes,
+                                    const Weights& weights) {
   std::vector<uint8_t> out(weights.windows.size() * static_cast<size_t>(bytes));
   std::vector<int32_t> sums(static_cast<size_t>(bytes));
   for (size_t y = 0; y < weights.windows.size(); ++y) {
@@ -93,7 +96,7 @@ std::vector<uint8_t> resize_columns(const std::vector<uint8_t>& in, int64_t byte
     std::fill(sums.begin(), sums.end(), 1 << (kPlaces - 1));
     for (int64_t i = 0; i < window.count; ++i) {
       const int32_t weight = weights.values[y * static_cast<size_t>(weights.stride) + static_cast<size_t>(i)];
-      const uint8_t* row = in.data() + (window.begin + i) * bytes;
+      const uint8_t* row = in.data() + (window.begin - first + i) * bytes;
       for (int64_t x = 0; x < bytes; ++x) sums[static_cast<size_t>(x)] += row[x] * weight;
     }
     uint8_t* target = out.data() + y * static_cast<size_t>(bytes);
@@ -105,22 +108,30 @@ std::vector<uint8_t> resize_columns(const std::vector<uint8_t>& in, int64_t byte
 }  // namespace
 
 Image resize(const Image& image, const Box& box, int64_t height, int64_t width) {
+  return resize_part(image, box, height, width, {.height = height, .width = width});
+}
+
+Image resize_part(const Image& image, const Box& box, int64_t height, int64_t width, const Box& part) {
   const auto is_size = [](int64_t size) { return size >= 1 && size <= kMostSide; };
   if (box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 || box.height > image.height - box.top ||
-      box.width > image.width - box.left || !is_size(height) || !is_size(width)) {
+      box.width > image.width - box.left || !is_size(part.height) || !is_size(part.width) || part.top < 0 ||
+      part.left < 0 || part.height > height - part.top || part.width > width - part.left) {
     throw std::invalid_argument("resize: expected a box within " + std::to_string(image.width) + "x" +
                                 std::to_string(image.height) + " pixels, got " + std::to_string(box.width) + "x" +
                                 std::to_string(box.height) + " at " + std::to_string(box.left) + "," +
                                 std::to_string(box.top) + ", to become " + std::to_string(width) + "x" +
                                 std::to_string(height));
   }
-  const uint8_t* corner = image.pixels.data() + (box.top * image.width + box.left) * 3;
+  const Weights down = make_weights(box.height, height, part.top, part.height);
+  const int64_t first = down.windows.front().begin;  // windows begin and end in the order of their pixels
+  const int64_t rows = down.windows.back().begin + down.windows.back().count - first;
+  const uint8_t* corner = image.pixels.data() + ((box.top + first) * image.width + box.left) * 3;
   // Across first, as Pillow: the result in between is rounded to bytes, so the order shows.
   const std::vector<uint8_t> narrowed =
-      resize_rows(corner, box.height, image.width * 3, make_weights(box.width, width));
-  return {.height = height,
-          .width = width,
-          .pixels = resize_columns(narrowed, width * 3, make_weights(box.height, height))};
+      resize_rows(corner, rows, image.width * 3, make_weights(box.width, width, part.left, part.width));
+  return {.height = part.height,
+          .width = part.width,
+          .pixels = resize_columns(narrowed, first, part.width * 3, down)};
 }
 
 }  // namespace ddp

@@ -153,7 +153,7 @@ TEST_CASE("Image: other formats and pictures too large are refused by name") {
 
 TEST_CASE("Image: sizes beyond what the file holds are refused before memory is taken") {
   const DecodeOptions anything{.most_pixels = int64_t{1} << 40};
-  constexpr int64_t kSide = 1 << 20;  // 3 TiB of pixels
+  constexpr int64_t kSide = 1'000'000;  // 3 TB of pixels
   const auto refuses = [&](const std::string& content) {
     CHECK_THROWS_MATCHES(decode(content, anything), DataError,
                          MessageMatches(ContainsSubstring("bytes of pixels, got")));
@@ -161,7 +161,7 @@ TEST_CASE("Image: sizes beyond what the file holds are refused before memory is 
   refuses(test::BmpFile{}.bytes(kSide, kSide, "pixels"));
   refuses(test::BmpFile{.bits = 1}.bytes(kSide, kSide, std::string(8, '\0')));
   for (const char* kind : {"P1", "P2", "P3", "P4", "P5", "P6"}) {
-    refuses(kind + std::string("\n1048576 1048576\n") + (kind[1] == '1' || kind[1] == '4' ? "" : "65535\n") + "0 1 1");
+    refuses(kind + std::string("\n1000000 1000000\n") + (kind[1] == '1' || kind[1] == '4' ? "" : "65535\n") + "0 1 1");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ddp {
 
@@ -25,13 +26,20 @@ class ByteSource {
   void skip(uint64_t count);
 
   /// Throws DataError when fewer than `count` bytes can follow: what is left of a plain file, and of a gzip file what
-  /// its size could at most unpack to. To be called before memory for them is taken.
+  /// its size could at most unpack to; a gzip file that would unpack to more than 512 MiB and 128 times its size is
+  /// refused too. To be called before memory for them is taken, which is best taken as they come.
   void require(uint64_t count) const;
 
   /// Throws DataError when anything follows.
   void require_end();
 
   const std::filesystem::path& path() const { return path_; }
+
+  /// Whether it is a gzip file. Known once something has been read.
+  bool is_compressed() const;
+
+  /// The file's size on disk.
+  uint64_t file_bytes() const { return size_; }
 
  private:
   struct Stream;
@@ -46,5 +54,8 @@ class ByteSource {
 
 /// The whole of a small file, such as a list of names. Throws DataError when it has more than `most` bytes.
 std::string read_small_file(const std::filesystem::path& path, uint64_t most);
+
+/// The same as bytes.
+std::vector<uint8_t> read_small_file_bytes(const std::filesystem::path& path, uint64_t most);
 
 }  // namespace ddp

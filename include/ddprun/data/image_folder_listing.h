@@ -14,14 +14,15 @@ struct ImageListing {
   std::vector<std::string> class_names{};      ///< sub-folders, sorted; a class's index is its place here
   std::vector<std::filesystem::path> files{};  ///< by class, then by path
   std::vector<int64_t> labels{};               ///< of each file
-  /// One line on pictures that this build cannot read, and which are not among the files: how many, one of them, and
-  /// what to install. Empty when there are none.
+  /// One line on what is not among the files: pictures that this build cannot read, links that point to nothing or to a
+  /// folder that they lie in, pipes; of each kind how many, the first by its path, and why. Empty when there is none.
   std::string notice{};
 };
 
 /// Lists the .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff and .webp files (capitals too) anywhere below each folder
-/// `<root>/<class>`, torchvision's pictures in its order; but no TIFF and WebP where this build cannot read them, of
-/// which a line on standard error tells (rank 0's where RANK is set). Throws DataError when the folder cannot be read
+/// `<root>/<class>`, torchvision's pictures in its order. Links to files and folders are followed, except into a folder
+/// that they lie in. What is left out, TIFF and WebP where this build cannot read them and links without a target, is
+/// named in `notice` and in one line on standard error (rank 0's where RANK is set). Throws DataError when the folder cannot be read
 /// or has no class folder, and naming the class for one without any image.
 ImageListing list_image_folder(const std::filesystem::path& root);
 

@@ -21,4 +21,8 @@ struct Box {
 /// Throws std::invalid_argument for a box that is not within the picture and for sizes outside 1 to 65,535.
 Image resize(const Image& image, const Box& box, int64_t height, int64_t width);
 
+/// The part `part` of what resize() gives, without the rest of it: `height` and `width` may be beyond 65,535, the sides
+/// of the part may not. Throws std::invalid_argument as resize(), and for a part that is not within height and width.
+Image resize_part(const Image& image, const Box& box, int64_t height, int64_t width, const Box& part);
+
 }  // namespace ddp

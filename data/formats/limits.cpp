@@ -1,0 +1,25 @@
+#include "data/formats/limits.h"
+
+#include <algorithm>
+
+namespace ddp {
+
+void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes) {
+  constexpr int64_t kAlways = int64_t{512} << 20;
+  constexpr int64_t kPerByte = 128;
+  if (unpacked_bytes <= kAlways || unpacked_bytes - kAlways <= kPerByte * file_bytes) return;
+  throw DataError(path, "its " + std::to_string(file_bytes) + " bytes would be unpacked to " +
+                            std::to_string(unpacked_bytes) + ": expected at most 512 MiB and 128 times its size");
+}
+
+void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,
+                          const std::string& what) {
+  constexpr int64_t kAlways = int64_t{56} << 20;
+  constexpr int64_t kPerByte = 56;
+  if (bytes <= std::max(kAlways, kPerByte * file_bytes)) return;
+  throw DataError(path, what + " take " + std::to_string(bytes) + " bytes of memory beside the picture, in a file of " +
+                            std::to_string(file_bytes) + " bytes: expected at most 56 MiB or 56 times its size; store "
+                            "it in another way");
+}
+
+}  // namespace ddp

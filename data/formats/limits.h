@@ -1,0 +1,54 @@
+// How much memory and work a file may ask for: bounds that follow from its size, not from what it claims. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ddprun/data/error.h>
+
+namespace ddp {
+
+/// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
+inline constexpr int64_t kMostInflation = 1032;
+
+/// A picture of more bytes is not given memory for rows in another order than the file's before all of them are known
+/// to be there.
+inline constexpr int64_t kLargePictureBytes = int64_t{32} << 20;
+
+/// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such a
+/// file holds next to nothing, and takes seconds.
+void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes);
+
+/// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, beside the picture.
+/// `what` is what takes the memory: "tiles of 16384x16384 pixels".
+void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,
+                          const std::string& what);
+
+/// What `read` returns. Whatever it throws is a DataError that names the file, so that a program that passes over
+/// unreadable files passes over this one as well.
+template <typename Read>
+auto with_data_errors(const std::filesystem::path& path, const Read& read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw DataError(path, "there is not enough memory to read it");
+  } catch (const std::exception& error) {
+    throw DataError(path, std::string("cannot be read: ") + error.what());
+  }
+}
+
+/// Adds `bytes` to pixels that were given room with reserve(), and returns their place: the system hands out memory when
+/// it is written to, so a file that is cut short takes what its rows take.
+inline uint8_t* add_row(std::vector<uint8_t>& pixels, size_t bytes) {
+  pixels.resize(pixels.size() + bytes);
+  return pixels.data() + pixels.size() - bytes;
+}
+
+}  // namespace ddp

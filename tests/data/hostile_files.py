@@ -1,0 +1,332 @@
+"""Files of at most 1 MB that claim or hold far more than they should, for every reader: {name: bytes}."""
+
+import gzip
+import io
+import struct
+import zlib
+
+SIDE = 16384  # 2^28 pixels
+TOP = 1_000_000
+
+
+def deflated_zeros(count: int, level: int = 9) -> bytes:
+    """What deflate makes of `count` zero bytes, without taking the memory for them."""
+    packer, piece, packed = zlib.compressobj(level), bytes(1 << 20), []
+    while count > 0:
+        packed.append(packer.compress(piece[: min(count, len(piece))]))
+        count -= len(piece)
+    return b"".join(packed) + packer.flush()
+
+
+# ---- PNG
+
+
+def png_chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def png(width, height, depth, color_type, data, interlaced=False) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, depth, color_type, 0, 0, int(interlaced))
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
+
+
+def pngs():
+    yield "claims.png", png(SIDE, SIDE, 8, 2, zlib.compress(b""))
+    yield "claims-interlaced.png", png(SIDE, SIDE, 8, 2, zlib.compress(b""), True)
+    row = 1 + 3 * SIDE
+    yield "half.png", png(SIDE, SIDE, 8, 2, deflated_zeros(row * 1024) + bytes(780_000))
+    yield "half-interlaced.png", png(SIDE, SIDE, 8, 2, deflated_zeros((1 + 3 * SIDE // 8) * 2048) + bytes(780_000), True)
+    yield "junk.png", png(SIDE, SIDE, 8, 2, bytes(range(1, 251)) * 3900)
+    yield "junk-interlaced.png", png(SIDE, SIDE, 8, 2, bytes(range(1, 251)) * 3900, True)
+    yield "blank.png", png(SIDE - 4000, SIDE - 2000, 8, 2, deflated_zeros((1 + 3 * (SIDE - 4000)) * (SIDE - 2000)))
+    yield "blank-grey.png", png(SIDE - 4000, SIDE - 2000, 1, 0, deflated_zeros((1 + (SIDE - 4000) // 8) * (SIDE - 2000)))
+    wide = (1 + 8 * 10_000) * 12_000
+    yield "blank-16.png", png(10_000, 12_000, 16, 6, deflated_zeros(wide))
+    passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    side = 12_000
+    rows = sum(-(-(side - y) // dy) * (1 + 3 * -(-(side - x) // dx)) for y, x, dy, dx in passes)
+    yield "blank-interlaced.png", png(side, side, 8, 2, deflated_zeros(rows), True)
+    yield "tall.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
+    yield "tall-interlaced.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP), True)
+    yield "tall-centre.png", png(1, TOP, 1, 0, deflated_zeros(2 * TOP))
+    yield "wide-centre.png", png(TOP, 1, 1, 0, deflated_zeros(1 + TOP // 8))
+    yield "wide-tall-centre.png", png(255, TOP // 2, 1, 0, deflated_zeros(33 * TOP // 2))
+
+
+# ---- JPEG
+
+
+def jpeg(width, height, components, scans, marker=0xC0, subsampling=None) -> bytes:
+    """`scans`: (component indices, first, last, high and low bit, data). Codes: one of length 1 (the symbol 0), and one of
+    length 2 for AC, which is an end-of-block run of 2^14 blocks and more where the file is progressive."""
+    subsampling = subsampling or [(1, 1)] * components
+    frame = struct.pack(">BHHB", 8, height, width, components)
+    for i, (across, down) in enumerate(subsampling):
+        frame += bytes([i + 1, across << 4 | down, 0])
+    quantization = b"\0" + b"\1" * 64
+    codes = b"\0\1" + bytes(15) + b"\0" + b"\x10\1\1" + bytes(14) + b"\0\xe0"
+    parts = [b"\xff\xd8"]
+    for kind, content in ((0xDB, quantization), (marker, frame), (0xC4, codes)):
+        parts.append(struct.pack(">BBH", 0xFF, kind, len(content) + 2) + content)
+    for indices, first, last, bits, data in scans:
+        content = bytes([len(indices)]) + b"".join(bytes([i + 1, 0]) for i in indices) + bytes([first, last, bits])
+        parts.append(struct.pack(">BBH", 0xFF, 0xDA, len(content) + 2) + content + data)
+    return b"".join(parts) + b"\xff\xd9"
+
+
+def ones(bits: int, pattern: str) -> bytes:
+    """`pattern` again and again for `bits` bits; a byte 0xFF would be a marker, so patterns have a 0."""
+    text = pattern * (-(-bits // len(pattern)))
+    return int(text, 2).to_bytes(len(text) // 8, "big")
+
+
+def jpegs():
+    blocks = (SIDE // 8) ** 2
+    yield "claims.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 63, 0, b"")])
+    yield "claims-progressive.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 0, 0, b"")], 0xC2)
+    yield "half-progressive.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 0, 0, bytes(blocks // 16))], 0xC2)
+    yield "blank.jpg", jpeg(SIDE - 8384, SIDE, 1, [((0,), 0, 63, 0, bytes(blocks // 8))])
+    yield "blank-colours.jpg", jpeg(8000, 10_000, 3, [((0, 1, 2), 0, 63, 0, bytes(1000 * 1250 * 6 // 8 + 1))])
+    subsampled = jpeg(SIDE - 4000, SIDE - 2000, 2, [], subsampling=[(4, 1), (1, 4)])
+    yield "odd-sampling.jpg", subsampled
+    inks = [((0, 1, 2, 3), 0, 63, 0, bytes(1000 * 500 * 8 // 8 + 1))]
+    yield "blank-inks.jpg", jpeg(8000, 4000, 4, inks)
+    # each further scan is 128 runs of 2^14 blocks: three bytes each
+    run = ones(16 * 8, "1" + "0" * 15)
+    first = [((0,), 0, 0, 0, bytes(blocks // 8))]
+    yield "scans.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(blocks // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 32) for k in range(400)], 0xC2)
+    yield "scans-small.jpg", jpeg(4096, 4096, 1, [((0,), 0, 0, 0, bytes(2**18 // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 2) for k in range(490)], 0xC2)
+    yield "blank-progressive.jpg", jpeg(SIDE, SIDE // 2, 3, [((0, 1, 2), 0, 0, 0, bytes(blocks * 3 // 16 + 1))], 0xC2)
+    yield "arithmetic.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 63, 0, bytes(100))], 0xC9)
+    yield "arithmetic-progressive.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 0, 0, bytes(100))], 0xCA)
+
+
+# ---- TIFF
+
+
+def tiff(tags, content=b"") -> bytes:
+    """`tags`: {tag: values}, all LONG; strips or tiles begin at byte 8."""
+    directory, further = struct.pack("<H", len(tags)), b""
+    behind = 8 + len(content) + 2 + 12 * len(tags) + 4
+    for tag, values in sorted(tags.items()):
+        numbers = struct.pack(f"<{len(values)}I", *values)
+        place = numbers
+        if len(values) > 1:
+            place = struct.pack("<I", behind + len(further))
+            further += numbers
+        directory += struct.pack("<HHI", tag, 4, len(values)) + place
+    return b"II*\0" + struct.pack("<I", 8 + len(content)) + content + directory + bytes(4) + further
+
+
+def strips(width, height, content, **more):
+    tags = {256: [width], 257: [height], 258: [8, 8, 8], 259: [1], 262: [2], 273: [8], 277: [3], 278: [height], 279: [len(content)]}
+    return tiff({**tags, **{int(name[1:]): values for name, values in more.items()}}, content)
+
+
+def tiles(width, height, tile, content, **more):
+    count = (-(-width // tile)) * (-(-height // tile))
+    tags = {256: [width], 257: [height], 258: [8, 8, 8], 259: [1], 262: [2], 277: [3], 322: [tile], 323: [tile],
+            324: [8] * count, 325: [len(content)] * count}  # fmt: skip
+    return tiff({**tags, **{int(name[1:]): values for name, values in more.items()}}, content)
+
+
+def lzw_zeros(codes: int) -> bytes:
+    """Strings of zeros that get longer with each code, in TIFF's LZW: the most that it can hold."""
+    text, bits, following, previous = format(256, "09b") + format(0, "09b"), 9, 258, 0
+    out = []
+    for _ in range(codes):
+        out.append(format(following, f"0{bits}b"))
+        following += 1
+        if following == (1 << bits) - 1 and bits < 12:
+            bits += 1
+        if following == 4094:
+            out += [format(256, "012b"), format(0, "09b")]
+            bits, following = 9, 258
+    text += "".join(out) + format(257, f"0{bits}b")
+    text += "0" * (-len(text) % 8)
+    return int(text, 2).to_bytes(len(text) // 8, "big")
+
+
+def tiffs():
+    for samples in (6, 100, 1500, 65535):
+        yield f"samples-{samples}.tif", strips(4096, 4096, bytes(100), t277=[samples], t258=[8])
+        yield f"samples-deflate-{samples}.tif", strips(4096, 4096, deflated_zeros(100_000_000), t277=[samples], t258=[8], t259=[8])
+        yield f"samples-grey-{samples}.tif", strips(16, 16, bytes(100), t277=[samples], t258=[8], t262=[1], t284=[2])
+    yield "tile.tif", tiles(4096, 4096, 16384, bytes(100))
+    yield "tile-deflate.tif", tiles(4096, 4096, 16384, deflated_zeros(3 << 28), t259=[8])
+    yield "tile-lzw.tif", tiles(4096, 4096, 16384, lzw_zeros(300_000), t259=[5])
+    yield "tile-small-picture.tif", tiles(16, 16, 16384, bytes(100))
+    yield "tile-planes.tif", tiles(4096, 4096, 16384, bytes(100), t284=[2], t324=[8] * 3, t325=[100] * 3)
+    yield "claims.tif", strips(SIDE, SIDE, bytes(100))
+    for name, number in (("deflate", 8), ("lzw", 5), ("packbits", 32773), ("fax3", 3), ("fax4", 4), ("jpeg", 7), ("zstd", 50000), ("lzma", 34925),
+                         ("webp", 50001), ("rle", 2), ("pixarlog", 32909), ("lerc", 34887), ("thunder", 32809), ("next", 32766), ("ojpeg", 6), ("jbig", 34661)):  # fmt: skip
+        bits = {"t258": [1], "t262": [0], "t277": [1]} if name in ("fax3", "fax4", "rle", "jbig") else {}
+        if name == "thunder":
+            bits = {"t258": [4], "t262": [1], "t277": [1]}
+        if name == "next":
+            bits = {"t258": [2], "t262": [1], "t277": [1]}
+        yield f"claims-{name}.tif", strips(SIDE, SIDE, bytes(100), t259=[number], **bits)
+        yield f"long-{name}.tif", strips(SIDE, SIDE, bytes(range(256)) * 3000, t259=[number], **bits)
+    yield "claims-ycbcr.tif", strips(SIDE, SIDE, bytes(100), t262=[6], t530=[2, 2])
+    yield "claims-ycbcr-lzw.tif", strips(SIDE, SIDE, lzw_zeros(600_000), t262=[6], t530=[2, 2], t259=[5])
+    yield "ycbcr-lzw.tif", strips(6000, 6000, lzw_zeros(60_000), t262=[6], t530=[1, 1], t259=[5])
+    yield "ycbcr-tile.tif", tiles(1024, 1024, 16384, bytes(100), t262=[6], t530=[2, 2])
+    yield "rows.tif", strips(1 << 28, 1, bytes(100), t258=[1], t277=[1], t262=[1])
+    yield "one-row-deflate.tif", strips(1 << 28, 1, deflated_zeros(1 << 28), t258=[8], t277=[1], t262=[1], t259=[8])
+    yield "rows-16.tif", strips(1 << 27, 2, deflated_zeros(1 << 29), t258=[16], t277=[1], t262=[1], t259=[8])
+    yield "height.tif", strips(1, 1 << 28, bytes(100), t278=[1], t258=[1], t277=[1], t262=[1])
+    yield "strips.tif", strips(1, 1 << 28, deflated_zeros(1 << 28), t258=[8], t277=[1], t262=[1], t259=[8])
+    yield "strip-rows.tif", strips(4096, 4096, bytes(100), t278=[0xFFFFFFFF])
+    yield "strip-bytes.tif", strips(4096, 4096, bytes(100), t279=[0xFFFFFFF0])
+    yield "blank.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8])
+    yield "blank-lzw.tif", strips(12_000, 14_000, lzw_zeros(270_000), t259=[5])
+    yield "blank-turned.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8], t274=[6])
+    yield "blank-inks.tif", strips(12_000, 14_000, deflated_zeros(4 * 12_000 * 14_000), t259=[8], t258=[8] * 4, t277=[4], t262=[5])
+    yield "blank-multiplied.tif", strips(12_000, 14_000, deflated_zeros(4 * 12_000 * 14_000), t259=[8], t258=[8] * 4, t277=[4], t338=[1])
+    yield "blank-grey.tif", strips(12_000, 14_000, deflated_zeros(12_000 * 14_000), t259=[8], t258=[8], t277=[1], t262=[1])
+    yield "blank-16.tif", strips(10_000, 14_000, deflated_zeros(6 * 10_000 * 14_000), t259=[8], t258=[16] * 3)
+    yield "blank-planes.tif", strips(12_000, 14_000, deflated_zeros(12_000 * 14_000), t259=[8], t284=[2], t273=[8] * 3, t279=[170_000] * 3)
+    yield "blank-fax.tif", strips(12_000, 14_000, b"\xff" * 20_000, t259=[4], t258=[1], t277=[1], t262=[0])
+
+
+# ---- the others
+
+
+def bmps():
+    def bmp(width, height, bits, compression, pixels):
+        return struct.pack("<2sIIIIiiHHIIIIII", b"BM", 0, 0, 54 + 4 * (1 << bits), 40, width, height, 1, bits, compression, 0, 0, 0, 0, 0) + bytes(4 << bits) + pixels  # fmt: skip
+
+    yield "claims.bmp", bmp(SIDE, SIDE, 8, 0, b"")
+    yield "claims-rle.bmp", bmp(SIDE, SIDE, 8, 1, b"")
+    yield "cut-rle.bmp", bmp(SIDE, SIDE, 8, 1, b"\5\7" * 100)
+    yield "blank-rle.bmp", bmp(SIDE - 4000, SIDE - 2000, 8, 1, b"\0\1")
+    yield "long-rle.bmp", bmp(SIDE - 4000, SIDE - 2000, 4, 2, b"\xff\1" * 490_000 + b"\0\1")
+
+
+def pnms():
+    for kind in range(1, 7):
+        most = b"" if kind in (1, 4) else b"255\n"
+        yield f"claims-p{kind}.ppm", b"P%d\n%d %d\n" % (kind, SIDE, SIDE) + most + b"0 " * 100
+    yield "comments.ppm", b"P3\n" + b"#\n" * 490_000
+    yield "bits.ppm", b"P4\n%d %d\n" % (8 * 900, 1100) + bytes(900 * 1100)
+
+
+def gifs():
+    def gif(width, height, left, top, columns, rows, data, bits=8, interlaced=False):
+        blocks = b"".join(bytes([len(data[i : i + 255])]) + data[i : i + 255] for i in range(0, len(data), 255)) + b"\0"
+        flags = 0x40 if interlaced else 0
+        return b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0) + b"," + struct.pack("<HHHHBB", left, top, columns, rows, flags, bits) + blocks + b";"  # fmt: skip
+
+    def lzw(codes):
+        out, bits, following = [(256, 9), (0, 9)], 9, 258
+        for _ in range(codes):
+            out.append((following, bits))
+            following += 1
+            if following == 1 << bits and bits < 12:
+                bits += 1
+            if following == 4095:
+                out += [(256, bits), (0, 9)]
+                bits, following = 9, 258
+        value = at = 0
+        pieces = bytearray()
+        for code, size in out:
+            value |= code << at
+            at += size
+            while at >= 8:
+                pieces.append(value & 255)
+                value >>= 8
+                at -= 8
+        pieces.append(value & 255)
+        return bytes(pieces)
+
+    yield "claims.gif", gif(SIDE, SIDE, 0, 0, SIDE, SIDE, b"")
+    yield "cut.gif", gif(SIDE, SIDE, 0, 0, SIDE, SIDE, lzw(100_000))
+    yield "cut-interlaced.gif", gif(SIDE, SIDE, 0, 0, SIDE, SIDE, lzw(100_000), interlaced=True)
+    yield "blank.gif", gif(12_000, 14_000, 0, 0, 12_000, 14_000, lzw(90_000))
+    yield "blank-interlaced.gif", gif(12_000, 14_000, 0, 0, 12_000, 14_000, lzw(90_000), interlaced=True)
+    yield "screen.gif", gif(12_000, 14_000, 0, 0, 1, 1, lzw(10))
+
+
+def webps():
+    def vp8l(width, height, data):
+        bits = 0x2F | (width - 1) << 8 | (height - 1) << 22
+        content = bits.to_bytes(5, "little") + data
+        chunk = b"VP8L" + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+        return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+
+    one_colour = bytes.fromhex("8888 0800")  # no transform, no cache, five codes of one symbol 0
+    yield "claims.webp", vp8l(16383, 16383, b"")
+    yield "claims-long.webp", vp8l(16383, 16383, bytes(range(256)) * 3000)
+    yield "blank.webp", vp8l(12_000, 14_000, one_colour + bytes(8))
+    yield "blank-small.webp", vp8l(3500, 3500, one_colour + bytes(8))
+    lossy = struct.pack("<I", 0x10 | 100_000 << 5)[:3] + b"\x9d\x01\x2a" + struct.pack("<HH", 16383, 16383)
+    chunk = b"VP8 " + struct.pack("<I", 900_000) + (lossy + bytes(900_000))[:900_000]
+    yield "claims-lossy.webp", b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+    canvas = (12_000 - 1).to_bytes(3, "little") + (14_000 - 1).to_bytes(3, "little")
+    frame = vp8l(4, 4, one_colour + bytes(8))[12:]
+    extended = b"VP8X" + struct.pack("<I", 10) + b"\2\0\0\0" + canvas
+    animation = b"ANIM" + struct.pack("<I", 6) + bytes(6)
+    content = bytes(6) + bytes([3, 0, 0, 3, 0, 0, 1, 0, 0, 0]) + frame
+    frames = (b"ANMF" + struct.pack("<I", len(content)) + content) * 2
+    body = extended + animation + frames
+    yield "canvas.webp", b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def gzip_zeros(head: bytes, count: int) -> bytes:
+    packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), bytes(1 << 20)
+    packed = [packer.compress(head)]
+    while count > 0:
+        packed.append(packer.compress(piece[: min(count, len(piece))]))
+        count -= len(piece)
+    return b"".join(packed) + packer.flush()
+
+
+def volumes():
+    def header(shape, kind):
+        content = bytearray(352)
+        struct.pack_into("<i", content, 0, 348)
+        struct.pack_into("<8h", content, 40, 3, *shape, 1, 1, 1, 1)
+        struct.pack_into("<hh", content, 70, kind, 8)
+        struct.pack_into("<f", content, 108, 352)
+        content[344:348] = b"n+1\0"
+        return bytes(content)
+
+    yield "claims.nii", header((32767, 32767, 7), 2)
+    yield "claims.nii.gz", gzip.compress(header((32767, 32767, 7), 2))
+    yield "claims-junk.nii.gz", gzip.compress(header((1000, 1000, 900), 2)) + bytes(range(1, 251)) * 3900
+    yield "blank.nii.gz", gzip_zeros(header((1000, 1000, 500), 2), 500_000_000)
+    yield "blank-900.nii.gz", gzip_zeros(header((1000, 1000, 900), 2), 900_000_000)
+    yield "blank-double.nii.gz", gzip_zeros(header((1000, 1000, 120), 64), 960_000_000)
+    yield "cut.nii.gz", gzip_zeros(header((1000, 1000, 900), 2), 100_000_000) + bytes(850_000)
+
+
+def arrays():
+    def head(*shape):
+        return struct.pack(">I3I", 0x0803, *shape)
+
+    yield "claims.idx", head(0xFFFFFFFF, 1, 1)
+    yield "claims.idx.gz", gzip.compress(head(1_000_000_000, 1, 1))
+    yield "zero.idx", head(0, 0xFFFFFFFF, 0xFFFFFFFF)
+    yield "blank.idx.gz", gzip_zeros(head(900_000_000, 1, 1), 900_000_000)
+    yield "cut.idx.gz", gzip_zeros(head(900_000_000, 1, 1), 100_000_000) + bytes(850_000)
+
+
+def lists():
+    yield "deep.json", b"[" * 1_000_000
+    yield "deep-in-object.json", b'{"0":' * 200_000
+    yield "numbers.json", b"[" + b"0," * 499_000 + b"0]"
+    yield "empty-objects.json", b'{"0":[' + b"{}," * 330_000 + b"{}]}"
+    yield "names.json", b"{" + b",".join(b'"%d":""' % i for i in range(90_000)) + b"}"
+
+
+def records():
+    yield "zeros.cifar10", bytes(3073 * 325)
+    yield "zeros.cifar100", bytes(3074 * 325)
+    yield "short.cifar100", bytes(3073)
+
+
+def all_files():
+    for kind in (pngs, jpegs, tiffs, bmps, pnms, gifs, webps, volumes, arrays, lists, records):
+        for name, content in kind():
+            assert len(content) <= 1_000_000, (name, len(content))
+            yield name, content

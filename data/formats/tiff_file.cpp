@@ -194,7 +194,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
     const uint64_t bytes = TIFFGetStrileByteCount(tiff_.get(), static_cast<uint32_t>(i));
     stored += static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(file_bytes())));
   }
-  if (stored > kMostShared * file_bytes()) refuse("its strips or tiles use the same bytes again and again");
+  if (stored > kMostShared * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
   const int64_t ratio = most_ratio(layout.compression);
   if (ratio > 0 && unpacked / ratio > stored) {
     refuse(std::to_string(stored) + " bytes cannot hold " + std::to_string(layout.width) + "x" +

@@ -1,5 +1,6 @@
 // Picture files, image folders, splits and class indices.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 
 #include "tests/data/picture_files.h"
 #include "tests/data/pictures.h"
+#include "tests/support/captured_output.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/support/matchers.h"
@@ -165,6 +167,88 @@ TEST_CASE("Image: sizes beyond what the file holds are refused before memory is 
   }
 }
 
+TEST_CASE("Image: sides and strips that a file of its size cannot hold are refused by name") {
+  const auto refuses = [](const std::string& content, const std::string& cause) {
+    INFO(cause);
+    CHECK_THROWS_MATCHES(decode(content), DataError, MessageMatches(ContainsSubstring(cause)));
+  };
+  refuses("P4\n1000001 1\n" + std::string(125001, 'x'), "sides of at most 1000000 pixels");
+  std::string claims = test::png(test::picture(4, 4), PNG_FORMAT_RGB);
+  const auto side = test::Bytes(true).number(16384, 4).text;
+  claims.replace(16, 8, side + side);
+  const uLong sum = ::crc32(0, reinterpret_cast<const Bytef*>(claims.data() + 12), 17);
+  claims.replace(29, 4, test::Bytes(true).number(sum, 4).text);
+  refuses(claims, "too short for its pixels");
+  if (!can_read(ImageFormat::kTiff)) return;
+  using test::TiffBytes;
+  const std::string bytes(100, 'x');
+  refuses(TiffBytes{.tags = {{258, {8}}, {277, {1500}}}}.bytes(4096, 4096, bytes), "would be unpacked to");
+  refuses(TiffBytes{.tags = {{258, {8}}, {277, {65535}}}}.bytes(4096, 4096, bytes), "bytes of memory beside the picture");
+  refuses(TiffBytes{.tags = {{322, {16384}}, {323, {16384}}, {324, {8}}, {325, {100}}}}.bytes(4096, 4096, bytes),
+          "tiles of 16384x4096 pixels of 3 samples take 201326592 bytes of memory beside the picture");
+  refuses(TiffBytes{.is_deflated = true}.bytes(4096, 4096, bytes), "cannot hold 4096x4096 pixels of 3 samples");
+  refuses(TiffBytes{}.bytes(4096, 4096, bytes), "more than 16 times the file's bytes");  // libtiff divides the strip
+}
+
+TEST_CASE("Image: a tile that is larger than the picture is read as far as the picture goes") {
+  if (!can_read(ImageFormat::kTiff)) SKIP("built without libtiff");
+  const Image picture = test::picture(6, 8);
+  std::string tile(size_t{64} * 64 * 3, 'x');
+  for (size_t y = 0; y < 6; ++y) {
+    for (size_t i = 0; i < 24; ++i) tile[y * 64 * 3 + i] = static_cast<char>(picture.pixels[y * 24 + i]);
+  }
+  const test::TiffBytes how{.tags = {{322, {64}}, {323, {64}}, {324, {8}}, {325, {tile.size()}}}};
+  CHECK(decode(how.bytes(6, 8, tile)).pixels == picture.pixels);
+}
+
+TEST_CASE("Image: a strip that is too large for memory of its own gives the same pixels row by row") {
+  if (!can_read(ImageFormat::kTiff)) SKIP("built without libtiff");
+  const Image picture = test::picture(3000, 2000);  // 18 MB in one strip
+  for (const bool is_deflated : {false, true}) {
+    CHECK(decode(test::tiff(picture, {.is_deflated = is_deflated})).pixels == picture.pixels);
+  }
+  // Turned by half and by a quarter: the rows go to other places.
+  Image reversed = picture;
+  for (size_t i = 0; i < picture.pixels.size(); ++i) {
+    const size_t pixel = picture.pixels.size() / 3 - 1 - i / 3;
+    reversed.pixels[i] = picture.pixels[3 * pixel + i % 3];
+  }
+  CHECK(decode(test::tiff(picture, {.tags = {{274, {3}}}})).pixels == reversed.pixels);
+  const Image turned = decode(test::tiff(picture, {.is_deflated = true, .tags = {{274, {6}}}}));
+  REQUIRE(turned.height == 2000);
+  bool is_same = true;
+  for (int64_t y = 0; y < 2000; ++y) {
+    for (int64_t x = 0; x < 3000; ++x) {
+      for (int64_t c = 0; c < 3; ++c) {
+        is_same &= turned.pixels[static_cast<size_t>((y * 3000 + x) * 3 + c)] ==
+                   picture.pixels[static_cast<size_t>(((2999 - x) * 2000 + y) * 3 + c)];
+      }
+    }
+  }
+  CHECK(is_same);
+}
+
+TEST_CASE("Image: whatever a reader throws is a DataError that names the file") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  SKIP("sanitizers reserve more than the limit");
+#endif
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit small{size_t{400} << 20, before.rlim_max};
+  const std::string content = test::BmpFile{.bits = 8, .compression = 1, .palette = std::string(1024, 'x')}.bytes(
+      16000, 16000, std::string("\0\1", 2));  // 768 MB of one colour
+  setrlimit(RLIMIT_AS, &small);
+  std::string said;
+  try {
+    decode(content);
+  } catch (const DataError& error) {
+    said = error.what();
+  } catch (const std::exception&) {
+  }
+  setrlimit(RLIMIT_AS, &before);
+  CHECK(said == "picture: there is not enough memory to read it");
+}
+
 class FolderTest {
  protected:
   void add(const fs::path& file) const {
@@ -206,6 +290,43 @@ TEST_CASE_METHOD(FolderTest, "Folder: TIFF and WebP are listed where they can be
   const ImageListing listing = list_image_folder(root());
   CHECK(names(listing) == expected);
   CHECK(listing.notice.empty() == (expected.size() == 4));
+}
+
+TEST_CASE_METHOD(FolderTest, "Folder: linked classes, folders and files are followed and stand where torchvision has them") {
+  for (const char* file : {"store/more/2.jpg", "store/more/deep/3.jpg", "store/one.jpg", "root/a/1.jpg", "root/a/z.jpg"}) {
+    add(file);
+  }
+  fs::create_directory_symlink(root() / "store/more", root() / "root/a/linked");
+  fs::create_directory_symlink(root() / "store/more", root() / "root/a/again");
+  fs::create_directory_symlink("../store", root() / "root/b");
+  fs::create_symlink(root() / "store/one.jpg", root() / "root/a/5.jpg");
+  const ImageListing listing = list_image_folder(root() / "root");
+  CHECK_THAT(listing.class_names, ElementsAre("a", "b"));
+  CHECK_THAT(names(listing),
+             ElementsAre("root/a/1.jpg", "root/a/5.jpg", "root/a/z.jpg", "root/a/again/2.jpg", "root/a/again/deep/3.jpg",
+                         "root/a/linked/2.jpg", "root/a/linked/deep/3.jpg", "root/b/one.jpg", "root/b/more/2.jpg",
+                         "root/b/more/deep/3.jpg"));
+  CHECK_THAT(listing.labels, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1, 1, 1));
+  CHECK(listing.notice == "");
+}
+
+TEST_CASE_METHOD(FolderTest, "Folder: links in a circle end and what is left out is said in one line") {
+  for (const char* file : {"a/1.jpg", "a/in/2.jpg", "b/3.jpg"}) add(file);
+  fs::create_directory_symlink(root() / "a", root() / "a/in/up");
+  fs::create_directory_symlink(".", root() / "a/here");
+  fs::create_symlink(root() / "none", root() / "a/8.jpg");
+  fs::create_symlink("9.jpg", root() / "b/9.jpg");  // itself
+  fs::create_symlink(root() / "none", root() / "c");  // a class that is not there
+  REQUIRE(::mkfifo((root() / "b/pipe.png").c_str(), 0600) == 0);
+  const test::CapturedStderr said;
+  const ImageListing listing = list_image_folder(root());
+  CHECK_THAT(names(listing), ElementsAre("a/1.jpg", "a/in/2.jpg", "b/3.jpg"));
+  CHECK(listing.notice ==
+        root().string() +
+            ": 3 links passed over, such as a/8.jpg: there is nothing where it points to; 2 links to folders passed "
+            "over, such as a/here: it points to a folder that it lies in; 1 file passed over, such as b/pipe.png: it "
+            "is a pipe, socket or device");
+  CHECK(said.text() == "ddprun: " + listing.notice + "\n");
 }
 
 TEST_CASE_METHOD(FolderTest, "Folder: without classes or with an empty class is refused") {

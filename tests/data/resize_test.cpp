@@ -1,5 +1,7 @@
 // Scaling against what Pillow 12 gives, and the random parts that training takes.
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include <ddprun/data/image_transform.h>
 #include <ddprun/data/resize.h>
@@ -82,6 +84,32 @@ TEST_CASE("ResizedCrop: of a picture of any shape ends") {
     CHECK(box.width >= 1);
     CHECK(box.top + box.height <= height);
     CHECK(box.left + box.width <= width);
+  }
+}
+
+TEST_CASE("Resize: a part is what the whole has there") {
+  const Image image = picture(37, 53);
+  for (const auto& [height, width] : {std::pair<int64_t, int64_t>{20, 31}, {90, 100}, {37, 53}, {5, 200}}) {
+    const Box box{.top = 3, .left = 2, .height = 30, .width = 47};
+    const Image whole = resize(image, box, height, width);
+    const Box part{.top = height / 3, .left = width / 4, .height = height / 2, .width = width / 2};
+    const Image made = resize_part(image, box, height, width, part);
+    for (int64_t y = 0; y < part.height; ++y) {
+      const uint8_t* expected = whole.pixels.data() + ((part.top + y) * width + part.left) * 3;
+      REQUIRE(std::equal(expected, expected + part.width * 3, made.pixels.data() + y * part.width * 3));
+    }
+  }
+  CHECK_THROWS_AS(resize_part(image, {.height = 37, .width = 53}, 9, 9, {.top = 5, .height = 5, .width = 9}),
+                  std::invalid_argument);
+}
+
+TEST_CASE("Resize: the centre of a strip however long is made without the rest") {
+  for (const auto& [height, width] : {std::pair<int64_t, int64_t>{1, 1000}, {1000, 1}, {2, 1'000'000}, {300'000, 3}}) {
+    const Image image = picture(height, width);
+    const Image centre = resize_and_crop_centre(image, 256, 224);
+    CHECK(centre.height == 224);
+    CHECK(centre.width == 224);
+    CHECK(centre.pixels.size() == 3U * 224 * 224);
   }
 }
 

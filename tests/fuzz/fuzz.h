@@ -20,6 +20,15 @@ enum class Outcome { kAccepted, kRefused };
 /// Inputs from which mutation begins. They need not be accepted: pieces of them are put into each other.
 std::vector<std::string> seeds();
 
+/// Words that mutation puts into inputs, of the format that the target reads: values which mean something there. One of
+/// more than kWordName bytes begins with a name, and takes the place of what an input has under that name. A target
+/// need not have any.
+std::vector<std::string> dictionary();
+inline constexpr std::size_t kWordName = 2;
+
+/// The input that makes a target read a file with this content. The content itself unless the target says otherwise.
+std::string seed_of_file(const std::string& content);
+
 /// Gives one input to the code under test and checks its promises with require(). Exceptions that were not promised
 /// leave it, and end the process.
 Outcome run(std::string_view input);

@@ -45,6 +45,10 @@ std::vector<std::string> fuzz::seeds() {
   return all;
 }
 
+std::string fuzz::seed_of_file(const std::string& content) {
+  return chosen('0', content);
+}
+
 fuzz::Outcome fuzz::run(std::string_view bytes) {
   Input input(bytes);
   const bool is_put_right = input.byte() % 2 == 1;  // '0' is 48

@@ -1,13 +1,14 @@
 // Prints what the readers make of the files named on the command line, for comparison with Python's: for each file a
 // line
 // `<depth> <height> <width>` and then that many raw values to standard output, bytes of pictures (3 for each pixel,
-// depth 0) or floats of NIfTI volumes.
+// depth 0) or floats of NIfTI volumes. `list=ROOT` prints an image folder's files instead.
 #include <cstdio>
 #include <exception>
 #include <string>
 
 #include <ddprun/data/color_jitter.h>
 #include <ddprun/data/image.h>
+#include <ddprun/data/image_folder_listing.h>
 #include <ddprun/data/image_transform.h>
 #include <ddprun/data/nifti_format.h>
 #include <ddprun/data/resize.h>
@@ -29,6 +30,15 @@ ddp::Image resized(const ddp::Image& image, const std::string& how) {
   const size_t cross = how.find('x');
   return ddp::resize(image, {.height = image.height, .width = image.width}, std::stoll(how.substr(0, cross)),
                      std::stoll(how.substr(cross + 1)));
+}
+
+/// `<label> <path below root>` of each picture, and what is left out to standard error.
+void list(const std::string& root) {
+  const ddp::ImageListing listing = ddp::list_image_folder(root);
+  for (size_t i = 0; i < listing.files.size(); ++i) {
+    std::printf("%lld %s\n", static_cast<long long>(listing.labels[i]),
+                listing.files[i].lexically_relative(root).c_str());
+  }
 }
 
 void print(const std::string& path, const std::string& how) {
@@ -55,6 +65,10 @@ int main(int argc, char** argv) try {
   std::string how;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
+    if (argument.starts_with("list=")) {
+      list(argument.substr(5));
+      continue;
+    }
     if (argument == "centre" || argument.find('=') != std::string::npos || argument.find('.') == std::string::npos) {
       how = argument;
     } else {

@@ -1,7 +1,7 @@
 """Files of at most 1 MB that claim or hold far more than they should, for every reader: {name: bytes}."""
 
 import gzip
-import io
+import lzma
 import struct
 import zlib
 
@@ -87,16 +87,18 @@ def jpegs():
     yield "half-progressive.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 0, 0, bytes(blocks // 16))], 0xC2)
     yield "blank.jpg", jpeg(SIDE - 8384, SIDE, 1, [((0,), 0, 63, 0, bytes(blocks // 8))])
     yield "blank-colours.jpg", jpeg(8000, 10_000, 3, [((0, 1, 2), 0, 63, 0, bytes(1000 * 1250 * 6 // 8 + 1))])
-    subsampled = jpeg(SIDE - 4000, SIDE - 2000, 2, [], subsampling=[(4, 1), (1, 4)])
-    yield "odd-sampling.jpg", subsampled
     inks = [((0, 1, 2, 3), 0, 63, 0, bytes(1000 * 500 * 8 // 8 + 1))]
     yield "blank-inks.jpg", jpeg(8000, 4000, 4, inks)
     # each further scan is 128 runs of 2^14 blocks: three bytes each
     run = ones(16 * 8, "1" + "0" * 15)
-    first = [((0,), 0, 0, 0, bytes(blocks // 8))]
     yield "scans.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(blocks // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 32) for k in range(400)], 0xC2)
     yield "scans-small.jpg", jpeg(4096, 4096, 1, [((0,), 0, 0, 0, bytes(2**18 // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 2) for k in range(490)], 0xC2)
     yield "blank-progressive.jpg", jpeg(SIDE, SIDE // 2, 3, [((0, 1, 2), 0, 0, 0, bytes(blocks * 3 // 16 + 1))], 0xC2)
+    for name, sampling in (("odd", [(3, 1), (1, 2), (1, 1)]), ("tall", None)):
+        size = (4096, 65500) if name == "tall" else (SIDE, SIDE)
+        yield f"arithmetic-{name}.jpg", jpeg(*size, 3, [((0, 1, 2), 0, 63, 0, bytes(100))], 0xC9, sampling)
+    for side in (SIDE, 12_000):
+        yield f"arithmetic-inks-{side}.jpg", jpeg(side, side, 4, [((0, 1, 2, 3), 0, 63, 0, bytes(100))], 0xC9)
     yield "arithmetic.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 63, 0, bytes(100))], 0xC9)
     yield "arithmetic-progressive.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 0, 0, bytes(100))], 0xCA)
 
@@ -166,7 +168,7 @@ def tiffs():
         if name == "next":
             bits = {"t258": [2], "t262": [1], "t277": [1]}
         yield f"claims-{name}.tif", strips(SIDE, SIDE, bytes(100), t259=[number], **bits)
-        yield f"long-{name}.tif", strips(SIDE, SIDE, bytes(range(256)) * 3000, t259=[number], **bits)
+        yield f"long-{name}.tif", strips(SIDE, SIDE, bytes(range(256)) * 2000, t259=[number], **bits)
     yield "claims-ycbcr.tif", strips(SIDE, SIDE, bytes(100), t262=[6], t530=[2, 2])
     yield "claims-ycbcr-lzw.tif", strips(SIDE, SIDE, lzw_zeros(600_000), t262=[6], t530=[2, 2], t259=[5])
     yield "ycbcr-lzw.tif", strips(6000, 6000, lzw_zeros(60_000), t262=[6], t530=[1, 1], t259=[5])
@@ -178,6 +180,11 @@ def tiffs():
     yield "strips.tif", strips(1, 1 << 28, deflated_zeros(1 << 28), t258=[8], t277=[1], t262=[1], t259=[8])
     yield "strip-rows.tif", strips(4096, 4096, bytes(100), t278=[0xFFFFFFFF])
     yield "strip-bytes.tif", strips(4096, 4096, bytes(100), t279=[0xFFFFFFF0])
+    count, packed, stream = 110_000, zlib.compress(bytes(48)), lzma.compress(bytes(48), preset=9)
+    for name, number, data in (("deflate", 8, packed), ("lzma", 34925, stream), ("none", 1, bytes(48))):
+        yield f"shared-{name}.tif", strips(16, count, data, t259=[number], t278=[1], t273=[8] * count, t279=[len(data)] * count)
+    yield "shared-long.tif", strips(16, 100_000, bytes(100_000), t278=[1], t273=[8] * 100_000, t279=[100_000] * 100_000)
+    yield "planes-strips.tif", strips(16, TOP, bytes(100), t277=[65535], t258=[8], t284=[2], t278=[1])
     yield "blank.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8])
     yield "blank-lzw.tif", strips(12_000, 14_000, lzw_zeros(270_000), t259=[5])
     yield "blank-turned.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8], t274=[6])

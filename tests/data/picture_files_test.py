@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import re
+import subprocess
 import tempfile
 import unittest
 
@@ -14,6 +15,7 @@ import numpy
 from PIL import Image
 
 import made_bmp
+import made_gif
 import made_png
 import made_tiff
 
@@ -134,6 +136,28 @@ class PictureFiles(unittest.TestCase):
             control = b"!\xf9\4\1\0\0\3\0"  # the third colour is transparent
             self.add(f"apart-transparent-{name}.gif", screen[:10] + colours + screen[11:] + palette + control + apart)
         self.check()
+
+    def test_gif_of_every_size_of_code(self):
+        # Pillow takes indices of 0 to 12 bits, and of each the lower eight.
+        palette = bytes(self.integers(768, 8).astype(numpy.uint8))
+        for bits, flags in itertools.product(range(13), (0, 0x40)):
+            clear = 1 << bits
+            noise = [int(value) for value in self.integers(61 * 47, bits)]
+            pairs = [(code, bits + 1) for value in noise for code in (clear, value)] + [(clear + 1, bits + 1)]
+            self.add(f"cleared-{bits}-{flags}.gif", made_gif.gif(61, 47, bits, made_gif.packed(pairs), palette, flags))
+            if bits >= 2:
+                runs = [value // 3 for value in range(61 * 47 // 2)] + noise
+                indices = [value % clear for value in runs[: 61 * 47]]
+                self.add(f"strings-{bits}-{flags}.gif", made_gif.gif(61, 47, bits, made_gif.lzw(indices, bits), palette, flags))
+        self.check()
+
+    def test_gif_whose_codes_mean_nothing_is_refused_as_by_pillow(self):
+        for bits, codes in ((11, [2048, 5, 2051]), (11, [2048, 2049]), (12, [4096, 7, 4099]), (8, [256, 300]), (13, [8192, 1])):
+            self.add(f"{bits}.gif", made_gif.gif(1, 9, bits, made_gif.packed([(code, bits + 1) for code in codes])))
+            with self.assertRaises(Exception), Image.open(self.paths[-1]) as picture:
+                picture.convert("RGB")
+            with self.assertRaises(subprocess.CalledProcessError):
+                decode(self.paths[-1:])
 
     def test_bmp_in_run_lengths(self):
         rle8 = bytes([5, 7, 0, 3, 1, 2, 3, 0, 5, 9, 0, 0, 13, 4, 0, 0, 0, 4, 6, 5, 4, 3, 9, 8, 0, 0, 0, 1])

@@ -11,6 +11,8 @@
 #include <ddprun/data/image_transform.h>
 #include <ddprun/data/resize.h>
 
+#include "data/formats/limits.h"
+
 namespace ddp {
 
 ImageFolder::ImageFolder(ImageListing listing, const ImageFolderOptions& options)
@@ -86,7 +88,12 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
 }
 
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {
-  const Image image = read_image(listing_.files[static_cast<size_t>(index)], options_.decode);
+  const std::filesystem::path& file = listing_.files[static_cast<size_t>(index)];
+  // What scaling throws is the picture's fault too.
+  with_data_errors(file, [&] { transform(read_image(file, options_.decode), random, out); });
+}
+
+void ImageFolder::transform(const Image& image, SampleRandom random, std::span<float> out) const {
   if (!options_.augment) {
     normalize_image(resize_and_crop_centre(image, options_.shorter_side, options_.size), false, table_, out);
     return;

@@ -24,7 +24,8 @@ constexpr uint32_t kMostString = kMostCodes + 1;  // indices
 class Strings {
  public:
   explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
-    for (uint32_t i = 0; i < clear_; ++i) table_[i] = {.before = i, .length = 1, .first = static_cast<uint8_t>(i), .last = static_cast<uint8_t>(i)};
+    for (uint32_t i = 0; i < clear_; ++i)
+      table_[i] = {.before = i, .length = 1, .first = static_cast<uint8_t>(i), .last = static_cast<uint8_t>(i)};
     reset();
   }
 

@@ -30,8 +30,8 @@ std::string all_formats() {
 void check_image_size(const std::filesystem::path& path, int64_t height, int64_t width, const DecodeOptions& options) {
   if (height >= 1 && width >= 1 && height <= options.most_pixels / width) {
     if (height <= kMostPictureSide && width <= kMostPictureSide) return;
-    throw DataError(path, "expected sides of at most " + std::to_string(kMostPictureSide) + " pixels, its header says " +
-                              std::to_string(width) + "x" + std::to_string(height));
+    throw DataError(path, "expected sides of at most " + std::to_string(kMostPictureSide) +
+                              " pixels, its header says " + std::to_string(width) + "x" + std::to_string(height));
   }
   throw DataError(path, "expected 1 to " + std::to_string(options.most_pixels) + " pixels, its header says " +
                             std::to_string(width) + "x" + std::to_string(height));
@@ -49,7 +49,8 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
 }
 
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options) {
-  return with_data_errors(path, [&] { return decode_image(read_small_file_bytes(path, kMostFileBytes), path, options); });
+  return with_data_errors(path,
+                          [&] { return decode_image(read_small_file_bytes(path, kMostFileBytes), path, options); });
 }
 
 }  // namespace ddp

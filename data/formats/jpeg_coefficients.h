@@ -11,8 +11,8 @@
 
 namespace ddp {
 
-/// Takes the place of libjpeg's own arrays of coefficients, which stay until the last row of the picture is read, and so
-/// make a picture cost up to three times its size. Here the rows that were read are given back to the system.
+/// Takes the place of libjpeg's own arrays of coefficients, which stay until the last row of the picture is read, and
+/// so make a picture cost up to three times its size. Here the rows that were read are given back to the system.
 class JpegCoefficients {
  public:
   JpegCoefficients() = default;

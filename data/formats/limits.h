@@ -20,8 +20,8 @@ inline constexpr int64_t kMostInflation = 1032;
 /// to be there.
 inline constexpr int64_t kLargePictureBytes = int64_t{32} << 20;
 
-/// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such a
-/// file holds next to nothing, and takes seconds.
+/// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such
+/// a file holds next to nothing, and takes seconds.
 void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes);
 
 /// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, beside the picture.
@@ -44,8 +44,8 @@ auto with_data_errors(const std::filesystem::path& path, const Read& read) -> de
   }
 }
 
-/// Adds `bytes` to pixels that were given room with reserve(), and returns their place: the system hands out memory when
-/// it is written to, so a file that is cut short takes what its rows take.
+/// Adds `bytes` to pixels that were given room with reserve(), and returns their place: the system hands out memory
+/// when it is written to, so a file that is cut short takes what its rows take.
 inline uint8_t* add_row(std::vector<uint8_t>& pixels, size_t bytes) {
   pixels.resize(pixels.size() + bytes);
   return pixels.data() + pixels.size() - bytes;

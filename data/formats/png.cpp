@@ -86,8 +86,8 @@ void read_rows(Reader& reader, int passes, Rows rows, std::vector<uint8_t>& row,
     for (int64_t y = 0; y < image.height; ++y) {
       uint8_t* pixels = row.data();
       if (rows != Rows::kDrop) {
-        pixels = passes == 1 ? add_row(image.pixels, row_bytes)
-                             : image.pixels.data() + static_cast<size_t>(y) * row_bytes;
+        pixels =
+            passes == 1 ? add_row(image.pixels, row_bytes) : image.pixels.data() + static_cast<size_t>(y) * row_bytes;
       }
       png_read_row(reader.png, pixels, nullptr);
     }

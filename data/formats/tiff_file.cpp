@@ -168,8 +168,8 @@ int64_t TiffFile::row_bytes(const Chunk& chunk) {
 }
 
 int64_t TiffFile::chunk_bytes(const Chunk& chunk) {
-  const uint64_t bytes = chunk.is_tile ? TIFFTileSize64(tiff_.get())
-                                       : TIFFVStripSize64(tiff_.get(), static_cast<uint32_t>(chunk.rows));
+  const uint64_t bytes =
+      chunk.is_tile ? TIFFTileSize64(tiff_.get()) : TIFFVStripSize64(tiff_.get(), static_cast<uint32_t>(chunk.rows));
   if (bytes == 0 || bytes > uint64_t{std::numeric_limits<int64_t>::max()} / 16) {
     refuse("strips or tiles of " + std::to_string(bytes) + " bytes");
   }
@@ -268,8 +268,7 @@ void TiffFile::read_chunk(const TiffLayout& layout, const Chunk& chunk, const Ti
   const auto plane = static_cast<uint16_t>(corner.plane);
   const tmsize_t got =
       chunk.is_tile
-          ? TIFFReadEncodedTile(tiff_.get(),
-                                TIFFComputeTile(tiff_.get(), static_cast<uint32_t>(corner.x), y, 0, plane),
+          ? TIFFReadEncodedTile(tiff_.get(), TIFFComputeTile(tiff_.get(), static_cast<uint32_t>(corner.x), y, 0, plane),
                                 buffer_.data(), expected)
           : TIFFReadEncodedStrip(tiff_.get(), TIFFComputeStrip(tiff_.get(), y, plane), buffer_.data(), expected);
   if (got < expected) refuse("its pixels are damaged or cut short");
@@ -286,8 +285,9 @@ void TiffFile::read_rgba(const TiffLayout& layout, const std::function<void(cons
   const Chunk chunk = this->chunk(layout);
   const int64_t band = std::min(layout.height, chunk.rows * std::max<int64_t>(1, kAtOnce / layout.width / chunk.rows));
   const int planes = layout.is_separate ? layout.samples : 1;
-  check_claims(layout, chunk, planes, chunk_bytes(chunk) * std::min(planes, 4) + 4 * band * layout.width +
-                                          (chunk.is_tile ? 4 * chunk.rows * chunk.columns : 0));
+  check_claims(layout, chunk, planes,
+               chunk_bytes(chunk) * std::min(planes, 4) + 4 * band * layout.width +
+                   (chunk.is_tile ? 4 * chunk.rows * chunk.columns : 0));
   TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);  // so that libtiff turns nothing
   std::array<char, 1024> why{};
   TIFFRGBAImage image{};
@@ -301,7 +301,8 @@ void TiffFile::read_rgba(const TiffLayout& layout, const std::function<void(cons
   for (int64_t begin = 0; begin < layout.height; begin += band) {
     const int64_t rows = std::min(band, layout.height - begin);
     image.row_offset = static_cast<int>(begin);
-    if (TIFFRGBAImageGet(&image, raster.data(), static_cast<uint32_t>(layout.width), static_cast<uint32_t>(rows)) == 0) {
+    if (TIFFRGBAImageGet(&image, raster.data(), static_cast<uint32_t>(layout.width), static_cast<uint32_t>(rows)) ==
+        0) {
       refuse("its pixels are damaged, cut short or of an unknown kind");
     }
     for (int64_t y = 0; y < rows; ++y) {

@@ -129,9 +129,7 @@ Image resize_part(const Image& image, const Box& box, int64_t height, int64_t wi
   // Across first, as Pillow: the result in between is rounded to bytes, so the order shows.
   const std::vector<uint8_t> narrowed =
       resize_rows(corner, rows, image.width * 3, make_weights(box.width, width, part.left, part.width));
-  return {.height = part.height,
-          .width = part.width,
-          .pixels = resize_columns(narrowed, first, part.width * 3, down)};
+  return {.height = part.height, .width = part.width, .pixels = resize_columns(narrowed, first, part.width * 3, down)};
 }
 
 }  // namespace ddp

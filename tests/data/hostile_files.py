@@ -301,7 +301,8 @@ def volumes():
     yield "claims.nii", header((32767, 32767, 7), 2)
     yield "claims.nii.gz", gzip.compress(header((32767, 32767, 7), 2))
     yield "claims-junk.nii.gz", gzip.compress(header((1000, 1000, 900), 2)) + bytes(range(1, 251)) * 3900
-    yield "blank.nii.gz", gzip_zeros(header((1000, 1000, 500), 2), 500_000_000)
+    yield "blank.nii.gz", gzip_zeros(header((1000, 1000, 300), 2), 300_000_000)
+    yield "blank-500.nii.gz", gzip_zeros(header((1000, 1000, 500), 2), 500_000_000)
     yield "blank-900.nii.gz", gzip_zeros(header((1000, 1000, 900), 2), 900_000_000)
     yield "blank-double.nii.gz", gzip_zeros(header((1000, 1000, 120), 64), 960_000_000)
     yield "cut.nii.gz", gzip_zeros(header((1000, 1000, 900), 2), 100_000_000) + bytes(850_000)

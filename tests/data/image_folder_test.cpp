@@ -11,6 +11,7 @@
 #include <ddprun/samplers/distributed_sampler.h>
 #include <ddprun/samplers/sequential_sampler.h>
 
+#include "tests/data/picture_files.h"
 #include "tests/data/pictures.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -95,6 +96,21 @@ TEST_CASE_METHOD(ImageFolderTest,
   bool is_one_of_the_others = false;
   for (const int64_t other : {0, 2, 3}) is_one_of_the_others |= batch.data[1].equal(batch.data[other]);
   CHECK(is_one_of_the_others);
+}
+
+TEST_CASE_METHOD(ImageFolderTest, "ImageFolder: files that claim gigabytes are passed over and long strips are read") {
+  const std::string bytes(100, 'x');
+  write("a/1.png", test::TiffBytes{.tags = {{258, {8}}, {277, {65535}}}}.bytes(4096, 4096, bytes));
+  write("b/1.jpg",
+        test::TiffBytes{.tags = {{322, {16384}}, {323, {16384}}, {324, {8}}, {325, {100}}}}.bytes(4096, 4096, bytes));
+  write("b/2.jpg", test::png(test::picture(3000, 1), PNG_FORMAT_RGB));
+  const ImageFolder dataset(list_image_folder(root()), {.size = 224, .skip_unreadable = true});
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5};
+  CHECK(dataset.get_batch(all, 0).data.size(0) == 6);
+  CHECK(dataset.skipped() >= 2);
+  const std::vector<int64_t> strip = {5};
+  const ImageFolder strict(list_image_folder(root()), {.size = 224});
+  CHECK(strict.get_batch(strip, 0).data.size(0) == 1);
 }
 
 TEST_CASE_METHOD(ImageFolderTest,

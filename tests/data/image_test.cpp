@@ -183,7 +183,8 @@ TEST_CASE("Image: sides and strips that a file of its size cannot hold are refus
   using test::TiffBytes;
   const std::string bytes(100, 'x');
   refuses(TiffBytes{.tags = {{258, {8}}, {277, {1500}}}}.bytes(4096, 4096, bytes), "would be unpacked to");
-  refuses(TiffBytes{.tags = {{258, {8}}, {277, {65535}}}}.bytes(4096, 4096, bytes), "bytes of memory beside the picture");
+  refuses(TiffBytes{.tags = {{258, {8}}, {277, {65535}}}}.bytes(4096, 4096, bytes),
+          "bytes of memory beside the picture");
   refuses(TiffBytes{.tags = {{322, {16384}}, {323, {16384}}, {324, {8}}, {325, {100}}}}.bytes(4096, 4096, bytes),
           "tiles of 16384x4096 pixels of 3 samples take 201326592 bytes of memory beside the picture");
   refuses(TiffBytes{.is_deflated = true}.bytes(4096, 4096, bytes), "cannot hold 4096x4096 pixels of 3 samples");
@@ -292,8 +293,10 @@ TEST_CASE_METHOD(FolderTest, "Folder: TIFF and WebP are listed where they can be
   CHECK(listing.notice.empty() == (expected.size() == 4));
 }
 
-TEST_CASE_METHOD(FolderTest, "Folder: linked classes, folders and files are followed and stand where torchvision has them") {
-  for (const char* file : {"store/more/2.jpg", "store/more/deep/3.jpg", "store/one.jpg", "root/a/1.jpg", "root/a/z.jpg"}) {
+TEST_CASE_METHOD(FolderTest,
+                 "Folder: linked classes, folders and files are followed and stand where torchvision has them") {
+  for (const char* file :
+       {"store/more/2.jpg", "store/more/deep/3.jpg", "store/one.jpg", "root/a/1.jpg", "root/a/z.jpg"}) {
     add(file);
   }
   fs::create_directory_symlink(root() / "store/more", root() / "root/a/linked");
@@ -302,10 +305,9 @@ TEST_CASE_METHOD(FolderTest, "Folder: linked classes, folders and files are foll
   fs::create_symlink(root() / "store/one.jpg", root() / "root/a/5.jpg");
   const ImageListing listing = list_image_folder(root() / "root");
   CHECK_THAT(listing.class_names, ElementsAre("a", "b"));
-  CHECK_THAT(names(listing),
-             ElementsAre("root/a/1.jpg", "root/a/5.jpg", "root/a/z.jpg", "root/a/again/2.jpg", "root/a/again/deep/3.jpg",
-                         "root/a/linked/2.jpg", "root/a/linked/deep/3.jpg", "root/b/one.jpg", "root/b/more/2.jpg",
-                         "root/b/more/deep/3.jpg"));
+  CHECK_THAT(names(listing), ElementsAre("root/a/1.jpg", "root/a/5.jpg", "root/a/z.jpg", "root/a/again/2.jpg",
+                                         "root/a/again/deep/3.jpg", "root/a/linked/2.jpg", "root/a/linked/deep/3.jpg",
+                                         "root/b/one.jpg", "root/b/more/2.jpg", "root/b/more/deep/3.jpg"));
   CHECK_THAT(listing.labels, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1, 1, 1));
   CHECK(listing.notice == "");
 }
@@ -315,7 +317,7 @@ TEST_CASE_METHOD(FolderTest, "Folder: links in a circle end and what is left out
   fs::create_directory_symlink(root() / "a", root() / "a/in/up");
   fs::create_directory_symlink(".", root() / "a/here");
   fs::create_symlink(root() / "none", root() / "a/8.jpg");
-  fs::create_symlink("9.jpg", root() / "b/9.jpg");  // itself
+  fs::create_symlink("9.jpg", root() / "b/9.jpg");    // itself
   fs::create_symlink(root() / "none", root() / "c");  // a class that is not there
   REQUIRE(::mkfifo((root() / "b/pipe.png").c_str(), 0600) == 0);
   const test::CapturedStderr said;

@@ -42,7 +42,9 @@ double cpu_seconds() {
 
 /// The bytes of what the reader gives.
 long long read(const std::string& path) {
-  const auto ends = [&](std::string_view ending) { return path.ends_with(ending) || path.ends_with(std::string(ending) + ".gz"); };
+  const auto ends = [&](std::string_view ending) {
+    return path.ends_with(ending) || path.ends_with(std::string(ending) + ".gz");
+  };
   if (ends(".nii")) return static_cast<long long>(ddp::read_nifti(path).values.size() * sizeof(float));
   if (ends(".idx")) return static_cast<long long>(ddp::read_idx(path, 3).values.size());
   if (ends(".json")) return static_cast<long long>(ddp::read_class_indices(path).size());

@@ -157,9 +157,8 @@ fuzz::Outcome run_round(int round, const Plan& plan) {
   const auto index = static_cast<std::size_t>(round);
   Random random(index);
   const std::vector<std::string>& seeds = plan.seeds;
-  const std::string input = index < seeds.size()
-                                ? seeds[index]
-                                : mutate(random, seeds[below(random, seeds.size())], seeds, plan.words);
+  const std::string input =
+      index < seeds.size() ? seeds[index] : mutate(random, seeds[below(random, seeds.size())], seeds, plan.words);
   const std::size_t before = used_bytes;
   peak_bytes = before;
   const fuzz::Outcome outcome = fuzz::run(input);

@@ -60,6 +60,7 @@ class ImageFolder {
   int64_t replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
                   std::span<float> out) const;
   void read(int64_t index, SampleRandom random, std::span<float> out) const;
+  void transform(const Image& image, SampleRandom random, std::span<float> out) const;
 
   ImageListing listing_;
   ImageFolderOptions options_;

@@ -31,11 +31,18 @@ std::vector<std::string> fuzz::seeds() {
 std::vector<std::string> fuzz::dictionary() {
   std::vector<std::string> words;
   const std::vector<std::pair<uint64_t, std::vector<uint64_t>>> tags = {
-      {256, {1, 16384, 0xFFFFFFFF}},         {257, {1, 16384, 0xFFFFFFFF}},    {258, {1, 8, 16, 32}},
+      {256, {1, 16384, 0xFFFFFFFF}},
+      {257, {1, 16384, 0xFFFFFFFF}},
+      {258, {1, 8, 16, 32}},
       {259, {1, 2, 3, 4, 5, 6, 7, 8, 32773, 32909, 34661, 34887, 34925, 50000, 50001}},
-      {262, {0, 1, 2, 3, 5, 6}},             {274, {3, 6}},                    {277, {0, 1, 3, 4, 6, 1500, 65535}},
-      {278, {0, 1, 16384, 0xFFFFFFFF}},      {279, {0, 1, 0xFFFFFFFF}},        {284, {1, 2}},
-      {322, {0, 16, 16384, 65536, 1 << 24}}, {323, {16, 16384, 65536, 1 << 24}}};
+      {262, {0, 1, 2, 3, 5, 6}},
+      {274, {3, 6}},
+      {277, {0, 1, 3, 4, 6, 1500, 65535}},
+      {278, {0, 1, 16384, 0xFFFFFFFF}},
+      {279, {0, 1, 0xFFFFFFFF}},
+      {284, {1, 2}},
+      {322, {0, 16, 16384, 65536, 1 << 24}},
+      {323, {16, 16384, 65536, 1 << 24}}};
   for (const bool is_big_endian : {false, true}) {
     for (const auto& [tag, values] : tags) {
       constexpr int kLong = 4;

@@ -1,5 +1,5 @@
-// TIFF files whose directories are whole and whose claims are not: each two bytes choose a tag and one of the values that
-// hurt, up to a byte 0xFF; the rest are the pixels, compressed if the directory says so.
+// TIFF files whose directories are whole and whose claims are not: each two bytes choose a tag and one of the values
+// that hurt, up to a byte 0xFF; the rest are the pixels, compressed if the directory says so.
 #include "tests/data/fuzz/picture.h"
 #include "tests/data/picture_files.h"
 

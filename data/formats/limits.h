@@ -1,6 +1,7 @@
 // How much memory and work a file may ask for: bounds that follow from its size, not from what it claims. No LibTorch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -16,9 +17,11 @@ namespace ddp {
 /// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
 inline constexpr int64_t kMostInflation = 1032;
 
-/// A picture of more bytes is not given memory for rows in another order than the file's before all of them are known
-/// to be there.
-inline constexpr int64_t kLargePictureBytes = int64_t{32} << 20;
+/// Whether a picture of `bytes` is read twice where it needs all of its memory from the first row on: the first time
+/// only to see that all of it is there, since so little of it is in the file. Photographs are below that.
+inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
+  return bytes > std::max(int64_t{32} << 20, 32 * file_bytes);
+}
 
 /// Throws DataError when a file of `file_bytes` is to be unpacked to more than 512 MiB and 128 times its own size: such
 /// a file holds next to nothing, and takes seconds.

@@ -107,7 +107,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   if (image.height > options.most_pixels / image.width) return Decoded::kTooLarge;
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
-  const bool is_large = image.height * image.width * 3 > kLargePictureBytes;
+  const bool is_large = is_checked_first(image.height * image.width * 3, file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
   check_unpacked_size(path, is_large && is_interlaced ? 2 * unpacked : unpacked, file_bytes);
   if (rows == Rows::kTry && is_large && is_interlaced) return Decoded::kUnchecked;

@@ -168,7 +168,7 @@ std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
 /// Rows in another order than the picture's, and tiles of many rows, touch all of its memory at once.
 bool is_to_be_checked_first(TiffFile& file, const TiffLayout& layout) {
   constexpr int64_t kLargeTiles = int64_t{16} << 20;
-  if (layout.height * layout.width * 3 <= kLargePictureBytes) return false;
+  if (!is_checked_first(layout.height * layout.width * 3, file.file_bytes())) return false;
   const TiffFile::Chunk chunk = file.chunk(layout);
   const bool has_large_tiles = chunk.is_tile && std::min(chunk.rows, layout.height) * layout.width * 3 > kLargeTiles;
   return has_large_tiles || !TiffPicture::is_in_order(layout);

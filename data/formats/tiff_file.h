@@ -46,6 +46,8 @@ class TiffFile {
   TiffFile(const TiffFile&) = delete;
   TiffFile& operator=(const TiffFile&) = delete;
 
+  int64_t file_bytes() const { return static_cast<int64_t>(memory_->bytes->size()); }
+
   TiffLayout layout();
 
   /// From now on a JPEG's YCbCr comes as RGB.
@@ -88,7 +90,6 @@ class TiffFile {
   static int complain(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
   static int ignore(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
 
-  int64_t file_bytes() const { return static_cast<int64_t>(memory_->bytes->size()); }
   int64_t row_bytes(const Chunk& chunk);
   int64_t chunk_bytes(const Chunk& chunk);
   void check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes);

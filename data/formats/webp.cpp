@@ -58,8 +58,9 @@ Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file
   }
   const int64_t bytes = image.height * image.width * 3;
   const int64_t unpacked = int64_t{part.features.width} * part.features.height * 3;
-  check_unpacked_size(path, bytes > kLargePictureBytes ? 2 * unpacked : unpacked, file_bytes);
-  if (bytes > kLargePictureBytes && !is_whole(part)) refuse(path, damage);
+  const bool is_large = is_checked_first(bytes, file_bytes);
+  check_unpacked_size(path, is_large ? 2 * unpacked : unpacked, file_bytes);
+  if (is_large && !is_whole(part)) refuse(path, damage);
   image.pixels.resize(static_cast<size_t>(bytes));
   const int64_t row_bytes = image.width * 3;
   const auto begin = static_cast<size_t>(part.top * row_bytes + part.left * 3);

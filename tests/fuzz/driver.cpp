@@ -32,12 +32,14 @@ namespace {
 std::atomic<std::size_t> used_bytes = 0;
 std::atomic<std::size_t> peak_bytes = 0;
 
+#ifdef DDPRUN_COUNTS_MEMORY
 void count(std::size_t added) {
   const std::size_t used = used_bytes.fetch_add(added) + added;
   std::size_t peak = peak_bytes;
   while (used > peak && !peak_bytes.compare_exchange_weak(peak, used)) {
   }
 }
+#endif
 
 }  // namespace
 

@@ -15,6 +15,8 @@ constexpr double kSmoothing = 0.3;
 constexpr std::chrono::milliseconds kRateInterval{50};
 constexpr int64_t kDefaultColumns = 80;
 constexpr const char* kClearLine = "\r\x1b[K";
+/// From the outermost bar's line, where the cursor is, to the end of the screen.
+constexpr const char* kClearBars = "\r\x1b[J";
 
 bool can_move_cursor(std::FILE* stream) {
   const int file = ::fileno(stream);
@@ -107,7 +109,8 @@ void ProgressBar::set_description(std::string description) {
 void ProgressBar::print(std::string_view line) {
   if (rank_ != 0) return;
   const bool over_a_bar = is_shown_ && is_terminal_;
-  std::string text = over_a_bar ? kClearLine : "";
+  // A text of several lines, or one that the terminal wraps, lands on the lines of inner bars too.
+  std::string text = over_a_bar ? kClearBars : "";
   text.append(line).append("\n");
   // The line stands where the outermost bar was, so every bar moves down by one; in one piece, so that nobody sees a
   // bar twice.

@@ -107,20 +107,22 @@ void add_run(const std::string& label, const Run& run, const Options& options, s
   }
 }
 
-bool is_lone_hyper_parameter_metric(const Chart& chart) {
-  return chart.title.starts_with("hparam/") &&
+/// `metrics` are the tags that the HParams page lists; those of files without the page are known by their usual prefix.
+bool is_lone_metric(const Chart& chart, const std::set<std::string>& metrics) {
+  return (metrics.contains(chart.title) || chart.title.starts_with("hparam/")) &&
          std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) { return line.x.size() < 2; });
 }
 
 /// Takes out the metrics of the HParams page, which are one number a run and no curves, unless they were asked for or
 /// are all there is.
-void leave_out_hyper_parameter_metrics(const Options& options, std::vector<Chart>& charts) {
-  if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone_hyper_parameter_metric)) return;
+void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options& options, std::vector<Chart>& charts) {
+  const auto is_lone = [&](const Chart& chart) { return is_lone_metric(chart, metrics); };
+  if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone)) return;
   for (const Chart& chart : charts) {
-    if (!is_lone_hyper_parameter_metric(chart)) continue;
+    if (!is_lone(chart)) continue;
     std::printf("left out: %s, one value and no curve (--tag %s draws it)\n", chart.title.c_str(), chart.title.c_str());
   }
-  std::erase_if(charts, is_lone_hyper_parameter_metric);
+  std::erase_if(charts, is_lone);
 }
 
 [[noreturn]] void refuse_without_curves(const Options& options, const std::set<std::string>& tags) {
@@ -135,9 +137,11 @@ void leave_out_hyper_parameter_metrics(const Options& options, std::vector<Chart
 std::vector<Chart> read_charts(const Options& options) {
   std::map<std::string, Chart> by_tag;
   std::set<std::string> tags;
+  std::set<std::string> metrics;
   for (const std::string& path : options.paths) {
     const Runs found = read_runs(path);
     for (const std::string& problem : found.problems) std::fprintf(stderr, "warning: %s\n", problem.c_str());
+    metrics.insert(found.metrics.begin(), found.metrics.end());
     for (const Run& run : found.runs) {
       for (const auto& [tag, curve] : run.curves) tags.insert(tag);
       add_run(label_of(path, run, found.runs.size(), options.paths.size()), run, options, by_tag);
@@ -146,7 +150,7 @@ std::vector<Chart> read_charts(const Options& options) {
   if (by_tag.empty()) refuse_without_curves(options, tags);
   std::vector<Chart> charts;
   for (auto& [tag, chart] : by_tag) charts.push_back(std::move(chart));
-  leave_out_hyper_parameter_metrics(options, charts);
+  leave_out_lone_metrics(metrics, options, charts);
   return charts;
 }
 

@@ -1,12 +1,11 @@
 #include "monitor/curves/scalars.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
 
-#include "monitor/wire/little_endian.h"
+#include "monitor/curves/tensor_scalar.h"
 #include "monitor/wire/message_reader.h"
 #include "monitor/wire/record.h"
 
@@ -14,36 +13,51 @@ namespace ddp::curves {
 namespace fs = std::filesystem;
 namespace {
 
-using wire::Field;
 using wire::MessageReader;
 using wire::WireType;
 
-double double_at(std::string_view bytes) {
-  return std::bit_cast<double>(wire::little_endian<uint64_t>(bytes));
-}
+constexpr std::string_view kHyperParameterPlugin = "hparams";
 
-double float_at(std::string_view bytes) {
-  return std::bit_cast<float>(wire::little_endian<uint32_t>(bytes));
-}
+/// What a summary value's SummaryMetadata says of the plugin that it is for.
+struct PluginData {
+  std::string_view plugin{};
+  std::string_view content{};
+};
 
-/// The number in a TensorProto of one float or double, which is how TensorFlow 2 writes scalars.
-std::optional<double> scalar_of_tensor(std::string_view tensor) {
-  enum : uint32_t { kFloat = 1, kDouble = 2 };
-  uint64_t type = 0;
-  std::string_view content;
-  std::optional<double> value;
-  MessageReader reader(tensor);
+PluginData plugin_data(std::string_view metadata) {
+  PluginData data;
+  MessageReader reader(metadata);
   while (const auto field = reader.next()) {
-    if (field->number == 1) type = field->integer;
-    if (field->number == 4) content = field->bytes;
-    if (field->number == 5 && field->type == WireType::kFixed32) value = field->as_float();
-    if (field->number == 5 && field->bytes.size() == sizeof(float)) value = float_at(field->bytes);
-    if (field->number == 6 && field->type == WireType::kFixed64) value = field->as_double();
-    if (field->number == 6 && field->bytes.size() == sizeof(double)) value = double_at(field->bytes);
+    if (field->number != 1 || field->type != WireType::kBytes) continue;
+    MessageReader parts(field->bytes);
+    while (const auto part = parts.next()) {
+      if (part->number == 1) data.plugin = part->bytes;
+      if (part->number == 2) data.content = part->bytes;
+    }
   }
-  if (type == kFloat && content.size() == sizeof(float)) value = float_at(content);
-  if (type == kDouble && content.size() == sizeof(double)) value = double_at(content);
-  return type == kFloat || type == kDouble ? value : std::nullopt;
+  return data;
+}
+
+/// Calls `use` with the content of each field of that number that holds bytes.
+template <typename Use>
+void for_each_part(std::string_view message, uint32_t number, Use use) {
+  MessageReader reader(message);
+  while (const auto field = reader.next()) {
+    if (field->number == number && field->type == WireType::kBytes) use(field->bytes);
+  }
+}
+
+/// The tags that a HParamsPluginData lists as metrics: experiment 2, metric_infos 5, name 1, tag 2.
+void add_metrics(std::string_view content, std::set<std::string>& metrics) try {
+  for_each_part(content, 2, [&](std::string_view experiment) {
+    for_each_part(experiment, 5, [&](std::string_view metric) {
+      for_each_part(metric, 1, [&](std::string_view name) {
+        for_each_part(name, 2, [&](std::string_view tag) { metrics.emplace(tag); });
+      });
+    });
+  });
+} catch (const std::runtime_error&) {
+  // Another program's data; the curves do not need it.
 }
 
 void add_summary(std::string_view summary, Point point, Run& run) {
@@ -52,11 +66,17 @@ void add_summary(std::string_view summary, Point point, Run& run) {
     if (field->number != 1 || field->type != WireType::kBytes) continue;
     std::string_view tag;
     std::optional<double> value;
+    PluginData data;
     MessageReader values(field->bytes);
     while (const auto part = values.next()) {
       if (part->number == 1) tag = part->bytes;
       if (part->number == 2 && part->type == WireType::kFixed32) value = part->as_float();
       if (part->number == 8 && part->type == WireType::kBytes) value = scalar_of_tensor(part->bytes);
+      if (part->number == 9 && part->type == WireType::kBytes) data = plugin_data(part->bytes);
+    }
+    if (data.plugin == kHyperParameterPlugin) {  // its tensor, if it has one, means nothing
+      add_metrics(data.content, run.metrics);
+      continue;
     }
     if (!value) continue;
     point.value = *value;
@@ -141,6 +161,7 @@ Runs read_runs(const fs::path& path) {
   for (auto& [name, run] : runs) {
     std::erase_if(run.curves, [](const auto& curve) { return curve.second.empty(); });
     run.name = name;
+    found.metrics.merge(run.metrics);
     if (!run.curves.empty()) found.runs.push_back(std::move(run));
   }
   return found;

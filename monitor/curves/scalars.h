@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,14 +23,16 @@ using Curve = std::vector<Point>;
 struct Run {
   std::string name{};                     ///< the folder, relative to the one that was asked for
   std::map<std::string, Curve> curves{};  ///< by tag, in the order of writing
+  std::set<std::string> metrics{};        ///< tags that the HParams page lists as metrics
 };
 
 struct Runs {
   std::vector<Run> runs{};              ///< those with a curve, by name
+  std::set<std::string> metrics{};      ///< of all runs
   std::vector<std::string> problems{};  ///< damaged files, one line each; what comes before the damage is in the runs
 };
 
-/// Adds one event's scalars to a run, and drops the points that a session start declares void. Throws
+/// Adds one event's scalars and metrics to a run, and drops the points that a session start declares void. Throws
 /// std::runtime_error where the bytes are no event.
 void add_event(std::string_view event, Run& run);
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <regex>
 #include <stdexcept>
+#include <string_view>
+#include <vector>
 
 #include <ddprun/monitor/event.h>
 #include <ddprun/monitor/summary_writer.h>
@@ -74,6 +76,73 @@ TEST_CASE("Scalars: are read in TensorFlow's form too") {
   add_event(event(MessageWriter().integer(1, 2).bytes(4, MessageWriter().real(1, 8).str().substr(1))), run);
   add_event(event(MessageWriter().integer(1, 7).bytes(8, "text")), run);
   CHECK_THAT(values_of(run.curves.at("loss")), ElementsAre(0.5, 0.25, 8));
+}
+
+// A summary value with this tensor and, where `plugin` is not empty, this plugin's content.
+std::string event_with(const wire::MessageWriter& tensor, std::string_view plugin = "", std::string_view content = "") {
+  using wire::MessageWriter;
+  MessageWriter value;
+  value.bytes(1, "tag").bytes(8, tensor.str());
+  if (!plugin.empty()) {
+    const std::string data = MessageWriter().bytes(1, plugin).bytes(2, content).str();
+    value.bytes(9, MessageWriter().bytes(1, data).str());
+  }
+  return MessageWriter().integer(2, 3).bytes(5, MessageWriter().bytes(1, value.str()).str()).str();
+}
+
+TEST_CASE("Scalars: are read from tensors of every real dtype") {
+  using wire::MessageWriter;
+  using namespace std::string_view_literals;
+  enum : int64_t { kInt32 = 3, kUint8 = 4, kInt16 = 5, kInt8 = 6, kComplex64 = 8, kInt64 = 9, kBool = 10 };
+  enum : int64_t { kBfloat16 = 14, kUint16 = 17, kHalf = 19, kUint32 = 22, kUint64 = 23 };
+  const auto tensor = [](int64_t dtype) { return MessageWriter().integer(1, dtype); };
+  curves::Run run;
+  const auto value = [&](const MessageWriter& of) {
+    run.curves.clear();
+    add_event(event_with(of), run);
+    return run.curves.empty() ? std::vector<double>() : values_of(run.curves.at("tag"));
+  };
+  using Values = std::vector<double>;
+  // The numbers of TensorFlow's make_tensor_proto().
+  CHECK(value(tensor(kHalf).bytes(13, "\x80\x70")) == Values{0.5});  // 0x3800
+  CHECK(value(tensor(kHalf).integer(13, 0x3555)) == Values{0.333251953125});
+  CHECK(value(tensor(kHalf).bytes(4, "\x01\x80")) == Values{-std::ldexp(1.0, -24)});
+  CHECK(value(tensor(kHalf).bytes(4, "\xff\x7b")) == Values{65504});
+  CHECK(value(tensor(kHalf).bytes(4, "\x00\xfc"sv)) == Values{-std::numeric_limits<double>::infinity()});
+  CHECK(std::isnan(value(tensor(kHalf).bytes(4, "\x00\x7e"sv)).at(0)));
+  CHECK(value(tensor(kBfloat16).bytes(4, "\x80\x3f")) == Values{1});
+  CHECK(value(tensor(kBfloat16).integer(13, 0xC2F7)) == Values{-123.5});
+  CHECK(value(tensor(kInt32).integer(7, -5)) == Values{-5});
+  CHECK(value(tensor(kInt16).bytes(4, "\xfe\xff")) == Values{-2});
+  CHECK(value(tensor(kInt8).bytes(4, "\x80")) == Values{-128});
+  CHECK(value(tensor(kUint8).bytes(4, "\x80")) == Values{128});
+  CHECK(value(tensor(kUint16).integer(7, 65535)) == Values{65535});
+  CHECK(value(tensor(kInt64).integer(10, int64_t{-1} << 40)) == Values{-std::ldexp(1.0, 40)});
+  CHECK(value(tensor(kBool).integer(11, 1)) == Values{1});
+  CHECK(value(tensor(kUint32).bytes(4, "\xff\xff\xff\xff")) == Values{4294967295.0});
+  CHECK(value(tensor(kUint64).bytes(4, std::string(8, '\xff'))) == Values{std::ldexp(1.0, 64)});
+  INFO("several elements, or none, are no scalar");
+  CHECK_THAT(value(tensor(kHalf).bytes(4, "\x00\x3c\x00\x3c"sv)), IsEmpty());
+  CHECK_THAT(value(tensor(kHalf).bytes(13, "\x80\x70\x80\x70")), IsEmpty());
+  CHECK_THAT(value(tensor(kHalf).integer(13, 0x3800).integer(13, 0x3800)), IsEmpty());
+  CHECK_THAT(value(tensor(kHalf)), IsEmpty());
+  CHECK_THAT(value(tensor(kComplex64).bytes(4, std::string(8, '\0'))), IsEmpty());
+  CHECK_THAT(value(MessageWriter().bytes(4, "\x00\x3c"sv)), IsEmpty());
+}
+
+TEST_CASE("Scalars: the HParams page tells which are its metrics, and its own tensors are none") {
+  const test::TemporaryFolder folder;
+  SummaryWriter(folder / "a").add_hparams({{"lr", 0.5}}, {{"dice", 0.75}, {"loss", 0.25}});
+  const Runs found = read_runs(folder.path());
+  CHECK_THAT(found.metrics, ElementsAre("dice", "loss"));
+  CHECK_THAT(values_of(found.runs.at(0).curves.at("dice")), ElementsAre(0.75));
+  // TensorFlow's have a tensor of one 0.
+  using wire::MessageWriter;
+  curves::Run run;
+  add_event(event_with(MessageWriter().integer(1, 1).real32(5, 0), "hparams", "\xFF no message"), run);
+  CHECK(run.curves.empty());
+  add_event(event_with(MessageWriter().integer(1, 1).real32(5, 0), "scalars"), run);
+  CHECK_THAT(values_of(run.curves.at("tag")), ElementsAre(0));
 }
 
 TEST_CASE("Scalars: before the damage are kept and the damage is told") {

@@ -173,7 +173,8 @@ TEST_CASE("ProgressBarInAFile: steps of an earlier run count for the place but n
   CHECK(rate < 5000);
 }
 
-/// A terminal that understands what the bars use: printable text, CR, LF, "erase to the end of line", "cursor up".
+/// A terminal that understands what the bars use: printable text, which wraps behind the last column, CR, LF, "erase to
+/// the end of line", "erase to the end of the screen", "cursor up".
 class Screen {
  public:
   Screen() {
@@ -193,47 +194,61 @@ class Screen {
   std::FILE* stream() { return stream_; }
 
   /// The lines as they look now.
-  const std::vector<std::string>& lines() {
+  std::vector<std::string> lines() {
     // The kernel hands bytes on in its own time: everything before this mark has come when the mark has.
     constexpr char kMark = '\0';
     std::fputc(kMark, stream_);
     std::fflush(stream_);
     char byte = ' ';
     while (::read(keyboard_, &byte, 1) == 1 && byte != kMark) take(byte);
-    return lines_;
+    std::vector<std::string> lines;
+    for (const Row& row : rows_) {
+      lines.emplace_back();
+      for (const std::string& character : row) lines.back() += character;
+    }
+    return lines;
   }
 
  private:
+  using Row = std::vector<std::string>;  // of UTF-8 characters, each of which takes one column here
+
   void take(char byte) {
+    const bool continues_a_character = (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
     if (!escape_.empty()) {
       escape_ += byte;
-      if (byte == 'K') lines_.at(row_).resize(std::min(column_, lines_[row_].size()));
+      if (byte == 'K' || byte == 'J') rows_.at(row_).resize(std::min(column_, rows_[row_].size()));
+      for (size_t below = row_ + 1; byte == 'J' && below < rows_.size(); ++below) rows_[below].clear();
       if (byte == 'A') row_ -= static_cast<size_t>(std::stoi(escape_.substr(2)));
-      if (byte == 'K' || byte == 'A') escape_.clear();
+      if (byte == 'K' || byte == 'J' || byte == 'A') escape_.clear();
     } else if (byte == '\x1b') {
       escape_ = byte;
     } else if (byte == '\r') {
       column_ = 0;
     } else if (byte == '\n') {
-      ++row_;
-      if (row_ == lines_.size()) lines_.emplace_back();
+      go_down();
+    } else if (continues_a_character) {
+      rows_.at(row_).at(column_ - 1) += byte;
     } else {
-      auto& line = lines_.at(row_);
-      if (column_ < line.size()) {
-        line[column_] = byte;
-      } else {
-        line.resize(column_, ' ');
-        line += byte;
+      if (column_ == kColumns) {
+        go_down();
+        column_ = 0;
       }
-      ++column_;
+      Row& row = rows_.at(row_);
+      if (column_ >= row.size()) row.resize(column_ + 1, " ");
+      row[column_++] = byte;
     }
+  }
+
+  void go_down() {
+    ++row_;
+    if (row_ == rows_.size()) rows_.emplace_back();
   }
 
   int keyboard_ = -1;
   std::FILE* stream_ = nullptr;
-  std::vector<std::string> lines_{""};
+  std::vector<Row> rows_{Row()};
   size_t row_ = 0;
-  size_t column_ = 0;  // in bytes: enough for lines that are only replaced as a whole
+  size_t column_ = 0;
   std::string escape_;
 };
 
@@ -278,6 +293,16 @@ TEST_CASE("ProgressBarOnATerminal: print puts a line above the bars") {
   ProgressBar bar(epochs, 3, {.description = "train"});
   bar.print("saved checkpoint 1");
   CHECK_THAT(screen.lines(), ElementsAre("saved checkpoint 1", StartsWith("epochs: "), StartsWith("train: ")));
+}
+
+TEST_CASE("ProgressBarOnATerminal: a text of several lines, or wider than the terminal, leaves nothing of the bars") {
+  Screen screen;
+  ProgressBar epochs(2, {.description = "epochs", .stream = screen.stream()});
+  ProgressBar bar(epochs, 3, {.description = "train"});
+  bar.print(std::string(kColumns, 'a') + "end of a");
+  bar.print("b\nc");
+  CHECK_THAT(screen.lines(), ElementsAre(std::string(kColumns, 'a'), "end of a", "b", "c", StartsWith("epochs: "),
+                                         StartsWith("train: ")));
 }
 
 TEST_CASE("ProgressBarOnATerminal: draws no more often than the interval") {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <ddprun/monitor/figure.h>
 #include <ddprun/monitor/progress_bar.h>
 #include <ddprun/monitor/summary_writer.h>
 
@@ -57,6 +58,25 @@ TEST_CASE("SummaryWriter: a tensor's values make a histogram, with or without a 
   const std::vector<float> memory = {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11};
   check_same([&](SummaryWriter& writer) { writer.add_histogram("tag", values, 1); },
              [&](SummaryWriter& writer) { writer.add_histogram("tag", std::span<const float>(memory), 1); });
+}
+
+TEST_CASE("SummaryWriter: a histogram has the values of the tensor's dtype, also those that no float32 holds") {
+  const std::vector<double> doubles = {-1e300, 1e-300, 1.0 + 1e-12, 2e38, 1e39};
+  check_same([&](SummaryWriter& writer) { writer.add_histogram("tag", at::tensor(doubles, at::kDouble), 1); },
+             [&](SummaryWriter& writer) { writer.add_histogram("tag", std::span<const double>(doubles), 1); });
+  const std::vector<int64_t> whole = {(int64_t{1} << 53) + 1, 16777217, -3};
+  check_same([&](SummaryWriter& writer) { writer.add_histogram("tag", at::tensor(whole, at::kLong), 1); },
+             [&](SummaryWriter& writer) { writer.add_histogram("tag", std::span<const int64_t>(whole), 1); });
+  const auto ints = at::tensor({16777217, -3}, at::kInt);
+  const std::vector<double> same = {16777217, -3};
+  check_same([&](SummaryWriter& writer) { writer.add_histogram("tag", ints, 1); },
+             [&](SummaryWriter& writer) { writer.add_histogram("tag", std::span<const double>(same), 1); });
+}
+
+TEST_CASE("FigureLine: has the values of the tensors' dtype") {
+  const FigureLine line = figure_line("large", at::tensor({0, 16777217}, at::kInt), at::tensor({1e39, 1e-300}));
+  CHECK(line.x == std::vector<double>{0, 16777217});
+  CHECK(line.y == std::vector<double>{1e39, 1e-300});
 }
 
 TEST_CASE("SummaryWriter: images are tensors of bytes or of values from 0 to 1, one or several") {

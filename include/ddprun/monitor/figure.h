@@ -22,9 +22,9 @@ struct FigureLine {
 template <TensorLike Tensor>
 FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
   const auto numbers = [](const Tensor& values) {
-    const Tensor host = detail::host_floats(values);
-    const auto floats = detail::floats_of(host);
-    return std::vector<double>(floats.begin(), floats.end());
+    std::vector<double> all;
+    detail::with_numbers_as<double>(values, [&](const auto& some) { all.assign(some.begin(), some.end()); });
+    return all;
   };
   return {.label = std::move(label), .x = numbers(x), .y = numbers(y)};
 }

@@ -82,7 +82,7 @@ class ProgressBar {
   void set_postfix(std::initializer_list<std::pair<std::string_view, PostfixValue>> values);
   void set_description(std::string description);
 
-  /// A line of its own, above the bars. On other ranks than 0 nothing.
+  /// A line of its own, or several, above the bars. On other ranks than 0 nothing.
   void print(std::string_view line);
 
   /// Draws for the last time. An outermost bar stays in its line, an inner one is removed. Elsewhere than on a terminal

@@ -76,8 +76,7 @@ class SummaryWriter {
   template <TensorLike Tensor>
   void add_histogram(std::string_view tag, const Tensor& values, int64_t step = 0) {
     if (!is_active()) return;
-    const Tensor host = detail::host_floats(values);
-    add_histogram(tag, detail::floats_of(host), step);
+    detail::with_numbers(values, [&](const auto& numbers) { add_histogram(tag, numbers, step); });
   }
 
   /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is none.

@@ -22,15 +22,29 @@ concept TensorLike = requires(const T& tensor) {
 
 namespace detail {
 
-/// The values in float32, contiguous on the CPU. The host waits for the device.
-template <TensorLike Tensor>
-Tensor host_floats(const Tensor& tensor) {
-  return tensor.detach().to(tensor.options().template dtype<float>()).cpu().contiguous();
+/// Calls `use` with the values as a span of `Number`, converted where the tensor has another dtype. The host waits for
+/// the device.
+template <typename Number, TensorLike Tensor, typename Use>
+void with_numbers_as(const Tensor& tensor, Use use) {
+  const Tensor host = tensor.detach().to(tensor.options().template dtype<Number>()).cpu().contiguous();
+  use(std::span<const Number>(host.template const_data_ptr<Number>(), static_cast<size_t>(host.numel())));
 }
 
-template <TensorLike Tensor>
-std::span<const float> floats_of(const Tensor& host) {
-  return {host.template const_data_ptr<float>(), static_cast<size_t>(host.numel())};
+/// Calls `use` with the values as a span of float, int64_t or double, whichever holds the tensor's dtype exactly
+/// (complex values lose their imaginary part). The host waits for the device.
+template <TensorLike Tensor, typename Use>
+void with_numbers(const Tensor& tensor, Use use) {
+  using Type = decltype(tensor.scalar_type());
+  switch (tensor.scalar_type()) {
+    case Type::Float:
+    case Type::Half:
+    case Type::BFloat16:
+      return with_numbers_as<float>(tensor, use);
+    case Type::Long:
+      return with_numbers_as<int64_t>(tensor, use);
+    default:
+      return with_numbers_as<double>(tensor, use);
+  }
 }
 
 /// Calls `use` with a view of the images, (N, C, H, W), (C, H, W) or (H, W): of uint8 as they are, else as floats.
@@ -47,11 +61,9 @@ void with_images(const Tensor& images, Use use) {
         .pixels = pixels, .count = size(4), .channels = size(3), .height = size(2), .width = size(1)});
   };
   if (images.scalar_type() == decltype(images.scalar_type())::Byte) {
-    const Tensor host = images.detach().cpu().contiguous();
-    view(std::span<const uint8_t>(host.template const_data_ptr<uint8_t>(), static_cast<size_t>(host.numel())));
+    with_numbers_as<uint8_t>(images, view);
   } else {
-    const Tensor host = host_floats(images);
-    view(floats_of(host));
+    with_numbers_as<float>(images, view);
   }
 }
 

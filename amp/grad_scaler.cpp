@@ -8,6 +8,7 @@
 #include <torch/cuda.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <utility>
@@ -16,7 +17,9 @@
 #include <ddprun/optim/fused_optimizer.h>
 
 #include "amp/rank_prefix.h"
+#include "amp/scale_floor.h"
 #include "amp/unscale.h"
+#include "base/rank_prefix.h"
 #include "comm/core/graph_capture.h"
 
 namespace ddp {
@@ -40,6 +43,21 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   if (options_.agree_on_found_inf && !options_.group) {
     fail<std::invalid_argument>("GradScaler: agree_on_found_inf needs a group; set GradScalerOptions::group");
   }
+  if (!amp::detail::is_scale(options_.min_scale)) {
+    fail<std::invalid_argument>("GradScaler: min_scale = " + number_text(options_.min_scale) +
+                                " is out of range: expected " + number_text(amp::detail::kSmallestScale) + " to " +
+                                number_text(amp::detail::kLargestScale));
+  }
+  require_in_range("init_scale", options_.init_scale);
+  floor_ = std::make_shared<amp::detail::ScaleFloor>(options_.min_scale, rank_ + "GradScaler: the scale");
+  floor_->begin_at(options_.init_scale);
+}
+
+void GradScaler::require_in_range(const char* name, double scale) const {
+  if (scale >= options_.min_scale && scale <= amp::detail::kLargestScale) return;
+  fail<std::invalid_argument>(std::string("GradScaler: ") + name + " = " + number_text(scale) +
+                              " is out of range: expected min_scale = " + number_text(options_.min_scale) + " to " +
+                              number_text(amp::detail::kLargestScale));
 }
 
 void GradScaler::require_scale(const std::string& caller) const {
@@ -134,13 +152,17 @@ void GradScaler::update() {
   if (found_infs.empty()) fail<std::logic_error>("No inf checks were recorded prior to update.");
   at::_amp_update_scale_(scale_, tracker_, amp::detail::combine(found_infs, scale_.device()), options_.growth_factor,
                          options_.backoff_factor, options_.growth_interval);
+  scale_.clamp_min_(options_.min_scale);
+  floor_->look(scale_, tracker_);
   optimizers_.clear();
 }
 
 void GradScaler::update(double new_scale) {
   if (!options_.enabled) return;
   require_scale("update");
+  require_in_range("new_scale", new_scale);
   scale_.fill_(new_scale);
+  floor_->begin_at(new_scale);
   optimizers_.clear();
 }
 
@@ -159,13 +181,17 @@ void GradScaler::update(const at::Tensor& new_scale) {
     fail<std::runtime_error>(text.str());
   }
   copy_into(scale_, new_scale);
+  scale_.clamp_(options_.min_scale, amp::detail::kLargestScale);
   optimizers_.clear();
 }
 
 double GradScaler::get_scale() const {
   if (!options_.enabled) return 1.0;
   ddp::detail::refuse_capture(rank_ + "GradScaler::get_scale", "the host reads the scale. Read it between replays");
-  return scale_.defined() ? scale_.item<double>() : options_.init_scale;
+  if (!scale_.defined()) return options_.init_scale;
+  const auto scale = scale_.item<double>();
+  floor_->look(scale);
+  return scale;
 }
 
 int64_t GradScaler::get_growth_tracker() const {
@@ -189,15 +215,20 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
     fail<std::runtime_error>(
         "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
   }
-  options_.init_scale = state->scale;
+  if (!(std::abs(state->scale) <= amp::detail::kLargestScale)) {
+    fail<std::runtime_error>("GradScaler: the state's 'scale' is out of range");
+  }
+  options_.init_scale = std::max(state->scale, options_.min_scale);
   options_.growth_factor = state->growth_factor;
   options_.backoff_factor = state->backoff_factor;
   options_.growth_interval = state->growth_interval;
   first_tracker_ = state->growth_tracker;
   if (scale_.defined()) {
-    scale_.fill_(state->scale);
+    scale_.fill_(options_.init_scale);
     tracker_.fill_(state->growth_tracker);
   }
+  if (state->scale < options_.min_scale) floor_->look(state->scale);
+  floor_->begin_at(options_.init_scale);
 }
 
 void GradScaler::require_end_of_iteration() const {

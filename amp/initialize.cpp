@@ -112,7 +112,7 @@ Amp initialize(const Models& models, const Optimizers& optimizers, const Options
   }
   state->mark = std::make_unique<WrappedParameters>(leaves_of(optimizers), nullptr, MarkKind::kMixedPrecision);
   for (int i = 0; i < options.num_losses; ++i) {
-    state->scalers.emplace_back(properties.loss_scale, options.min_loss_scale, options.max_loss_scale);
+    state->scalers.emplace_back(properties.loss_scale, options.min_loss_scale, options.max_loss_scale, state->rank);
   }
   state->unreported.resize(state->scalers.size());
   return Amp(std::move(state));

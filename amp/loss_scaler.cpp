@@ -9,6 +9,7 @@
 
 #include <ddprun/comm/device_copy.h>
 
+#include "amp/scale_floor.h"
 #include "amp/unscale.h"
 #include "comm/core/graph_capture.h"
 
@@ -18,6 +19,7 @@ namespace {
 constexpr double kFirstScale = 65536;
 constexpr double kFactor = 2;
 constexpr int64_t kWindow = 2000;
+constexpr double kDefaultFloor = 0x1p-24;  // apex has none
 
 at::Tensor scalar(double value, at::ScalarType dtype, c10::Device device) {
   return at::full({}, value, at::TensorOptions(device).dtype(dtype));
@@ -25,11 +27,15 @@ at::Tensor scalar(double value, at::ScalarType dtype, c10::Device device) {
 
 }  // namespace
 
-LossScaler::LossScaler(const LossScale& scale, std::optional<double> floor, double ceiling)
+LossScaler::LossScaler(const LossScale& scale, std::optional<double> floor, double ceiling, const std::string& rank)
     : dynamic_(scale.is_dynamic()),
-      floor_(floor),
+      has_default_floor_(!floor),
       ceiling_(ceiling),
-      value_(dynamic_ ? std::min(ceiling, kFirstScale) : scale.value()) {}
+      floor_(
+          std::make_shared<ScaleFloor>(floor.value_or(std::min(kDefaultFloor, ceiling)), rank + "amp: a loss scale")),
+      value_(dynamic_ ? std::min(ceiling, kFirstScale) : scale.value()) {
+  floor_->begin_at(value_);
+}
 
 at::Tensor LossScaler::apply(const at::Tensor& loss) {
   const at::Tensor full = loss.to(at::kFloat);
@@ -55,20 +61,29 @@ void LossScaler::update(const at::Tensor& found_inf) {
   const at::Tensor found = to_device(found_inf, scale_.device());
   at::_amp_update_scale_(scale_, tracker_, found, kFactor, 1 / kFactor, kWindow);
   scale_.clamp_max_(ceiling_);
-  if (floor_) scale_.copy_(at::where(found.ne(0), scale_.clamp_min(*floor_), scale_));  // only an overflow meets it
+  if (has_default_floor_) {
+    scale_.clamp_min_(floor_->value());
+  } else {  // as in apex, only an overflow meets it
+    scale_.copy_(at::where(found.ne(0), scale_.clamp_min(floor_->value()), scale_));
+  }
+  floor_->look(scale_, tracker_);
 }
 
 LossScalerState LossScaler::state() const {
   if (!scale_.defined()) return {.loss_scale = value_, .unskipped = unskipped_};
   ddp::detail::refuse_capture("amp: the loss scale's state", "the host reads it. Read it between replays");
-  return {.loss_scale = scale_.item<double>(), .unskipped = tracker_.item<int64_t>()};
+  const LossScalerState state{.loss_scale = scale_.item<double>(), .unskipped = tracker_.item<int64_t>()};
+  floor_->look(state.loss_scale);
+  return state;
 }
 
 void LossScaler::load(const LossScalerState& state) {
-  value_ = state.loss_scale;
+  value_ = std::max(state.loss_scale, dynamic_ && has_default_floor_ ? floor_->value() : kSmallestScale);
   unskipped_ = state.unskipped;
+  if (state.loss_scale < value_) floor_->look(state.loss_scale);
+  floor_->begin_at(value_);
   if (!scale_.defined()) return;
-  scale_.fill_(state.loss_scale);
+  scale_.fill_(value_);
   tracker_.fill_(state.unskipped);
 }
 

@@ -1,10 +1,10 @@
 #include "ddprun/amp/opt_level.h"
 
 #include <charconv>
-#include <cmath>
 #include <stdexcept>
 #include <system_error>
 
+#include "amp/scale_floor.h"
 #include "base/rank_prefix.h"
 
 namespace ddp::amp {
@@ -13,10 +13,11 @@ namespace {
 using c10::ScalarType;
 
 double require_scale(double value) {
-  if (std::isfinite(value) && value > 0) return value;
-  throw std::invalid_argument(
-      rank_prefix() +
-      "loss_scale must be \"dynamic\" or a finite number above 0, found loss_scale=" + std::to_string(value));
+  if (detail::is_scale(value)) return value;
+  throw std::invalid_argument(rank_prefix() +
+                              "loss_scale must be \"dynamic\" or a number that float32 holds, from 2^-126 on, found "
+                              "loss_scale=" +
+                              number_text(value));
 }
 
 std::optional<double> parse_scale(std::string_view text) {
@@ -84,10 +85,10 @@ void check_types(const Options& options, const std::string& rank) {
 void check_numbers(const Options& options, const std::string& rank) {
   const auto refuse = [&](const std::string& what) { throw std::invalid_argument(rank + "amp.initialize: " + what); };
   if (options.num_losses < 1) refuse("num_losses must be at least 1, found " + std::to_string(options.num_losses));
-  if (!(options.max_loss_scale > 0)) refuse("max_loss_scale must be above 0");
-  if (options.min_loss_scale && !(*options.min_loss_scale > 0 && *options.min_loss_scale <= options.max_loss_scale)) {
-    refuse("min_loss_scale must be above 0 and at most max_loss_scale");
-  }
+  if (!(options.max_loss_scale >= detail::kSmallestScale)) refuse("max_loss_scale must be at least 2^-126");
+  const bool has_wrong_floor = options.min_loss_scale && !(detail::is_scale(*options.min_loss_scale) &&
+                                                           *options.min_loss_scale <= options.max_loss_scale);
+  if (has_wrong_floor) refuse("min_loss_scale must be at least 2^-126 and at most max_loss_scale");
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // What scaler_test.py, the comparison with Python's GradScaler, leaves open: ranks, host reads, containers, archives.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <sstream>
@@ -19,6 +21,7 @@
 #include <ddprun/optim/sgd.h>
 
 #include "tests/amp/waits.h"
+#include "tests/amp/warnings.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
@@ -105,6 +108,130 @@ TEST_CASE("GradScaler: a step with a fused optimizer reads nothing and with anot
       CHECK(fused_weight[0].item<double>() == (overflow ? 1 : 0.5));
       CHECK(plain_weight[0].item<double>() == (overflow ? 1 : 0.5));
     }
+  }
+}
+
+// So many of these reduce any scale to 0 where there is no floor.
+constexpr int kManyOverflows = 300;
+
+template <typename Optimizer, typename Options>
+void check_floor(double min_scale) {
+  CAPTURE(min_scale);
+  const test::Warnings warnings;
+  GradScaler scaler({.growth_interval = 1, .min_scale = min_scale, .device = kKind});
+  at::Tensor weight = weight_with_gradient(0);
+  Optimizer optimizer({weight}, Options(0.5));
+  const auto step = [&](double loss) {
+    weight.mutable_grad() = scaler.scale(here(at::full({2}, loss)));
+    scaler.step(optimizer);
+    scaler.update();
+  };
+  for (int i = 0; i < kManyOverflows; ++i) step(kInfinity);
+  CHECK(weight[0].item<double>() == 1);
+  CHECK(scaler.get_scale() == min_scale);
+  step(1);
+  CHECK(weight[0].item<double>() == 0.5);
+  CHECK(scaler.get_scale() == 2 * min_scale);
+  for (int i = 0; i < kManyOverflows; ++i) step(kInfinity);
+  CHECK(scaler.get_scale() == min_scale);
+  CHECK_THAT(warnings.texts(),
+             ElementsAre(ContainsSubstring("GradScaler: the scale has been reduced to its floor of ")));
+}
+
+TEST_CASE("GradScaler: steps that all overflow reduce the scale to its floor, which is told once") {
+  for (const double min_scale : {GradScalerOptions().min_scale, 0.25, 0x1p-126}) {
+    check_floor<torch::optim::SGD, torch::optim::SGDOptions>(min_scale);
+    check_floor<optim::SGD, optim::SGDOptions>(min_scale);
+  }
+}
+
+TEST_CASE("GradScaler: the floor is told without a read, also when nobody asks for the scale") {
+  const test::Warnings warnings;
+  GradScaler scaler({.device = kKind});
+  const at::Tensor weight = weight_with_gradient(kInfinity);
+  optim::SGD optimizer({weight}, optim::SGDOptions(0.5));
+  // A device may compute nothing until somebody waits for it, as a loop does that prints its loss now and then.
+  for (int i = 0; i < 4; ++i) {
+    {
+      const HostReads reads;
+      for (int step = 0; step < kManyOverflows; ++step) {
+        begin(scaler);
+        scaler.step(optimizer);
+        scaler.update();
+      }
+      CHECK(reads.count() == 0);
+    }
+    CHECK(weight[0].item<double>() == 1);
+  }
+  CHECK(warnings.texts().size() == 1);
+}
+
+TEST_CASE("GradScaler: a scale that begins at its floor is told of when it cannot be reduced") {
+  const test::Warnings warnings;
+  GradScaler scaler({.init_scale = 1, .min_scale = 1, .device = kKind});
+  at::Tensor weight = weight_with_gradient(1);
+  torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.5));
+  const auto step = [&] {
+    begin(scaler);
+    scaler.step(optimizer);
+    scaler.update();
+    return scaler.get_scale();
+  };
+  CHECK(step() == 1);
+  CHECK(warnings.texts().empty());
+  weight.mutable_grad() = here(at::full({2}, kInfinity));
+  for (int i = 0; i < 2 * kManyOverflows; ++i) CHECK(step() == 1);
+  CHECK(warnings.texts().size() == 1);
+}
+
+TEST_CASE("GradScaler: scales that training could not use are refused or brought into their range") {
+  for (const double scale : {0.0, -1.0, 1e-8, 1e39, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    CAPTURE(scale);
+    CHECK_THROWS_WITH(GradScaler({.init_scale = scale, .device = kKind}),
+                      ContainsSubstring("GradScaler: init_scale = ") && ContainsSubstring("expected min_scale = "));
+    GradScaler scaler({.device = kKind});
+    begin(scaler);
+    CHECK_THROWS_WITH(scaler.update(scale), ContainsSubstring("GradScaler: new_scale = "));
+    CHECK(scaler.get_scale() == 65536);
+  }
+  for (const double scale : {0.0, -1.0, 1e-40, 1e39, std::nan("")}) {
+    CAPTURE(scale);
+    CHECK_THROWS_WITH(GradScaler({.min_scale = scale, .device = kKind}), ContainsSubstring("min_scale = "));
+  }
+  const test::Warnings warnings;
+  GradScaler scaler({.device = kKind});
+  begin(scaler);
+  scaler.update(here(at::zeros({})));
+  CHECK(scaler.get_scale() == 0x1p-24);
+  scaler.update(here(at::full({}, kInfinity)));
+  CHECK(scaler.get_scale() == std::numeric_limits<float>::max());
+}
+
+TEST_CASE("GradScaler: the scale does not grow beyond float32") {
+  GradScaler scaler({.init_scale = 0x1p127, .growth_interval = 1, .device = kKind});
+  torch::optim::SGD optimizer({weight_with_gradient(0)}, torch::optim::SGDOptions(0.5));
+  begin(scaler);
+  scaler.step(optimizer);
+  scaler.update();
+  CHECK(scaler.get_scale() == 0x1p127);
+}
+
+TEST_CASE("GradScaler: a state whose scale is below the floor is taken over with the floor") {
+  // As a Python run leaves it whose steps all overflowed.
+  const std::string saved =
+      R"({"scale": 0.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 0})";
+  for (const bool has_begun : {false, true}) {
+    CAPTURE(has_begun);
+    const test::Warnings warnings;
+    GradScaler scaler({.device = kKind});
+    if (has_begun) begin(scaler);
+    scaler.load(saved);
+    CHECK(scaler.get_scale() == 0x1p-24);
+    CHECK(scaler.scale(here(at::ones({}))).item<double>() == 0x1p-24);
+    CHECK(warnings.texts().size() == 1);
+    CHECK_THROWS_WITH(scaler.load_state_dict(GradScalerState{.scale = 1e39, .growth_interval = 1}),
+                      ContainsSubstring("the state's 'scale' is out of range"));
+    CHECK(scaler.get_scale() == 0x1p-24);
   }
 }
 

@@ -102,8 +102,10 @@ TEST_CASE("Properties: what apex refuses is refused with its words and the rank"
              ContainsSubstring("cast_model_outputs must be a floating-point type"));
   CHECK_THAT(message({.num_losses = 0}), ContainsSubstring("num_losses must be at least 1, found 0"));
   CHECK_THAT(message({.min_loss_scale = 2.0, .max_loss_scale = 1}), ContainsSubstring("min_loss_scale"));
+  CHECK_THAT(message({.min_loss_scale = 1e-40}), ContainsSubstring("min_loss_scale must be at least 2^-126"));
+  CHECK_THAT(message({.max_loss_scale = 1e-40}), ContainsSubstring("max_loss_scale must be at least 2^-126"));
   CHECK_THROWS_WITH(Flag("true"), ContainsSubstring("the string 'True' or 'False'"));
-  for (const char* text : {"", "12x", "inf", "-1", "0", "Dynamic"}) {
+  for (const char* text : {"", "12x", "inf", "-1", "0", "1e-40", "1e39", "Dynamic"}) {
     INFO(text);
     CHECK_THROWS_WITH(LossScale{text}, ContainsSubstring("loss_scale must be"));
   }

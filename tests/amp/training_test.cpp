@@ -13,6 +13,7 @@
 #include <ddprun/optim/sgd.h>
 
 #include "tests/amp/waits.h"
+#include "tests/amp/warnings.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/matchers.h"
@@ -132,6 +133,33 @@ TEST_CASE("LossScale: overflows skip the step and halve the scale down to the fl
     UNSCOPED_INFO(level);
     CHECK_THAT(scales, ElementsAre(65536, 32768, 32768, 20000, 20000));
     CHECK(amp.state_dict().at("loss_scaler0").unskipped == 0);
+  }
+}
+
+TEST_CASE("LossScale: steps that all overflow do not reduce it to 0, which is told once") {
+  for (const char* level : {"O1", "O2"}) {
+    CAPTURE(level);
+    const test::Warnings warnings;
+    Scale net = test::placed(Scale());
+    optim::SGD optimizer(net->parameters(), 4.0);
+    Amp amp = initialize(net, optimizer, {.opt_level = level});
+    auto model = amp.model(net);
+    const auto step = [&](float x) {
+      optimizer.zero_grad();
+      amp.scale_loss(loss_of(model(number(x))), optimizer).backward();
+      amp.step(optimizer);
+    };
+    constexpr int kManyOverflows = 200;
+    for (int i = 0; i < kManyOverflows; ++i) step(kInfinity);
+    CHECK(amp.loss_scale() == 0x1p-24);
+    CHECK(value_of(net->weight) == 1);
+    step(0.1F);
+    CHECK(std::isfinite(value_of(net->weight)));
+    CHECK_THAT(warnings.texts(), ElementsAre(ContainsSubstring("amp: a loss scale has been reduced to its floor of ")));
+    amp.load_state_dict({{"loss_scaler0", {.loss_scale = 1e-300}}});
+    CHECK(amp.loss_scale() == 0x1p-24);
+    CHECK_THROWS_WITH(amp.load_state_dict({{"loss_scaler0", {.loss_scale = 1e300}}}),
+                      ContainsSubstring("loss_scaler0 is out of range"));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -24,13 +25,21 @@ class OutputArchive;
 
 namespace ddp {
 
+namespace amp::detail {
+class ScaleFloor;
+}
+
 /// Settings of a GradScaler, all optional and equal on all ranks.
 struct GradScalerOptions {
   double init_scale = 65536.0;     ///< the first scale
   double growth_factor = 2.0;      ///< above 1: multiplies the scale after `growth_interval` good steps in a row
   double backoff_factor = 0.5;     ///< below 1: multiplies the scale after a step with an infinite or NaN gradient
   int64_t growth_interval = 2000;  ///< steps
-  bool enabled = true;             ///< false: every call passes through
+  /// The least scale, from 2^-126 to `init_scale`. Python has none: steps that all overflow halve its scale to 0, from
+  /// which gradients and weights become infinite or NaN. The default is the smallest float16 above 0: with a smaller
+  /// scale even a gradient of 1 is 0 in half precision.
+  double min_scale = 0x1p-24;
+  bool enabled = true;  ///< false: every call passes through
   /// Where the losses are. As in Python, kCUDA without CUDA disables the scaler with a warning.
   c10::DeviceType device = c10::kCUDA;
   /// Names the rank in errors. Default: as the launcher's variables tell.
@@ -67,13 +76,17 @@ struct GradScalerState {
 ///       scaler.update();
 ///     }
 ///
+/// The scale never gets below GradScalerOptions::min_scale. Each rank warns once, on standard error, when the scale has
+/// been reduced to it: on the CPU in that update(), on other devices some updates later or when the scale is read,
+/// since the host waits for nothing.
+///
 /// With the optimizers of ddp::optim no call makes the host wait for the device; with others step() does, once, to
 /// decide whether to skip. Errors have Python's texts, with the rank in front: std::runtime_error where Python raises
 /// RuntimeError, std::invalid_argument for ValueError, std::logic_error for AssertionError.
 class GradScaler {
  public:
-  /// Throws std::logic_error for a growth factor up to 1 or a backoff factor from 1, std::invalid_argument for
-  /// `agree_on_found_inf` without a group.
+  /// Throws std::logic_error for a growth factor up to 1 or a backoff factor from 1, std::invalid_argument for scales
+  /// out of range and for `agree_on_found_inf` without a group.
   explicit GradScaler(const GradScalerOptions& options = {});
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
@@ -104,8 +117,9 @@ class GradScaler {
 
   /// Ends an iteration, after step() of every optimizer: grows or reduces the scale.
   void update();
-  /// The same, but sets the scale. A tensor has no dimensions, needs no gradient and is on the scaler's kind of device;
-  /// it is copied.
+  /// The same, but sets the scale: a number from `min_scale` to the largest float32, else std::invalid_argument. A
+  /// tensor has no dimensions, needs no gradient and is on the scaler's kind of device; its value is copied, and a
+  /// number out of that range replaced by the nearest one in it.
   void update(double new_scale);
   void update(const at::Tensor& new_scale);
 
@@ -124,7 +138,9 @@ class GradScaler {
   /// The state; none when disabled. Ask between update() and the next unscale_() or step(). The host waits for the
   /// device.
   std::optional<GradScalerState> state_dict() const;
-  /// Takes the state over; ignored when disabled. Throws std::runtime_error when there is none, as a disabled scaler's.
+  /// Takes the state over; ignored when disabled. Throws std::runtime_error when there is none, as a disabled scaler's,
+  /// and when the scale is no float32. `min_scale` is not part of it: a scale below this scaler's is raised to it, with
+  /// the warning.
   void load_state_dict(const std::optional<GradScalerState>& state);
 
   /// The state as JSON under Python's names, {} when disabled; for CheckpointManager: TrainingState{.scaler = scaler}.
@@ -148,6 +164,7 @@ class GradScaler {
     throw Error(rank_ + message);
   }
   void require_scale(const std::string& caller) const;
+  void require_in_range(const char* name, double scale) const;
   void require_end_of_iteration() const;
   void take_state(const GradScalerState& state);
   std::vector<at::Tensor> check(torch::optim::Optimizer& optimizer, const at::Tensor& inverse_scale, bool allow_half);
@@ -158,6 +175,7 @@ class GradScaler {
   at::Tensor scale_;    // float32 scalar; undefined until the first scale()
   at::Tensor tracker_;  // int32 scalar
   std::map<const torch::optim::Optimizer*, OptimizerState> optimizers_;
+  std::shared_ptr<amp::detail::ScaleFloor> floor_;  // null when disabled
 };
 
 }  // namespace ddp

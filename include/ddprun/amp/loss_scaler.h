@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include <ddprun/amp/opt_level.h>
 
@@ -18,11 +20,14 @@ struct LossScalerState {
 
 namespace detail {
 
+class ScaleFloor;
+
 /// Starts at 65536 (or the ceiling), doubles after 2,000 good steps up to the ceiling, halves on overflow down to the
-/// floor; or is static.
+/// floor, where it warns once; or is static.
 class LossScaler {
  public:
-  LossScaler(const LossScale& scale, std::optional<double> floor, double ceiling);
+  /// Without a `floor` it is the smallest float16 above 0, or the ceiling if that is less. `rank` begins the warning.
+  LossScaler(const LossScale& scale, std::optional<double> floor, double ceiling, const std::string& rank = "");
 
   bool is_dynamic() const { return dynamic_; }
   /// A static scale of 1, by which nothing needs to be multiplied.
@@ -41,8 +46,9 @@ class LossScaler {
 
  private:
   bool dynamic_;
-  std::optional<double> floor_;
+  bool has_default_floor_;
   double ceiling_;
+  std::shared_ptr<ScaleFloor> floor_;
   double value_;           // of a static scale, and the first of a dynamic one
   int64_t unskipped_ = 0;  // likewise
   at::Tensor scale_;       // float32; undefined before the first loss

@@ -59,8 +59,10 @@ struct Options {
 
   std::optional<c10::ScalarType> cast_model_outputs{};  ///< the type of the model's outputs, whatever the level
   int num_losses = 1;                                   ///< loss scales, one per `loss_id`
-  std::optional<double> min_loss_scale{};               ///< floor of dynamic loss scales
-  double max_loss_scale = 16777216.0;                   ///< ceiling of dynamic loss scales
+  /// Floor of dynamic loss scales, where a warning is printed once, as GradScaler's. apex has none unless it is set;
+  /// here it is 2^-24 then (or max_loss_scale if that is less), so that no scale becomes 0.
+  std::optional<double> min_loss_scale{};
+  double max_loss_scale = 16777216.0;  ///< ceiling of dynamic loss scales
   /// Names the rank in errors. Default: as the launcher's variables tell.
   std::optional<GroupHandle> group{};
 };

@@ -1,0 +1,68 @@
+#include "amp/scale_floor.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/rank_prefix.h"
+#include "comm/core/graph_capture.h"
+
+namespace ddp::amp::detail {
+namespace {
+
+constexpr int kCallsPerCopy = 16;  // each costs two small copies
+
+at::Tensor pinned(at::ScalarType type) {
+  return at::empty({}, at::TensorOptions(type).pinned_memory(true));
+}
+
+}  // namespace
+
+ScaleFloor::ScaleFloor(double value, std::string what) : value_(value), what_(std::move(what)) {}
+
+void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
+  if (has_warned_) return;
+  if (scale.is_cpu()) {
+    judge(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
+  } else if (ddp::detail::is_capturing()) {
+    return;  // nothing is computed in a capture
+  } else if (arrived_) {
+    if (!arrived_->query()) return;
+    arrived_.reset();
+    judge(*scale_.const_data_ptr<float>(), *tracker_.const_data_ptr<int32_t>() == 0);
+  } else if (++calls_ % kCallsPerCopy == 0) {
+    begin_copy(scale, tracker);
+  }
+}
+
+void ScaleFloor::look(double scale) {
+  judge(scale, /*after_overflow=*/false);
+}
+
+void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) {
+  if (!scale_.defined()) {
+    scale_ = pinned(at::kFloat);
+    tracker_ = pinned(at::kInt);
+  }
+  scale_.copy_(scale, /*non_blocking=*/true);
+  tracker_.copy_(tracker, /*non_blocking=*/true);
+  const c10::Device device = scale.device();
+  arrived_.emplace(device.type());
+  arrived_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+// A scale that was at the floor from the beginning says nothing until an overflow. NaN counts as below.
+void ScaleFloor::judge(double scale, bool after_overflow) {
+  if (has_warned_ || scale > value_ || !(begins_above_ || after_overflow)) return;
+  has_warned_ = true;
+  TORCH_WARN(
+      what_, " has been reduced to its floor of ", number_text(value_),
+      ", since gradients were infinite or NaN. Steps with such gradients are still skipped, with the same scale. "
+      "If they go on, look for NaN or infinity in the data, a learning rate that is too high or a division by 0; "
+      "check_gradients of DistributedDataParallel names the parameter");
+}
+
+}  // namespace ddp::amp::detail

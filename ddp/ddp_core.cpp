@@ -86,7 +86,7 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   if (!options_.delayed.names.empty()) make_delayed();
   if (options_.init_sync && !trainable.empty()) {
     verify_parameters(tensors_of(trainable), group_);
-    broadcast_state(0);
+    broadcast_state(0, detail::syncs_buffers_at_start(options_));
   }
   const bool is_alone = detail::backends_of(group_).with(&BackendTraits::for_one_rank) != nullptr;
   const bool nothing_to_reduce = trainable.empty() || (is_alone && !options_.comm_hook);
@@ -110,10 +110,10 @@ DdpCore::~DdpCore() {
 }
 
 // What Python's DDP broadcasts, in its order.
-void DdpCore::broadcast_state(int root) const {
+void DdpCore::broadcast_state(int root, bool with_buffers) const {
   std::vector<at::Tensor> state;
   for (const NamedTensor& parameter : parameters_.all()) state.push_back(parameter.tensor.detach());
-  if (options_.broadcast_buffers) {
+  if (with_buffers) {
     for (const NamedTensor& buffer : parameters_.buffers()) state.push_back(buffer.tensor.detach());
   }
   if (!state.empty()) broadcast_coalesced(state, root, group_);
@@ -131,7 +131,7 @@ void DdpCore::make_delayed() {
   // no_sync() as well. (The mean of what one micro-batch added to a mean is the mean of all.)
   const bool as_python = !python_ranks_.empty();
   if (as_python) {
-    broadcast_coalesced(values, 0, group_, std::max<int64_t>(1, options_.bucket_cap_bytes.bytes() >> 20));
+    broadcast_coalesced(values, 0, group_, std::max<int64_t>(1, detail::largest_bucket_bytes(options_) >> 20));
   } else if (options_.init_sync) {
     broadcast_coalesced(values, 0, group_);
   }
@@ -231,7 +231,7 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
 }
 
 void DdpCore::sync_buffers() {
-  if (!buffers_stale_ || !options_.broadcast_buffers) return;
+  if (!buffers_stale_ || !detail::syncs_buffers_in_forward(options_)) return;
   // Collected anew each time: modules may replace their buffers.
   const std::vector<NamedTensor> buffers = parameters_.buffers();
   if (buffers.empty()) return;

@@ -2,6 +2,7 @@
 
 #include <ddprun/comm/collectives.h>
 
+#include "comm/reducer/option_rules.h"
 #include "comm/reducer/reducer.h"
 
 namespace ddp {
@@ -9,7 +10,7 @@ namespace ddp {
 void DdpJoinHook::main_hook() {
   if (!core_.reducer_) return;
   core_.reducer_->shadow_forward();
-  if (core_.buffers_stale_ && core_.options_.broadcast_buffers) {
+  if (core_.buffers_stale_ && detail::syncs_buffers_in_forward(core_.options_)) {
     std::vector<at::Tensor> buffers;
     for (const NamedTensor& buffer : core_.parameters_.buffers()) buffers.push_back(buffer.tensor);
     if (!buffers.empty()) broadcast_coalesced(buffers, core_.common_rank(false), core_.group_);
@@ -19,7 +20,8 @@ void DdpJoinHook::main_hook() {
 }
 
 void DdpJoinHook::post_hook(bool is_last_joiner) {
-  if (core_.reducer_) core_.broadcast_state(core_.common_rank(is_last_joiner));
+  if (!core_.reducer_) return;
+  core_.broadcast_state(core_.common_rank(is_last_joiner), detail::syncs_buffers_in_forward(core_.options_));
 }
 
 }  // namespace ddp

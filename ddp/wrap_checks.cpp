@@ -41,7 +41,7 @@ void check_parameters(const ModelParameters& parameters, const DdpOptions& optio
 void compare_with_other_ranks(const ModelParameters& parameters, const DdpOptions& options, const GroupHandle& group) {
   std::vector<std::string> lines = detail::options_to_compare(options);
   for (const NamedTensor& parameter : parameters.all()) lines.push_back(describe("parameter", parameter));
-  if (options.broadcast_buffers) {
+  if (detail::syncs_buffers_at_start(options)) {
     for (const NamedTensor& buffer : parameters.buffers()) lines.push_back(describe("buffer", buffer));
   }
   verify_equal_across_ranks("the ranks' models", lines, group);

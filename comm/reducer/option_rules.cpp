@@ -21,12 +21,48 @@ std::string switch_line(const char* name, bool value) {
   return std::string("option ") + name + " = " + (value ? "true" : "false");
 }
 
+std::string joined(const std::vector<int64_t>& numbers) {
+  std::vector<std::string> texts;
+  for (const int64_t number : numbers) texts.push_back(std::to_string(number));
+  return joined(texts);
+}
+
+template <typename Refuse>
+void check_bucket_list(const DdpOptions& options, const Refuse& refuse) {
+  const std::vector<int64_t>& list = options.bucket_cap_bytes_list;
+  if (list.empty()) return;
+  if (std::ranges::min(list) <= 0) refuse("bucket_cap_bytes_list = " + joined(list) + ": all must be positive");
+  const bool has_other_sizes = !options.bucket_cap_bytes.is_default() || options.first_bucket_bytes;
+  if (has_other_sizes || !options.bucket_ends.empty()) {
+    refuse("bucket_cap_bytes_list excludes bucket_cap_bytes, first_bucket_bytes and bucket_ends: leave them out");
+  }
+}
+
 }  // namespace
 
 int64_t first_bucket_bytes(const DdpOptions& options) {
   const BucketCap& cap = options.bucket_cap_bytes;
   const int64_t by_rule = cap.is_default() || cap.is_automatic() ? kFirstBucketBytes : cap.bytes();
   return std::min(options.first_bucket_bytes.value_or(by_rule), cap.bytes());
+}
+
+int64_t largest_bucket_bytes(const DdpOptions& options) {
+  const std::vector<int64_t>& list = options.bucket_cap_bytes_list;
+  return list.empty() ? options.bucket_cap_bytes.bytes() : std::ranges::max(list);
+}
+
+std::vector<size_t> bucket_limits(const DdpOptions& options) {
+  const std::vector<int64_t>& list = options.bucket_cap_bytes_list;
+  if (!list.empty()) return {list.begin(), list.end()};
+  return {static_cast<size_t>(first_bucket_bytes(options)), static_cast<size_t>(options.bucket_cap_bytes.bytes())};
+}
+
+bool syncs_buffers_at_start(const DdpOptions& options) {
+  return options.forward_sync_buffers.has_value() || options.broadcast_buffers;
+}
+
+bool syncs_buffers_in_forward(const DdpOptions& options) {
+  return options.forward_sync_buffers.value_or(options.broadcast_buffers);
 }
 
 void check_options(const DdpOptions& options, const std::string& rank) {
@@ -38,6 +74,7 @@ void check_options(const DdpOptions& options, const std::string& rank) {
            std::to_string(options.first_bucket_bytes.value_or(first_bucket_bytes(options))) +
            ": both must be positive");
   }
+  check_bucket_list(options, refuse);
   if (options.delayed.names.empty() != options.delayed.trigger.empty())
     refuse("delayed.names and delayed.trigger need to be set at the same time");
   if (std::ranges::find(options.delayed.names, options.delayed.trigger) != options.delayed.names.end())
@@ -89,9 +126,11 @@ std::vector<std::string> options_to_compare(const DdpOptions& options) {
                                               ? std::string("auto")
                                               : std::to_string(options.bucket_cap_bytes.bytes())),
           "option first_bucket_bytes = " + std::to_string(first_bucket_bytes(options)),
+          "option bucket_cap_bytes_list = " + joined(options.bucket_cap_bytes_list),
           switch_line("find_unused_parameters", options.find_unused_parameters),
           switch_line("static_graph", options.static_graph),
-          switch_line("broadcast_buffers", options.broadcast_buffers),
+          switch_line("broadcast_buffers", syncs_buffers_at_start(options)),
+          switch_line("forward_sync_buffers", syncs_buffers_in_forward(options)),
           switch_line("skip_all_reduce_unused_params", options.skip_all_reduce_unused_params),
           "option comm_hook = " + (options.comm_hook ? hook_name(options.comm_hook) : "none"),
           "option bucket_ends = " + joined(options.bucket_ends),
@@ -105,11 +144,11 @@ DdpLoggingData logging_data(const DdpOptions& options, const ReducedModel& model
           .world_size = group.size(),
           .parameter_tensors = static_cast<int64_t>(model.parameters.size()),
           .parameter_bytes = model.bytes(),
-          .bucket_cap_bytes = options.bucket_cap_bytes.bytes(),
+          .bucket_cap_bytes = largest_bucket_bytes(options),
           .find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
           .gradient_as_bucket_view = options.gradient_as_bucket_view,
-          .broadcast_buffers = options.broadcast_buffers};
+          .broadcast_buffers = syncs_buffers_in_forward(options)};
 }
 
 }  // namespace ddp::detail

@@ -2,6 +2,8 @@
 // data shows. What a single option does stands where it is done.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,18 @@ namespace ddp::detail {
 
 /// Cap of the bucket that becomes ready first.
 int64_t first_bucket_bytes(const DdpOptions& options);
+
+/// The largest cap of a bucket.
+int64_t largest_bucket_bytes(const DdpOptions& options);
+
+/// The caps in the order in which buckets become ready; the last one holds for all further buckets.
+std::vector<size_t> bucket_limits(const DdpOptions& options);
+
+/// Whether buffers are made equal with the model's parameters, by construction.
+bool syncs_buffers_at_start(const DdpOptions& options);
+
+/// Whether buffers are made equal before forwards, and at the end of join().
+bool syncs_buffers_in_forward(const DdpOptions& options);
 
 /// Throws std::invalid_argument, beginning with `rank`, for options that cannot be had, or not together.
 void check_options(const DdpOptions& options, const std::string& rank);

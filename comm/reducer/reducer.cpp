@@ -43,7 +43,7 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
       engine_(make_engine_beside_held_gradients(context_)) {
   logger_ = std::make_shared<c10d::Logger>(engine_);
   engine_->set_logger(logger_);
-  logger_->set_construction_data_and_log(context_->model().name, {}, -1, options.broadcast_buffers,
+  logger_->set_construction_data_and_log(context_->model().name, {}, -1, syncs_buffers_in_forward(options),
                                          /*has_sync_bn=*/false, options.static_graph);
   if (options.static_graph) {
     engine_->set_static_graph();
@@ -140,8 +140,7 @@ std::string GradientReducer::bucket_layout() const {
   // buckets are.
   const bool is_unknown = tuning_ || (!bucket_ends_.empty() && engine_->should_rebuild_buckets());
   const DdpOptions& options = context_->options();
-  return to_text(is_unknown ? BucketIndices()
-                            : engine_->next_assignment(first_bucket_bytes(options), options.bucket_cap_bytes.bytes()));
+  return to_text(is_unknown ? BucketIndices() : engine_->next_assignment(bucket_limits(options)));
 }
 
 void GradientReducer::use_bucket_layout(const std::string& text) {

@@ -288,10 +288,9 @@ std::vector<std::vector<size_t>> ReducerEngine::assignment() const {
   return indices;
 }
 
-std::vector<std::vector<size_t>> ReducerEngine::next_assignment(int64_t first_bytes, int64_t cap_bytes) const {
+std::vector<std::vector<size_t>> ReducerEngine::next_assignment(const std::vector<size_t>& limits) const {
   if (!should_rebuild_buckets()) return assignment();
   if (rebuilt_param_indices_.size() != params_.size()) return {};
-  const std::vector<size_t> limits{static_cast<size_t>(first_bytes), static_cast<size_t>(cap_bytes)};
   return std::get<0>(c10d::compute_bucket_assignment_by_size(rebuilt_params_, limits, expect_sparse_gradients_,
                                                              rebuilt_param_indices_));
 }
@@ -355,14 +354,15 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
   const DdpOptions& options = context->options();
   std::vector<bool> expect_sparse = model.sparse_gradients;
   expect_sparse.resize(model.parameters.size(), false);
-  const int64_t cap = options.bucket_cap_bytes.bytes();
-  const int64_t first_cap = first_bucket_bytes(options);
+  const bool has_list = !options.bucket_cap_bytes_list.empty();
+  const int64_t cap = largest_bucket_bytes(options);
+  const int64_t first_cap = has_list ? cap : first_bucket_bytes(options);
   // As in Python's DDP: a single bucket until the first backward has told the order in which gradients become ready,
-  // unless that order is never asked for.
-  const bool rebuilds = options.static_graph || !options.find_unused_parameters;
-  const std::vector<size_t> limits =
-      rebuilds ? std::vector<size_t>{static_cast<size_t>(std::numeric_limits<int64_t>::max())}
-               : std::vector<size_t>{static_cast<size_t>(first_cap), static_cast<size_t>(cap)};
+  // unless that order is never asked for, or single caps are given.
+  const bool begins_with_one = !has_list && (options.static_graph || !options.find_unused_parameters);
+  const std::vector<size_t> limits = begins_with_one
+                                         ? std::vector<size_t>{static_cast<size_t>(std::numeric_limits<int64_t>::max())}
+                                         : bucket_limits(options);
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(model.parameters, limits, expect_sparse));
   std::reverse(buckets.begin(), buckets.end());
   std::unordered_map<size_t, std::string> names;
@@ -372,8 +372,7 @@ std::shared_ptr<ReducerEngine> make_engine(const std::shared_ptr<const Reduction
        .lazy_bucket_allocation = options.lazy_bucket_allocation},
       model.parameters, std::move(buckets), c10::make_intrusive<ReducerProcessGroup>(context), expect_sparse, cap,
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), first_cap,
-      options.skip_all_reduce_unused_params, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+      options.skip_all_reduce_unused_params, /*use_python_reducer=*/false, options.bucket_cap_bytes_list);
   // c10d leaves them to what was in memory until the first backward, which a rank that joins before never has.
   if (const at::Tensor flags = engine->get_local_used_map_on_device(); flags.defined()) flags.zero_();
   return engine;

@@ -50,7 +50,12 @@ TEST_CASE("OptionRules: what cannot be had is refused with the rank") {
       {{.skip_all_reduce_unused_params = true}, "skip_all_reduce_unused_params needs find_unused_parameters"},
       {{.delayed = {.names = {"weight"}}}, "delayed.names and delayed.trigger"},
       {{.delayed = {.trigger = "weight"}}, "delayed.names and delayed.trigger"},
-      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"weight"}}, "exclude each other"}};
+      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_ends = {"weight"}}, "exclude each other"},
+      {{.bucket_cap_bytes_list = {300, 0}}, "bucket_cap_bytes_list = 300, 0: all must be positive"},
+      {{.bucket_cap_bytes = 300, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes bucket_cap_bytes"},
+      {{.bucket_cap_bytes = kAutoBucketCap, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes"},
+      {{.first_bucket_bytes = 300, .bucket_cap_bytes_list = {300}}, "bucket_cap_bytes_list excludes"},
+      {{.bucket_cap_bytes_list = {300}, .bucket_ends = {"weight"}}, "bucket_cap_bytes_list excludes"}};
   for (const auto& [options, why] : cases) {
     const DdpOptions& refused = options;
     CHECK_THAT(error_of<std::invalid_argument>([&] { check_options(refused, "rank 1 of 2"); }),
@@ -77,7 +82,11 @@ TEST_CASE("OptionRules: each option that has to be alike makes a line of its own
   CHECK(differing({.first_bucket_bytes = 5}) == Lines{"option first_bucket_bytes = 5"});
   CHECK(differing({.find_unused_parameters = true}) == Lines{"option find_unused_parameters = true"});
   CHECK(differing({.static_graph = true}) == Lines{"option static_graph = true"});
-  CHECK(differing({.broadcast_buffers = false}) == Lines{"option broadcast_buffers = false"});
+  CHECK(differing({.broadcast_buffers = false}) ==
+        Lines{"option broadcast_buffers = false", "option forward_sync_buffers = false"});
+  CHECK(differing({.forward_sync_buffers = false}) == Lines{"option forward_sync_buffers = false"});
+  CHECK(differing({.forward_sync_buffers = true}).empty());
+  CHECK(differing({.bucket_cap_bytes_list = {300, 200}}) == Lines{"option bucket_cap_bytes_list = 300, 200"});
   CHECK(differing({.skip_all_reduce_unused_params = true}) == Lines{"option skip_all_reduce_unused_params = true"});
   CHECK(differing({.bucket_ends = {"a", "b"}}) == Lines{"option bucket_ends = a, b"});
   CHECK(differing({.delayed = {.names = {"a", "b"}, .trigger = "c"}}) == Lines{"option delayed = a, b with c"});
@@ -98,6 +107,27 @@ TEST_CASE("OptionRules: gradients of small parameters are copied together unless
   CHECK(copies_in_batches({.batched_grad_copy = true}, large, 3));
   CHECK_FALSE(copies_in_batches({.batched_grad_copy = false}, small, 2));
   CHECK_FALSE(copies_in_batches({.delayed = {.names = {"a"}, .trigger = "b"}}, small, 2));
+}
+
+TEST_CASE("OptionRules: caps of single buckets take the place of the other sizes") {
+  CHECK(bucket_limits({}) == std::vector<size_t>{1 << 20, 25 << 20});
+  CHECK(largest_bucket_bytes({}) == 25 << 20);
+  CHECK(bucket_limits({.bucket_cap_bytes_list = {300, 500, 200}}) == std::vector<size_t>{300, 500, 200});
+  CHECK(largest_bucket_bytes({.bucket_cap_bytes_list = {300, 500, 200}}) == 500);
+  check_options({.bucket_cap_bytes_list = {300, 200}}, "rank 1 of 2");
+}
+
+TEST_CASE("OptionRules: forward_sync_buffers decides of forwards, and then all begin with equal buffers") {
+  CHECK((syncs_buffers_at_start({}) && syncs_buffers_in_forward({})));
+  CHECK_FALSE(
+      (syncs_buffers_at_start({.broadcast_buffers = false}) || syncs_buffers_in_forward({.broadcast_buffers = false})));
+  for (const bool broadcast : {false, true}) {
+    for (const bool forward : {false, true}) {
+      const DdpOptions options{.broadcast_buffers = broadcast, .forward_sync_buffers = forward};
+      CHECK(syncs_buffers_at_start(options));
+      CHECK(syncs_buffers_in_forward(options) == forward);
+    }
+  }
 }
 
 TEST_CASE("OptionRules: what Python's DDP does not have is named") {

@@ -51,7 +51,8 @@ struct TwoTypesImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoTypes);
 
-DdpOptions small_buckets(bool own) {
+DdpOptions small_buckets(bool own, bool list = false) {
+  if (list) return {.bucket_cap_bytes_list = {1024, 4096, 2048}, .own_engine = own};
   return {.bucket_cap_bytes = 4096, .first_bucket_bytes = 1024, .own_engine = own};
 }
 
@@ -81,16 +82,17 @@ std::vector<Saved> train_deep(Deep& net, DistributedDataParallel<Deep>& model, c
 
 TEST_CASE("BucketLayout: a resumed run of three ranks has the bits of the one that was not interrupted") {
   const bool own = GENERATE(false, true);
-  INFO("own engine: " << own);
+  const bool list = GENERATE(false, true);
+  INFO("own engine: " << own << ", caps of single buckets: " << list);
   run_ranks(3, [&](const GroupHandle& group) {
     auto net = make<Deep>(3);
-    DistributedDataParallel<Deep> model(net, group, small_buckets(own && group.device().is_cpu()));
+    DistributedDataParallel<Deep> model(net, group, small_buckets(own && group.device().is_cpu(), list));
     const std::vector<Saved> states = train_deep(net, model, group, 0);
     RANK_CHECK(states[0].buckets == "gradient buckets\n");
     RANK_CHECK(states[1].buckets == states.back().buckets);  // known before the buckets are regrouped
     for (const int from : {0, 1, 2, 5}) {
       auto again = make<Deep>(3);
-      DistributedDataParallel<Deep> resumed(again, group, small_buckets(own && group.device().is_cpu()));
+      DistributedDataParallel<Deep> resumed(again, group, small_buckets(own && group.device().is_cpu(), list));
       {
         const torch::NoGradGuard no_grad;
         const auto parameters = again->parameters();

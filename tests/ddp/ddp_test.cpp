@@ -212,6 +212,24 @@ TEST_CASE("DistributedDataParallel: broadcast buffers can be turned off") {
   });
 }
 
+TEST_CASE("DistributedDataParallel: with forward_sync_buffers = false buffers are equal at the start alone") {
+  run_ranks(2, [](const GroupHandle& group) {
+    for (const bool broadcast : {false, true}) {
+      auto net = make<Net>(0);
+      net->norm->running_mean.fill_(group.rank() + 5);
+      DistributedDataParallel<Net> model(net, group, {.broadcast_buffers = broadcast, .forward_sync_buffers = false});
+      expect_equal(net->norm->running_mean, here(torch::full({8}, 5.0F)));
+      model(numbers({4, 6}, group.rank())).sum().backward();
+      net->eval();
+      const auto own = net->norm->running_mean.clone();
+      const torch::NoGradGuard no_grad;
+      model(numbers({4, 6}, 1));
+      expect_equal(net->norm->running_mean, own);
+      RANK_CHECK_FALSE(model->logging_data().broadcast_buffers);
+    }
+  });
+}
+
 TEST_CASE("DistributedDataParallel: gradients stay in the bucket when they are zeroed in place") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(0);

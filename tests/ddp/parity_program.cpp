@@ -230,11 +230,16 @@ void save(const torch::nn::Module& model, const std::string& path) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-std::set<int64_t> steps_in(const std::string& text) {
-  std::set<int64_t> steps;
+std::vector<int64_t> numbers_in(const std::string& text) {
+  std::vector<int64_t> numbers;
   std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) steps.insert(std::stoll(word));
-  return steps;
+  for (std::string word; std::getline(words, word, ',');) numbers.push_back(std::stoll(word));
+  return numbers;
+}
+
+std::set<int64_t> steps_in(const std::string& text) {
+  const std::vector<int64_t> numbers = numbers_in(text);
+  return {numbers.begin(), numbers.end()};
 }
 
 void take_turn(Branches& net, int64_t turn) {
@@ -284,6 +289,10 @@ void train(const Case& settings, const std::string& folder, const ddp::ProcessGr
   if (settings.text("bucket_end") != "no") options.bucket_ends = {settings.text("bucket_end")};
   if (settings.number("bucket_cap_bytes") < 0) options.bucket_cap_bytes = ddp::kAutoBucketCap;
   if (settings.number("bucket_cap_bytes") > 0) options.bucket_cap_bytes = settings.number("bucket_cap_bytes");
+  if (settings.text("bucket_cap_bytes_list") != "no") {
+    options.bucket_cap_bytes_list = numbers_in(settings.text("bucket_cap_bytes_list"));
+  }
+  if (settings.number("forward_sync") >= 0) options.forward_sync_buffers = settings.number("forward_sync") != 0;
   ddp::DistributedDataParallel<Net> model(net, group, options);
   std::vector<torch::Tensor> parameters;  // an optimizer steps twice on what it is given twice
   for (const auto& [name, parameter] : parameters_once(*net)) parameters.push_back(parameter);

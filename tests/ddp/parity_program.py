@@ -210,6 +210,7 @@ def train(name, settings, folder):
     initialise(net, rank)
     net.to(device)
     cap = int(settings["bucket_cap_bytes"])
+    sizes = settings["bucket_cap_bytes_list"]
     names = ["fc3.weight", "fc3.bias", "fc2.bias"]
     delayed = {
         "delay_all_reduce_named_params": [(name, net.get_parameter(name)) for name in names],
@@ -222,6 +223,8 @@ def train(name, settings, folder):
         # Only a torch that has them is asked for them.
         **({"batched_grad_copy": True} if settings["batched"] == "1" else {}),
         **({"lazy_bucket_allocation": True} if settings["lazy"] == "1" else {}),
+        **({"bucket_cap_mb_list": [int(size) / 2**20 for size in sizes.split(",")]} if sizes != "no" else {}),
+        **({"forward_sync_buffers": settings["forward_sync"] == "1"} if settings["forward_sync"] != "-1" else {}),
         bucket_cap_mb=(cap // 2**20 if delayed else cap / 2**20) if cap > 0 else None,
         find_unused_parameters=settings["find_unused"] == "1",
         static_graph=settings["static"] == "1",

@@ -29,6 +29,9 @@ struct DdpOptions {
   /// bucket_cap_bytes. Unset, it is Python's: 1 MiB where bucket_cap_bytes is left at its default (or automatic), else
   /// bucket_cap_bytes. Set it to bucket_cap_bytes to have no small bucket.
   std::optional<int64_t> first_bucket_bytes{};
+  /// Caps of the single buckets in bytes, in the order in which their gradients become ready; the last one holds for
+  /// all further buckets. In place of bucket_cap_bytes and first_bucket_bytes. Empty: those.
+  std::vector<int64_t> bucket_cap_bytes_list{};
   /// For models of which a forward may leave parameters unused: looks through the graph behind each forward's outputs
   /// and doesn't wait for the gradients of the others. Their gradients become those of the ranks that used them, and
   /// stay as they are if no rank did. Costs a walk over the graph and a copy of the outputs per step.
@@ -41,8 +44,11 @@ struct DdpOptions {
   /// backward through .grad() is not supported. (Python's default is false, and its true overwrites kept gradients.)
   bool gradient_as_bucket_view = true;
   /// Broadcast the model's buffers (batch norm statistics) from rank 0 at construction and before a forward that
-  /// follows a synchronised one.
+  /// follows a synchronised one; those of the last rank at the end of join().
   bool broadcast_buffers = true;
+  /// The same for forwards and join() alone, in place of broadcast_buffers: at construction buffers are broadcast then
+  /// (with init_sync), whatever broadcast_buffers says. Unset: as broadcast_buffers says.
+  std::optional<bool> forward_sync_buffers{};
   /// Compare the model with the other ranks' at construction and take rank 0's values. Without it every rank must start
   /// from equal ones by itself.
   bool init_sync = true;

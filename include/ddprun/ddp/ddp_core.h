@@ -58,7 +58,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
  private:
   friend class DdpJoinHook;
 
-  void broadcast_state(int root) const;
+  void broadcast_state(int root, bool with_buffers) const;
   detail::ReducedModel reduced_model() const;
   void make_delayed();
 

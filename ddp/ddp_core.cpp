@@ -83,6 +83,7 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
   const std::vector<NamedTensor> trainable = parameters_.trainable();
   device_ = parameters_.all().empty() ? group_.device() : parameters_.all().front().tensor.device();
   if (options_.init_sync) compare_with_other_ranks(parameters_, options_, group_);
+  check_can_be_broadcast(parameters_, options_, group_);
   if (!options_.delayed.names.empty()) make_delayed();
   if (options_.init_sync && !trainable.empty()) {
     verify_parameters(tensors_of(trainable), group_);

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "comm/group/argument_checks.h"
 #include "comm/group/verify_across_ranks.h"
 #include "comm/reducer/option_rules.h"
 #include "comm/reducer/parameter_checks.h"
@@ -17,6 +18,17 @@ std::string describe(const char* kind, const NamedTensor& item) {
   if (!item.tensor.is_contiguous()) text << " strides " << item.tensor.strides();
   if (item.tensor.requires_grad()) text << " that requires a gradient";
   return text.str();
+}
+
+void check_broadcast(const std::string& kind, const std::vector<NamedTensor>& items, const GroupHandle& group) {
+  for (const NamedTensor& item : items) {
+    try {
+      detail::check_unpackable(item.tensor, group,
+                               ("DistributedDataParallel: " + kind + " '" + item.name + "'").c_str());
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(error.what() + std::string("; or name it in DdpOptions::ignored"));
+    }
+  }
 }
 
 }  // namespace
@@ -45,6 +57,12 @@ void compare_with_other_ranks(const ModelParameters& parameters, const DdpOption
     for (const NamedTensor& buffer : parameters.buffers()) lines.push_back(describe("buffer", buffer));
   }
   verify_equal_across_ranks("the ranks' models", lines, group);
+}
+
+void check_can_be_broadcast(const ModelParameters& parameters, const DdpOptions& options, const GroupHandle& group) {
+  const bool at_start = options.init_sync && detail::syncs_buffers_at_start(options);
+  if (options.init_sync) check_broadcast("parameter", parameters.all(), group);
+  if (at_start || detail::syncs_buffers_in_forward(options)) check_broadcast("buffer", parameters.buffers(), group);
 }
 
 }  // namespace ddp

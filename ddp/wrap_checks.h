@@ -21,4 +21,8 @@ void check_parameters(const ModelParameters& parameters, const DdpOptions& optio
 /// options.
 void compare_with_other_ranks(const ModelParameters& parameters, const DdpOptions& options, const GroupHandle& group);
 
+/// Throws std::invalid_argument that names a parameter or buffer whose kind no broadcast takes, such as a dtype that
+/// the backend lacks. After the comparison, by which all ranks refuse it.
+void check_can_be_broadcast(const ModelParameters& parameters, const DdpOptions& options, const GroupHandle& group);
+
 }  // namespace ddp

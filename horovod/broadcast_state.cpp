@@ -12,6 +12,7 @@
 #include <ddprun/comm/objects.h>
 #include <ddprun/horovod/distributed_optimizer.h>
 
+#include "comm/group/argument_checks.h"
 #include "horovod/parameter_list.h"
 
 namespace ddp::horovod {
@@ -34,7 +35,10 @@ void broadcast_parameters(const NamedTensors& parameters, int root, const GroupH
   }
   compare_parameters(parameters, "broadcast_parameters", group);
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor.detach());
+  for (const auto& [name, tensor] : parameters) {
+    ddp::detail::check_unpackable(tensor, group, ("broadcast_parameters: '" + name + "'").c_str());
+    tensors.push_back(tensor.detach());
+  }
   broadcast_coalesced(tensors, root, group);
 }
 

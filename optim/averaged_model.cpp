@@ -88,6 +88,8 @@ std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::M
   }
   try {
     return model->clone();
+  } catch (const std::logic_error&) {
+    throw;  // a wrapper's, which says what can be cloned
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw std::invalid_argument("AveragedModel: the model cannot be copied: " + what.substr(0, what.find('\n')) +

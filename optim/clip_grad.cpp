@@ -16,6 +16,7 @@
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <ddprun/comm/device_copy.h>
 
@@ -49,6 +50,13 @@ std::vector<std::vector<at::Tensor>> grouped(const std::vector<at::Tensor>& grad
   return groups;
 }
 
+// Without the tensors that have no elements: they add nothing to a norm, but their infinite one is an error of
+// LibTorch's.
+std::vector<at::Tensor> with_elements(std::vector<at::Tensor> gradients) {
+  std::erase_if(gradients, [](const at::Tensor& gradient) { return gradient.numel() == 0; });
+  return gradients;
+}
+
 // With `widen` the norms of 16-bit gradients are taken in float32.
 at::Tensor total_norm(const std::vector<std::vector<at::Tensor>>& groups, c10::Device device, double norm_type,
                       bool widen) {
@@ -73,10 +81,13 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
     throw std::invalid_argument(rank_prefix() + "clip_grad_norm_: grad_scale must be a float32 tensor of one element");
   }
   const at::NoGradGuard no_grad;
-  const auto gradients = dense_gradients(parameters, "clip_grad_norm_");
+  auto gradients = dense_gradients(parameters, "clip_grad_norm_");
   if (gradients.empty()) return at::zeros({});
+  const c10::Device device = gradients.front().device();
+  if (std::isinf(options.norm_type)) gradients = with_elements(std::move(gradients));
+  if (gradients.empty()) return at::zeros({}, at::TensorOptions(device));
   const auto groups = grouped(gradients);
-  auto norm = total_norm(groups, gradients.front().device(), options.norm_type, /*widen=*/scale.defined());
+  auto norm = total_norm(groups, device, options.norm_type, /*widen=*/scale.defined());
   // The norm of type 0 counts what is not 0, scaled or not.
   if (scale.defined() && options.norm_type != 0) norm = norm / to_device(scale.detach().reshape({}), norm.device());
   if (options.error_if_nonfinite) {
@@ -87,7 +98,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
     throw std::runtime_error(rank_prefix() + "The total norm of order " + number_text(options.norm_type) +
                              " for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this "
                              "error and scale the gradients by the non-finite norm anyway, set "
-                             "`error_if_nonfinite=False`");
+                             "`error_if_nonfinite = false`");
   }
   // Python's number / tensor is a product with the reciprocal, which rounds twice.
   const auto factor = at::clamp((norm + 1e-6).reciprocal() * max_norm, std::nullopt, 1.0);

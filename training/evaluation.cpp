@@ -4,13 +4,18 @@
 
 #include <ddprun/comm/broadcast.h>
 
+#include "comm/group/argument_checks.h"
+
 namespace ddp::detail {
 
 EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
   std::vector<at::Tensor> buffers;
-  for (const auto& buffer : model.get().buffers()) {
+  for (const auto& item : model.get().named_buffers()) {
+    const at::Tensor& buffer = item.value();
+    if (!buffer.defined()) continue;
+    if (group.size() > 1) check_unpackable(buffer, group, ("evaluation: buffer '" + item.key() + "'").c_str());
     // Without autograd's version counter: a backward that is still to come may have saved them.
-    if (buffer.defined()) buffers.push_back(buffer.variable_data());
+    buffers.push_back(buffer.variable_data());
   }
   if (group.size() > 1 && !buffers.empty()) {
     if (group.rank() != 0) {

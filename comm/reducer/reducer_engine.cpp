@@ -5,6 +5,7 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -16,6 +17,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "comm/core/engine_text.h"
 #include "comm/group/group_state.h"
 #include "comm/reducer/group_transports.h"
 #include "comm/reducer/hook_transport.h"
@@ -102,6 +104,35 @@ class ReducerHook final : public c10d::CommHookInterface {
   const ReducerEngine& engine_;  // it owns this
 };
 
+// Passes warnings on to the handler before, with options in C++ spelling.
+class CppWarnings final : public c10::WarningHandler {
+ public:
+  CppWarnings() = default;
+
+ private:
+  void process(const c10::Warning& warning) override {
+    before_->process(
+        c10::Warning(warning.type(), warning.source_location(), with_cpp_options(warning.msg()), warning.verbatim()));
+  }
+
+  c10::WarningHandler* before_ = c10::WarningUtils::get_warning_handler();
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+};
+
+// What `call` returns. Its errors and warnings name options as DdpOptions does.
+template <typename Call>
+auto in_cpp_spelling(Call call) {
+  const CppWarnings warnings;
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    std::string translated = with_cpp_options(text);
+    if (translated == text) throw;
+    throw std::runtime_error(translated);
+  }
+}
+
 // Sends nothing.
 class SilentProcessGroup final : public c10d::ProcessGroup {
  public:
@@ -122,6 +153,18 @@ class NoBackward final : public torch::autograd::Node {
 };
 
 }  // namespace
+
+bool ReducerEngine::rebuild_buckets() {
+  return in_cpp_spelling([this] { return Reducer::rebuild_buckets(); });
+}
+
+void ReducerEngine::prepare_for_backward(const std::vector<at::Tensor>& outputs) {
+  in_cpp_spelling([&] { Reducer::prepare_for_backward(outputs); });
+}
+
+void ReducerEngine::autograd_hook(size_t parameter) {
+  in_cpp_spelling([&] { Reducer::autograd_hook(parameter); });
+}
 
 void ReducerEngine::use_hook(CommHook hook, std::shared_ptr<const ReductionContext> context) {
   register_comm_hook(std::make_unique<ReducerHook>(std::move(hook), std::move(context), *this));

@@ -22,6 +22,11 @@ class ReducerEngine final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
+  /// The Reducer's functions of these names; what they throw and warn of names options as DdpOptions does.
+  bool rebuild_buckets();
+  void prepare_for_backward(const std::vector<at::Tensor>& outputs);
+  void autograd_hook(size_t parameter);
+
   /// Buckets are reduced by `hook` from now on.
   void use_hook(CommHook hook, std::shared_ptr<const ReductionContext> context);
 

@@ -111,6 +111,14 @@ TEST_CASE("Properties: what apex refuses is refused with its words and the rank"
   }
 }
 
+TEST_CASE("Levels: the model to call cannot be cloned, but the one in it can") {
+  torch::nn::Linear net = test::placed(torch::nn::Linear(2, 1));
+  Amp amp = initialize(net, {}, {.opt_level = "O3"});
+  auto model = amp.model(net);
+  CHECK_THROWS_WITH(model->clone(), ContainsSubstring("amp::Model is a wrapper and cannot be cloned"));
+  CHECK(model->module()->clone()->parameters().size() == 2);
+}
+
 // --- What becomes of models and optimizers
 
 struct NormedImpl : torch::nn::Module {

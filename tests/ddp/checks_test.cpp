@@ -158,6 +158,42 @@ TEST_CASE("Checks: a wrapped module is known as such until its wrapper is gone")
   });
 }
 
+TEST_CASE("Checks: the wrapper cannot be cloned, but the model in it can") {
+  run_ranks(1, [](const GroupHandle& group) {
+    auto net = test::placed(torch::nn::Linear(6, 2));
+    DistributedDataParallel<torch::nn::Linear> model(net, group);
+    RANK_CHECK_THAT(
+        message_of([&] { model->clone(); }),
+        ContainsSubstring("DistributedDataParallel is a wrapper and cannot be cloned: clone the model in it, "
+                          "wrapper->module()->clone()"));
+    RANK_CHECK(model->module()->clone()->parameters().at(0).equal(net->weight));
+  });
+}
+
+struct CountingImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+  torch::Tensor weight = register_parameter("weight", torch::ones({2}));
+  torch::Tensor counts = register_buffer("counts", torch::zeros({3}, torch::kShort));
+};
+TORCH_MODULE(Counting);
+
+TEST_CASE("Checks: a buffer of a dtype that the backend lacks is named") {
+  if (test::is_on_devices()) SKIP("NCCL takes bytes of any dtype");
+  run_ranks(2, [](const GroupHandle& group) {
+    const auto message = [&](const DdpOptions& options) {
+      return message_of([&] { DistributedDataParallel<Counting>(make<Counting>(0), group, options); });
+    };
+    const std::string expected = "DistributedDataParallel: buffer 'counts': ";
+    for (const DdpOptions& options : {DdpOptions(), DdpOptions{.init_sync = false},
+                                      DdpOptions{.broadcast_buffers = false, .forward_sync_buffers = true}}) {
+      RANK_CHECK_THAT(message(options), ContainsSubstring(expected) && ContainsSubstring("have no Short") &&
+                                            ContainsSubstring("or name it in DdpOptions::ignored"));
+    }
+    RANK_CHECK(message({.broadcast_buffers = false}).empty());
+    RANK_CHECK(message({.ignored = {"counts"}}).empty());
+  });
+}
+
 TEST_CASE("Checks: unused parameters are named") {
   run_ranks(2, [](const GroupHandle& group) {
     auto net = make<TwoLayers>(0);

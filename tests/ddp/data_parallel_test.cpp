@@ -287,6 +287,13 @@ TEST_CASE("DataParallel: models that cannot be cloned say what to do") {
   expect_close(made(x), net(x), "copies from make_replica");
 }
 
+TEST_CASE("DataParallel: cannot be cloned, but the model in it can") {
+  Plain net = test::placed(Plain());
+  DataParallel<Plain> model(net, copies(2));
+  CHECK_THROWS_MATCHES(model->clone(), std::logic_error,
+                       MessageMatches(ContainsSubstring("DataParallel is a wrapper and cannot be cloned")));
+}
+
 struct StructuredImpl : torch::nn::Cloneable<StructuredImpl> {
   StructuredImpl() { reset(); }
   void reset() override { linear = register_module("linear", Linear(3, 2)); }

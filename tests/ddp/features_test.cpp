@@ -1,5 +1,6 @@
 // Everything that DistributedDataParallel offers beside the mean of all gradients.
 #include <torch/nn/modules/embedding.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
 #include <stdexcept>
@@ -266,6 +267,31 @@ TEST_CASE_METHOD(Features, "Features: an automatic bucket size settles on one th
     const auto caps = all_gather(here(torch::tensor({data.bucket_cap_bytes}, torch::kLong)), group);
     expect_equal(caps[0], caps[1]);
     expect_equal(caps[0], caps[2]);
+  });
+}
+
+TEST_CASE_METHOD(Features, "Features: L-BFGS keeps ranks equal when its closure returns the loss of all of them") {
+  run(3, [&](const GroupHandle& group) {
+    auto net = make<TwoLayers>(1);
+    DistributedDataParallel<TwoLayers> model(net, group);
+    torch::optim::LBFGS optimizer(net->parameters(),
+                                  torch::optim::LBFGSOptions(1).max_iter(6).line_search_fn("strong_wolfe"));
+    std::vector<double> losses;
+    const auto closure = [&] {
+      optimizer.zero_grad();
+      const auto loss = (model(numbers({4, 6}, group.rank())) - group.rank()).square().mean();
+      loss.backward();
+      const auto of_all = reduce_tensor(loss, group);
+      losses.push_back(of_all.item<double>());
+      return of_all;
+    };
+    for (int step = 0; step < 4; ++step) optimizer.step(closure);
+    RANK_CHECK(losses.back() < losses.front());
+    for (const auto& parameter : net->parameters()) {
+      const auto all = all_gather(parameter.detach(), group);
+      expect_equal(all[0], all[1]);
+      expect_equal(all[0], all[2]);
+    }
   });
 }
 

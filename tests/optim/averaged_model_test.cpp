@@ -144,6 +144,20 @@ TEST_CASE("AveragedModel: a model that cannot be cloned is made by the user's fu
   CHECK_THROWS_AS(AveragedModel(net, {.make_copy = [] { return new_net().ptr(); }}), std::invalid_argument);
 }
 
+TEST_CASE("AveragedModel: cannot be cloned, but the model in it can") {
+  auto net = new_net();
+  AveragedModel ema(net);
+  CHECK_THROWS_MATCHES(
+      ema->clone(), std::logic_error,
+      MessageMatches(ContainsSubstring("AveragedModel is a wrapper and cannot be cloned: clone the model in it, "
+                                       "wrapper->module()->clone()")));
+  CHECK(same_bits(*ema->module()->clone(), *net));
+  AveragedModel<Plain> of_plain(Plain(), {.make_copy = [] { return std::make_shared<PlainImpl>(); }});
+  CHECK_THROWS_MATCHES(
+      (AveragedModel<AveragedModel<Plain>>(of_plain)), std::logic_error,
+      MessageMatches(ContainsSubstring("AveragedModel is a wrapper") && !ContainsSubstring("torch::nn::Cloneable")));
+}
+
 TEST_CASE("AveragedModel: what cannot be averaged is refused and changes nothing") {
   auto net = new_net();
   AveragedModel ema(net);

@@ -1,5 +1,6 @@
 // Clipping of gradients, scaled ones too. Bits are compared with Python's in clip_test.py.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -49,6 +50,27 @@ TEST_CASE("ClipGradNorm: limits the norm in terms of unscaled gradients") {
     }
   }
   CHECK(clip_grad_norm_({numbers({2}, 0)}, 1).item<double>() == 0);
+}
+
+TEST_CASE("ClipGradNorm: gradients without elements add nothing to any norm") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto with_gradient = [](const at::Tensor& gradient) {
+    const auto parameter = here(at::zeros(gradient.sizes())).requires_grad_();
+    parameter.mutable_grad() = here(gradient);
+    return parameter;
+  };
+  for (const double type : {2.0, 1.0, kInfinity, -kInfinity}) {
+    CAPTURE(type);
+    const auto empty = with_gradient(at::zeros({0, 3}));
+    const auto full = with_gradient(at::full({2}, -4.0));
+    const auto norm = clip_grad_norm_({empty, full}, 1.0, {.norm_type = type});
+    CHECK(norm.equal(clip_grad_norm_({with_gradient(at::full({2}, -4.0))}, 1.0, {.norm_type = type})));
+    CHECK_THAT(full.grad()[0].item<double>(), WithinAbs(-4 / norm.item<double>(), 1e-5));
+    CHECK(empty.grad().sizes() == at::IntArrayRef({0, 3}));
+    const auto of_none = clip_grad_norm_({empty}, 1.0, {.norm_type = type});
+    CHECK(of_none.item<double>() == 0);
+    CHECK(of_none.device() == empty.device());
+  }
 }
 
 TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {

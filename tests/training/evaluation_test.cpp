@@ -17,6 +17,7 @@
 #include <ddprun/training/evaluation.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/every_wire.h"
 #include "tests/support/placement.h"
 #include "tests/support/rank_checks.h"
@@ -25,6 +26,7 @@
 namespace ddp {
 namespace {
 
+using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::UnorderedRangeEquals;
 using Catch::Matchers::WithinAbs;
 using test::here;
@@ -240,6 +242,26 @@ TEST_CASE("Evaluation: training goes on with the bits that it has without") {
   const size_t running_mean = net_of_rank(0)->parameters().size();
   INFO("there was something to keep");
   CHECK_FALSE(trained[1][0][running_mean].equal(trained[1][1][running_mean]));
+}
+
+struct CountingImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
+  at::Tensor weight = register_parameter("weight", at::ones({1}));
+  at::Tensor counts = register_buffer("counts", at::zeros({3}, at::kShort));
+};
+TORCH_MODULE(Counting);
+
+TEST_CASE("Evaluation: a buffer of a dtype that the backend lacks is named") {
+  if (test::is_on_devices()) SKIP("NCCL takes bytes of any dtype");
+  test::run_ranks(2, [&](const GroupHandle& group) {
+    Counting net(std::make_shared<CountingImpl>());
+    const auto dataset = samples(2);
+    const auto run = [&] {
+      for (const auto& batch : evaluate(net, dataset, group, {.batch_size = 1})) net(batch.data);
+    };
+    RANK_CHECK_THAT(test::error_of<std::invalid_argument>(run),
+                    ContainsSubstring("evaluation: buffer 'counts': ") && ContainsSubstring("have no Short"));
+  });
 }
 
 TEST_CASE("Evaluation: settings out of range are refused and nothing is changed") {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <ddprun/amp/cast_scope.h>
+#include <ddprun/comm/module_holder.h>
 #include <ddprun/comm/output_tensors.h>
 
 namespace ddp::amp {
@@ -108,6 +109,11 @@ class ModelImpl : public torch::nn::Module {
   /// The model itself, shared with the caller: parameter names without "module.".
   Holder& module() { return module_; }
   const Holder& module() const { return module_; }
+
+  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    ddp::detail::refuse_to_clone("amp::Model");
+  }
 
  private:
   Holder module_;

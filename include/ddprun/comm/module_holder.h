@@ -71,4 +71,8 @@ std::shared_ptr<torch::nn::Module> as_module(const std::shared_ptr<Contained>& p
   return pointer;
 }
 
+/// Throws std::logic_error: the clone() of the wrapper of this name, instead of LibTorch's, which advises what a
+/// wrapper cannot do.
+[[noreturn]] void refuse_to_clone(const char* wrapper);
+
 }  // namespace ddp::detail

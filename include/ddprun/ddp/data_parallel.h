@@ -66,6 +66,11 @@ class DataParallelImpl : public torch::nn::Module {
   /// The devices in use; empty where the model is called as it is.
   const std::vector<c10::Device>& devices() const { return core_.devices(); }
 
+  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    detail::refuse_to_clone("DataParallel");
+  }
+
  private:
   Holder module_;
   DataParallelCore core_;

@@ -107,6 +107,11 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
   void to(torch::Device /*device*/, bool /*non_blocking*/ = false) override { refuse_to_move(); }
 
+  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    detail::refuse_to_clone("DistributedDataParallel");
+  }
+
  private:
   Holder module_;
   std::shared_ptr<DdpCore> core_;  // after the module: it dies first

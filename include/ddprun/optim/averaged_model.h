@@ -43,6 +43,11 @@ class AveragedModelBase : public torch::nn::Module {
   /// How many models are in the average.
   int64_t n_averaged() const;
 
+  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    ddp::detail::refuse_to_clone("AveragedModel");
+  }
+
   /// From an archive that save() wrote: all of it, or std::exception and nothing is changed.
   void load(torch::serialize::InputArchive& archive) override;
 

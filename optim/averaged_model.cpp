@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -42,15 +43,22 @@ class KeptGenerator {
   at::Tensor state_;
 };
 
-std::vector<std::pair<std::string, at::Tensor>> defined(const auto& items) {
-  std::vector<std::pair<std::string, at::Tensor>> found;
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;          // detached
+  const void* identity = {};  // equal where one tensor is registered under two names
+};
+
+std::vector<NamedTensor> defined(const auto& items) {
+  std::vector<NamedTensor> found;
   for (const auto& item : items) {
-    if (item.value().defined()) found.emplace_back(item.key(), item.value().detach());
+    const at::Tensor& tensor = item.value();
+    if (tensor.defined()) found.push_back({item.key(), tensor.detach(), tensor.unsafeGetTensorImpl()});
   }
   return found;
 }
 
-// The model's tensors by their place, as a wrapper's names differ.
+// The model's tensors by their place, as a wrapper's names differ; tied ones once, as in Python's parameters().
 std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, const char* kind) {
   const auto copies = defined(of_copy), currents = defined(of_model);
   if (copies.size() != currents.size()) {
@@ -59,13 +67,16 @@ std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, c
                                 std::to_string(currents.size()));
   }
   Tensors averaged, current;
+  std::set<const void*> seen;
   for (size_t i = 0; i < copies.size(); ++i) {
-    if (copies[i].second.sizes() != currents[i].second.sizes()) {
+    const at::Tensor& copy = copies[i].tensor;
+    if (copy.sizes() != currents[i].tensor.sizes()) {
       throw std::invalid_argument(rank_prefix() + "AveragedModel: expected the model that was copied; its '" +
-                                  currents[i].first + "' has another shape than '" + copies[i].first + "'");
+                                  currents[i].name + "' has another shape than '" + copies[i].name + "'");
     }
-    averaged.push_back(copies[i].second);
-    current.push_back(currents[i].second.to(copies[i].second.device()));
+    if (!seen.insert(copies[i].identity).second) continue;
+    averaged.push_back(copy);
+    current.push_back(currents[i].tensor.to(copy.device()));
   }
   return {averaged, current};
 }

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include <ddprun/comm/device_copy.h>
@@ -27,10 +28,12 @@
 namespace ddp::optim {
 namespace {
 
+// Of each parameter once: LibTorch's parameters() repeats what is registered under two names, Python's does not.
 std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameters, const char* function) {
   std::vector<at::Tensor> gradients;
+  std::unordered_set<const void*> seen;
   for (const auto& parameter : parameters) {
-    if (!parameter.grad().defined()) continue;
+    if (!parameter.grad().defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     if (parameter.grad().layout() != at::kStrided) {
       throw std::invalid_argument(rank_prefix() + function + " does not support sparse gradients");
     }

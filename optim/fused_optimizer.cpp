@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,26 @@ void keep_options(torch::optim::OptimizerParamGroup& group, const torch::optim::
   if (given.has_options()) group.set_options(given.options().clone());
 }
 
+// `group` without what it has twice: LibTorch's parameters() repeats a tied parameter, Python's does not. One that
+// another group has is refused, as in Python.
+torch::optim::OptimizerParamGroup without_repeats(const torch::optim::OptimizerParamGroup& group,
+                                                  const std::vector<torch::optim::OptimizerParamGroup>& others) {
+  std::unordered_set<const void*> of_others, seen;
+  for (const auto& other : others) {
+    for (const at::Tensor& parameter : other.params()) of_others.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::vector<at::Tensor> once;
+  for (const at::Tensor& parameter : group.params()) {
+    if (of_others.contains(parameter.unsafeGetTensorImpl())) {
+      throw std::invalid_argument(rank_prefix() + "some parameters appear in more than one parameter group");
+    }
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) once.push_back(parameter);
+  }
+  torch::optim::OptimizerParamGroup result(std::move(once));
+  if (group.has_options()) result.set_options(group.options().clone());
+  return result;
+}
+
 // What load() has read of one group.
 struct ReadGroup {
   std::vector<StateTensors> states;
@@ -102,12 +123,12 @@ ReadGroup read_group(torch::serialize::InputArchive& archive, torch::serialize::
 
 FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                std::unique_ptr<torch::optim::OptimizerOptions> defaults)
-    : Optimizer(groups, std::move(defaults)) {
-  for (size_t i = 0; i < groups.size(); ++i) keep_options(param_groups_[i], groups[i]);
+    : Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, std::move(defaults)) {
+  for (const auto& group : groups) FusedOptimizer::add_param_group(group);
 }
 
 void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
-  Optimizer::add_param_group(group);
+  Optimizer::add_param_group(without_repeats(group, param_groups_));
   keep_options(param_groups_.back(), group);
 }
 

@@ -8,6 +8,7 @@
 #include <torch/serialize.h>
 
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -87,6 +88,40 @@ struct PlainImpl : torch::nn::Module {
   Linear linear;
 };
 TORCH_MODULE(Plain);
+
+struct Tied : torch::nn::Module {
+  Tied() {
+    register_module("first", layer);
+    register_module("second", layer);
+    counts = register_buffer("counts", at::zeros({2}));
+    register_buffer("counts_again", counts);
+  }
+  Linear layer{2, 2};
+  at::Tensor counts;
+};
+
+TEST_CASE("AveragedModel: tied weights and buffers are averaged once, as Python's") {
+  const auto net = std::make_shared<Tied>();
+  const auto copy = [] { return std::make_shared<Tied>(); };
+  const bool multi = GENERATE(false, true);
+  INFO("multi " << multi);
+  optim::AveragedModelOptions options{.use_buffers = true, .make_copy = copy};
+  if (multi) {
+    options.multi_avg_fn = optim::get_ema_multi_avg_fn(0.5);
+  } else {
+    options.avg_fn = optim::get_ema_avg_fn(0.5);
+  }
+  AveragedModel<Tied> average(net, options);
+  const at::NoGradGuard no_grad;
+  for (const double value : {0.0, 4.0, 8.0}) {
+    net->layer->weight.fill_(value);
+    net->counts.fill_(value);
+    average->update_parameters(*net);
+  }
+  // 0, then (0 + 4) / 2, then (2 + 8) / 2.
+  CHECK(average->module()->layer->weight.equal(at::full({2, 2}, 5.0)));
+  CHECK(average->module()->counts.equal(at::full({2}, 5.0)));
+}
 
 TEST_CASE("AveragedModel: starts as the model and follows it") {
   auto net = new_net();

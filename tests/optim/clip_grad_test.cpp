@@ -73,6 +73,19 @@ TEST_CASE("ClipGradNorm: gradients without elements add nothing to any norm") {
   }
 }
 
+TEST_CASE("ClipGradNorm: a parameter that is listed twice counts once, as in Python's parameters() of tied weights") {
+  const auto parameters = new_parameters();
+  auto repeated = parameters;
+  repeated.insert(repeated.begin() + 2, parameters[0]);
+  set_gradients(parameters, 0);
+  const auto expected = clip_grad_norm_(parameters, 0.5);
+  std::vector<at::Tensor> clipped;
+  for (const auto& parameter : parameters) clipped.push_back(parameter.grad());
+  set_gradients(parameters, 0);
+  CHECK_THAT(clip_grad_norm_(repeated, 0.5), test::EqualsTensor(expected));
+  for (size_t i = 0; i < parameters.size(); ++i) CHECK_THAT(parameters[i].grad(), test::EqualsTensor(clipped[i]));
+}
+
 TEST_CASE("ClipGradNorm: of scaled 16 bit gradients is taken in float32") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const double scale = 4096;

@@ -363,6 +363,25 @@ TEMPLATE_LIST_TEST_CASE("Optimizers: clipping and a scaled step read no device t
   CHECK(reads == (counts ? 2 * static_cast<int>(parameters.size()) : 0));
 }
 
+TEST_CASE("FusedOptimizer: a parameter that a group has twice is stepped once, one of two groups is refused") {
+  const auto parameters = new_parameters(), expected = new_parameters();
+  auto repeated = parameters;
+  repeated.push_back(parameters[1]);
+  repeated.insert(repeated.begin(), parameters[4]);
+  SGD once(expected, SGDOptions(0.1).momentum(0.9)), optimizer(repeated, SGDOptions(0.1).momentum(0.9));
+  train(once, expected, 0, 3);
+  train(optimizer, parameters, 0, 3);
+  expect_same_bits(parameters, expected);
+  CHECK(optimizer.param_groups()[0].params().size() == parameters.size());
+
+  const auto refusal = MessageMatches(ContainsSubstring("some parameters appear in more than one parameter group"));
+  const torch::optim::OptimizerParamGroup first({parameters[0], parameters[1]}), second({parameters[2], parameters[1]});
+  CHECK_THROWS_MATCHES(SGD({first, second}), std::invalid_argument, refusal);
+  CHECK_THROWS_MATCHES(optimizer.add_param_group(second), std::invalid_argument, refusal);
+  CHECK(optimizer.param_groups().size() == 1);
+  train(optimizer, parameters, 3, 1);
+}
+
 TEST_CASE("SGD: a skipped first step leaves zero momentum") {
   const auto parameters = new_parameters();
   SGD optimizer(parameters, SGDOptions(0.1).momentum(0.9));

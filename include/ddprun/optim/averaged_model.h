@@ -34,10 +34,11 @@ struct AveragedModelOptions {
 class AveragedModelBase : public torch::nn::Module {
  public:
   /// Takes `model`'s parameters, and its buffers, into the average; the first call copies them. `model` is the one that
-  /// is trained or what wraps it, DistributedDataParallel for example. No communication: ranks have equal parameters,
-  /// so all get the same average (buffers may differ from rank to rank, as the model's do; evaluate() and checkpoints
-  /// take rank 0's). Call it on every rank, after the optimizer's step. Throws std::invalid_argument when the model
-  /// has other parameters or buffers than the one that was copied, and then changes nothing.
+  /// is trained or what wraps it, DistributedDataParallel for example. Tied weights are averaged once. No
+  /// communication: ranks have equal parameters, so all get the same average (buffers may differ from rank to rank, as
+  /// the model's do; evaluate() and checkpoints take rank 0's). Call it on every rank, after the optimizer's step.
+  /// Throws std::invalid_argument when the model has other parameters or buffers than the one that was copied, and then
+  /// changes nothing.
   void update_parameters(AnyModuleRef model);
 
   /// How many models are in the average.

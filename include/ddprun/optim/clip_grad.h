@@ -19,7 +19,8 @@ struct ClipGradNormOptions {
 };
 
 /// Scales the gradients of `parameters` down so that their norm, taken over all of them as one vector, is at most
-/// `max_norm`; returns the norm before, a tensor of no dimensions on the first gradient's device (0 on the CPU when
+/// `max_norm`, each parameter once even where it is listed twice (as by parameters() of a model with tied weights);
+/// returns the norm before, a tensor of no dimensions on the first gradient's device (0 on the CPU when
 /// there are no gradients). The host waits for nothing. Every rank gets the same when gradients are reduced. Throws
 /// std::runtime_error as error_if_nonfinite demands, std::invalid_argument for sparse gradients, a norm type that is no
 /// number or a scale that is no float32 of one element. Reference: torch.nn.utils.clip_grad_norm_, bit by bit; which

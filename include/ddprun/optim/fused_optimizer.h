@@ -32,7 +32,8 @@ using StateTensors = std::map<std::string, at::Tensor>;
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
   /// A group's own options hold as they are given. (torch::optim::Optimizer since LibTorch 2.12 replaces those that
-  /// equal the class's default by `defaults`.)
+  /// equal the class's default by `defaults`.) A parameter that a group has twice, as parameters() of a model with tied
+  /// weights, is kept once. Throws std::invalid_argument with Python's text for one that two groups have.
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  std::unique_ptr<torch::optim::OptimizerOptions> defaults);
 

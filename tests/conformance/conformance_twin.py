@@ -175,7 +175,8 @@ class Training:
             find_unused_parameters=options["find_unused"], static_graph=options["static"], broadcast_buffers=options["broadcast_buffers"],
             init_sync=options["init_sync"],
             # Only a torch that has them is asked for them.
-            **({"batched_grad_copy": True} if options["batched_grad_copy"] else {}), **({"lazy_bucket_allocation": True} if options["lazy"] else {}))
+            **({"batched_grad_copy": True} if options["batched_grad_copy"] or known.divides_by_three_of_four(self.case) else {}),
+            **({"lazy_bucket_allocation": True} if options["lazy"] else {}))
         hook = self.case["hook"]
         if hook:
             # bf16 is refused without CUDA because of a check of NCCL's version, which gloo does not need.

@@ -466,6 +466,8 @@ class Draw:
             return None
         if self.has_norms() and (case["ema"] or not case["ddp"]["broadcast_buffers"]):
             return None  # a checkpoint has rank 0's buffers
+        if self.kind in ("branches", "unused") and case["zero_grad"] == "zero":
+            return None  # a gradient of zeros stays for parameters that are unused from then on, but not in a new process
         steps = case["steps"]
         # A job in Python does not keep the buckets, so sums over more than two ranks may differ in their last bit.
         through_python = (case["ranks"] <= 2 and not case["ema"] and not case["optimizer"]["zero"] and self.kind != "sync_bn" and self.one_in(2)

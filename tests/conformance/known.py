@@ -1,6 +1,6 @@
 """Where LibTorch's own C++ has other bits than Python's PyTorch, or Python has no judge of bits. All of it is generated, and counted by itself.
 
-exact(case): the judge computes in LibTorch's order instead (libtorch_arithmetic.py), and every bit must still be equal. near(case): values
+exact(case): the judge computes as the C++ side does (libtorch_arithmetic.py), and every bit must still be equal. near(case): values
 must be equal within a tolerance.
 """
 
@@ -56,6 +56,8 @@ def exact(case):
         found.append("torch::nn::utils::clip_grad_norm_() divides by the norm, Python's multiplies by its reciprocal")
     if first_momentum_is_unset(case):
         found.append("Python's fused SGD leaves its momentum unset where the first step overflows: the judge sets it to 0")
+    if divides_by_three_of_four(case):
+        found.append("batched_grad_copy is chosen for 4 ranks, and rounds otherwise where join() divides by 3 that are left: the judge has it too")
     return found
 
 
@@ -72,8 +74,6 @@ def near(case):
         found.append("torch::nn::MultiheadAttention computes with bmm(), Python's with scaled_dot_product_attention()")
     if "encoder_layer" in ops:
         found.append("torch::nn::TransformerEncoderLayer has torch::nn::MultiheadAttention and torch::nn::Linear")
-    if divides_by_three_of_four(case):
-        found.append("batched_grad_copy is chosen for 4 ranks, and rounds otherwise where join() divides by 3 that are left")
     if case["kind"] == "sync_bn":
         found.append("Python's SyncBatchNorm needs a GPU: the judge computes in float64")
     if is_computed(case):

@@ -82,12 +82,12 @@ def verdict(jobs, case, folder):
         if found is None:
             return "known: near"
     elif found is None:
-        return "equal as LibTorch computes" if known.exact(case) else "equal"
+        return "equal as C++ computes" if known.exact(case) else "equal"
     return f"differs: {found}" + "".join(f"\n  (known: {reason})" for reason in known.exact(case) + known.near(case))
 
 
-# Bits, those of a judge that computes in LibTorch's order, and cases that are compared within a tolerance.
-FINE = ("equal", "equal as LibTorch computes", "known: equal", "known: near", "refused")
+# Bits, those of a judge that computes in the order of C++, and cases that are compared within a tolerance.
+FINE = ("equal", "equal as C++ computes", "known: equal", "known: near", "refused")
 
 
 def report(case, what, jobs, folder, shrink_s):

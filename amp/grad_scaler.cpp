@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 #include <ddprun/comm/device_copy.h>
@@ -80,10 +81,11 @@ std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, co
                                           bool allow_half) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
+  std::unordered_set<const c10::TensorImpl*> seen;  // LibTorch's parameters() lists tied weights twice
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
       at::Tensor gradient = parameter.grad();
-      if (!gradient.defined()) continue;
+      if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
       const bool half = gradient.scalar_type() == at::kHalf;
       if (half && !allow_half) fail<std::invalid_argument>("Attempting to unscale FP16 gradients.");
       if (gradient.is_sparse()) {

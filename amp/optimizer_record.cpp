@@ -4,6 +4,7 @@
 #include <ATen/ops/_foreach_copy.h>
 
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include <ddprun/comm/device_copy.h>
@@ -29,14 +30,22 @@ at::Tensor values_of(const at::Tensor& gradient) {
 OptimizerRecord::OptimizerRecord(torch::optim::Optimizer& optimizer, bool master_weights, std::string rank)
     : optimizer_(&optimizer), rank_(std::move(rank)) {
   const at::NoGradGuard no_grad;
+  // LibTorch's parameters() lists tied weights twice: each has one master and is unscaled once.
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> known;
   for (auto& group : optimizer.param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       if (!parameter.requires_grad()) continue;
+      const auto [place, is_new] = known.try_emplace(parameter.unsafeGetTensorImpl());
+      if (!is_new) {
+        parameter = place->second;
+        continue;
+      }
       if (master_weights && parameter.scalar_type() != at::kFloat) {
         adopt(parameter);
       } else {
         direct_.push_back(parameter);
       }
+      place->second = parameter;
     }
   }
   put_aside_.resize(direct_.size());

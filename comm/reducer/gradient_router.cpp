@@ -38,7 +38,8 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   ++reduction_;
   classifier_.add_forward(/*reduces=*/true, outputs, are_known);
   counts_active_ranks_ = counts_active_ranks;
-  is_repeating_static_ = false;
+  is_repeating_ = false;
+  missing_.clear();
   if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
   // The number of ranks to divide by is told to c10d's engine.
   if (own_ && counts_active_ranks_) own_->leave_step();
@@ -89,7 +90,7 @@ void GradientRouter::prepare_again(size_t parameter) {
                            "part in one reduction for each forward: add the losses and call backward() once");
   }
   ++reduction_;
-  is_repeating_static_ = is_static_;
+  is_repeating_ = true;
   if (!own_ || !own_->begin_step()) engine_->prepare_again();
 }
 
@@ -109,7 +110,8 @@ bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
   // A use without gradient, of an output that the loss does not depend on, is none.
   if (is_static_ && !incoming.defined()) return false;
   taken_[parameter] = reduction_;
-  if (is_repeating_static_) return false;  // c10d would count it as another use of the parameter
+  missing_.erase(parameter);
+  if (is_repeating_static()) return false;  // c10d would count it as another use of the parameter
   const bool may_be_held = in_buckets_ && !at::GradMode::is_enabled();
   return take_for_engine(parameter, may_be_held && kept_.is_held(parameter, incoming));
 }
@@ -140,22 +142,28 @@ bool GradientRouter::end_backward(bool is_outermost) {
 
 // Returns true when that has been started or done, and the end of backward has to be looked at again.
 bool GradientRouter::complete() {
-  if (is_static_ && (!knows_static_graph_ || is_repeating_static_)) {
+  if (is_static_ && (!knows_static_graph_ || is_repeating_)) {
     if (in_buckets_) kept_.remember_all_held();
-    context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static_); });
+    context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static()); });
     return true;
   }
-  if (finds_unused_) {
-    engine_->complete_without(missing_parameters());
-    return true;
-  }
-  if (is_static_ || classifier_.uses_all_outputs()) refuse_unfinished();
-  return false;
+  const bool may_miss_some = finds_unused_ || is_repeating_;
+  if (!may_miss_some && (is_static_ || classifier_.uses_all_outputs())) refuse_unfinished();
+  const std::vector<size_t> missing = find_missing();
+  // Another backward may bring them, as in Python. The optimizer may step before, on gradients that are averaged then.
+  if (!may_miss_some) missing_.insert(missing.begin(), missing.end());
+  complete_without(missing);
+  return true;
 }
 
-std::vector<size_t> GradientRouter::missing_parameters() {
-  const std::vector<size_t>& unused = engine_->unused_parameters();
-  const std::unordered_set<size_t> is_unused(unused.begin(), unused.end());
+void GradientRouter::complete_without(const std::vector<size_t>& parameters) {
+  if (!own_ || !own_->is_in_step()) return engine_->complete_without(parameters);
+  for (const size_t parameter : parameters) own_->take(parameter, kept_.is_remembered(parameter));
+}
+
+std::vector<size_t> GradientRouter::find_missing() {
+  std::unordered_set<size_t> is_unused;
+  if (finds_unused_) is_unused.insert(engine_->unused_parameters().begin(), engine_->unused_parameters().end());
   std::vector<size_t> missing;
   for (size_t i = 0; i < taken_.size(); ++i) {
     if (taken_[i] == reduction_ || is_unused.contains(i)) continue;
@@ -163,6 +171,25 @@ std::vector<size_t> GradientRouter::missing_parameters() {
     if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
   }
   return missing;
+}
+
+void GradientRouter::refuse_after_missing_gradients() {
+  const std::lock_guard lock(mutex_);
+  if (missing_.empty()) return;
+  has_refused_ = true;
+  std::string indices;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (missing_.contains(i)) indices += (indices.empty() ? "" : " ") + std::to_string(i);
+  }
+  const std::string rank = std::to_string(context_->group().rank());
+  throw std::runtime_error(
+      context_->rank() +
+      ": Expected to have finished reduction in the prior iteration before starting a new one: no backward of the last "
+      "forward brought a gradient for some parameters of the model. Use every output of the forward in the loss, or set "
+      "DdpOptions::find_unused_parameters = true for a model of which a loss may leave parameters out.\n"
+      "Parameters which did not receive grad for rank " +
+      rank + ": " + names_of_missing() + "\n Parameter indices which did not receive grad for rank " + rank + ": " +
+      indices);
 }
 
 void GradientRouter::refuse_unfinished() {
@@ -179,7 +206,6 @@ void GradientRouter::finish() {
   classifier_.finish_reduction();
   engine_->keep_first_order();
   kept_.give_back();
-  is_repeating_static_ = false;
   if (!is_static_ || knows_static_graph_) return;
   knows_static_graph_ = true;
   // Ranks that took part from the beginning find the order of the gradients in the next backward.
@@ -206,23 +232,20 @@ std::string GradientRouter::name_of(size_t parameter) const {
   return "'" + context_->model().names[parameter] + "'";
 }
 
+std::string GradientRouter::names_of_missing() const {
+  std::string names;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (missing_.contains(i)) names += (names.empty() ? "" : ", ") + context_->model().names[i];
+  }
+  return names;
+}
+
 std::string GradientRouter::unfinished() const {
   const std::lock_guard lock(mutex_);
-  if (has_refused_ || !is_reducing() || !context_->failure()->get().empty()) return "";
-  std::string missing;
-  bool any = false;
-  for (size_t i = 0; i < taken_.size(); ++i) {
-    if (taken_[i] == reduction_) {
-      any = true;
-    } else {
-      missing += (missing.empty() ? "" : ", ") + context_->model().names[i];
-    }
-  }
-  if (!any) return "";  // a forward without backward
+  if (has_refused_ || missing_.empty() || !context_->failure()->get().empty()) return "";
   return context_->rank() +
-         ": DistributedDataParallel: the last backward brought no gradient for some parameters, so that no gradient was "
-         "averaged over the ranks: " +
-         missing;
+         ": DistributedDataParallel: the last backward brought no gradient for some parameters of the model: " +
+         names_of_missing() + ". Set DdpOptions::find_unused_parameters = true for such models";
 }
 
 }  // namespace ddp::detail

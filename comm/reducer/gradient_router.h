@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "comm/reducer/backward_classifier.h"
@@ -46,8 +47,12 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// That backward has run on other ranks without this one; `used_flags` as in ReducerEngine::set_used_flags().
   void skip_static_backward(at::Tensor used_flags);
 
+  /// Call before a forward. Throws std::runtime_error, as c10d does then, when no backward of the last forward has
+  /// brought some parameters' gradients.
+  void refuse_after_missing_gradients();
+
   KeptGradients& kept() { return kept_; }
-  /// Text for a program whose last backward has left gradients unreduced; "" if there are none.
+  /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.
   std::string unfinished() const;
 
  private:
@@ -63,7 +68,10 @@ class GradientRouter final : public ParameterGradients::Listener {
   void renew_buckets();
   bool take_for_engine(size_t parameter, bool is_held);
   bool complete();
-  std::vector<size_t> missing_parameters();
+  bool is_repeating_static() const { return is_static_ && is_repeating_; }
+  void complete_without(const std::vector<size_t>& parameters);
+  std::vector<size_t> find_missing();
+  std::string names_of_missing() const;
   void refuse_unfinished();
   bool is_reducing() const;
   void finish();
@@ -84,11 +92,13 @@ class GradientRouter final : public ParameterGradients::Listener {
   bool counts_active_ranks_ = false;
   std::atomic<bool> knows_static_graph_{false};
   bool has_static_iteration_ = false;  // c10d counts the first forward already
-  bool is_repeating_static_ = false;   // a further backward, in which the uses of parameters are not counted
+  bool is_repeating_ = false;          // this is not the first reduction since the last forward
   std::atomic<bool> skipped_static_{false};
   bool has_refused_ = false;  // the last backward, for gradients that did not come
   uint64_t reduction_ = 1;
   std::vector<uint64_t> taken_;  // for each parameter the reduction in which its last gradient came
+  // Parameters without gradient in the first reduction after a forward, which another backward may still bring.
+  std::unordered_set<size_t> missing_;
 };
 
 }  // namespace ddp::detail

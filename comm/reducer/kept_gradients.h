@@ -34,6 +34,7 @@ class KeptGradients {
   /// reduced values.
   void remember(size_t parameter);
   void remember_all_held();
+  bool is_remembered(size_t parameter) const { return is_remembered_[parameter]; }
   void give_back();
   /// Those of a step that failed.
   void drop();

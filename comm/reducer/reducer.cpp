@@ -77,6 +77,7 @@ void GradientReducer::before_forward(const Forward& forward) {
   context_->refuse_after_failure();
   if (forward.records_gradients && is_capturing()) check_capture(forward);
   gradients_->before_forward();
+  if (forward.records_gradients) router_->refuse_after_missing_gradients();
   if (forward.will_reduce) {
     logger_->set_runtime_stats_and_log();
     if (router_->begin_reducing_forward()) engine_->prepare_for_forward();

@@ -63,7 +63,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_backward();
   /// With static_graph: its first backward has been reduced. Otherwise true.
   bool knows_static_graph() const;
-  /// Text for a program that ends with gradients that nothing has averaged, in its last backward; "" if there are none.
+  /// Text for a program that ends although its last backward has left parameters without gradient; "" if none was.
   std::string unfinished() const;
 
   /// What a rank that has joined does in place of a forward and of a backward.

@@ -66,6 +66,15 @@ TEST_CASE("GradScaler: containers are scaled whole") {
   CHECK_THROWS_WITH(scaler.scale(Unknown{}), ContainsSubstring("outputs must be a Tensor or an iterable"));
 }
 
+TEST_CASE("GradScaler: a parameter that is listed twice is unscaled once") {
+  const auto weight = here(at::ones({3})).requires_grad_();
+  torch::optim::SGD optimizer({weight, weight}, torch::optim::SGDOptions(1));
+  GradScaler scaler({.init_scale = 8, .device = kKind});
+  scaler.scale(weight.sum()).backward();
+  scaler.unscale_(optimizer);
+  CHECK(weight.grad().equal(here(at::ones({3}))));
+}
+
 TEST_CASE("GradScaler: disabled it passes everything through") {
   GradScaler scaler({.enabled = false, .device = kKind});
   const at::Tensor loss = here(at::ones({}));

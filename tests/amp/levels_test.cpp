@@ -357,6 +357,23 @@ TEST_CASE("Initialize: an optimizer is taken once") {
   CHECK_THROWS_WITH(initialize({}, optimizer, {}), ContainsSubstring("no model was given"));
 }
 
+TEST_CASE("Levels: a parameter that is listed twice is unscaled once") {
+  for (const char* level : {"O1", "O2"}) {
+    INFO(level);
+    auto net = test::placed(torch::nn::Linear(2, 1));
+    const at::Tensor weight = net->weight;
+    torch::optim::SGD optimizer({weight, weight, net->bias}, 0.5);
+    Amp amp = initialize(net, optimizer, {.opt_level = level, .loss_scale = 8.0});
+    const at::Tensor before = net->weight.detach().to(kFloat).clone();
+    const at::Tensor x = here(at::full({1, 2}, 2.0));
+    amp.scale_loss(net->forward(x.to(net->weight.scalar_type())).sum(), optimizer).backward();
+    amp.step(optimizer);
+    // torch::optim steps twice on what it has twice.
+    const at::Tensor change = before - net->weight.detach().to(kFloat);
+    CHECK_THAT(change[0][0].item<double>(), Catch::Matchers::WithinAbs(2 * 0.5 * 2, 0.01));
+  }
+}
+
 TEST_CASE("Initialize: what is refused is left as it was") {
   auto net = test::placed(torch::nn::Linear(2, 1));
   at::Tensor extra = here(at::ones({2}, at::kDouble)).requires_grad_();

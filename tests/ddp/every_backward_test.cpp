@@ -313,6 +313,48 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: gradient penalties") {
             {.wire = wire_});
 }
 
+// As Python does, but with averaged gradients until then.
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: a backward that may be one of several leaves means, and the next forward asks") {
+  run_ranks(size_,
+            [&](const GroupHandle& group) {
+              for (const DdpOptions& options : all_options()) {
+                if (options.find_unused_parameters || options.static_graph) continue;
+                RANK_INFO(text_of(options));
+                auto net = make<TwoHeads>(7);
+                DistributedDataParallel<TwoHeads> model(net, group, options);
+                const Loss left = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).first.sum(); };
+                const Loss right = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).second.sum(); };
+                const Gradients of_left = expected_of({left}, group.size());
+                for (int step = 0; step < 3; ++step) {
+                  net->zero_grad();
+                  const auto outputs = model(input(group.rank(), 1));
+                  outputs.first.sum().backward({}, /*retain_graph=*/true);
+                  for (size_t i = 0; i < 4; ++i) expect_close(net->parameters()[i].grad(), of_left[i]);
+                  outputs.second.sum().backward();
+                  expect_gradients(net, expected_of({left, right}, group.size()));
+                }
+                const auto kept = model(input(group.rank(), 1));
+                kept.first.sum().backward();
+                const std::string message = message_of([&] { model(input(group.rank(), 1)); });
+                RANK_CHECK_THAT(message, ContainsSubstring("Expected to have finished reduction in the prior iteration") &&
+                                             ContainsSubstring("right.weight, right.bias") &&
+                                             ContainsSubstring("did not receive grad for rank " +
+                                                               std::to_string(group.rank()) + ": 4 5"));
+              }
+            },
+            {.wire = wire_});
+}
+
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: a part of the outputs once more") {
+  run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
+    const auto outputs = model(input(group.rank(), 1));
+    both(outputs).backward({}, /*retain_graph=*/true);
+    outputs.second.sum().backward();
+    const Loss right = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).second.sum(); };
+    expect_gradients(net, expected_of({loss_of(1), right}, group.size()));
+  });
+}
+
 TEST_CASE_METHOD(EveryBackward, "EveryBackward: one backward for each output") {
   const Loss left = [](TwoHeads& net, int rank) { return net->forward(input(rank, 1)).first.square().sum(); };
   const Loss right = [](TwoHeads& net, int rank) { return net->forward(input(rank, 1)).second.sin().sum(); };

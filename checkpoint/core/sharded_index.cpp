@@ -7,6 +7,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/core/shallow_json.h"
 
 namespace ddp {
@@ -37,9 +38,14 @@ ShardedIndex parse_sharded_index(std::string_view text) {
   }
   ShardedIndex index;
   for (const auto& [name, file] : found->items()) {
-    if (!file.is_string() || !stays_inside(file.get<std::string>())) {
-      throw std::invalid_argument("tensor " + safetensors::quote_name(name) + " is said to be in " +
-                                  safetensors::quote_name(file.dump()) + ", which is no file in the index's folder");
+    const auto refuse = [&](const std::string& why) {
+      const auto place = file.dump(-1, ' ', false, json::error_handler_t::replace);
+      return std::invalid_argument("tensor " + safetensors::quote_name(name) + " is said to be in " +
+                                   safetensors::quote_name(place) + ", which is " + why);
+    };
+    if (!file.is_string() || !stays_inside(file.get<std::string>())) throw refuse("no file in the index's folder");
+    if (is_sharded_index(file.get<std::string>())) {
+      throw refuse("an index itself: only files with tensors can be named there");
     }
     index[file.get<std::string>()].insert(name);
   }
@@ -51,14 +57,21 @@ bool is_sharded_index(const std::filesystem::path& path) {
   return path.filename().string().ends_with(".index.json");
 }
 
-std::filesystem::path model_in_folder(const std::filesystem::path& folder) {
+std::optional<std::filesystem::path> find_model_in_folder(const std::filesystem::path& folder) {
   for (const auto* name :
        {"model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
     std::error_code ignored;
     if (std::filesystem::exists(folder / name, ignored)) return folder / name;
   }
+  return std::nullopt;
+}
+
+std::filesystem::path model_in_folder(const std::filesystem::path& folder) {
+  if (auto found = find_model_in_folder(folder)) return *found;
+  const auto what = describe_other_folder(folder);
   throw std::runtime_error(folder.string() +
-                           " is a folder without model.safetensors, model.safetensors.index.json or pytorch_model.bin");
+                           " is a folder without model.safetensors, model.safetensors.index.json or pytorch_model.bin" +
+                           (what.empty() ? "" : ": " + what));
 }
 
 }  // namespace ddp

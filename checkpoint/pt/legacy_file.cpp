@@ -1,5 +1,6 @@
 #include "checkpoint/pt/legacy_file.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -14,10 +15,22 @@ namespace {
 
 using safetensors::quote_name;
 
-// 0x1950a86a20f9469cfc6c, pickled with protocol 2, or 3 where torch.save was told so.
-constexpr std::string_view kMagic{"\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."};
-constexpr std::string_view kMagic3{"\x80\x03\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."};
+using namespace std::string_view_literals;
+
+// 0x1950a86a20f9469cfc6c, pickled with protocol 2, or with another that torch.save was told; 4 and 5 have frames.
+constexpr std::string_view kMagicNumber = "\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."sv;
+constexpr std::array kMagicBeginnings = {"\x80\x02"sv, "\x80\x03"sv, "\x80\x04\x95\x0d\0\0\0\0\0\0\0"sv,
+                                         "\x80\x05\x95\x0d\0\0\0\0\0\0\0"sv};
 constexpr int64_t kProtocol = 1001;
+
+// Bytes of the pickled number that `file` begins with; 0 for another beginning.
+size_t magic_bytes(std::string_view file) {
+  for (const auto beginning : kMagicBeginnings) {
+    if (!file.starts_with(beginning) || !file.substr(beginning.size()).starts_with(kMagicNumber)) continue;
+    return beginning.size() + kMagicNumber.size();
+  }
+  return 0;
+}
 
 // The first reference to each storage, which says how many bytes an element has.
 std::map<std::string_view, const StorageEntry*> by_key(const Pickle& pickle) {
@@ -48,12 +61,12 @@ std::string_view take_storage(std::string_view& rest, const StorageEntry& storag
 }  // namespace
 
 bool looks_like_legacy(std::string_view file) {
-  return file.starts_with(kMagic) || file.starts_with(kMagic3);
+  return magic_bytes(file) > 0;
 }
 
 LegacyFile read_legacy(std::string_view file) {
   if (!looks_like_legacy(file)) throw FormatError("it does not begin as a file of torch.save does");
-  auto rest = file.substr(kMagic.size());
+  auto rest = file.substr(magic_bytes(file));
   const auto protocol = unpickle_first(rest);
   if (!protocol->root.is(Kind::kInt) || protocol->root.integer() != kProtocol) {
     throw FormatError("its protocol version is unknown");

@@ -7,6 +7,7 @@
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/pt/dtypes.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
@@ -25,6 +26,14 @@ bool looks_like_zip(std::string_view file) {
   return file.starts_with("PK\3\4");
 }
 
+std::string describe_other_zip(const ZipReader& zip) {
+  std::string text = "it is a zip file without a data.pkl, as torch.save writes one";
+  if (zip.entries().empty()) return text + ": it is empty";
+  const auto& first = zip.entries().front().name;
+  if (first.ends_with(".npy")) return "it is an archive of NumPy (.npz): save a dict of tensors with torch.save instead";
+  return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
+}
+
 // The one data.pkl below a folder.
 const ZipEntry& find_pickle(const ZipReader& zip) {
   const ZipEntry* pickle = nullptr;
@@ -33,7 +42,7 @@ const ZipEntry& find_pickle(const ZipReader& zip) {
     if (pickle != nullptr) throw FormatError("it holds two pickles named data.pkl");
     pickle = &entry;
   }
-  if (pickle == nullptr) throw FormatError("it is a zip file without a data.pkl");
+  if (pickle == nullptr) throw FormatError(describe_other_zip(zip));
   if (pickle->size > kMaxPickleBytes) throw FormatError("its pickle is larger than any that is read");
   return *pickle;
 }
@@ -95,6 +104,8 @@ class PtFile::Content {
 
 PtFile::PtFile(storage::Bytes bytes, const std::filesystem::path& path) : path_(path), size_(bytes.view.size()) {
   try {
+    // Such a file is made of .pt files, one for each tensor.
+    if (path.extension() == ".distcp") throw FormatError(describe_other_file(bytes.view, path));
     content_ = std::make_shared<Content>(std::move(bytes));
   } catch (const FormatError& error) {
     throw std::runtime_error(path_.string() + " cannot be read as a .pt file: " + error.what());

@@ -34,6 +34,12 @@ Value make_bytes(Pickle& pickle, const std::string& function, const std::vector<
   return pickle.bytes(std::move(*bytes));
 }
 
+// defaultdict(), defaultdict(function): its items follow.
+Value make_default_dict(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
+  if (arguments.size() > 1) wrong_arguments(function);
+  return pickle.container(Kind::kDict);
+}
+
 // OrderedDict(), OrderedDict([(key, value), …]), Counter({key: count}).
 Value make_dict(Pickle& pickle, const std::string& function, const std::vector<Value>& arguments) {
   if (arguments.empty()) return pickle.container(Kind::kDict);
@@ -57,6 +63,7 @@ Value make_dict(Pickle& pickle, const std::string& function, const std::vector<V
 
 enum class Action {
   kDict,
+  kDefaultDict,
   kTensor,
   kTensorV2,
   kTensorV3,
@@ -79,7 +86,7 @@ struct Function {
 
 constexpr std::array kFunctions = {
     Function{"collections.OrderedDict", Action::kDict}, Function{"collections.Counter", Action::kDict},
-    Function{"torch._utils._rebuild_tensor", Action::kTensor},
+    Function{"collections.defaultdict", Action::kDefaultDict}, Function{"torch._utils._rebuild_tensor", Action::kTensor},
     Function{"torch._utils._rebuild_tensor_v2", Action::kTensorV2},
     Function{"torch._utils._rebuild_tensor_v3", Action::kTensorV3},
     Function{"torch._utils._rebuild_parameter", Action::kFirst},
@@ -159,6 +166,27 @@ Value from_type(Pickle& pickle, const std::string& function, const std::vector<V
   return call_global(pickle, arguments[0].text(), arguments[2]);
 }
 
+// The object's class, where that is an argument of what makes it.
+std::string_view class_of(const std::string& function, const std::vector<Value>& arguments) {
+  const bool is_first = function == "copyreg._reconstructor" || function == "copy_reg._reconstructor" ||
+                        function == "copyreg.__newobj__" || function == "copy_reg.__newobj__";
+  return is_first && !arguments.empty() && arguments[0].is(Kind::kGlobal) ? arguments[0].text() : function;
+}
+
+Value foreign_object(Pickle& pickle, std::string_view type) {
+  return pickle.foreign("an object of " + quote_name(type) + ", which is no tensor and no plain value");
+}
+
+// What an unknown function makes.
+Value call_foreign(Pickle& pickle, const std::string& function, const Value& arguments) {
+  const auto items = arguments.is(Kind::kTuple) ? arguments.items() : std::vector<Value>{};
+  const bool makes_tensor = std::ranges::any_of(items, [](const auto& item) { return item.is(Kind::kStorage); });
+  if (is_known_global(function) || makes_tensor) {
+    throw FormatError("the pickle calls " + quote_name(function) + ", which is not allowed");
+  }
+  return foreign_object(pickle, class_of(function, items));
+}
+
 FormatError no_storage() {
   return FormatError("the pickle refers to something that is no storage");
 }
@@ -179,7 +207,7 @@ int64_t begin_of_view(const Value& view, int64_t elements) {
 
 }  // namespace
 
-bool is_allowed_global(std::string_view name) {
+bool is_known_global(std::string_view name) {
   if (find_function(name) != nullptr || name.starts_with("__torch__.")) return true;
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return true;
   for (const std::string_view module : {"torch.storage.", "torch.cuda.", "torch."}) {
@@ -193,12 +221,14 @@ bool is_allowed_global(std::string_view name) {
 
 Value call_global(Pickle& pickle, const std::string& function, const Value& arguments) {
   const auto* known = find_function(function);
-  if (known == nullptr) throw FormatError("the pickle calls " + quote_name(function) + ", which is not allowed");
+  if (known == nullptr) return call_foreign(pickle, function, arguments);
   if (!arguments.is(Kind::kTuple)) wrong_arguments(function);
   const auto& items = arguments.items();
   switch (known->action) {
     case Action::kDict:
       return make_dict(pickle, function, items);
+    case Action::kDefaultDict:
+      return make_default_dict(pickle, function, items);
     case Action::kTensor:
       return rebuild_tensor(pickle, function, items);
     case Action::kTensorV2:
@@ -230,9 +260,13 @@ Value call_global(Pickle& pickle, const std::string& function, const Value& argu
 }
 
 Value load_storage(Pickle& pickle, const Value& id) {
-  if (!id.is(Kind::kTuple) || id.items().size() < 5 || id.items().size() > 6) throw no_storage();
+  if (!id.is(Kind::kTuple)) throw no_storage();
   const auto& parts = id.items();
   const auto is_text = [](const Value& value) { return value.is(Kind::kText) || value.is(Kind::kBytes); };
+  if (parts.size() == 4 && is_text(parts[0]) && parts[0].text() == "module" && parts[1].is(Kind::kGlobal)) {
+    return foreign_object(pickle, parts[1].text());
+  }
+  if (parts.size() < 5 || parts.size() > 6) throw no_storage();
   if (!is_text(parts[0]) || parts[0].text() != "storage" || !parts[1].is(Kind::kGlobal) || !is_text(parts[2]) ||
       !is_count(parts[4])) {
     throw no_storage();

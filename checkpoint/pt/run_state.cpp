@@ -20,7 +20,8 @@ using nlohmann::json;
 using Keys = std::vector<std::string_view>;
 
 const Keys kScaler = {"scaler", "grad_scaler", "scaler_state_dict", "grad_scaler_state_dict", "amp_scaler"};
-const Keys kSchedule = {"scheduler", "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict"};
+const Keys kSchedule = {"scheduler", "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict",
+                        "lr_schedulers"};
 const Keys kStepKeys = {"step", "global_step", "iteration", "iter", "epoch"};
 const Keys kRngState = {"rng_state", "torch_rng_state", "cpu_rng_state"};
 
@@ -100,7 +101,8 @@ std::string dump(const json& value) {
 // The name that an optimizer has by its key: "optimizer_g" and "g_optimizer" are "g".
 std::optional<std::string> optimizer_name(std::string_view key) {
   for (const std::string_view prefix : {"optimizer_", "optim_"}) {
-    if (key.starts_with(prefix) && key != "optimizer_state_dict" && key != "optimizer_state") {
+    const bool is_main = key == "optimizer_state_dict" || key == "optimizer_state" || key == "optimizer_states";
+    if (key.starts_with(prefix) && !is_main) {
       return std::string(key.substr(prefix.size()));
     }
   }
@@ -124,7 +126,7 @@ void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState
   for_each_item(root, [&](const std::string& key, const Value& value) {
     if (const auto name = optimizer_name(key)) add(key, *name, value);
   });
-  for (const auto* key : {"optimizers", "optimizer"}) {
+  for (const auto* key : {"optimizers", "optimizer", "optimizer_states"}) {
     const auto* named = root.find(key);
     if (named == nullptr) continue;
     if (named->is(Kind::kDict)) {
@@ -270,11 +272,13 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   JsonMaker maker(read_scalar, /*names_infinities=*/false), namer(read_scalar, /*names_infinities=*/true);
   const auto state = [&](const Keys& keys) {
     for (const auto key : keys) {
-      const auto* value = root.find(key);
+      const auto* found = root.find(key);
+      if (found == nullptr) continue;
+      const auto& value = sole_item(*found);
       // A text is a name: {"scheduler": "cosine", "lr_scheduler": {…}}. Objects of a program's own are bytes.
-      if (value == nullptr || !(value->is(Kind::kBytes) || value->is(Kind::kDict))) continue;
+      if (!value.is(Kind::kBytes) && !value.is(Kind::kDict)) continue;
       run.read_keys.emplace(key);
-      return value->is(Kind::kBytes) ? value->text() : dump(maker.make(*value));
+      return value.is(Kind::kBytes) ? value.text() : dump(maker.make(value));
     }
     return std::string();
   };
@@ -289,8 +293,11 @@ RunState find_run(const PtFile& file, const std::string& model_key) {
   for (const auto* key : {"shared", "per_rank", "values"}) run.read_keys.emplace(key);
   if (!run.rng.empty()) run.read_keys.insert({"rng", "rng_state", "torch_rng_state", "cpu_rng_state"});
   for (const auto key : kStepKeys) {
-    if (!run.step) run.step = whole(root.find(key));
+    const auto* value = root.find(key);
+    if (!run.step) run.step = whole(value);
+    if (!run.step && value != nullptr && value->is(Kind::kForeign)) run.foreign_step = key;
   }
+  if (run.step) run.foreign_step.clear();
   run.world_size = whole(root.find("world_size"));
   add_values(root, namer, run);
   return run;

@@ -26,6 +26,7 @@ struct RunState {
   std::vector<std::map<std::string, TensorEntry>> rng{};       ///< of each rank, by device: uint8
   std::vector<std::map<std::string, std::string>> per_rank{};  ///< objects of each rank
   std::optional<int64_t> step{};
+  std::string foreign_step{};  ///< without a step: the key under which an object stands that is not read
   std::optional<int64_t> world_size{};
   std::string values{};  ///< a JSON object: every plain value beside the parts, and those of `own_values`; without
                          ///< the run's own step and world_size where ddprun_checkpoint.py or the tool wrote them
@@ -35,8 +36,8 @@ struct RunState {
 };
 
 /// Looks under the keys that are usual in Python: model, state_dict, model_state_dict …; optimizer, optim,
-/// optimizer_state_dict, optimizer_<name>, optimizers; scaler, grad_scaler, scaler_state_dict; scheduler, lr_scheduler,
-/// scheduler_state_dict; sampler; rng, rng_state; step, global_step, iteration, or else epoch. `model_key` names the
+/// optimizer_state_dict, optimizer_<name>, optimizers, optimizer_states; scaler, grad_scaler, scaler_state_dict;
+/// scheduler, lr_scheduler, scheduler_state_dict, lr_schedulers; sampler; rng, rng_state; step, global_step, iteration, or else epoch. `model_key` names the
 /// model's entry, see select(). Throws FormatError when there is neither a model nor an optimizer, and when parts are
 /// of another form.
 RunState find_run(const PtFile& file, const std::string& model_key = {});

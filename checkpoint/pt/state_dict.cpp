@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 5> kModelKeys = {"model", "state_dict", "model_state_dict", "net", "module"};
-constexpr std::array<std::string_view, 4> kOptimizerKeys = {"optimizer", "optim", "optimizer_state_dict",
-                                                            "optimizer_state"};
+constexpr std::array<std::string_view, 6> kOptimizerKeys = {
+    "optimizer", "optim", "optimizer_state_dict", "optimizer_state", "optimizer_states", "optimizers"};
 
 const Value* find(const Value& value, std::string_view key) {
   const auto* dict = as_dict(value);
@@ -97,9 +97,10 @@ void add_options(const Value& from, json& options, std::vector<std::string>& odd
   if (dict == nullptr) wrong_optimizer();
   for (const auto& [key, value] : index_of(*dict, budget)) {
     if (key == "params") continue;
-    if (value->is(Kind::kTensor)) {
-      // Python's `lr=torch.tensor(0.1)`. One that is no number is null, so that no one takes it for absent.
-      const auto number = read_scalar ? read_scalar(value->tensor()) : std::nullopt;
+    if (value->is(Kind::kTensor) || value->is(Kind::kForeign)) {
+      // Python's `lr=torch.tensor(0.1)`. What is no number, also one of NumPy's, is null, so that no one takes it for
+      // absent.
+      const auto number = read_scalar && value->is(Kind::kTensor) ? read_scalar(value->tensor()) : std::nullopt;
       options[key] = number ? json(*number) : json();
       continue;
     }
@@ -172,7 +173,7 @@ void add_parameter_state(const Value& state, const std::string& name, StateDict&
       result.scalars[full] = static_cast<double>(value->integer());
     } else if (value->is(Kind::kFloat)) {
       result.scalars[full] = value->real();
-    } else if (value->is(Kind::kOtherTensor)) {
+    } else if (value->is(Kind::kOtherTensor) || value->is(Kind::kForeign)) {
       budget.spend(full.size() + value->text().size());
       result.skipped[full] = value->text();
     } else if (!value->is(Kind::kNone)) {  // SGD's momentum_buffer before the first step is None
@@ -211,6 +212,18 @@ void add_optimizer(const Value& value, StateDict& result, Budget& budget, const 
   result.metadata[kOptimizerMetadata] = root.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+// Objects beside the model and the optimizer, which a program may want to have.
+void list_foreign(const Value& root, StateDict& result, Budget& budget) {
+  if (!root.is(Kind::kDict)) return;
+  const auto& items = root.items();
+  for (size_t i = 0; i + 1 < items.size(); i += 2) {
+    const auto key = key_text(items[i]);
+    if (!key || !items[i + 1].is(Kind::kForeign) || result.tensors.contains(*key)) continue;
+    budget.spend(key->size() + items[i + 1].text().size());
+    result.skipped.emplace(*key, items[i + 1].text());
+  }
+}
+
 // Adds all of it or, when it is odd, nothing but its name.
 void add_optimizer_beside_model(std::string_view key, const Value& value, StateDict& result, Budget& budget,
                                 const ScalarReader& read_scalar) {
@@ -240,6 +253,11 @@ void add_optimizer_beside_model(std::string_view key, const Value& value, StateD
 
 }  // namespace
 
+const Value& sole_item(const Value& value) {
+  const bool is_list = value.is(Kind::kList) || value.is(Kind::kTuple);
+  return is_list && value.items().size() == 1 ? value.items().front() : value;
+}
+
 bool is_optimizer(const Value& value) {
   return find(value, "state") != nullptr && find(value, "param_groups") != nullptr;
 }
@@ -247,6 +265,9 @@ bool is_optimizer(const Value& value) {
 StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   StateDict result;
   Budget budget;
+  if (root.is(Kind::kForeign)) {
+    throw FormatError("it is " + root.text() + ": save a state_dict() in Python instead of the whole object");
+  }
   if (is_optimizer(root)) {
     add_optimizer(root, result, budget, read_scalar);
     return result;
@@ -256,8 +277,8 @@ StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   std::string_view optimizer_key;
   for (const auto key : kOptimizerKeys) {
     const auto* value = find(root, key);
-    if (optimizer != nullptr || value == nullptr || !is_optimizer(*value)) continue;
-    optimizer = value;
+    if (optimizer != nullptr || value == nullptr || !is_optimizer(sole_item(*value))) continue;
+    optimizer = &sole_item(*value);
     optimizer_key = key;
   }
   for (const auto key : kModelKeys) {
@@ -274,6 +295,8 @@ StateDict find_state(const Value& root, const ScalarReader& read_scalar) {
   if (is_empty() && optimizer == nullptr) {
     throw FormatError("it holds neither a model's state dict nor an optimizer's");
   }
+  list_foreign(root, result, budget);
+  result.entries = entries_with_tensors(root);
   if (optimizer == nullptr) return result;
   if (is_empty()) {
     add_optimizer(*optimizer, result, budget, read_scalar);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
@@ -25,6 +26,8 @@ struct StateDict {
   /// What else of an optimizer is not read, by name, and what it is; nobody asks for it.
   std::map<std::string, std::string> left_out{};
   std::string found_under{};  ///< the key of the model; empty where that is the whole file
+  /// The keys below which a dict holds tensors, with dots between the levels: what select() takes. The first few.
+  std::vector<std::string> entries{};
 };
 
 /// The number that a tensor of one element holds; nothing for any other tensor.
@@ -33,14 +36,17 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 /// `root` may be
 ///   - a state dict: model.state_dict(), or a dict of tensors, nested ones with dots between the names;
 ///   - an optimizer's state_dict();
-///   - a dict that holds those under the usual keys: model, state_dict, model_state_dict, net, module; optimizer,
-///   optim,
-///     optimizer_state_dict;
+///   - a dict that holds those under the usual keys: model, state_dict, model_state_dict, net, module; optimizer, optim,
+///     optimizer_state_dict, optimizer_state, and a list of one under optimizer_states or optimizers;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
 /// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors
 /// are read by `read_scalar`, and null without it. Optimizers below other keys are no part of a model. One odd item
-/// does not make the others unreadable: it is listed in `skipped`. Throws FormatError when there is neither.
+/// does not make the others unreadable: it is listed in `skipped`, and so is each object of a class that is not known.
+/// Throws FormatError when there is neither.
 StateDict find_state(const Value& root, const ScalarReader& read_scalar = {});
+
+/// The only item of a list or tuple of one, as some frameworks write it; else the value itself.
+const Value& sole_item(const Value& value);
 
 /// Whether `value` is an optimizer's state_dict().
 bool is_optimizer(const Value& value);

@@ -33,6 +33,7 @@ std::string describe_key(const Value& key, int depth = 0) {
     case Kind::kGlobal:
     case Kind::kOtherValue:
     case Kind::kOtherTensor:
+    case Kind::kForeign:
       return key.text();
     case Kind::kTuple: {
       if (depth == kMaxDepth || key.items().size() > 8) return "(…)";
@@ -66,7 +67,7 @@ class Walker {
       found_.tensors.emplace(prefix, value.tensor());
       return;
     }
-    if (is_tensor(value)) {
+    if (is_tensor(value) || value.is(Kind::kForeign)) {
       skip(prefix, value.is(Kind::kStorage) ? "a storage; save the tensor instead" : value.text());
       return;
     }
@@ -76,7 +77,7 @@ class Walker {
     for_each_last(dict->items(), [&](const Value& key, const Value& item) {
       const auto name = [&](const std::string& own) { return prefix.empty() ? own : prefix + "." + own; };
       const auto text = key_text(key);
-      if (is_tensor(item) || as_dict(item) != nullptr) {
+      if (is_tensor(item) || item.is(Kind::kForeign) || as_dict(item) != nullptr) {
         if (text) {
           walk(item, name(*text), depth + 1);
         } else if (holds_tensor(item)) {
@@ -140,7 +141,47 @@ class Walker {
   Budget& budget_;
 };
 
+class EntryFinder {
+ public:
+  void search(const Value& dict, const std::string& prefix, int depth = 0) {
+    constexpr int kMaxDepth = 4;
+    constexpr size_t kMost = 12;
+    const auto& items = dict.items();
+    for (size_t i = 0; i + 1 < items.size() && entries_.size() < kMost && steps_left_ > 0; i += 2, --steps_left_) {
+      const auto key = key_text(items[i]);
+      const auto* below = as_dict(items[i + 1]);
+      if (!key || below == nullptr || is_optimizer(items[i + 1])) continue;
+      const auto name = prefix.empty() ? *key : prefix + "." + *key;
+      if (has_tensor(*below)) {
+        entries_.push_back(name);
+      } else if (depth < kMaxDepth) {
+        search(*below, name, depth + 1);
+      }
+    }
+  }
+
+  std::vector<std::string> take() { return std::move(entries_); }
+
+ private:
+  bool has_tensor(const Value& dict) {
+    const auto& items = dict.items();
+    for (size_t i = 1; i < items.size() && steps_left_ > 0; i += 2, --steps_left_) {
+      if (is_tensor(items[i])) return true;
+    }
+    return false;
+  }
+
+  std::vector<std::string> entries_;
+  int64_t steps_left_ = 100'000;
+};
+
 }  // namespace
+
+std::vector<std::string> entries_with_tensors(const Value& root) {
+  EntryFinder finder;
+  if (const auto* dict = as_dict(root)) finder.search(*dict, "");
+  return finder.take();
+}
 
 const Value* as_dict(const Value& value) {
   if (value.is(Kind::kDict)) return &value;

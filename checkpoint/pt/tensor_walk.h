@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/state_dict.h"
@@ -17,7 +18,7 @@ class Budget {
   /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
   void spend(size_t bytes) {
     constexpr size_t kEach = 64;
-    constexpr size_t kMost = size_t{128} << 20;  // a million tensors, or 300,000 parameters of an Adam
+    constexpr size_t kMost = size_t{32} << 20;  // 250,000 tensors, or 75,000 parameters of an Adam
     spent_ += kEach + bytes;
     if (spent_ > kMost) throw FormatError("its containers name the same values too often");
   }
@@ -36,7 +37,13 @@ std::optional<std::string> key_text(const Value& key);
 /// Python. Throws FormatError naming a text that two other keys share: 1 and "1".
 std::map<std::string, const Value*> named_items(const Value& dict);
 
-/// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read.
+/// The keys of the dicts below `root` that have tensors among their own items, with dots between the levels, in the
+/// file's order: "ema", "state.model". Optimizers are none. The first 12; a file of too many dicts is not searched to its
+/// end.
+std::vector<std::string> entries_with_tensors(const Value& root);
+
+/// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read, and
+/// the objects that are not read.
 /// Throws FormatError naming the name that two tensors have, as in {"a": {"b": …}, "a.b": …}.
 void add_tensors(const Value& value, StateDict& result, Budget& budget);
 

@@ -1,12 +1,16 @@
 #include "checkpoint/pt/unpickler.h"
 
 #include <bit>
+#include <charconv>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include <ddprun/checkpoint/safetensors_header.h>
 
+#include "base/utf8.h"
+#include "checkpoint/pt/memo.h"
 #include "checkpoint/pt/opcodes.h"
 #include "checkpoint/pt/rebuild.h"
 
@@ -15,9 +19,9 @@ namespace {
 
 using safetensors::quote_name;
 
-// Of the values' memory over the pickle's bytes: a tensor of four dimensions takes 180 bytes, and no less than 20 in
+// Of the values' memory over the pickle's bytes: a tensor of four dimensions takes 180 bytes, and no less than 16 in
 // the pickle. A small pickle may take kMostSize in any case.
-constexpr size_t kMostGrowth = 64;
+constexpr size_t kMostGrowth = 32;
 constexpr size_t kMostSize = size_t{1} << 16;
 
 class Machine {
@@ -67,15 +71,13 @@ class Machine {
       case Op::kBinInt2:
         return push(Value(int64_t{read<uint16_t>()}));
       case Op::kLong1:
-        return push(read_long());
+        return push(read_long(read_byte()));
+      case Op::kLong4:
+        return push(read_long(read<uint32_t>()));
+      case Op::kInt:
+        return push(read_decimal());
       case Op::kBinFloat:
         return push(Value(read_float()));
-      case Op::kBinUnicode:
-        return push(pickle_->text(std::string(take(read<uint32_t>()))));
-      case Op::kShortBinString:
-        return push(pickle_->bytes(std::string(take(read_byte()))));
-      case Op::kBinString:
-        return push(pickle_->bytes(std::string(take(read<uint32_t>()))));
       case Op::kEmptyList:
       case Op::kEmptySet:
         return push(pickle_->container(Kind::kList));
@@ -86,6 +88,34 @@ class Machine {
       case Op::kMark:
         marks_.push_back(stack_.size());
         return false;
+      case Op::kFrame:
+        read<uint64_t>();  // where the next frame begins, which only readers of streams need
+        return false;
+      default:
+        return step_text(op);
+    }
+  }
+
+  // Texts and bytes, each with its length before it.
+  bool step_text(Op op) {
+    switch (op) {
+      case Op::kShortBinUnicode:
+        return push(pickle_->text(std::string(take(read_byte()))));
+      case Op::kBinUnicode:
+        return push(pickle_->text(std::string(take(read<uint32_t>()))));
+      case Op::kBinUnicode8:
+        return push(pickle_->text(std::string(take(read<uint64_t>()))));
+      case Op::kShortBinString:
+        return push(python2_text(take(read_byte())));
+      case Op::kBinString:
+        return push(python2_text(take(read<uint32_t>())));
+      case Op::kShortBinBytes:
+        return push(pickle_->bytes(std::string(take(read_byte()))));
+      case Op::kBinBytes:
+        return push(pickle_->bytes(std::string(take(read<uint32_t>()))));
+      case Op::kBinBytes8:
+      case Op::kByteArray8:
+        return push(pickle_->bytes(std::string(take(read<uint64_t>()))));
       default:
         return step_combining(op);
     }
@@ -105,28 +135,62 @@ class Machine {
       case Op::kAppend:
         return append(pop(1));
       case Op::kAppends:
+      case Op::kAddItems:
         return append(pop_to_mark());
       case Op::kSetItem:
         return set_items(pop(2));
       case Op::kSetItems:
         return set_items(pop_to_mark());
+      case Op::kFrozenSet:
+        return push(pickle_->container(Kind::kTuple, pop_to_mark()));
+      default:
+        return step_memo(op);
+    }
+  }
+
+  bool step_memo(Op op) {
+    switch (op) {
       case Op::kBinPut:
-        return put(read_byte());
+        memo_.put(read_byte(), top());
+        return false;
       case Op::kLongBinPut:
-        return put(read<uint32_t>());
+        memo_.put(read<uint32_t>(), top());
+        return false;
+      case Op::kMemoize:
+        memo_.append(top());
+        return false;
       case Op::kBinGet:
         return get(read_byte());
       case Op::kLongBinGet:
         return get(read<uint32_t>());
-      case Op::kGlobal:
-        return global();
-      case Op::kReduce: {
-        const auto call = pop(2);
-        if (!call[0].is(Kind::kGlobal)) fail("it calls something that is no function");
-        return push(call_global(*pickle_, call[0].text(), call[1]));
+      default:
+        return step_object(op);
+    }
+  }
+
+  bool step_object(Op op) {
+    switch (op) {
+      case Op::kGlobal: {
+        const auto module = read_line();
+        return push(global(module, read_line()));
       }
-      case Op::kNewObj:
-        return new_object();
+      case Op::kStackGlobal: {
+        const auto parts = pop(2);
+        if (!parts[0].is(Kind::kText) || !parts[1].is(Kind::kText)) fail("it asks for a name that is no text");
+        return push(global(parts[0].text(), parts[1].text()));
+      }
+      case Op::kReduce: {
+        const auto parts = pop(2);
+        return push(call(parts[0], parts[1]));
+      }
+      case Op::kNewObj: {
+        const auto parts = pop(2);
+        return push(new_object(parts[0], parts[1]));
+      }
+      case Op::kNewObjEx: {  // with arguments that have names
+        const auto parts = pop(3);
+        return push(new_object(parts[0], parts[1]));
+      }
       case Op::kBuild:
         return build();
       case Op::kBinPersId:
@@ -139,7 +203,7 @@ class Machine {
 
   // --- bytes
 
-  std::string_view take(size_t size) {
+  std::string_view take(uint64_t size) {
     if (size > bytes_.size() - position_) fail("it is cut short");
     const auto piece = bytes_.substr(position_, size);
     position_ += size;
@@ -157,12 +221,32 @@ class Machine {
 
   double read_float() { return std::bit_cast<double>(__builtin_bswap64(read<uint64_t>())); }
 
-  Value read_long() {
-    const auto digits = take(read_byte());
+  Value read_long(size_t size) {
+    const auto digits = take(size);
     if (digits.size() > sizeof(int64_t)) return pickle_->other_value("an integer of more than 64 bits");
     if (digits.empty()) return Value(int64_t{0});
     int64_t value = static_cast<signed char>(digits.back()) < 0 ? -1 : 0;
     std::memcpy(&value, digits.data(), digits.size());
+    return Value(value);
+  }
+
+  // Python 2's texts are bytes, which torch.load takes for UTF-8.
+  Value python2_text(std::string_view bytes) {
+    for (auto rest = bytes; !rest.empty();) {
+      const auto length = detail::utf8_length(rest);
+      if (length == 0) return pickle_->bytes(std::string(bytes));
+      rest.remove_prefix(length);
+    }
+    return pickle_->text(std::string(bytes));
+  }
+
+  // In decimal digits; Python 2 writes so what fits 64 bits and not 32. "00" and "01" were its truth values.
+  Value read_decimal() {
+    const auto digits = read_line();
+    if (digits == "00" || digits == "01") return Value(digits == "01");
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) fail("it has a whole number that is none");
     return Value(value);
   }
 
@@ -203,6 +287,7 @@ class Machine {
   }
 
   bool append(const std::vector<Value>& values) {
+    if (top().is(Kind::kForeign)) return false;
     if (!top().is(Kind::kList)) fail("it appends to something that is no list");
     auto& items = top().items();
     items.insert(items.end(), values.begin(), values.end());
@@ -210,6 +295,7 @@ class Machine {
   }
 
   bool set_items(const std::vector<Value>& values) {
+    if (top().is(Kind::kForeign)) return false;
     if (!top().is(Kind::kDict)) fail("it sets an item of something that is no dict");
     if (values.size() % 2 != 0) fail("a dict has a key without a value");
     for (size_t i = 0; i < values.size(); i += 2) {
@@ -220,36 +306,29 @@ class Machine {
     return false;
   }
 
-  // Writers number what they remember without gaps, so a larger number is no reason to allocate.
-  bool put(size_t index) {
-    if (index > memo_.size()) fail("it remembers a value under a number that is out of turn");
-    if (index == memo_.size()) memo_.emplace_back();
-    memo_[index] = top();
-    return false;
-  }
-
-  bool get(size_t index) {
-    if (index >= memo_.size()) fail("it asks for a value that it has not given");
-    return push(memo_[index]);
+  bool get(uint64_t number) {
+    const auto* value = memo_.get(number);
+    if (value == nullptr) fail("it asks for a value that it has not given");
+    return push(*value);
   }
 
   // --- names and objects
 
-  bool global() {
-    const auto module = read_line();
-    const auto name = std::string(module) + "." + std::string(read_line());
-    if (!is_allowed_global(name)) {
-      fail("it asks for " + quote_name(name) + ", which is not allowed; only tensors and plain values are read");
-    }
-    return push(pickle_->global(name));
+  Value global(std::string_view module, std::string_view name) {
+    return pickle_->global(std::string(module) + "." + std::string(name));
   }
 
-  bool new_object() {
-    const auto parts = pop(2);
-    if (!parts[0].is(Kind::kGlobal)) fail("it makes an object of something that is no class");
-    const auto& name = parts[0].text();
-    if (name.starts_with("__torch__.")) return push(pickle_->object(name));
-    return push(call_global(*pickle_, name, parts[1]));
+  Value call(const Value& function, const Value& arguments) {
+    if (function.is(Kind::kForeign)) return function;
+    if (!function.is(Kind::kGlobal)) fail("it calls something that is no function");
+    return call_global(*pickle_, function.text(), arguments);
+  }
+
+  Value new_object(const Value& type, const Value& arguments) {
+    if (type.is(Kind::kForeign)) return type;
+    if (!type.is(Kind::kGlobal)) fail("it makes an object of something that is no class");
+    if (type.text().starts_with("__torch__.")) return pickle_->object(type.text());
+    return call_global(*pickle_, type.text(), arguments);
   }
 
   bool build() {
@@ -257,7 +336,8 @@ class Machine {
     const auto& target = top();
     if (target.is(Kind::kObject)) {
       target.object().state = state;
-    } else if (!target.is(Kind::kDict) && !target.is(Kind::kOtherTensor) && !target.is(Kind::kOtherValue)) {
+    } else if (!target.is(Kind::kDict) && !target.is(Kind::kOtherTensor) && !target.is(Kind::kOtherValue) &&
+               !target.is(Kind::kForeign)) {
       fail("it gives a state to something that has none");
     }
     // An OrderedDict's state is the `_metadata` that modules put there: versions of their own layout.
@@ -268,9 +348,9 @@ class Machine {
   size_t position_ = 0;
   size_t opcode_position_ = 0;
   std::unique_ptr<Pickle> pickle_ = std::make_unique<Pickle>();
-  std::vector<Value> stack_;
+  std::deque<Value> stack_;
   std::vector<size_t> marks_;
-  std::vector<Value> memo_;
+  Memo memo_;
 };
 
 }  // namespace

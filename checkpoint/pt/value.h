@@ -45,6 +45,7 @@ enum class Kind {
   kObject,
   kOtherTensor,  ///< a tensor of a kind that is not read; text() says which
   kOtherValue,   ///< a value that nothing here uses; text() says which
+  kForeign,      ///< an object of a class that is not known, which is not read; text() says which
 };
 
 /// One value; a handle into the Pickle that it came from, cheap to copy. A container may be reached on several ways,
@@ -114,7 +115,7 @@ class Pickle {
   Value bytes(std::string value) { return {Kind::kBytes, keep(std::move(value))}; }
   Value global(std::string value) { return {Kind::kGlobal, keep(std::move(value))}; }
   Value container(Kind kind, std::vector<Value> values = {}) {
-    size_ += values.size() * sizeof(Value);
+    size_ += sizeof(Value::Items) + values.size() * sizeof(Value);
     return {kind, &items_.emplace_back(Value::Items{std::move(values)})};
   }
   Value tensor(TensorEntry entry) {
@@ -127,6 +128,7 @@ class Pickle {
   }
   Value other_tensor(std::string what) { return {Kind::kOtherTensor, keep(std::move(what))}; }
   Value other_value(std::string what) { return {Kind::kOtherValue, keep(std::move(what))}; }
+  Value foreign(std::string what) { return {Kind::kForeign, keep(std::move(what))}; }
   Value object(std::string class_name) {
     size_ += sizeof(Value::Object) + class_name.size();
     return Value(&objects_.emplace_back(Value::Object{.class_name = std::move(class_name)}));
@@ -141,7 +143,7 @@ class Pickle {
 
  private:
   const std::string* keep(std::string text) {
-    size_ += text.size();
+    size_ += sizeof(text) + text.size();
     return &texts_.emplace_back(std::move(text));
   }
 

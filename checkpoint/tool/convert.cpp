@@ -99,6 +99,21 @@ Parts parts_of(const TensorSource& source, bool weights_only) {
   return parts;
 }
 
+// A file whose weights lie under a key that is not usual would become one without them.
+void check_model(const TensorSource& source, const Parts& parts, bool weights_only) {
+  if (!parts.model.empty()) return;
+  std::string entries;
+  for (const auto& [name, file] : source.files()) {
+    for (const auto& entry : file.entries) entries += (entries.empty() ? "" : ", ") + safetensors::quote_name(entry);
+  }
+  if (!entries.empty()) {
+    throw std::invalid_argument("the source has no tensors of a model under the usual keys (model, state_dict, …), but "
+                                "some under " +
+                                entries + ": say which with --key");
+  }
+  if (weights_only) throw std::invalid_argument("the source has no tensors of a model: nothing is written");
+}
+
 pt::PtTensor as_pt(const RawTensor& tensor) {
   return {.name = tensor.name, .dtype = tensor.dtype, .sizes = tensor.sizes, .bytes = tensor.bytes};
 }
@@ -250,6 +265,7 @@ LeftOut convert(const TensorSource& source, const std::filesystem::path& target,
     throw std::invalid_argument("the target " + target.string() + " must end in .pt, .pth or .safetensors");
   }
   auto parts = parts_of(source, weights_only);
+  check_model(source, parts, weights_only);
   AtomicFile file(target);
   if (to_pt) {
     write_pt_file(source, parts, file, weights_only);

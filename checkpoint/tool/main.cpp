@@ -8,7 +8,9 @@
 #include <string>
 
 #include "base/tool_status.h"
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/core/printable_text.h"
+#include "checkpoint/core/sharded_index.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/tool/convert.h"
@@ -46,7 +48,10 @@ std::string ranks_text(int count) {
 bool is_directory_of_checkpoints(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
-  return !ddp::storage::step_of(name);
+  if (ddp::storage::step_of(name)) return false;
+  if (!ddp::find_model_in_folder(path)) return true;
+  ddp::storage::FileSystem file_system;
+  return !ddp::storage::list_checkpoints(file_system, path).empty();
 }
 
 // By a writer, since it was listed.
@@ -95,7 +100,10 @@ bool list(const std::filesystem::path& directory, bool verify) {
   for (int listing = 0; listing < kListings; ++listing) {
     const auto found = ddp::storage::list_checkpoints(file_system, directory);
     // Whoever names the wrong directory must not believe that what is in it is good.
-    if (found.empty()) throw std::runtime_error(printable(directory) + " holds no checkpoints");
+    if (found.empty()) {
+      const auto what = ddp::describe_other_folder(directory);
+      throw std::runtime_error(printable(directory) + " holds no checkpoints" + (what.empty() ? "" : ": " + what));
+    }
     bool all_gone = true;
     bool all_good = true;
     for (const auto& entry : found) {
@@ -153,7 +161,7 @@ void inspect(const std::filesystem::path& path) {
 int main(int argc, char** argv) try {
   CLI::App app("Shows, verifies and converts checkpoints: folders, .safetensors and .pt files.");
   app.require_subcommand(1);
-  std::string path, target;
+  std::string path, target, key;
   bool weights_only = false;
   auto* inspect_command = app.add_subcommand("inspect", "List checkpoints, or the tensors of one");
   auto* verify_command = app.add_subcommand("verify", "Compare every byte with its checksum (1: damage)");
@@ -163,6 +171,7 @@ int main(int argc, char** argv) try {
   }
   convert_command->add_option("TARGET", target, "The file to write")->required();
   convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");
+  convert_command->add_option("--key", key, "The entry that holds the weights, e.g. ema or state.ema");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -173,7 +182,7 @@ int main(int argc, char** argv) try {
   bool is_good = true;
   if (convert_command->parsed()) {
     if (is_directory) throw std::runtime_error(path + " is no checkpoint; name one of its step-… folders");
-    const TensorSource source(path);
+    const TensorSource source(path, key);
     name_left_out(source, ddp::tool::convert(source, target, weights_only));
   } else if (is_directory) {
     is_good = list(path, verify_command->parsed());

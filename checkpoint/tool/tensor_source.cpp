@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 #include <ddprun/checkpoint/storage/mapped_file.h>
 
+#include "checkpoint/core/other_file.h"
+#include "checkpoint/core/sharded_index.h"
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/tensor_walk.h"
+#include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp::tool {
@@ -69,6 +74,27 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
   return unread;
 }
 
+// One that has a checkpoint's name is a checkpoint, though its manifest be lost.
+bool is_checkpoint_folder(const std::filesystem::path& path) {
+  const auto name = (path / "").lexically_normal().parent_path().filename().string();
+  return std::filesystem::exists(path / storage::kManifestName) || storage::step_of(name).has_value();
+}
+
+// With the main optimizer, wherever the model is.
+pt::StateDict find_model(const pt::PtFile& source, const std::string& key, const pt::RunState& run) {
+  const auto read_scalar = pt::scalar_reader(source);
+  if (key.empty()) return pt::find_state(source.root(), read_scalar);
+  auto state = pt::find_state(pt::select(source.root(), key), read_scalar);
+  state.found_under = key.substr(0, key.find('.'));
+  const auto main = run.optimizers.find("");
+  if (main == run.optimizers.end() || state.metadata.contains(pt::kOptimizerMetadata)) return state;
+  state.tensors.insert(main->second.tensors.begin(), main->second.tensors.end());
+  state.scalars.insert(main->second.scalars.begin(), main->second.scalars.end());
+  state.metadata.insert(main->second.metadata.begin(), main->second.metadata.end());
+  state.skipped.insert(main->second.skipped.begin(), main->second.skipped.end());
+  return state;
+}
+
 }  // namespace
 
 const DType* safetensors_dtype(std::string_view python_name) {
@@ -77,19 +103,89 @@ const DType* safetensors_dtype(std::string_view python_name) {
   return found != kNames.end() ? &found->dtype : nullptr;
 }
 
-TensorSource::TensorSource(const std::filesystem::path& path) {
+TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) {
+  auto file = path;
   if (std::filesystem::is_directory(path)) {
-    open_folder(path);
-    return;
+    const auto found = find_model_in_folder(path);
+    if (!found || is_checkpoint_folder(path)) {
+      open_folder(path);
+      select_model(path, key);
+      return;
+    }
+    file = *found;
   }
+  if (is_sharded_index(file)) {
+    open_index(file);
+    select_model(file, key);
+  } else {
+    open_file(file, key);
+  }
+}
+
+void TensorSource::open_file(const std::filesystem::path& path, const std::string& key) {
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
   if (pt::looks_like_pt(bytes.view)) {
     kind_ = "PyTorch file";
-    open_pt(std::move(bytes), path);
+    open_pt(std::move(bytes), path, key);
   } else {
     kind_ = "safetensors file";
     open_safetensors(std::move(bytes), path, "");
+    select_model(path, key);
+  }
+}
+
+// The model's tensors below `key` under the rest of their names.
+void TensorSource::select_model(const std::filesystem::path& path, const std::string& key) {
+  if (key.empty()) return;
+  const auto prefix = key + ".";
+  bool is_found = false;
+  for (auto& [name, file] : files_) {
+    if (!name.empty() && name != kModelFile) continue;
+    std::erase_if(file.tensors, [&](const auto& tensor) { return !tensor.name.starts_with(prefix); });
+    for (auto& tensor : file.tensors) tensor.name.erase(0, prefix.size());
+    is_found = is_found || !file.tensors.empty();
+    Metadata metadata;
+    for (const auto& [alias, first] : file.metadata) {
+      if (alias.starts_with(prefix) && first.starts_with(prefix)) {
+        metadata.emplace(alias.substr(prefix.size()), first.substr(prefix.size()));
+      }
+    }
+    file.metadata = std::move(metadata);
+  }
+  if (!is_found) {
+    throw std::runtime_error(path.string() + " holds nothing under the key " + safetensors::quote_name(key));
+  }
+}
+
+void TensorSource::open_index(const std::filesystem::path& path) {
+  kind_ = "model in several files";
+  has_checksums_ = true;
+  storage::FileSystem file_system;
+  ShardedIndex index;
+  try {
+    index = parse_sharded_index(storage::map_file(file_system, path).view);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(path.string() + " is no index of a model's files: " + error.what());
+  }
+  auto& all = files_[""];
+  for (const auto& [file, names] : index) {
+    TensorSource shard;  // neither an index nor a folder, which could lead back here
+    shard.open_file(path.parent_path() / file, "");
+    has_checksums_ = has_checksums_ && shard.has_checksums_;
+    const auto& content = shard.files_[""];
+    std::set<std::string> found;
+    for (const auto& tensor : content.tensors) {
+      if (names.contains(tensor.name) && found.insert(tensor.name).second) all.tensors.push_back(tensor);
+    }
+    const auto missing = std::ranges::find_if(names, [&](const auto& name) { return !found.contains(name); });
+    if (missing != names.end()) {
+      throw std::runtime_error((path.parent_path() / file).string() + " lacks the tensor " +
+                               safetensors::quote_name(*missing) + ", which " + path.string() + " says is there");
+    }
+    all.metadata.insert(content.metadata.begin(), content.metadata.end());
+    all.skipped.insert(content.skipped.begin(), content.skipped.end());
+    shards_.push_back(std::move(shard));
   }
 }
 
@@ -127,7 +223,8 @@ void TensorSource::open_safetensors(storage::Bytes bytes, const std::filesystem:
     }
     file.metadata = std::move(header.metadata);
   } catch (const safetensors::FormatError& error) {
-    throw std::runtime_error(path.string() + " is not a valid safetensors file: " + error.what());
+    throw std::runtime_error(path.string() +
+                             " is not a valid safetensors file: " + other_file_or(bytes.view, path, error.what()));
   }
   mapped_.push_back(std::move(bytes));
   files_[name] = std::move(file);
@@ -144,7 +241,10 @@ RawTensor TensorSource::raw(const pt::PtFile& source, const std::string& name, c
 }
 
 RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance) {
-  RawFile file{.tensors = {}, .metadata = std::move(state.metadata), .skipped = std::move(state.skipped)};
+  RawFile file{.tensors = {},
+               .metadata = std::move(state.metadata),
+               .skipped = std::move(state.skipped),
+               .entries = std::move(state.entries)};
   file.skipped.merge(state.left_out);
   for (const auto& [name, entry] : state.tensors) {
     source.bytes_of(entry);  // a damaged file is refused as a whole
@@ -195,18 +295,18 @@ void TensorSource::add_run(const pt::PtFile& source, pt::RunState run, pt::CopyA
   values_ = run.own_values;
 }
 
-void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& path) {
+void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& path, const std::string& key) {
   const pt::PtFile source(std::move(bytes), path);
   has_checksums_ = source.has_checksums();
   owners_.push_back(source.owner());
   pt::CopyAllowance allowance(source.size());
   try {
-    auto run = pt::find_run(source);
+    auto run = pt::find_run(source, key);
     pt::StateDict state;
     try {
-      state = pt::find_state(source.root(), pt::scalar_reader(source));
+      state = find_model(source, key, run);
     } catch (const pt::FormatError&) {
-      if (run.optimizers.empty()) throw;  // else those are all that there is
+      if (run.optimizers.empty() || !key.empty()) throw;  // else those are all that there is
     }
     auto unread = unread_entries(source.root(), state, run);
     files_[""] = raw_file(source, std::move(state), allowance);

@@ -1,4 +1,5 @@
-// The tensors of a checkpoint folder, a safetensors file or a .pt file as raw bytes, whichever it is. No LibTorch.
+// The tensors of a checkpoint folder, a safetensors file, a .pt file or a model in several files as raw bytes, whichever
+// it is. No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ struct RawFile {
   std::vector<RawTensor> tensors{};
   Metadata metadata{};
   std::map<std::string, std::string> skipped{};  ///< names that are not read, and what they are
+  std::vector<std::string> entries{};            ///< of a .pt file: keys below which there are tensors
 };
 
 /// The name of a file in a checkpoint that holds what belongs to `name`: "optim-g.safetensors" of the optimizer "g".
@@ -46,8 +48,9 @@ inline constexpr std::string_view kObjectEnding = ".state";
 /// An opened and verified source. Throws std::runtime_error or std::system_error naming the file and what is wrong.
 class TensorSource {
  public:
-  /// A folder is a checkpoint, whose files are compared with their checksums.
-  explicit TensorSource(const std::filesystem::path& path);
+  /// A folder is a checkpoint, whose files are compared with their checksums, or holds a model's file or an index of
+  /// several (model.safetensors.index.json). `key` is the entry that holds the model's tensors, as LoadOptions::key.
+  explicit TensorSource(const std::filesystem::path& path, const std::string& key = {});
 
   const char* kind() const { return kind_; }
   /// Whether every byte was compared with a checksum.
@@ -64,13 +67,18 @@ class TensorSource {
   const std::map<std::string, std::string>& objects() const { return objects_; }
 
  private:
+  TensorSource() = default;
+
   void open_folder(const std::filesystem::path& path);
+  void open_file(const std::filesystem::path& path, const std::string& key);
+  void open_index(const std::filesystem::path& path);
+  void select_model(const std::filesystem::path& path, const std::string& key);
   void open_safetensors(storage::Bytes bytes, const std::filesystem::path& path, const std::string& name);
   void add_run(const pt::PtFile& source, pt::RunState run, pt::CopyAllowance& allowance);
   RawTensor raw(const pt::PtFile& source, const std::string& name, const pt::TensorEntry& entry,
                 pt::CopyAllowance& allowance);
   RawFile raw_file(const pt::PtFile& source, pt::StateDict state, pt::CopyAllowance& allowance);
-  void open_pt(storage::Bytes bytes, const std::filesystem::path& path);
+  void open_pt(storage::Bytes bytes, const std::filesystem::path& path, const std::string& key);
 
   const char* kind_ = "";
   bool has_checksums_ = false;
@@ -81,6 +89,7 @@ class TensorSource {
   std::map<std::string, std::string> objects_;
   std::vector<storage::Bytes> mapped_;
   std::vector<std::shared_ptr<void>> owners_;  // of the bytes of .pt files
+  std::vector<TensorSource> shards_;           // of a model in several files
   std::deque<std::string> made_;               // bytes of tensors that were not contiguous
 };
 

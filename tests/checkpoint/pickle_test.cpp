@@ -1,9 +1,12 @@
 
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/pt/elements.h"
+#include "checkpoint/pt/memo.h"
 #include "checkpoint/pt/pickler.h"
 #include "checkpoint/pt/state_dict.h"
 #include "checkpoint/pt/unpickler.h"
@@ -79,12 +82,20 @@ TEST_CASE("Pickle: what is written comes back") {
   CHECK(root.find("absent") == nullptr);
 }
 
-TEST_CASE("Pickle: only tensors and plain values may be asked for") {
+TEST_CASE("Pickle: what is asked of any other function or class is passed over, however it is asked") {
   for (const char* global :
        {"os\nsystem\n", "builtins\neval\n", "builtins\ngetattr\n", "torch\nload\n", "torch.storage\n_load_from_bytes\n",
         "numpy.core.multiarray\n_reconstruct\n", "torch.hub\nload\n", "posix\nsystem\n", "\n\n"}) {
     INFO(global);
-    CHECK_THAT(refusal("\x80\2c"s + global + "X\2\0\0\0ls\x85R."s), ContainsSubstring("which is not allowed"));
+    const auto name = "c"s + global;
+    for (const auto& object : {name + "X\2\0\0\0ls\x85R"s, name + ")\x81"s, name + ")}\x92"s, name + ")R)R"s,
+                               name + ")R)\x81"s, name + ")\x81}X\1\0\0\0aK\1sb"s, name + ")RK\1a"s,
+                               name + ")R(K\1K\2e"s, name + ")RK\1K\2s"s, name + ")R(K\1K\2u"s, name + ")R(K\1\x90"s}) {
+      const auto pickle = unpickle("\x80\2}(X\1\0\0\0a"s + object + "X\1\0\0\0bK\7u."s);
+      REQUIRE(pickle->root.find("a")->is(Kind::kForeign));
+      CHECK_THAT(pickle->root.find("a")->text(), ContainsSubstring("an object of "));
+      CHECK(pickle->root.find("b")->integer() == 7);
+    }
   }
   // Allowed as names, not as functions.
   CHECK_THAT(refusal("\x80\2ctorch\nFloatStorage\n)R."s),
@@ -107,7 +118,11 @@ TEST_CASE("Pickle: malformed programs are refused with their reason") {
   CHECK_THAT(refusal("}]Ns"s), ContainsSubstring("a key that is a list or a dict"));
   CHECK_THAT(refusal("}}Ns"s), ContainsSubstring("a key that is a list or a dict"));
   CHECK_THAT(refusal("h\5"s), ContainsSubstring("has not given"));
-  CHECK_THAT(refusal("Nr\xff\xff\xff\xff"s), ContainsSubstring("out of turn"));
+  CHECK_THAT(refusal("Nr\xff\xff\xff\xffj\xfe\xff\xff\xff"s), ContainsSubstring("has not given"));
+  CHECK_THAT(refusal("Iten\n."s), ContainsSubstring("whole number that is none"));
+  CHECK_THAT(refusal("\x8b\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
+  CHECK_THAT(refusal("\x8e\xff\xff\xff\xff\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
+  CHECK_THAT(refusal("NN\x93"s), ContainsSubstring("a name that is no text"));
   CHECK_THAT(refusal("X\xff\xff\xff\xff"s), ContainsSubstring("cut short"));
   CHECK_THAT(refusal("NNb"s), ContainsSubstring("a state to something"));
   CHECK_THAT(refusal("NQ"s), ContainsSubstring("no storage"));
@@ -183,6 +198,7 @@ TEST_CASE("Pickle: one odd item is named and the others are read") {
     CHECK_THAT(state.skipped.begin()->first, ContainsSubstring("odd"));
     CHECK_THAT(state.skipped.begin()->second, ContainsSubstring(what));
   }
+  CHECK_THAT(state_with("capp\nConfig\n)\x81"s).skipped.at("odd"), ContainsSubstring("an object of 'app.Config'"));
   // No tensors: nobody is told.
   for (const auto& item :
        {"c__builtin__\ncomplex\nK\1K\2\x86R"s, "}(\x88K\1NK\2u"s, "ctorch\ndevice\nX\3\0\0\0cpu\x85R"s}) {
@@ -218,6 +234,61 @@ TEST_CASE("Pickle: an expanded tensor is repeated but not without end") {
   CopyAllowance(100).spend(expanded);
   expanded.sizes = {int64_t{1} << 40, 3, 2};
   CHECK_THROWS_WITH(CopyAllowance(100).spend(expanded), ContainsSubstring("save it with .contiguous()"));
+}
+
+// A list that is remembered under `number` and used again: [1], [1].
+std::string remembered(const std::string& put, const std::string& get) {
+  return "\x80\2]"s + put + "K\1a" + get + "\x86.";
+}
+
+TEST_CASE("Pickle: what is remembered may have any numbers") {
+  const auto [put, get] = GENERATE(
+      std::pair("q\0"s, "h\0"s), std::pair("q\1"s, "h\1"s), std::pair("q\xff"s, "h\xff"s),
+      std::pair("r\1\0\0\0"s, "h\1"s), std::pair("r\xff\xff\xff\xff"s, "j\xff\xff\xff\xff"s), std::pair("\x94"s, "h\0"s));
+  const auto pickle = unpickle(remembered(put, get));
+  const auto& pair = pickle->root.items();
+  CHECK(&pair.at(0).items() == &pair.at(1).items());
+  CHECK_THAT(refusal(remembered(put, "h\7")), ContainsSubstring("has not given"));
+}
+
+TEST_CASE("Pickle: numbers of what is remembered may have gaps, be given twice and in any order") {
+  Memo memo;
+  std::map<uint64_t, int64_t> expected;
+  uint64_t number = 1;
+  for (int64_t i = 0; i < 5000; ++i) {
+    number = (number * 6364136223846793005U + 1442695040888963407U);
+    const auto key = i % 3 == 0 ? static_cast<uint64_t>(i) : (number >> 33) % (i % 3 == 1 ? 6000 : uint64_t{1} << 32);
+    memo.put(key, Value(i));
+    expected[key] = i;
+  }
+  for (const auto& [key, value] : expected) {
+    REQUIRE(memo.get(key) != nullptr);
+    CHECK(memo.get(key)->integer() == value);
+  }
+  for (uint64_t key = 0; key < 7000; ++key) CHECK((memo.get(key) != nullptr) == (expected.count(key) != 0));
+  memo.append(Value(true));  // under their count, as Python's unpickler does
+  CHECK(memo.get(expected.size())->is(Kind::kBool));
+}
+
+TEST_CASE("Pickle: the opcodes of protocols 3 to 5 and Python 2's whole numbers are read") {
+  const auto text = [](const std::string& bytes) { return unpickle(bytes)->root.text(); };
+  CHECK(text("\x80\4\x95\x05\0\0\0\0\0\0\0\x8c\2ab."s) == "ab");
+  CHECK(text("\x8d\2\0\0\0\0\0\0\0ab."s) == "ab");
+  for (const auto& bytes : {"C\2ab."s, "B\2\0\0\0ab."s, "\x8e\2\0\0\0\0\0\0\0ab."s, "\x96\2\0\0\0\0\0\0\0ab."s}) {
+    CHECK(unpickle(bytes)->root.is(Kind::kBytes));
+    CHECK(text(bytes) == "ab");
+  }
+  for (const auto& bytes : {"U\3\xc3\xa4x."s, "T\3\0\0\0\xc3\xa4x."s}) {
+    CHECK(unpickle(bytes)->root.is(Kind::kText));
+    CHECK(text(bytes) == "\xc3\xa4x");
+  }
+  CHECK(unpickle("U\1\xe4."s)->root.is(Kind::kBytes));
+  CHECK(unpickle("\x8f(K\1K\2\x90."s)->root.items().size() == 2);
+  CHECK(unpickle("(K\1K\2\x91."s)->root.is_hashable());
+  CHECK(unpickle("\x8c\x0b" "collections\x8c\x0bOrderedDict\x93)R."s)->root.is(Kind::kDict));
+  CHECK(unpickle("I-9000000000\n."s)->root.integer() == -9'000'000'000);
+  CHECK(unpickle("I01\n."s)->root.boolean());
+  CHECK(unpickle("\x8b\2\0\0\0\xff\xff."s)->root.integer() == -1);
 }
 
 TEST_CASE("Pickle: shared containers stay shared") {

@@ -164,17 +164,18 @@ TEST_CASE("PtFile: the message names the file, and what of it is missing or too 
   CHECK_THROWS_WITH(pt_bytes(small), "a tensor needs elements 0 to 2 of a storage of 1");
   CHECK_THROWS_WITH(small.bytes_of({.storage = "0", .dtype = "float33"}), "a tensor has the unknown dtype 'float33'");
   const auto prefix = "some/file.pt cannot be read as a .pt file: "s;
-  CHECK(file_refusal(file_of({{.name = "a/other.pkl", .data = "x"}})) ==
-        prefix + "it is a zip file without a data.pkl");
-  CHECK(file_refusal(file_of({{.name = "data.pkl", .data = pickle_of()}})) ==
-        prefix + "it is a zip file without a data.pkl");
+  const auto no_pickle = prefix + "it is a zip file without a data.pkl, as torch.save writes one";
   UNSCOPED_INFO("deeper ones belong to something else");
-  CHECK(file_refusal(file_of({{.name = "a/b/data.pkl", .data = pickle_of()}})) ==
-        prefix + "it is a zip file without a data.pkl");
+  for (const auto* name : {"a/other.pkl", "data.pkl", "a/b/data.pkl"}) {
+    CHECK(file_refusal(file_of({{.name = name, .data = pickle_of()}})) ==
+          no_pickle + ": it begins with '" + name + "'; unpack it first, if it holds the file");
+  }
+  CHECK_THAT(file_refusal(file_of({{.name = "a.npy", .data = "x"}, {.name = "b.npy", .data = "x"}})),
+             ContainsSubstring("archive of NumPy (.npz)"));
   CHECK(file_refusal(file_of({pickle, {.name = "b/data.pkl", .data = pickle_of()}})) ==
         prefix + "it holds two pickles named data.pkl");
-  CHECK_THAT(file_refusal(file_of({{.name = "a/data.pkl", .data = "cos\nsystem\n."}})),
-             ContainsSubstring(prefix + "the pickle is refused at byte 0: it asks for 'os.system'"));
+  CHECK_THAT(file_refusal(file_of({{.name = "a/data.pkl", .data = "cos\nsystem\nNR"}})),
+             ContainsSubstring(prefix + "the pickle is refused at byte 12: it is cut short"));
   for (const auto* other : {"", "P", "PK\3", "safetensors"}) {
     CHECK_FALSE(looks_like_pt(other));
     CHECK_THAT(file_refusal(other), ContainsSubstring(prefix));

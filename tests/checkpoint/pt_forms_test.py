@@ -4,6 +4,7 @@ without torch.
 What torch loads is compared, bit for bit, with what ddprun-checkpoint (TOOL) and the library (PROGRAM) make of the same file.
 """
 
+import collections
 import os
 import pathlib
 import subprocess
@@ -19,6 +20,7 @@ except ImportError:
     print("skipped: this Python has no torch")
     sys.exit(77)
 
+import pt_eras
 import pt_forms
 import pt_python
 
@@ -83,6 +85,30 @@ class PtFormsTest(unittest.TestCase):
             state, expected = pt_forms.random_state(1000 + seed, legacy=True)
             self.add(f"legacy{seed}", state, expected, save)
         self.check()
+
+    def test_files_of_every_era_and_protocol_are_read(self):
+        shared = torch.arange(6.0)
+        tensors = collections.OrderedDict(
+            (f"conv{i}.weight", torch.arange(8.0).view(2, 4)[:, i:]) for i in range(3))  # views of one storage each
+        tensors.update(tied=shared, again=shared, part=shared[2:5], half=torch.ones(3).half(), count=torch.tensor(7),
+                       empty=torch.zeros(0, 2))
+        tensors.update((f"layer{i}.bias", torch.full((3,), float(i))) for i in range(300))  # numbers above 255
+        tensors._metadata = collections.OrderedDict([("", {"version": 1})])
+        for name, save in pt_eras.eras().items():
+            self.add(name, tensors, dict(tensors), save)
+        self.check()
+
+    def test_whole_checkpoints_of_every_era_keep_their_values(self):
+        weight = torch.arange(6.0)
+        values = {"epoch": 3, "seed": 5_000_000_000, "best": 0.25, "model": collections.OrderedDict(w=weight),
+               "note": "of 2018", "done": False}
+        for name, save in pt_eras.eras().items():
+            save(values, self.folder / f"{name}.pt")
+            result = run(TOOL, "convert", self.folder / f"{name}.pt", self.folder / "target.pt")
+            self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
+            loaded = torch.load(self.folder / "target.pt")
+            pt_python.same(loaded.pop("model"), {"w": weight}, name)
+            self.assertEqual(loaded, {key: value for key, value in values.items() if key != "model"}, name)
 
     def test_archives_that_were_packed_anew_are_read(self):
         for seed, (name, pack) in enumerate(pt_forms.repackers().items()):

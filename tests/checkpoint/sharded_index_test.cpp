@@ -45,6 +45,14 @@ TEST_CASE("ShardedIndex: a file that would lie elsewhere is refused with the ten
   }
 }
 
+TEST_CASE("ShardedIndex: a file that is an index itself is refused, as it could lead back to this one") {
+  for (const auto* file : {"model.safetensors.index.json", "below/other.index.json", ".index.json"}) {
+    CHECK_THAT(error_of<std::invalid_argument>([&] { parse_sharded_index(index_of(file)); }),
+               ContainsSubstring("tensor 'fc.weight'") && ContainsSubstring("which is an index itself"));
+  }
+  CHECK(parse_sharded_index(index_of("index.json")).contains("index.json"));
+}
+
 TEST_CASE("ShardedIndex: nothing in a refusal is a command to the terminal") {
   const auto message = error_of([] { parse_sharded_index(index_of("/\x1b[2J", "\x1b]0;title\7")); });
   CHECK(message.find('\x1b') == std::string::npos);
@@ -81,8 +89,10 @@ TEST_CASE("ShardedIndex: a folder stands for the index in it before any single f
        {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors", "model.safetensors.index.json"}) {
     test::write_file(folder / name, "");
     CHECK(model_in_folder(folder.path()) == folder / name);
+    CHECK(find_model_in_folder(folder.path()) == folder / name);
   }
   CHECK_THROWS_AS(model_in_folder(folder / "none"), std::runtime_error);
+  CHECK_FALSE(find_model_in_folder(folder / "none"));
 }
 
 TEST_CASE("ShardedIndex: links are followed, as caches of downloads need it") {

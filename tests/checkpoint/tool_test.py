@@ -1,5 +1,6 @@
 """ddprun-checkpoint with files of the real PyTorch: `tool_test.py TOOL`. Exit status 77 (skipped) without torch."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import unittest
 
 try:
     import torch
+    import torch.distributed.checkpoint
 except ImportError:
     print("skipped: this Python has no torch")
     sys.exit(77)
@@ -99,9 +101,143 @@ class ToolTest(unittest.TestCase):
         loaded = self.load(self.convert("run.pt", "weights.pt", "--weights-only"))
         pt_python.same(dict(loaded), dict(self.load(self.folder / "state_dict.pt")))
 
+    def test_weights_under_other_keys_are_asked_for_instead_of_left_out(self):
+        state = dict(self.load(self.folder / "state_dict.pt"))
+        optimizer = self.load(self.folder / "adam.pt")
+        other = {name: tensor + 1 for name, tensor in state.items()}
+        for number, (keys, run_state) in enumerate([
+            (["model_state"], {"model_state": state}), (["params", "params_ema"], {"params": state, "params_ema": other}),
+            (["generator"], {"generator": state}), (["ema"], {"ema": state}),
+            (["nets.g", "nets.d"], {"nets": {"g": state, "d": other}}),
+        ]):
+            torch.save({"optimizer": optimizer, "epoch": 3, **run_state}, self.folder / f"keys{number}.pt")
+            target = self.folder / f"keys{number}.safetensors"
+            for options in (["--weights-only"], []):
+                result = run("convert", self.folder / f"keys{number}.pt", target, *options)
+                self.assertEqual(result.returncode, 1, keys)
+                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": say which with --key", result.stderr)
+                self.assertFalse(target.exists())
+            for suffix in (".safetensors", ".pt"):
+                self.convert(f"keys{number}.pt", f"weights{number}{suffix}", "--weights-only", "--key", keys[0])
+            pt_python.same(dict(self.load(self.folder / f"weights{number}.pt")), state)
+            self.convert(f"weights{number}.safetensors", f"again{number}.pt")
+            pt_python.same(dict(self.load(self.folder / f"again{number}.pt")), state)
+            whole = self.load(self.convert(f"keys{number}.pt", f"whole{number}.pt", "--key", keys[0]))
+            pt_python.same(dict(whole["model"]), state)
+            self.assertEqual(whole["epoch"], 3)
+            self.assertEqual(len(whole["optimizer"]["state"]), len(optimizer["state"]))
+        torch.save(optimizer, self.folder / "optimizer_alone.pt")
+        result = run("convert", self.folder / "optimizer_alone.pt", self.folder / "x.pt", "--weights-only")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no tensors of a model", result.stderr)
+        self.convert("optimizer_alone.pt", "optimizer_again.pt")
+        result = run("convert", self.folder / "keys0.pt", self.folder / "x.pt", "--key", "emma")
+        self.assertIn("it has no entry 'emma'", result.stderr)
+
+    def test_a_key_selects_of_safetensors_files_too(self):
+        state = dict(self.load(self.folder / "state_dict.pt"))
+        torch.save({"model": {f"ema.{name}": tensor for name, tensor in state.items()}}, self.folder / "prefixed.pt")
+        self.convert("prefixed.pt", "prefixed.safetensors")
+        pt_python.same(dict(self.load(self.convert("prefixed.safetensors", "selected.pt", "--key", "ema"))), state)
+        result = run("convert", self.folder / "prefixed.safetensors", self.folder / "x.pt", "--key", "em")
+        self.assertIn("holds nothing under the key 'em'", result.stderr)
+
+    def test_objects_of_other_classes_are_passed_over_and_named(self):
+        import argparse, collections, datetime, decimal, enum, functools, pathlib as paths
+        state = dict(self.load(self.folder / "state_dict.pt"))
+        log = collections.defaultdict(list)
+        log["loss"].append(0.5)
+        objects = {"args": argparse.Namespace(lr=0.1, paths=["a"]), "when": datetime.datetime(2020, 1, 2),
+                   "path": paths.PurePosixPath("a/b"), "exact": decimal.Decimal("0.1"), "call": functools.partial(max, 1)}
+        try:
+            import numpy
+            objects.update(best=numpy.float64(0.5), array=numpy.arange(3), kind=numpy.dtype("f4"))
+        except ImportError:
+            pass
+        torch.save({"state_dict": state, "log": log, **objects, "epoch": 3}, self.folder / "objects.pt")
+        torch.save({**state, **objects}, self.folder / "among.pt")
+        for protocol in (2, 4):
+            torch.save({"state_dict": state, **objects}, self.folder / f"protocol{protocol}.pt", pickle_protocol=protocol)
+        for name in ("objects", "among", "protocol2", "protocol4"):
+            result = run("convert", self.folder / f"{name}.pt", self.folder / "plain.pt")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for key in objects:
+                self.assertRegex(result.stderr, f"skipped {key}: an object of '", name)
+            loaded = self.load(self.folder / "plain.pt")
+            pt_python.same(dict(loaded["model"]) if name == "objects" else dict(loaded), state)
+        self.assertIn("skipped args: an object of 'argparse.Namespace'",
+                      run("convert", self.folder / "objects.pt", self.folder / "plain.pt").stderr)
+
+    def test_lightning_s_checkpoints_are_whole_runs(self):
+        net = pt_python.Net()
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(sgd, 3)
+        pt_python.train(net, sgd, 0, 2)
+        schedule.step()
+        torch.save({"epoch": 1, "global_step": 20, "pytorch-lightning_version": "2.1.0", "state_dict": net.state_dict(),
+                    "loops": {"fit_loop": {"state_dict": {}}}, "callbacks": {}, "optimizer_states": [sgd.state_dict()],
+                    "lr_schedulers": [schedule.state_dict()]}, self.folder / "lightning.ckpt")
+        loaded = self.load(self.convert("lightning.ckpt", "lightning.pt"))
+        pt_python.same(loaded["optimizer"]["state"], sgd.state_dict()["state"])
+        self.assertEqual(loaded["scheduler"]["last_epoch"], 1)
+        pt_python.same(dict(loaded["model"]), dict(net.state_dict()))
+        second = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)
+        torch.save({"state_dict": net.state_dict(), "optimizer_states": [sgd.state_dict(), second.state_dict()]},
+                   self.folder / "two.ckpt")
+        self.assertEqual(sorted(self.load(self.convert("two.ckpt", "two.pt"))["optimizers"]), ["0", "1"])
+
+    def test_models_in_several_files_are_read_by_index_and_by_folder(self):
+        state = dict(self.load(self.folder / "state_dict.pt"))
+        names = sorted(state)
+        for ending, index in ((".safetensors", "model.safetensors.index.json"), (".pt", "pytorch_model.bin.index.json")):
+            folder = self.folder / f"hf{ending}"
+            folder.mkdir()
+            shards = {"one": names[:3], "two": names[3:]}
+            for shard, own in shards.items():
+                torch.save({name: state[name] for name in own}, folder / f"{shard}.tmp.pt")
+                self.convert(folder / f"{shard}.tmp.pt", folder / f"{shard}{ending}")
+                (folder / f"{shard}.tmp.pt").unlink()
+            places = {name: shard + ending for shard, own in shards.items() for name in own}
+            (folder / index).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+            for source in (folder, folder / index):
+                result = run("inspect", source)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(f"model in several files\n{len(names)} tensors", result.stdout)
+                self.assertIn(": model in several files, verified", run("verify", source).stdout)
+                self.assertEqual("no checksums" in run("verify", source).stdout, ending == ".safetensors")
+                pt_python.same(dict(self.load(self.convert(source, f"joined{ending}.pt"))), state)
+            places[names[0]] = index
+            (folder / index).write_text(json.dumps({"weight_map": places}))
+            result = run("inspect", folder)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("which is an index itself", result.stderr)
+            places[names[0]] = "two" + ending
+            (folder / index).write_text(json.dumps({"weight_map": places}))
+            self.assertIn(f"lacks the tensor '{names[0]}'", run("inspect", folder).stderr)
+        single = self.folder / "single"
+        single.mkdir()
+        self.convert("state_dict.pt", "single/model.safetensors")
+        pt_python.same(dict(self.load(self.convert("single", "single.pt"))), state)
+
+    def test_what_is_something_else_is_named(self):
+        cases = {"pointer.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
+                 "page.pt": (b"<!DOCTYPE html><html>", "HTML page"), "empty.safetensors": (b"", "it is empty"),
+                 "__0_0.distcp": (b"PK\3\4", "dcp_to_torch_save"), "index.json": (b'{"weight_map": {}}', "index of a model")}
+        for name, (content, what) in cases.items():
+            (self.folder / name).write_bytes(content)
+            for command in ("inspect", "verify"):
+                result = run(command, self.folder / name)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(what, result.stderr)
+        dcp = self.folder / "dcp"
+        dcp.mkdir()
+        torch.distributed.checkpoint.save({"w": torch.ones(3)}, checkpoint_id=dcp, no_dist=True)
+        for path in (dcp, next(dcp.glob("*.distcp")), dcp / ".metadata"):
+            self.assertIn("dcp_to_torch_save", run("inspect", path).stderr)
+
     def test_what_is_no_plain_tensor_file_is_refused_with_its_reason(self):
         (self.folder / "tar.pt").write_bytes(b"\0" * 257 + b"ustar" + b"\0" * 1000)
-        for name, reason in [("whole_module.pt", "Net', which is not allowed"),
+        for name, reason in [("whole_module.pt", "save a state_dict() in Python instead of the whole object"),
                              ("tar.pt", "load it in Python with weights_only=False")]:
             result = run("verify", self.folder / name)
             self.assertEqual(result.returncode, 1)

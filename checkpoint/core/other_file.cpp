@@ -1,0 +1,120 @@
+#include "checkpoint/core/other_file.h"
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include <ddprun/checkpoint/safetensors_header.h>
+
+namespace ddp {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr size_t kLooked = 4096;
+
+constexpr const char* kDistributed =
+    "of torch.distributed.checkpoint (DCP), which is not read; convert it in Python with "
+    "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt')";
+
+struct Beginning {
+  std::string_view bytes;
+  std::string_view what;
+};
+
+// Of binary files.
+constexpr std::array kBeginnings = {
+    Beginning{"\x1f\x8b"sv, "it is packed with gzip: unpack it with gunzip first"},
+    Beginning{"\xfd"
+              "7zXZ\0"sv,
+              "it is packed with xz: unpack it with unxz first"},
+    Beginning{"\x28\xb5\x2f\xfd"sv, "it is packed with zstd: unpack it with unzstd first"},
+    Beginning{"BZh"sv, "it is packed with bzip2: unpack it with bunzip2 first"},
+    Beginning{"7z\xbc\xaf\x27\x1c"sv, "it is a 7z archive: unpack it first"},
+    Beginning{"Rar!\x1a\x07"sv, "it is a RAR archive: unpack it first"},
+    Beginning{"\x93NUMPY"sv, "it is an array of NumPy (.npy): save a dict of tensors with torch.save instead"},
+    Beginning{"\x89HDF\r\n\x1a\n"sv, "it is an HDF5 file, as Keras writes: convert it in Python"},
+    Beginning{"GGUF"sv, "it is a GGUF file of llama.cpp: take the model's safetensors files"},
+    Beginning{"\x89PNG\r\n\x1a\n"sv, "it is a PNG picture"},
+    Beginning{"\xff\xd8\xff"sv, "it is a JPEG picture"},
+    Beginning{"%PDF-"sv, "it is a PDF document"},
+    Beginning{"\x7f"
+              "ELF"sv,
+              "it is a program or a library"},
+};
+
+std::string_view without_space(std::string_view text) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
+}
+
+// ASCII letters alike whatever their case.
+bool begins_with(std::string_view text, std::string_view lower) {
+  if (text.size() < lower.size()) return false;
+  return std::equal(lower.begin(), lower.end(), text.begin(),
+                    [](char wanted, char c) { return wanted == (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
+}
+
+bool is_text(std::string_view beginning) {
+  return std::ranges::all_of(beginning, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 ? byte != 0x7f : c == '\n' || c == '\r' || c == '\t';
+  });
+}
+
+std::string describe_text(std::string_view text) {
+  if (text.starts_with("version https://git-lfs.github.com/spec/")) {
+    return "it is a Git LFS pointer, which stands for the file itself: run `git lfs pull` in its repository, or download "
+           "the file";
+  }
+  const auto content = without_space(text);
+  if (begins_with(content, "<!doctype html") || begins_with(content, "<html") || begins_with(content, "<head")) {
+    return "it is an HTML page: the download brought a web page instead of the file (a login or an error, for example)";
+  }
+  if (begins_with(content, "<?xml")) return "it is an XML document: the download brought an error instead of the file";
+  if (content.starts_with('{') || content.starts_with('[')) {
+    if (content.find("\"weight_map\"") != std::string_view::npos) {
+      return "it is the index of a model in several files: give it a name that ends in .index.json, beside those files";
+    }
+    return "it is JSON text, no file with tensors";
+  }
+  const auto line = content.substr(0, std::min<size_t>(content.find('\n'), 40));
+  return "it is text that begins with " + safetensors::quote_name(line);
+}
+
+bool is_pickle(std::string_view bytes) {
+  return bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5;
+}
+
+}  // namespace
+
+std::string describe_other_file(std::string_view bytes, const std::filesystem::path& path) {
+  if (bytes.empty()) return "it is empty";
+  if (path.extension() == ".distcp" || path.filename() == ".metadata") return std::string("it is a file ") + kDistributed;
+  const auto beginning = bytes.substr(0, kLooked);
+  for (const auto& known : kBeginnings) {
+    if (beginning.starts_with(known.bytes)) return std::string(known.what);
+  }
+  if (is_pickle(beginning)) {
+    return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of tensors "
+           "with torch.save";
+  }
+  if (std::ranges::all_of(beginning, [](char c) { return c == '\0'; })) {
+    return "it begins with zeros alone: a download or a copy of it was interrupted";
+  }
+  return is_text(beginning) ? describe_text(beginning) : "";
+}
+
+std::string describe_other_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(folder / ".metadata", ignored)) return std::string("it is a folder ") + kDistributed;
+  return "";
+}
+
+std::string other_file_or(std::string_view bytes, const std::filesystem::path& path, std::string reason) {
+  auto what = describe_other_file(bytes, path);
+  return what.empty() ? reason : what;
+}
+
+}  // namespace ddp

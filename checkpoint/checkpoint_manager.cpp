@@ -12,11 +12,13 @@
 #include <ddprun/comm/collectives.h>
 
 #include "checkpoint/core/name_pattern.h"
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/host_snapshot.h"
 #include "checkpoint/run_content.h"
 #include "checkpoint/run_reader.h"
 #include "checkpoint/run_writer.h"
+#include "checkpoint/skipped_items.h"
 #include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/staged_folder.h"
@@ -143,6 +145,11 @@ void CheckpointManager::claim() {
   agree(failure, "cannot save in");
 }
 
+void CheckpointManager::check(const TrainingState& state) {
+  const auto failure = failure_of([&] { check_run(state, group_); });
+  if (!failure.empty()) throw std::runtime_error("this state cannot be saved in " + directory_.string() + ": " + failure);
+}
+
 void CheckpointManager::save(int64_t step, const TrainingState& state, const SaveOptions& options) {
   if (step < 0) throw std::invalid_argument("a checkpoint's step must not be negative, but is " + std::to_string(step));
   const progress::PhaseScope phase(progress::Phase::kCheckpoint);
@@ -185,6 +192,8 @@ std::string CheckpointManager::list_candidates() const {
         }
       }
       if (names.empty() && !damages.empty()) throw std::runtime_error("no valid checkpoint is left: " + damages);
+      const auto what = names.empty() ? describe_other_folder(directory_) : "";
+      if (!what.empty()) throw std::runtime_error("it holds no checkpoint of this project: " + what);
     });
   }
   agree(failure, "cannot load from");
@@ -254,6 +263,9 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     if (!failure.empty()) throw std::runtime_error("cannot load from " + folder.string() + ": " + failure);
     prepared->apply_tensors();
     const auto& result = prepared->result();
+    if (writer_ && !run.skipped.empty()) {
+      options_.notify(folder.string() + ": not read: " + list_skipped({.skipped = run.skipped}));
+    }
     if (writer_ && state.rng && !result.rng_restored) {
       options_.notify(result.world_size == group_.size()
                           ? "the checkpoint holds no random streams: they are left as they are"

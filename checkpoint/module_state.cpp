@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "checkpoint/core/name_pattern.h"
+#include "checkpoint/core/printable_text.h"
 #include "checkpoint/skipped_items.h"
 
 namespace ddp {
@@ -101,7 +102,31 @@ struct Misfits {
   }
 };
 
+// The entries of the file that hold all that the model has, or, where the file gives the model nothing, any tensors.
+std::vector<std::string> entries_for(const StoredTensors& stored, const TensorMap& expected, bool takes_nothing) {
+  std::vector<std::string> entries;
+  if (!expected.empty()) {
+    const auto ending = "." + expected.begin()->first;
+    for (const auto& [name, tensor] : stored.tensors) {
+      if (!name.ends_with(ending)) continue;
+      const auto entry = name.substr(0, name.size() - ending.size());
+      const auto is_there = [&](const auto& item) { return stored.tensors.contains(entry + "." + item.first); };
+      if (std::ranges::all_of(expected, is_there)) entries.push_back(entry);
+    }
+  }
+  return entries.empty() && takes_nothing ? stored.entries : entries;
+}
+
 }  // namespace
+
+std::string hint_of_entries(const std::vector<std::string>& entries) {
+  constexpr size_t kShown = 6;
+  if (entries.empty()) return "";
+  std::string text = "; the file has tensors under the keys ";
+  for (size_t i = 0; i < std::min(entries.size(), kShown); ++i) text += (i > 0 ? ", " : "") + quote_name(entries[i]);
+  if (entries.size() > kShown) text += " and " + std::to_string(entries.size() - kShown) + " more";
+  return text + ": choose one with LoadOptions::key, as in {.key = \"" + printable_text(entries.front()) + "\"}";
+}
 
 TensorMap module_state(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> named;
@@ -118,6 +143,38 @@ TensorMap module_state(const torch::nn::Module& module) {
   TensorMap state;
   for (auto& [name, tensor] : named) state.emplace(name.substr(prefix), std::move(tensor));
   return state;
+}
+
+TensorMap module_state(const ModelRefs& models) {
+  TensorMap all;
+  for (const auto& [model_name, model] : models.all()) {
+    const auto prefix = model_name.empty() ? "" : model_name + ".";
+    for (auto& [name, tensor] : module_state(model.get())) all.emplace(prefix + name, std::move(tensor));
+  }
+  return all;
+}
+
+StoredTensors without_wrappers(StoredTensors stored, const ModelRefs& models) {
+  for (const auto& [model_name, model] : models.all()) {
+    if (model_name.empty()) continue;
+    const auto prefix = model_name + ".";
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : stored.tensors) {
+      if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+    }
+    const auto wrapped = prefix + (names.empty() ? "" : names.front().substr(0, shared_wrapper_prefix(names)));
+    if (wrapped == prefix) continue;
+    const auto plain = [&](const std::string& name) {
+      return name.starts_with(wrapped) ? prefix + name.substr(wrapped.size()) : name;
+    };
+    TensorMap tensors;
+    for (const auto& [name, tensor] : stored.tensors) tensors.emplace(plain(name), tensor);
+    Metadata metadata;
+    for (const auto& [alias, name] : stored.metadata) metadata.emplace(plain(alias), plain(name));
+    stored.tensors = std::move(tensors);
+    stored.metadata = std::move(metadata);
+  }
+  return stored;
 }
 
 MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
@@ -171,7 +228,9 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
 
   const bool takes_nothing = result.assignments.empty() && !expected.empty();
   if (const auto text = misfits.text(options.strict || takes_nothing); !text.empty()) {
-    throw std::runtime_error(stored.source + " does not fit the model: " + text);
+    const bool is_missing = !misfits.missing.empty();
+    throw std::runtime_error(stored.source + " does not fit the model: " + text +
+                             (is_missing ? hint_of_entries(entries_for(stored, expected, takes_nothing)) : ""));
   }
   if (takes_nothing) {
     throw std::runtime_error(stored.source + " does not fit the model: no name of the model is among those to load");

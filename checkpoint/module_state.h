@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ddprun/checkpoint/load_options.h>
+#include <ddprun/checkpoint/model_refs.h>
 #include <ddprun/checkpoint/stored_tensors.h>
 
 namespace torch::nn {
@@ -17,6 +18,13 @@ namespace ddp {
 /// Parameters and buffers of `module` by name, detached, in the module's own memory. A wrapper's `module.` in front of
 /// every name is left out.
 TensorMap module_state(const torch::nn::Module& module);
+
+/// The states of all models together; with a named model's name and a dot before its names.
+TensorMap module_state(const ModelRefs& models);
+
+/// `stored` without the wrappers' prefixes that all names of a named model share: "generator.module.fc.weight" as
+/// "generator.fc.weight".
+StoredTensors without_wrappers(StoredTensors stored, const ModelRefs& models);
 
 /// A value from a file and the tensor that it is meant for.
 struct Assignment {
@@ -41,6 +49,10 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
 /// The tensors below the entry `key`, without it: "ema.fc.weight" as "fc.weight". Throws std::runtime_error when there
 /// are none. An empty key is all of them.
 StoredTensors select_entry(StoredTensors stored, const std::string& key);
+
+/// The end of an error about weights that are not found: "; the file has tensors under the keys …: choose one with
+/// LoadOptions::key …". Empty without entries.
+std::string hint_of_entries(const std::vector<std::string>& entries);
 
 /// Copies every value into its target, on the target's device.
 void assign(const std::vector<Assignment>& assignments);

@@ -1,9 +1,12 @@
 #include "checkpoint/optimizer_state.h"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/Type.h>
 #include <nlohmann/json.hpp>
 
+#include <sstream>
 #include <stdexcept>
+#include <typeinfo>
 #include <utility>
 
 #include <ddprun/optim/fused_optimizer.h>
@@ -30,11 +33,49 @@ void store(TensorMap& tensors, const std::string& name, int64_t value) {
 
 }  // namespace
 
-std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors) {
+std::string optimizer_title(const std::string& name) {
+  return name.empty() ? "the optimizer" : "the optimizer " + quote_name(name);
+}
+
+void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& model, const std::string& title) {
+  const auto& groups = optimizer.param_groups();
+  bool known = !groups.empty() && with_kind_of(optimizer, [&](auto kind) {
+    using Options = typename decltype(kind)::Options;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].has_options() && dynamic_cast<const Options*>(&groups[i].options()) != nullptr) continue;
+      throw std::invalid_argument(title + " cannot be saved: its group " + std::to_string(i) +
+                                  " has options of another class than its first group");
+    }
+  });
+  if (!known) {
+    throw std::invalid_argument(title + " cannot be saved: it is a " + c10::demangle(typeid(optimizer).name()) +
+                                ", but only the states of " + kKnown + " can be saved under Python's names; leave it " +
+                                "out of the optimizers and give it as .shared = {{\"optimizer\", optimizer}}, which " +
+                                "keeps what it saves itself");
+  }
+  const ParameterNames names(model);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& parameters = groups[i].params();
+    for (size_t j = 0; j < parameters.size(); ++j) {
+      if (parameters[j].defined() && names.find(parameters[j]) != nullptr) continue;
+      std::ostringstream shape;
+      if (parameters[j].defined()) shape << " of shape " << parameters[j].sizes();
+      throw std::invalid_argument(
+          title + " cannot be saved: its parameter " + std::to_string(j) + " of group " + std::to_string(i) +
+          shape.str() + " is none of the model's (" + std::to_string(model.size()) +
+          " tensors); give the model that it works on, or, of several models, each with a name: .model = "
+          "{{\"generator\", generator}, {\"discriminator\", discriminator}}");
+    }
+  }
+}
+
+std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
+                                 const std::string& title) {
+  check_optimizer(optimizer, model, title);
   const ParameterNames names(model);
   const auto* fused = dynamic_cast<const optim::FusedOptimizer*>(&optimizer);
   json root;
-  const bool known = with_kind_of(optimizer, [&](auto kind) {
+  with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
     root["type"] = Kind::kName;
     root["param_groups"] = json::array();
@@ -61,7 +102,6 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
       root["param_groups"].push_back(std::move(saved));
     }
   });
-  if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be saved");
   return root.dump();
 }
 

@@ -19,9 +19,18 @@ namespace ddp {
 /// The metadata key under which save_optimizer_state()'s JSON is stored.
 inline constexpr const char* kOptimizerKey = "ddprun.optimizer";
 
+/// Whether the state of `optimizer`, whose parameters are tensors of `model`, can be saved. Throws std::invalid_argument
+/// naming the optimizer by `title` and its first parameter that `model` lacks, or its class when that is not known. Reads
+/// no state: also an optimizer that is sharded over ranks can be checked at any time.
+void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& model, const std::string& title);
+
+/// "the optimizer", or "the optimizer 'name'" of a name that is not empty.
+std::string optimizer_title(const std::string& name);
+
 /// Adds the state of `optimizer`, whose parameters are tensors of `model`, to `tensors`; returns type and param_groups
 /// as JSON. Throws std::invalid_argument when the optimizer is of another type or has a parameter that the model lacks.
-std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors);
+std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const TensorMap& model, TensorMap& tensors,
+                                 const std::string& title = optimizer_title(""));
 
 /// Names of the tensors in `stored` that belong to an optimizer. Throws std::runtime_error when its JSON is damaged.
 std::set<std::string> optimizer_tensor_names(const StoredTensors& stored);

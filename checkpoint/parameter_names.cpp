@@ -1,5 +1,6 @@
 #include "checkpoint/parameter_names.h"
 
+#include <sstream>
 #include <stdexcept>
 
 namespace ddp {
@@ -20,13 +21,20 @@ ParameterNames::ParameterNames(const TensorMap& model) {
   for (const auto& [name, tensor] : model) names_.emplace(data_of(tensor), name);
 }
 
-const std::string& ParameterNames::of(const at::Tensor& parameter) const {
+const std::string* ParameterNames::find(const at::Tensor& parameter) const {
   const auto found = names_.find(data_of(parameter));
-  if (found == names_.end()) {
-    throw std::invalid_argument(
-        "the optimizer has a parameter that the model does not have; give the model that the optimizer works on");
+  return found != names_.end() ? &found->second : nullptr;
+}
+
+const std::string& ParameterNames::of(const at::Tensor& parameter) const {
+  const auto* name = find(parameter);
+  if (name == nullptr) {
+    std::ostringstream shape;
+    shape << parameter.sizes();
+    throw std::invalid_argument("the optimizer has a parameter that the model does not have (of shape " + shape.str() +
+                                "); give the model that the optimizer works on");
   }
-  return found->second;
+  return *name;
 }
 
 }  // namespace ddp

@@ -22,6 +22,8 @@ class ParameterNames {
 
   /// Throws std::invalid_argument when the model does not have `parameter`.
   const std::string& of(const at::Tensor& parameter) const;
+  /// The same; null when the model does not have it.
+  const std::string* find(const at::Tensor& parameter) const;
 
  private:
   std::map<std::pair<const void*, int64_t>, std::string> names_;

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "checkpoint/bytes_as_tensors.h"
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/pt/run_state.h"
 #include "checkpoint/pt_tensors.h"
 
@@ -54,7 +55,8 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
   if (!pt::looks_like_pt(bytes.view)) {
-    throw std::runtime_error(path.string() + " is neither a checkpoint folder nor a .pt file");
+    throw std::runtime_error(path.string() + " is neither a checkpoint folder nor a .pt file: " +
+                             other_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
   }
   const pt::PtFile file(std::move(bytes), path);
   ReceivedRun run;
@@ -62,6 +64,10 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
   try {
     const auto state = pt::find_run(file, key);
     const auto ranks = state.world_size.value_or(state.rng.empty() ? world_size : int64_t(state.rng.size()));
+    if (!state.foreign_step.empty()) {
+      throw std::runtime_error("its " + safetensors::quote_name(state.foreign_step) +
+                               ", which says how far the run is, is an object that is not read: save it with int()");
+    }
     if (ranks < 1 || ranks > std::numeric_limits<int>::max())
       throw std::runtime_error("its world_size is out of range");
     run.manifest.step = state.step.value_or(0);
@@ -70,6 +76,8 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
     // What cannot be read is missing in the model, and named there; half an optimizer's state is none.
     auto skipped = state.model.skipped;
     if (state.has_model) files.tensors(kModelFile, view_pt(file, state.model, skipped), state.model.metadata);
+    if (!state.has_model) run.entries = state.model.entries;
+    run.skipped = skipped;
     for (const auto& [name, optimizer] : state.optimizers) {
       auto odd = optimizer.skipped;
       const auto tensors = view_pt(file, optimizer, odd);

@@ -14,6 +14,7 @@
 #include "checkpoint/failures.h"
 #include "checkpoint/module_state.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/storage/manifest.h"
 
 namespace ddp {
 namespace {
@@ -102,6 +103,43 @@ RunContent::Tensors merge_ranks(const std::vector<std::string>& parts) {
   return merged;
 }
 
+void check_has_model(const TrainingState& state, const std::string& optimizer) {
+  if (state.model) return;
+  throw std::invalid_argument(optimizer_title(optimizer) +
+                              " is saved by its model's names: give the model too, as TrainingState::model");
+}
+
+void check_file_name(const std::string& what, const std::string& name, const std::string& file) {
+  if (storage::is_file_name(file)) return;
+  throw std::invalid_argument(what + " has the name " + safetensors::quote_name(name) +
+                              ", but names are parts of file names here: expected letters, digits, ., _ and -");
+}
+
+// Throws what would go wrong with this rank's part of a save.
+void check_own_part(const TrainingState& state, const GroupHandle& group) {
+  const auto model = module_state(state.model);
+  check_safetensors(model);
+  for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+    check_has_model(state, name);
+    check_file_name("an optimizer", name, optimizer_file(name));
+    check_optimizer(optimizer, model, optimizer_title(name));
+  }
+  for (const auto& [name, object] : state.shared) {
+    check_file_name("an object of .shared", name, "shared-" + name + ".state");
+    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .shared is empty");
+  }
+  for (const auto& [name, object] : state.per_rank) {
+    if (!object) throw std::invalid_argument("the object " + safetensors::quote_name(name) + " of .per_rank is empty");
+  }
+  for (const auto& [file, object] : shared_objects(state)) {
+    if (group.rank() != 0 && file != "sampler.state") continue;  // as in a save
+    const auto failure = failure_of([&] { static_cast<void>(object.save()); });
+    if (!failure.empty()) throw std::invalid_argument(file + " cannot be saved: " + failure);
+  }
+  static_cast<void>(rank_part(state, group));
+  static_cast<void>(state.values.to_json());
+}
+
 }  // namespace
 
 std::string optimizer_file(const std::string& name) {
@@ -117,10 +155,10 @@ std::map<std::string, Stateful> shared_objects(const TrainingState& state) {
   return objects;
 }
 
-std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& state) {
-  std::map<std::string, OptimizerRef> optimizers;
-  if (state.optimizer) optimizers.emplace(optimizer_file(""), *state.optimizer);
-  for (const auto& [name, optimizer] : state.optimizers) optimizers.emplace(optimizer_file(name), optimizer);
+std::map<std::string, OptimizerRef> optimizers_by_name(const TrainingState& state) {
+  auto optimizers = state.optimizers;
+  if (optimizers.contains("")) throw std::invalid_argument("one of the optimizers has an empty name");
+  if (state.optimizer) optimizers.emplace("", *state.optimizer);
   return optimizers;
 }
 
@@ -135,21 +173,23 @@ std::map<std::string, Stateful> rank_objects(const TrainingState& state, const G
   return objects;
 }
 
+void check_run(const TrainingState& state, const GroupHandle& group) {
+  const auto failure = combined_failures(failure_of([&] { check_own_part(state, group); }), group);
+  if (!failure.empty()) throw std::runtime_error(failure);
+}
+
 RunContent collect_run(int64_t step, const TrainingState& state, const GroupHandle& group) {
   const auto parts = gather_parts(step, state, group);
   RunContent content;
   std::string failure;
   if (group.rank() == 0) {
     failure = failure_of([&] {
-      TensorMap model;
-      if (state.model) {
-        model = module_state(state.model->get());
-        content.safetensors[kModelFile].tensors = model;
-      }
-      for (const auto& [file, optimizer] : optimizers_by_file(state)) {
-        if (!state.model) throw std::invalid_argument("an optimizer is saved by its model's names: give the model too");
-        auto& part = content.safetensors[file];
-        part.metadata[kOptimizerKey] = save_optimizer_state(optimizer, model, part.tensors);
+      const auto model = module_state(state.model);
+      if (state.model) content.safetensors[kModelFile].tensors = model;
+      for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+        check_has_model(state, name);
+        auto& part = content.safetensors[optimizer_file(name)];
+        part.metadata[kOptimizerKey] = save_optimizer_state(optimizer, model, part.tensors, optimizer_title(name));
       }
       for (const auto& [file, object] : shared_objects(state)) content.texts[file] = object.save();
       content.safetensors[kRanksFile] = merge_ranks(parts);

@@ -31,11 +31,16 @@ std::string optimizer_file(const std::string& name);
 /// The objects that all ranks share, by file name.
 std::map<std::string, Stateful> shared_objects(const TrainingState& state);
 
-/// All optimizers, by file name.
-std::map<std::string, OptimizerRef> optimizers_by_file(const TrainingState& state);
+/// All optimizers, by their names; the main one's is empty.
+std::map<std::string, OptimizerRef> optimizers_by_name(const TrainingState& state);
 
 /// This rank's own state (random generators, per_rank), as tensors.
 std::map<std::string, Stateful> rank_objects(const TrainingState& state, const GroupHandle& group);
+
+/// Whether collect_run() and the write that follows it can save `state`, as far as that is known before the training:
+/// models, optimizers, names, values and what objects save. Nothing is written; which step the ranks stand at does not
+/// count. Every rank must call it. Throws std::runtime_error with the same text on all ranks, naming the part.
+void check_run(const TrainingState& state, const GroupHandle& group);
 
 /// What rank 0 writes; empty on the other ranks. Every rank must call it with the same step. Throws std::runtime_error
 /// with the same text on all ranks when any part cannot be saved.

@@ -10,9 +10,11 @@
 #include <ddprun/comm/manual_seed.h>
 
 #include "base/crc32c.h"
+#include "checkpoint/core/other_file.h"
 #include "checkpoint/failures.h"
 #include "checkpoint/pt_run.h"
 #include "checkpoint/storage/damage.h"
+#include "checkpoint/storage/folder_names.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -27,6 +29,8 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
   }
   if (std::filesystem::status(folder, ignored).type() == std::filesystem::file_type::not_found)
     throw std::runtime_error("there is no " + folder.string());
+  const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_other_folder(folder);
+  if (!what.empty()) throw std::runtime_error(folder.string() + " is no checkpoint of this project: " + what);
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
 }
@@ -117,7 +121,8 @@ const storage::Bytes* PreparedRun::find(const ReceivedRun& run, const std::strin
   if (strict_ && !may_be_missing) {
     throw std::runtime_error(folder_.string() + " holds no " + file +
                              ": it was saved without that part of the state; leave it out here too, or load with "
-                             ".strict = false");
+                             ".strict = false" +
+                             (file == kModelFile ? hint_of_entries(run.entries) : ""));
   }
   result_.missing.push_back(file);
   return nullptr;
@@ -130,15 +135,17 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
     }
     return;
   }
-  const auto model = module_state(state.model->get());
+  const auto model = module_state(state.model);
   if (const auto* bytes = find(run, kModelFile)) {
-    const auto stored =
-        select_entry(view_safetensors(*bytes, folder_ / kModelFile), run.is_selected ? "" : options.key);
+    auto stored = select_entry(view_safetensors(*bytes, folder_ / kModelFile), run.is_selected ? "" : options.key);
+    stored.skipped = run.skipped;
+    stored = without_wrappers(std::move(stored), state.model);
     model_ = read_matching(stored, model, {}, options);
     result_.missing.insert(result_.missing.end(), model_.missing.begin(), model_.missing.end());
     result_.unexpected = model_.unexpected;
   }
-  for (const auto& [file, optimizer] : optimizers_by_file(state)) {
+  for (const auto& [name, optimizer] : optimizers_by_name(state)) {
+    const auto file = optimizer_file(name);
     const auto* bytes = find(run, file);
     if (bytes == nullptr) continue;
     optimizer_files_.push_back(view_safetensors(*bytes, folder_ / file));

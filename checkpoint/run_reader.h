@@ -23,6 +23,8 @@ namespace ddp {
 struct ReceivedRun {
   storage::Manifest manifest{};
   std::map<std::string, storage::Bytes> files{};
+  std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
+  std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
   bool is_selected = false;  ///< LoadOptions::key has been obeyed
   bool is_short = false;     ///< nothing of it is here since a rank lacks descriptors or memory: no other one would be
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/core/atomic_file.h"
+#include "checkpoint/core/other_file.h"
 
 namespace ddp {
 namespace {
@@ -123,6 +124,10 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
   file.commit();
 }
 
+void check_safetensors(const TensorMap& tensors) {
+  static_cast<void>(plan(tensors, {}));
+}
+
 void write_safetensors(storage::ByteSink& sink, const TensorMap& tensors, const Metadata& metadata) {
   const auto [head, entries] = plan(tensors, metadata);
   write_planned(sink, head, entries, tensors);
@@ -147,7 +152,8 @@ void SafetensorsFile::parse() {
     data_ = file.substr(safetensors::kLengthBytes + header_bytes);
     header_ = safetensors::parse_header(file.substr(safetensors::kLengthBytes, header_bytes), data_.size());
   } catch (const safetensors::FormatError& error) {
-    throw std::runtime_error(path_.string() + " is not a valid safetensors file: " + error.what());
+    throw std::runtime_error(path_.string() +
+                             " is not a valid safetensors file: " + other_file_or(file, path_, error.what()));
   }
 }
 

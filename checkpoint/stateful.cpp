@@ -3,7 +3,32 @@
 #include <torch/csrc/api/include/torch/serialize/input-archive.h>
 #include <torch/csrc/api/include/torch/serialize/output-archive.h>
 
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include <ddprun/checkpoint/tensor_files.h>
+
+#include "checkpoint/bytes_as_tensors.h"
+#include "checkpoint/module_state.h"
+
 namespace ddp::detail {
+
+std::string save_module(const torch::nn::Module& module) {
+  TextSink sink;
+  write_safetensors(sink, module_state(module));
+  return std::move(sink.text);
+}
+
+void load_module(const std::string& bytes, torch::nn::Module& module) {
+  // What the module's own save() wrote, through a reference to the module itself.
+  if (bytes.starts_with("PK")) {
+    load_archive(bytes, [&](auto& archive) { module.load(archive); });
+    return;
+  }
+  const auto stored = view_safetensors(storage::own_bytes(bytes), "the module's state");
+  assign(read_matching(stored, module_state(module), {}).assignments);
+}
 
 std::string save_archive(const std::function<void(torch::serialize::OutputArchive&)>& save) {
   torch::serialize::OutputArchive archive;

@@ -91,11 +91,12 @@ at::Tensor view_entry(const pt::PtFile& file, const pt::TensorEntry& entry, pt::
 
 StoredTensors open_pt(storage::Bytes bytes, const std::filesystem::path& path, const std::string& key) {
   const pt::PtFile file(std::move(bytes), path);
-  StoredTensors stored{.source = path.string(), .tensors = {}, .metadata = {}, .skipped = {}};
+  StoredTensors stored{.source = path.string()};
   try {
     auto state = pt::find_state(key.empty() ? file.root() : pt::select(file.root(), key), pt::scalar_reader(file));
     stored.metadata = std::move(state.metadata);
     stored.skipped = std::move(state.skipped);
+    stored.entries = std::move(state.entries);
     stored.tensors = view_pt(file, state, stored.skipped);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(path.string() + " cannot be read as a .pt file: " + error.what());
@@ -103,6 +104,14 @@ StoredTensors open_pt(storage::Bytes bytes, const std::filesystem::path& path, c
   return stored;
 }
 
+StoredTensors open_file(const std::filesystem::path& path, const std::string& key) {
+  storage::FileSystem file_system;
+  auto bytes = storage::map_file(file_system, path);
+  if (pt::looks_like_pt(bytes.view)) return open_pt(std::move(bytes), path, key);
+  return select_entry(view_safetensors(std::move(bytes), path), key);
+}
+
+// A shard is a file with tensors: neither an index nor a folder, which could lead back here without end.
 StoredTensors open_shards(const std::filesystem::path& index) {
   storage::FileSystem file_system;
   ShardedIndex shards;
@@ -113,7 +122,7 @@ StoredTensors open_shards(const std::filesystem::path& index) {
   }
   StoredTensors all{.source = index.string(), .tensors = {}, .metadata = {}, .skipped = {}};
   for (const auto& [file, names] : shards) {
-    const auto shard = open_tensors(index.parent_path() / file);
+    const auto shard = open_file(index.parent_path() / file, "");
     for (const auto& name : names) {
       const auto found = shard.tensors.find(name);
       if (found == shard.tensors.end()) {
@@ -191,10 +200,7 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
   if (std::filesystem::is_directory(path)) return open_tensors(model_in_folder(path), key);
   if (is_sharded_index(path)) return select_entry(open_shards(path), key);
-  storage::FileSystem file_system;
-  auto bytes = storage::map_file(file_system, path);
-  if (pt::looks_like_pt(bytes.view)) return open_pt(std::move(bytes), path, key);
-  return select_entry(view_safetensors(std::move(bytes), path), key);
+  return open_file(path, key);
 }
 
 void save_pt(const std::filesystem::path& path, const TensorMap& model, const PtExtras& extras) {

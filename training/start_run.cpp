@@ -66,6 +66,7 @@ uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group) {
 
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit) {
+  checkpoints.check(state);
   if (!goes_on(resume, group)) {
     if (const auto aside = checkpoints.set_aside()) {
       print_on_main(group, "a new run: the earlier one's checkpoints are in ", aside->string(), " now");

@@ -28,15 +28,6 @@ constexpr std::string_view kTail = "\"\n}\n";
 constexpr std::string_view kNamedFloat = "{\"__float__\": \"";
 constexpr std::string_view kNamedFloatEnd = "\"}";
 
-bool is_file_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-           c == '-';
-  };
-  return !name.empty() && name.size() <= 255 && name.front() != '.' && name != kManifestName &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
-
 bool is_metric_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && std::all_of(name.begin(), name.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
@@ -131,6 +122,15 @@ double read_metric(Cursor& cursor) {
 }
 
 }  // namespace
+
+bool is_file_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 255 && name.front() != '.' && name != kManifestName &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
 
 void check_new_manifest(const Manifest& manifest) {
   for (const auto& [name, value] : manifest.metrics) {

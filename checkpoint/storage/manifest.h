@@ -13,6 +13,9 @@
 
 namespace ddp::storage {
 
+/// Whether a checkpoint may have a file of this name: [A-Za-z0-9._-] without a leading dot, at most 255 bytes.
+bool is_file_name(std::string_view name);
+
 inline constexpr const char* kManifestName = "MANIFEST.json";
 /// Longest manifest that is read: some 10,000 files.
 inline constexpr uint64_t kMaxManifestBytes = 1 << 20;

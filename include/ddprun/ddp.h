@@ -8,7 +8,9 @@
 #include <ddprun/base/progress.h>
 #include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/checkpoint/stop_request.h>
+#include <ddprun/checkpoint/tensor_files.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/comm/manual_seed.h>
 #include <ddprun/comm/process_group.h>

@@ -157,6 +157,53 @@ TEST_CASE("LoadOptions: key selects an entry") {
                     ContainsSubstring("it has no entry 'ema'"));
 }
 
+TEST_CASE("LoadOptions: the error of missing weights says under which keys the file has them") {
+  const TemporaryFolder folder;
+  Net raw, ema;
+  auto both = renamed(copy_of(*raw), "params.");
+  both.merge(renamed(copy_of(*ema), "params_ema."));
+  save_safetensors(folder / "file", both);
+  save_pt(folder / "file.pt", both);
+  for (const auto* name : {"file", "file.pt"}) {
+    CHECK_THROWS_WITH(load_weights(folder / name, ema),
+                      ContainsSubstring("missing 'bn.bias'") &&
+                          ContainsSubstring("the file has tensors under the keys 'params', 'params_ema': choose one with "
+                                            "LoadOptions::key, as in {.key = \"params\"}"));
+  }
+  both = renamed(copy_of(*raw), "params.");
+  both.erase("params.fc2.bias");
+  save_safetensors(folder / "part", both);
+  UNSCOPED_INFO("no key would do");
+  CHECK_THAT(error_of([&] { load_weights(folder / "part", ema); }), !ContainsSubstring("LoadOptions::key"));
+}
+
+TEST_CASE("LoadOptions: a file that is something else is named") {
+  const TemporaryFolder folder;
+  Net target;
+  const auto message = [&](const std::string& name, const std::string& content) {
+    write_file(folder / name, content);
+    return error_of([&] { load_weights(folder / name, target); });
+  };
+  CHECK_THAT(message("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+             ContainsSubstring("model.safetensors is not a valid safetensors file: it is a Git LFS pointer"));
+  CHECK_THAT(message("model.pt", "<!DOCTYPE html><html></html>"), ContainsSubstring("it is an HTML page"));
+  CHECK_THAT(message("empty.pt", ""), ContainsSubstring("it is empty"));
+  CHECK_THAT(message("__0_0.distcp", "PK\3\4"), ContainsSubstring("dcp_to_torch_save"));
+  write_file(folder / "dcp", "");
+  std::filesystem::remove(folder / "dcp");
+  std::filesystem::create_directory(folder / "dcp");
+  write_file(folder / "dcp/.metadata", "\x80\2");
+  CHECK_THROWS_WITH(load_weights(folder / "dcp", target), ContainsSubstring("dcp_to_torch_save"));
+  CheckpointManager manager(folder / "run", single_process());
+  for (const auto* name : {"dcp", "__0_0.distcp"}) {
+    CHECK_THROWS_WITH(manager.load(folder / name, {.model = target}), ContainsSubstring("dcp_to_torch_save"));
+  }
+  CHECK_THROWS_WITH(manager.load(folder / "model.safetensors", {.model = target}),
+                    ContainsSubstring("it is a Git LFS pointer"));
+  CHECK_THROWS_WITH(CheckpointManager(folder / "dcp", single_process()).load_latest({.model = target}),
+                    ContainsSubstring("dcp_to_torch_save"));
+}
+
 TEST_CASE("CheckpointManager: what cannot be loaded is named, also when it is the folder of a run") {
   const TemporaryFolder folder;
   const auto group = init_process_group({.rank_info = RankInfo{}});
@@ -222,6 +269,17 @@ TEST_CASE_METHOD(ShardedModel, "ShardedModel: an index cannot reach out of its f
     INFO(name);
     CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("no file in the index's folder"));
   }
+}
+
+TEST_CASE_METHOD(ShardedModel, "ShardedModel: neither an index nor a folder is taken for a file of it") {
+  save("model.safetensors.index.json");
+  CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("which is an index itself"));
+  save("again");
+  std::filesystem::create_directory_symlink(".", folder / "again");
+  CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("again") && ContainsSubstring("no regular file"));
+  save("copy");
+  std::filesystem::copy_file(index(), folder / "copy");
+  CHECK_THROWS_WITH(load_weights(index(), target), ContainsSubstring("it is the index of a model in several files"));
 }
 
 TEST_CASE_METHOD(ShardedModel, "ShardedModel: what is missing is named") {

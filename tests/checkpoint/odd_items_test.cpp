@@ -6,6 +6,7 @@
 #include <string>
 
 #include <ddprun/checkpoint/checkpoint.h>
+#include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/checkpoint/tensor_files.h>
 
 #include "checkpoint/pt/zip_writer.h"
@@ -94,6 +95,97 @@ TEST_CASE("OddItems: an optimizer's odd tensor is an error for the optimizer alo
   auto group = init_process_group({.rank_info = RankInfo{}});
   CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
                     ContainsSubstring("momentum_buffer' cannot be read: it is a tensor of the meta device"));
+}
+
+// What `numpy.float64(0.5)` and `argparse.Namespace()` are in a pickle, or near enough.
+const auto kNumber = "cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nX\2\0\0\0f8\x85RU\x08\0\0\0\0\0\0\xe0?\x86R"s;
+const auto kNamespace = "cargparse\nNamespace\n)\x81}" + key("lr") + "K\1sb";
+
+TEST_CASE("OddItems: objects of other classes are passed over and named, also by the manager") {
+  const test::TemporaryFolder folder;
+  write_pt_file(folder / "run.pt", key("state_dict") + "}" + key("weight") + tensor(2) + "s" + key("args") + kNamespace +
+                                       key("best") + kNumber + key("epoch") + "K\3");
+  auto net = make_net();
+  std::string said;
+  {
+    const test::CapturedStderr captured;
+    load_weights(folder / "run.pt", net);
+    said = captured.text();
+  }
+  CHECK_THAT(said, ContainsSubstring("not read: 'args' (an object of 'argparse.Namespace'") &&
+                       ContainsSubstring("'best' (an object of 'numpy.core.multiarray.scalar'"));
+  CHECK(net->weight.sum().item<float>() == 7);
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  std::string notices;
+  CheckpointManager manager(folder / "run", group, {.notify = [&](const std::string& text) { notices += text + "\n"; }});
+  CHECK(manager.load(folder / "run.pt", {.model = net}).step == 3);
+  CHECK_THAT(notices, ContainsSubstring("run.pt: not read: 'args' (an object of 'argparse.Namespace'"));
+}
+
+TEST_CASE("OddItems: a step that is no plain number is refused, as it would be taken for 0") {
+  const test::TemporaryFolder folder;
+  write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(2) + "s" + key("epoch") + kNumber);
+  auto net = make_net();
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  CheckpointManager manager(folder / "run", group);
+  CHECK_THROWS_WITH(manager.load(folder / "run.pt", {.model = net}),
+                    ContainsSubstring("its 'epoch', which says how far the run is, is an object that is not read"));
+  load_weights(folder / "run.pt", net);
+  CHECK(net->weight.sum().item<float>() == 7);
+}
+
+TEST_CASE("OddItems: an optimizer's number that is none of Python's is not taken for absent") {
+  const test::TemporaryFolder folder;
+  const auto groups = "]}(" + key("lr") + kNumber + key("momentum") + "K\0"s + key("dampening") + "K\0"s + key("weight_decay") +
+                      "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
+  write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + key("optimizer") + "}(" +
+                                       key("state") + "}" + key("param_groups") + groups + "u");
+  auto net = make_net();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  CHECK_THROWS_WITH(load_checkpoint(folder / "run.pt", {.model = net, .optimizer = sgd}, group),
+                    ContainsSubstring("lacks a hyper-parameter of SGD"));
+}
+
+TEST_CASE("OddItems: weights under keys that are not usual are named, beside an optimizer too") {
+  const test::TemporaryFolder folder;
+  write_pt_file(folder / "run.pt", key("params_ema") + "}" + key("weight") + tensor(2) + "s" + optimizer("]K\0a"s, "}"));
+  auto net = make_net();
+  const auto hint = ContainsSubstring("the file has tensors under the keys 'params_ema': choose one with "
+                                      "LoadOptions::key, as in {.key = \"params_ema\"}");
+  CHECK_THROWS_WITH(load_weights(folder / "run.pt", net), hint);
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  CheckpointManager manager(folder / "run", group);
+  CHECK_THROWS_WITH(manager.load(folder / "run.pt", {.model = net}), hint);
+  load_weights(folder / "run.pt", net, {.key = "params_ema"});
+  CHECK(net->weight.sum().item<float>() == 7);
+}
+
+TEST_CASE("OddItems: Lightning's lists of one are the optimizer and the schedule") {
+  const test::TemporaryFolder folder;
+  const auto groups = "]}(" + key("lr") + "G\x3f\xe0\0\0\0\0\0\0"s + key("momentum") + "K\0"s + key("dampening") + "K\0"s +
+                      key("weight_decay") + "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
+  write_pt_file(folder / "run.ckpt",
+                key("state_dict") + "}" + key("weight") + tensor(0) + "s" + key("optimizer_states") + "]}(" + key("state") +
+                    "}" + key("param_groups") + groups + "ua" + key("lr_schedulers") + "]}" + key("last_epoch") + "K\7sa"s +
+                    key("global_step") + "K\x14");
+  auto net = make_net();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  struct Text {
+    std::string text;
+    std::string save() const { return text; }
+    void load(const std::string& other) { text = other; }
+  } schedule;
+  auto group = init_process_group({.rank_info = RankInfo{}});
+  CheckpointManager manager(folder / "run", group);
+  const auto loaded =
+      manager.load(folder / "run.ckpt", {.model = net, .optimizer = sgd, .schedule = schedule, .rng = false});
+  CHECK(loaded.step == 20);
+  CHECK(static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options()).lr() == 0.5);
+  CHECK_THAT(schedule.text, ContainsSubstring("\"last_epoch\":7"));
+  torch::optim::SGD other(net->parameters(), torch::optim::SGDOptions(0.1));
+  load_checkpoint(folder / "run.ckpt", {.model = net, .optimizer = other}, group);
+  CHECK(static_cast<torch::optim::SGDOptions&>(other.param_groups()[0].options()).lr() == 0.5);
 }
 
 }  // namespace

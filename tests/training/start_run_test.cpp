@@ -1,5 +1,6 @@
 // How a run begins: anew beside what was there, where it stopped, or not at all.
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/rmsprop.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -85,6 +86,24 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a new run sets an earlier one aside") 
   CHECK(job(begin) == "a new run: the earlier one's checkpoints are in " + path("run/previous-1") + " now\n");
   CHECK(std::filesystem::exists(folder_ / "run/previous-1/step-00000001/model.safetensors"));
   CHECK_THAT(job(begin), ContainsSubstring("previous-2"));
+}
+
+TEST_CASE_METHOD(StartRunTest, "StartRun: a state that no save would take is refused before anything is touched") {
+  train(1);
+  for (const std::optional<std::string> resume : {std::optional<std::string>(), std::optional<std::string>("")}) {
+    for (const auto* name : {"run", "other"}) {
+      job([&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle& group) {
+        torch::optim::RMSprop optimizer(net->parameters(), torch::optim::RMSpropOptions(0.1));
+        RANK_CHECK_THROWS_MATCHES(
+            start_run(checkpoints, {.model = net, .optimizer = optimizer}, group, resume), std::runtime_error,
+            ContainsSubstring("the optimizer cannot be saved: it is a torch::optim::RMSprop"));
+        RANK_CHECK(net->weight.item<double>() == -1);
+      }, name);
+    }
+  }
+  CHECK(std::filesystem::exists(folder_ / "run/step-00000001"));
+  CHECK_FALSE(std::filesystem::exists(folder_ / "run/previous-1"));
+  CHECK_FALSE(std::filesystem::exists(folder_ / "other"));
 }
 
 TEST_CASE_METHOD(StartRunTest, "StartRun: resume takes the newest or the folder that is named") {

@@ -26,7 +26,10 @@ using TensorMap = std::map<std::string, at::Tensor>;
 /// name), and std::system_error naming the file when it cannot be written.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
 
-/// The same into a sink, from front to end.
+/// Throws std::invalid_argument as save_safetensors() does for tensors that cannot be stored; writes nothing.
+void check_safetensors(const TensorMap& tensors);
+
+/// save_safetensors() into a sink, from front to end.
 void write_safetensors(storage::ByteSink& sink, const TensorMap& tensors, const Metadata& metadata = {});
 
 /// An open safetensors file, mapped into memory. The constructor reads and verifies the header (see

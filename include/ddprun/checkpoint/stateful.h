@@ -5,7 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
+
+#include <ddprun/comm/any_module_ref.h>
 
 namespace torch::serialize {
 class InputArchive;
@@ -16,6 +19,8 @@ namespace ddp {
 
 namespace detail {
 
+std::string save_module(const torch::nn::Module& module);
+void load_module(const std::string& bytes, torch::nn::Module& module);
 std::string save_archive(const std::function<void(torch::serialize::OutputArchive&)>& save);
 void load_archive(const std::string& bytes, const std::function<void(torch::serialize::InputArchive&)>& load);
 
@@ -33,6 +38,9 @@ concept SavesArchive = requires(Object& object, torch::serialize::OutputArchive&
 };
 
 template <typename Object>
+concept HoldsModule = !SavesText<Object> && !SavesArchive<Object> && std::constructible_from<AnyModuleRef, Object&>;
+
+template <typename Object>
 concept MayBeMissing = requires {
   requires static_cast<bool>(Object::kMayBeMissing);
 };
@@ -41,9 +49,10 @@ concept MayBeMissing = requires {
 
 /// Refers to an object with `std::string save() const` and `load(const std::string&)`, or with LibTorch's
 /// `save(OutputArchive&) const` and `load(InputArchive&)` (include torch/serialize.h to use the latter). load() must
-/// either take the state over or throw and change nothing. The object must outlive the reference. One whose class says
-/// `static constexpr bool kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused
-/// otherwise.
+/// either take the state over or throw and change nothing. Also refers to what holds a module (TORCH_MODULE types,
+/// std::shared_ptr, wrappers): its parameters and buffers are saved, as the bytes of a safetensors file, and loaded on
+/// the module's own device. The object must outlive the reference. One whose class says `static constexpr bool
+/// kMayBeMissing = true` is left as it is by a checkpoint without it, which is refused otherwise.
 class Stateful {
  public:
   Stateful() = default;
@@ -61,6 +70,14 @@ class Stateful {
         detail::load_archive(bytes, [&](auto& archive) { object.load(archive); });
       };
     }
+  }
+
+  /// Throws std::invalid_argument for an empty holder.
+  template <typename Holder>
+  requires(!std::same_as<std::remove_const_t<Holder>, Stateful> && detail::HoldsModule<Holder>) Stateful(Holder& holder) {
+    torch::nn::Module* module = &AnyModuleRef(holder).get();
+    save_ = [module] { return detail::save_module(*module); };
+    load_ = [module](const std::string& bytes) { detail::load_module(bytes, *module); };
   }
 
   /// The same for an object that lives as long as the reference.

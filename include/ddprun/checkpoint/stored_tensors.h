@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <ddprun/checkpoint/safetensors.h>
 
@@ -12,8 +13,10 @@ struct StoredTensors {
   std::string source{};  ///< the file, for messages
   TensorMap tensors{};   ///< on the CPU; they may refer to a mapped file, which they keep open
   Metadata metadata{};
-  /// Names of a .pt file whose tensors cannot be read here, and what they are: "a sparse tensor …".
+  /// Names of a .pt file whose tensors or objects cannot be read here, and what they are: "a sparse tensor …".
   std::map<std::string, std::string> skipped{};
+  /// Keys of a .pt file below which there are tensors, for LoadOptions::key; the first few.
+  std::vector<std::string> entries{};
 };
 
 }  // namespace ddp

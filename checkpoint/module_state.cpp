@@ -77,6 +77,14 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
+// The wrappers' beginning that all names share.
+std::string wrapper_prefix(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  const auto length = shared_wrapper_prefix(names);
+  return length > 0 ? names.front().substr(0, length) : "";
+}
+
 // What of a file does not fit the model.
 struct Misfits {
   std::vector<std::string> missing{};
@@ -180,12 +188,7 @@ StoredTensors without_wrappers(StoredTensors stored, const ModelRefs& models) {
 MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
                           const LoadOptions& options) {
   const auto [candidates, aliases] = candidates_in(stored, ignored, options.rename);
-  std::string prefix;
-  {
-    std::vector<std::string> names;
-    for (const auto& [name, tensor] : candidates) names.push_back(name);
-    if (const auto length = shared_wrapper_prefix(names); length > 0) prefix = names.front().substr(0, length);
-  }
+  const auto prefix = wrapper_prefix(candidates);
   const auto find = [&candidates = candidates, &aliases = aliases, &prefix](const std::string& name) {
     auto found = candidates.find(prefix + name);
     if (found != candidates.end()) return found;
@@ -228,9 +231,9 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
 
   const bool takes_nothing = result.assignments.empty() && !expected.empty();
   if (const auto text = misfits.text(options.strict || takes_nothing); !text.empty()) {
-    const bool is_missing = !misfits.missing.empty();
-    throw std::runtime_error(stored.source + " does not fit the model: " + text +
-                             (is_missing ? hint_of_entries(entries_for(stored, expected, takes_nothing)) : ""));
+    const auto entries = misfits.missing.empty() ? std::vector<std::string>()
+                                                 : entries_for(stored, expected, takes_nothing);
+    throw std::runtime_error(stored.source + " does not fit the model: " + text + hint_of_entries(entries));
   }
   if (takes_nothing) {
     throw std::runtime_error(stored.source + " does not fit the model: no name of the model is among those to load");

@@ -12,6 +12,7 @@
 #include "checkpoint/pt/elements.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/legacy_file.h"
+#include "checkpoint/pt/script_classes.h"
 #include "checkpoint/pt/unpickler.h"
 #include "checkpoint/pt/zip_reader.h"
 
@@ -86,6 +87,25 @@ class PtFile::Content {
       throw FormatError("its numbers are big-endian");
     }
     pickle_ = unpickle(bytes_of(pickle));
+    find_weights();
+  }
+
+  // The code beside TorchScript's objects tells their parameters and buffers from other attributes.
+  void find_weights() {
+    if (pickle_->objects().empty()) return;
+    constexpr uint64_t kMostBytes = uint64_t{16} << 20;
+    uint64_t bytes = 0;
+    for (const auto& entry : zip_->entries()) {
+      if (!entry.name.starts_with(folder_ + "/code/") || !entry.name.ends_with(".py")) continue;
+      bytes += entry.size;
+      if (bytes > kMostBytes) break;
+      const auto source = entry.is_deflated ? unpack(entry) : std::string(entry.data);
+      add_script_classes(std::string_view(entry.name).substr(folder_.size() + 1), source, classes_);
+    }
+    for (auto& object : pickle_->objects()) {
+      const auto known = classes_.find(object.class_name);
+      if (known != classes_.end()) object.weights = &known->second;
+    }
   }
 
   // Of what is packed only what is asked for is unpacked and kept.
@@ -97,6 +117,7 @@ class PtFile::Content {
   storage::Bytes bytes_;
   std::unique_ptr<ZipReader> zip_;
   std::string folder_;
+  ScriptClasses classes_;
   std::unique_ptr<Pickle> pickle_;
   std::map<std::string, std::string> unpacked_;
   std::map<std::string, std::string_view> storages_;

@@ -187,6 +187,12 @@ Value call_foreign(Pickle& pickle, const std::string& function, const Value& arg
   return foreign_object(pickle, class_of(function, items));
 }
 
+Value first_list(const std::string& function, const std::vector<Value>& arguments) {
+  const bool is_list = !arguments.empty() && (arguments[0].is(Kind::kList) || arguments[0].is(Kind::kTuple));
+  if (!is_list) wrong_arguments(function);
+  return arguments[0];
+}
+
 FormatError no_storage() {
   return FormatError("the pickle refers to something that is no storage");
 }
@@ -243,8 +249,7 @@ Value call_global(Pickle& pickle, const std::string& function, const Value& argu
       if (items.empty()) wrong_arguments(function);
       return items[0];
     case Action::kFirstList:
-      if (items.empty() || !(items[0].is(Kind::kList) || items[0].is(Kind::kTuple))) wrong_arguments(function);
-      return items[0];
+      return first_list(function, items);
     case Action::kBytes:
       return make_bytes(pickle, function, items);
     case Action::kFromType:

@@ -47,6 +47,12 @@ std::string describe_key(const Value& key, int depth = 0) {
   }
 }
 
+// A tensor that a TorchScript module holds as a plain attribute, which its state_dict() does not have.
+bool is_other_attribute(const Value& owner, const std::string& name) {
+  const auto* weights = owner.is(Kind::kObject) ? owner.object().weights : nullptr;
+  return weights != nullptr && !weights->contains(name);
+}
+
 // Those that a program saves beside its models, under names of its own: their tensors are no model's.
 bool is_python_optimizer(const Value& value) {
   if (!is_optimizer(value)) return false;
@@ -77,7 +83,9 @@ class Walker {
     for_each_last(dict->items(), [&](const Value& key, const Value& item) {
       const auto name = [&](const std::string& own) { return prefix.empty() ? own : prefix + "." + own; };
       const auto text = key_text(key);
-      if (is_tensor(item) || item.is(Kind::kForeign) || as_dict(item) != nullptr) {
+      if (text && is_tensor(item) && is_other_attribute(value, *text)) {
+        list(name(*text), "a TorchScript module's attribute that is neither a parameter nor a buffer");
+      } else if (is_tensor(item) || item.is(Kind::kForeign) || as_dict(item) != nullptr) {
         if (text) {
           walk(item, name(*text), depth + 1);
         } else if (holds_tensor(item)) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -104,6 +105,8 @@ class Value {
 struct Value::Object {
   std::string class_name{};
   Value state{};
+  /// Which attributes are parameters or buffers; null where that is not known. Of the file's ScriptClasses.
+  const std::set<std::string>* weights = nullptr;
 };
 
 /// Owner of all values of one pickle.
@@ -136,6 +139,9 @@ class Pickle {
 
   /// Every storage that was referred to, in that order.
   const std::deque<StorageEntry>& storages() const { return storages_; }
+
+  /// Every object that was made, in that order.
+  std::deque<Value::Object>& objects() { return objects_; }
 
   /// Bytes of what was made so far, roughly. A value that is used often is made once, but what is made of it may copy
   /// it.

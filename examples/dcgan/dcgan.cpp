@@ -35,7 +35,7 @@ void declare(CLI::App& app, Arguments& args) {
       ->check(ddp::whole(1))
       ->capture_default_str();
   app.add_option("--width", args.nets.width, "Channels next to the picture")->check(ddp::whole(1))->capture_default_str();
-  app.add_option("--samples", args.samples, "Write pictures that it makes into FILE, .safetensors")->type_name("FILE");
+  app.add_option("--samples", args.samples, "Write pictures into FILE, .safetensors")->type_name("FILE");
 }
 
 ddp::optim::AdamOptions adam_options(double lr) {

@@ -186,6 +186,34 @@ class ToolTest(unittest.TestCase):
                    self.folder / "two.ckpt")
         self.assertEqual(sorted(self.load(self.convert("two.ckpt", "two.pt"))["optimizers"]), ["0", "1"])
 
+    def test_a_scripted_module_has_the_weights_of_its_state_dict(self):
+        class Inner(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(2, 2)
+                self.table = torch.ones(3)
+                self.register_buffer("mean", torch.zeros(2))
+
+            def forward(self, x):
+                return self.fc(x) + self.mean + self.table.sum()
+
+        class Outer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.last, self.scale = Inner(), torch.nn.Linear(2, 1), torch.tensor(2.0)
+
+            def forward(self, x):
+                return self.last(self.inner(x)) * self.scale
+
+        net = Outer()
+        for name, scripted in (("scripted", torch.jit.script(net)), ("traced", torch.jit.trace(net, torch.ones(1, 2)))):
+            scripted.save(self.folder / f"{name}.jit")
+            result = run("convert", self.folder / f"{name}.jit", self.folder / f"{name}.pt")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            pt_python.same(dict(self.load(self.folder / f"{name}.pt")), dict(net.state_dict()), name)
+            for attribute in ("scale", "inner.table") if name == "scripted" else ():
+                self.assertIn(f"skipped {attribute}: a TorchScript module's attribute", result.stderr)
+
     def test_models_in_several_files_are_read_by_index_and_by_folder(self):
         state = dict(self.load(self.folder / "state_dict.pt"))
         names = sorted(state)

@@ -27,7 +27,7 @@ import ddprun_checkpoint_states as states
 from ddprun_checkpoint_folder import DamagedCheckpoint
 from ddprun_checkpoint_sampler import DistributedSampler
 
-__all__ = ["load", "save", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
+__all__ = ["load", "save", "model_part", "flat_optimizer_state", "rng_state", "set_rng_state", "DistributedSampler",
            "DamagedCheckpoint"]
 
 # Whoever removes checkpoints faster than this many times in a row cannot be read beside.
@@ -38,13 +38,14 @@ def load(path, *, verify=True):
     """Everything that a checkpoint holds, as a dict; what it lacks is absent.
 
     `path` is a run's folder (its newest whole checkpoint), a step-... folder, or a .pt file. `verify` compares every byte
-    of a folder with its checksum. 'model', 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
+    of a folder with its checksum. 'model' (of several models see model_part()), 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
     those in 'optimizers' by name, and 'sampler' for DistributedSampler's here; 'rng' is a list of every rank's generators
     for set_rng_state(); 'step', 'world_size', 'metrics' and 'values' are plain; 'shared' and 'per_rank' are bytes of the C++
     program's own objects. May be called beside a program that saves there: what is removed meanwhile is passed over.
-    Raises DamagedCheckpoint, OSError or what torch.load() raises.
+    Raises DamagedCheckpoint, OSError, ValueError for a file that is something else, or what torch.load() raises.
     """
     path = pathlib.Path(path)
+    _refuse_other(path)
     if not path.is_dir():
         return torch.load(path, map_location="cpu", weights_only=True)
     if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
@@ -57,7 +58,7 @@ def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=No
     """Saves a run for C++ and for load(); returns the path of what it wrote.
 
     `path` is the folder of a run, which gets a folder step-..., or a file that ends in .pt or .pth. Model, optimizers, scaler,
-    scheduler and sampler are the objects or their state_dict()s. `rng`: True for this process's generators, or a list
+    scheduler and sampler are the objects or their state_dict()s; `model` may also be a dict of several modules by name. `rng`: True for this process's generators, or a list
     with those of every rank (rng_state(), gathered). One process of a job calls it.
     """
     path = pathlib.Path(path)
@@ -69,7 +70,9 @@ def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=No
     for key, value in (("rng", rng), ("shared", shared), ("per_rank", per_rank)):
         if value:
             run[key] = value
-    for key, value in (("model", model), ("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)):
+    if model is not None:
+        run["model"] = states.model_state(model)
+    for key, value in (("scaler", scaler), ("scheduler", scheduler), ("sampler", sampler)):
         if value is not None:
             run[key] = states.state_of(value)
     named = {"": optimizer} if optimizer is not None else {}
@@ -83,6 +86,38 @@ def save(path, *, step=0, model=None, optimizer=None, optimizers=None, scaler=No
         return path
     return folders.commit(path, step, run["world_size"], run["metrics"],
                           lambda folder: _write_folder(folder, run, model, named))
+
+
+def model_part(state, name):
+    """Of a run's 'model' with several models the one of that name, for load_state_dict(). Raises KeyError naming what there is."""
+    part = collections.OrderedDict((key[len(name) + 1:], value) for key, value in state.items() if key.startswith(f"{name}."))
+    if not part:
+        raise KeyError(f"no model {name!r}, but {', '.join(sorted({key.split('.')[0] for key in state})) or 'none'}")
+    return part
+
+
+_OTHERS = ((b"version https://git-lfs.github.com/spec/", "a Git LFS pointer, which stands for the file itself: run `git lfs pull`"),
+           (b"<!doctype html", "an HTML page: the download brought a web page instead of the file"), (b"<html", "an HTML page"),
+           (b"\x1f\x8b", "packed with gzip: unpack it first"))  # fmt: skip
+_DCP = ("of torch.distributed.checkpoint, which is not read here; "
+        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder, 'model.pt') converts it")
+
+
+def _refuse_other(path):
+    """Names files and folders that are something else than their names say."""
+    if (path / ".metadata").is_file() and not (path / folders.MANIFEST).exists():
+        raise ValueError(f"{path} is a folder {_DCP}")
+    if path.is_dir():
+        return
+    if path.suffix == ".distcp" or path.name == ".metadata":
+        raise ValueError(f"{path} is a file {_DCP}")
+    with open(path, "rb") as file:
+        beginning = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    for known, what in _OTHERS:
+        if beginning.lower().startswith(known):
+            raise ValueError(f"{path} is {what}")
 
 
 def _write_folder(folder, run, model, optimizers):

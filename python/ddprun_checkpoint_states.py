@@ -5,6 +5,7 @@ import collections
 import copy
 import json
 import math
+import re
 
 import torch
 from safetensors import safe_open
@@ -99,6 +100,27 @@ def state_of(thing):
     return thing.state_dict() if hasattr(thing, "state_dict") else thing
 
 
+def are_models(model):
+    """Whether that is a dict of modules by name, as C++'s TrainingState::model takes several."""
+    return isinstance(model, dict) and bool(model) and all(isinstance(each, torch.nn.Module) for each in model.values())
+
+
+def model_state(model):
+    """A model's state; of a dict of modules all of them, with each one's name and a dot before its names."""
+    if not are_models(model):
+        return state_of(model)
+    for name in model:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise ValueError(f"a model's name in a checkpoint consists of letters, digits, _ and -, but one is {name!r}")
+    return collections.OrderedDict((f"{name}.{key}", value) for name, each in model.items() for key, value in each.state_dict().items())
+
+
+def named_parameters(model):
+    if not are_models(model):
+        return model.named_parameters() if isinstance(model, torch.nn.Module) else []
+    return ((f"{name}.{key}", value) for name, each in model.items() for key, value in each.named_parameters())
+
+
 def plain(value, all_of_it=False):
     """`value` as JSON holds it; what cannot be there (functions, tensors of several elements) is null, or refused where
     `all_of_it` counts."""
@@ -156,8 +178,8 @@ def named_optimizer(optimizer, model):
     """Tensors and groups under the model's names, where model and optimizer are the objects themselves."""
     state = state_of(optimizer)
     names = {}
-    if isinstance(model, torch.nn.Module) and hasattr(optimizer, "param_groups"):
-        by_parameter = {id(parameter): name for name, parameter in model.named_parameters()}
+    if hasattr(optimizer, "param_groups"):
+        by_parameter = {id(parameter): name for name, parameter in named_parameters(model)}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         names = {number: by_parameter[id(parameter)] for number, parameter in enumerate(parameters) if id(parameter) in by_parameter}
     tensors, groups, position = {}, [], 0

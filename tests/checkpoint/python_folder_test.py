@@ -14,6 +14,7 @@ import unittest.mock
 
 try:
     import torch
+    import safetensors
     import safetensors.torch  # noqa: F401
 except ImportError:
     print("skipped: this Python has no torch or no safetensors")
@@ -55,6 +56,38 @@ class PythonFolderTest(unittest.TestCase):
             path.write_bytes(data)
         ddprun_checkpoint.load(folder)
         verify(folder)
+
+    def test_several_models_have_their_names_before_their_tensors(self):
+        nets = {name: torch.nn.Linear(2, outputs) for name, outputs in (("generator", 2), ("critic", 1))}
+        optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for name, net in nets.items()}
+        for name, net in nets.items():
+            net(torch.ones(1, 2)).sum().backward()
+            optimizers[name].step()
+        for path in (self.folder / "run", self.folder / "run.pt"):
+            target = ddprun_checkpoint.save(path, step=1, model=nets, optimizers=optimizers)
+            run = ddprun_checkpoint.load(path)
+            self.assertEqual(set(run["model"]), {"generator.weight", "generator.bias", "critic.weight", "critic.bias"})
+            for name, net in nets.items():
+                pt_python.same(dict(ddprun_checkpoint.model_part(run["model"], name)), dict(net.state_dict()))
+                pt_python.same(run["optimizers"][name]["state"], optimizers[name].state_dict()["state"])
+            with self.assertRaisesRegex(KeyError, "critic, generator"):
+                ddprun_checkpoint.model_part(run["model"], "gen")
+            if target.is_dir():
+                self.assertIn('"critic.weight"', safetensors.safe_open(target / "optim-critic.safetensors", "pt").metadata()["ddprun.optimizer"])
+            verify(target)
+        with self.assertRaisesRegex(ValueError, "letters, digits"):
+            ddprun_checkpoint.save(self.folder / "run", model={"a.b": nets["critic"]})
+
+    def test_what_is_something_else_is_named(self):
+        for name, content, what in (("a.pt", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"), ("b.pt", b"", "empty"),
+                                    ("c.pt", b"\n<!DOCTYPE HTML>", "HTML page"), ("d.distcp", b"PK", "dcp_to_torch_save")):
+            (self.folder / name).write_bytes(content)
+            with self.assertRaisesRegex(ValueError, what):
+                ddprun_checkpoint.load(self.folder / name)
+        (self.folder / "dcp").mkdir()
+        (self.folder / "dcp/.metadata").write_bytes(b"x")
+        with self.assertRaisesRegex(ValueError, "dcp_to_torch_save"):
+            ddprun_checkpoint.load(self.folder / "dcp")
 
     def test_cpp_accepts_manifests_with_any_metric(self):
         metrics = {"a": 0.1, "b": 1e-5, "c": 1e22, "d": 123456789012345680000.0, "e": -0.0, "f": 100000.0, "g": 1e5 + 0.5, "h": 5e-324,

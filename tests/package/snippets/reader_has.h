@@ -53,7 +53,11 @@ extern ddp::TrainingOptions options;
 }
 namespace checkpoints_page {
 extern double loss;
-}
+extern Net generator, discriminator;
+extern ddp::DistributedDataParallel<Net> generator_model, discriminator_model;
+extern ddp::optim::Adam generator_optimizer, discriminator_optimizer;
+extern ddp::TrainingOptions options;
+}  // namespace checkpoints_page
 namespace monitor_page {
 extern double loss, accuracy;
 extern torch::Tensor batch;

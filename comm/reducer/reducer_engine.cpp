@@ -18,69 +18,14 @@
 #include <utility>
 
 #include "comm/core/engine_text.h"
-#include "comm/group/group_state.h"
-#include "comm/reducer/group_transports.h"
 #include "comm/reducer/hook_transport.h"
-#include "comm/reducer/logged_collective.h"
 #include "comm/reducer/option_rules.h"
+#include "comm/reducer/reducer_group.h"
 #include "comm/versions/autograd_node.h"
 #include "comm/versions/reducer_options.h"
 
 namespace ddp::detail {
 namespace {
-
-WorkPtr completed_work(const std::vector<at::Tensor>& tensors) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(tensors));
-  return work_of(std::move(future));
-}
-
-// What the Reducer is given as its process group. The real one is looked up at each call, so that a closed one says so.
-class ReducerProcessGroup final : public c10d::ProcessGroup {
- public:
-  explicit ReducerProcessGroup(std::shared_ptr<const ReductionContext> context)
-      : ProcessGroup(context->group().rank(), context->group().size()), context_(std::move(context)) {
-    // The Reducer asks the default backend how to allocate buckets.
-    const auto real = real_group();
-    setBoundDeviceId(real->getBoundDeviceId());
-    setDefaultBackend(real->getBackendType());
-    setBackend(context_->group().device().type(), real->getBackendType(), real->getDefaultBackend());
-  }
-
-  // Not the real one: for "gloo" c10d::Logger casts the backend to ProcessGroupGloo, which it need not be.
-  const std::string getBackendName() const override { return "ddprun"; }
-
-  // Buckets, to be summed, and with find_unused_parameters which parameters were used.
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    const at::Tensor& tensor = tensors.at(0);
-    if (tensor.scalar_type() != at::kInt) {
-      return work_of(context_->reduce(tensor, group_transport(context_->group(), tensor, context_->failure())));
-    }
-    if (const at::Tensor sum = std::exchange(used_flags_, at::Tensor()); sum.defined()) {
-      tensors.front().copy_(sum);
-      return completed_work(tensors);
-    }
-    return run("all_reduce of the used-parameter flags", [&] { return real_group()->allreduce(tensors, options); });
-  }
-
-  // The next all-reduce of these flags has taken place without this rank and gave `sum`.
-  void set_used_flags(at::Tensor sum) { used_flags_ = std::move(sum); }
-
-  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
-    return run("broadcast of the bucket order", [&] { return real_group()->broadcast(tensors, options); });
-  }
-
- private:
-  c10::intrusive_ptr<c10d::ProcessGroup> real_group() const {
-    return context_->group().state().group("DistributedDataParallel");
-  }
-  WorkPtr run(const char* what, const std::function<WorkPtr()>& begin) const {
-    return LoggedCollective(context_->group(), what, context_->failure()).run(begin);
-  }
-
-  const std::shared_ptr<const ReductionContext> context_;
-  at::Tensor used_flags_;
-};
 
 // What the Reducer is given as its communication hook.
 class ReducerHook final : public c10d::CommHookInterface {
@@ -132,16 +77,6 @@ auto in_cpp_spelling(Call call) {
     throw std::runtime_error(translated);
   }
 }
-
-// Sends nothing.
-class SilentProcessGroup final : public c10d::ProcessGroup {
- public:
-  using ProcessGroup::ProcessGroup;
-
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& /*options*/) override {
-    return completed_work(tensors);
-  }
-};
 
 // Has edges for a search through the graph only.
 class NoBackward final : public torch::autograd::Node {

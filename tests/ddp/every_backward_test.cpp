@@ -50,7 +50,7 @@ torch::Tensor input(int rank, int salt) {
 torch::Tensor both(const std::pair<torch::Tensor, torch::Tensor>& outputs) {
   return outputs.first.square().sum() + outputs.second.sin().sum();
 }
-Loss loss_of(int salt) {
+Loss loss_on(int salt) {
   return [salt](TwoHeads& net, int rank) { return both(net->forward(input(rank, salt))); };
 }
 
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: accumulation under no_sync from 
       both(model(input(group.rank(), 1))).backward();
     }
     both(model(input(group.rank(), 2))).backward();
-    expect_gradients(net, expected_of({loss_of(1), loss_of(2)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1), loss_on(2)}, group.size()));
   });
 }
 
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a forward twice backward adds th
     const auto loss = both(model(input(group.rank(), 1)));
     loss.backward({}, /*retain_graph=*/true);
     loss.backward();
-    expect_gradients(net, expected_of({loss_of(1), loss_of(1)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1), loss_on(1)}, group.size()));
   });
 }
 
@@ -150,7 +150,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: three forwards and then three ba
     losses[1].backward();
     losses[2].backward();
     losses[0].backward();
-    expect_gradients(net, expected_of({loss_of(1), loss_of(2), loss_of(3)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1), loss_on(2), loss_on(3)}, group.size()));
   });
 }
 
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: two of three forwards in one bac
     for (int salt = 1; salt <= 3; ++salt) losses.push_back(both(model(input(group.rank(), salt))));
     (losses[0] + losses[2]).backward();
     losses[1].backward();
-    expect_gradients(net, expected_of({loss_of(1), loss_of(2), loss_of(3)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1), loss_on(2), loss_on(3)}, group.size()));
   });
 }
 
@@ -169,9 +169,9 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: gradients by autograd grad befor
     const auto parameters = net->parameters();
     const auto probe = torch::autograd::grad({both(model(input(group.rank(), 5)))}, parameters);
     both(model(input(group.rank(), 1))).backward();
-    expect_gradients(net, expected_of({loss_of(1)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1)}, group.size()));
     auto alone = make<TwoHeads>(7);
-    const auto expected = torch::autograd::grad({loss_of(5)(alone, group.rank())}, alone->parameters());
+    const auto expected = torch::autograd::grad({loss_on(5)(alone, group.rank())}, alone->parameters());
     for (size_t i = 0; i < expected.size(); ++i) expect_close(probe[i], expected[i]);
   });
 }
@@ -190,12 +190,12 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays loc
     }
     outside.backward();
     auto alone = make<TwoHeads>(7);
-    for (const int salt : {2, 2, 3}) loss_of(salt)(alone, group.rank()).backward();
+    for (const int salt : {2, 2, 3}) loss_on(salt)(alone, group.rank()).backward();
     Gradients expected;
     for (const auto& parameter : alone->parameters()) expected.push_back(parameter.grad());
     expect_gradients(net, expected);
     both(model(input(group.rank(), 4))).backward();
-    expect_gradients(net, expected_of({loss_of(2), loss_of(2), loss_of(3), loss_of(4)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(2), loss_on(2), loss_on(3), loss_on(4)}, group.size()));
   });
 }
 
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a backward past the wrapper is r
     }
     net->zero_grad();
     both(model(input(group.rank(), 2))).backward();
-    expect_gradients(net, expected_of({loss_of(2)}, group.size()));
+    expect_gradients(net, expected_of({loss_on(2)}, group.size()));
   });
 }
 
@@ -230,7 +230,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a first backward that throws lea
                 for (int step = 0; step < 3; ++step) {
                   net->zero_grad();
                   both(model(input(group.rank(), 2 + step))).backward();
-                  expect_gradients(net, expected_of({loss_of(2 + step)}, group.size()));
+                  expect_gradients(net, expected_of({loss_on(2 + step)}, group.size()));
                 }
               },
               {.wire = wire_});
@@ -351,7 +351,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a part of the outputs once more"
     both(outputs).backward({}, /*retain_graph=*/true);
     outputs.second.sum().backward();
     const Loss right = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).second.sum(); };
-    expect_gradients(net, expected_of({loss_of(1), right}, group.size()));
+    expect_gradients(net, expected_of({loss_on(1), right}, group.size()));
   });
 }
 
@@ -396,7 +396,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: static graphs inside join, also 
                 });
                 for (int i = 0; i < 3; ++i) {
                   step(i);
-                  expect_gradients(net, expected_of({loss_of(i)}, group.size()));
+                  expect_gradients(net, expected_of({loss_on(i)}, group.size()));
                 }
               }
             },

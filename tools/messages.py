@@ -38,7 +38,7 @@ NO_MESSAGES = {
     "monitor/curves/svg.cpp": "parts of a picture",
 }
 # Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.
-NO_MESSAGE = re.compile(r"HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x80")
+NO_MESSAGE = re.compile(r"HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x8[0a]")
 # What --help of an example says, among its messages.
 HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")

@@ -68,7 +68,9 @@ class Walker {
     constexpr int kMaxDepth = 100;
     if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
-      budget_.spend(prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
+      // What readers make of a tensor takes half a kilobyte, and a pickle may name one in 7 bytes.
+      constexpr size_t kOfTensor = 448;
+      budget_.spend(kOfTensor + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
       claim(prefix);
       found_.tensors.emplace(prefix, value.tensor());
       return;

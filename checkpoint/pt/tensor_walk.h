@@ -18,7 +18,7 @@ class Budget {
   /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
   void spend(size_t bytes) {
     constexpr size_t kEach = 64;
-    constexpr size_t kMost = size_t{32} << 20;  // 250,000 tensors, or 75,000 parameters of an Adam
+    constexpr size_t kMost = size_t{32} << 20;  // 60,000 tensors, or 75,000 parameters of an Adam
     spent_ += kEach + bytes;
     if (spent_ > kMost) throw FormatError("its containers name the same values too often");
   }

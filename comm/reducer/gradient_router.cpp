@@ -179,7 +179,9 @@ void GradientRouter::refuse_after_missing_gradients() {
   has_refused_ = true;
   std::string indices;
   for (size_t i = 0; i < taken_.size(); ++i) {
-    if (missing_.contains(i)) indices += (indices.empty() ? "" : " ") + std::to_string(i);
+    if (!missing_.contains(i)) continue;
+    if (!indices.empty()) indices += ' ';
+    indices += std::to_string(i);
   }
   const std::string rank = std::to_string(context_->group().rank());
   throw std::runtime_error(

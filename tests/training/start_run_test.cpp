@@ -90,7 +90,7 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a new run sets an earlier one aside") 
 
 TEST_CASE_METHOD(StartRunTest, "StartRun: a state that no save would take is refused before anything is touched") {
   train(1);
-  for (const std::optional<std::string> resume : {std::optional<std::string>(), std::optional<std::string>("")}) {
+  for (const auto& resume : {std::optional<std::string>(), std::optional<std::string>("")}) {
     for (const auto* name : {"run", "other"}) {
       job([&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle& group) {
         torch::optim::RMSprop optimizer(net->parameters(), torch::optim::RMSpropOptions(0.1));

@@ -18,20 +18,24 @@ const Graph& current_graph() {
   return graph == nullptr ? kEmpty : *graph;
 }
 
-// The root of a backward is not among autograd's nodes of that backward, so the nodes that follow it count as well.
-// Those of leaves belong to every forward and count only where there are no others.
-bool contains(const Graph& graph, Node* node) {
+// Whether the backward goes through `node`. The root of a backward is not among autograd's nodes of that backward, but all
+// nodes that follow it are.
+bool goes_through(const Graph& graph, Node* node) {
   if (graph.contains(node)) return true;
-  bool has_inner = false;
-  bool has_leaf = false;
-  for (const auto& edge : node->next_edges()) {
+  const auto& edges = node->next_edges();
+  return std::ranges::any_of(edges, [](const auto& edge) { return edge.function.get() != nullptr; }) &&
+         std::ranges::all_of(edges, [&](const auto& edge) {
+           return edge.function.get() == nullptr || graph.contains(edge.function.get());
+         });
+}
+
+// Whether it goes through a node that follows `node`, as that of a gradient penalty may. Those of leaves belong to every
+// forward.
+bool goes_behind(const Graph& graph, Node* node) {
+  return std::ranges::any_of(node->next_edges(), [&](const auto& edge) {
     Node* next = edge.function.get();
-    if (next == nullptr) continue;
-    const bool is_leaf = next->next_edges().empty();
-    (is_leaf ? has_leaf : has_inner) |= is_leaf ? graph.contains(next) : true;
-    if (!is_leaf && graph.contains(next)) return true;
-  }
-  return !has_inner && has_leaf;
+    return next != nullptr && !next->next_edges().empty() && graph.contains(next);
+  });
 }
 
 }  // namespace
@@ -66,16 +70,18 @@ void BackwardClassifier::drop_expired() {
   drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
 }
 
-bool BackwardClassifier::is_in(const Forward& forward, const Graph& graph) {
+template <typename Test>
+bool BackwardClassifier::any_output(const Forward& forward, Test test) {
   return std::ranges::any_of(forward.outputs, [&](const auto& output) {
     const auto node = output.lock();
-    return node && contains(graph, node.get());
+    return node && test(node.get());
   });
 }
 
-bool BackwardClassifier::any_in(const Graph& graph, bool reduces) const {
+template <typename Test>
+bool BackwardClassifier::any_output(bool reduces, Test test) const {
   return std::ranges::any_of(
-      forwards_, [&](const Forward& forward) { return forward.reduces == reduces && is_in(forward, graph); });
+      forwards_, [&](const Forward& forward) { return forward.reduces == reduces && any_output(forward, test); });
 }
 
 bool BackwardClassifier::last_is_local_and_unknown() const {
@@ -86,10 +92,13 @@ BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
   if (armed_) return BackwardKind::kReduce;
   if (!sync_enabled) return BackwardKind::kLocal;
   const Graph& graph = current_graph();
-  if (any_in(graph, /*reduces=*/true)) return BackwardKind::kReduceAgain;
-  if (any_in(graph, /*reduces=*/false) || last_is_local_and_unknown()) return BackwardKind::kLocal;
+  const auto through = [&](Node* node) { return goes_through(graph, node); };
+  if (any_output(/*reduces=*/true, through)) return BackwardKind::kReduceAgain;
+  if (any_output(/*reduces=*/false, through) || last_is_local_and_unknown()) return BackwardKind::kLocal;
   // Such as a gradient penalty, whose graph need not have the output itself.
-  return outstanding_ > 0 ? BackwardKind::kReduceAgain : BackwardKind::kWithoutForward;
+  const auto behind = [&](Node* node) { return goes_behind(graph, node); };
+  if (outstanding_ > 0 || any_output(/*reduces=*/true, behind)) return BackwardKind::kReduceAgain;
+  return any_output(/*reduces=*/false, behind) ? BackwardKind::kLocal : BackwardKind::kWithoutForward;
 }
 
 void BackwardClassifier::finish_reduction() {
@@ -98,7 +107,8 @@ void BackwardClassifier::finish_reduction() {
     const Graph& graph = current_graph();
     int64_t finished = 0;
     for (Forward& forward : forwards_) {
-      if (!forward.reduces || forward.finished || !is_in(forward, graph)) continue;
+      if (!forward.reduces || forward.finished) continue;
+      if (!any_output(forward, [&](Node* node) { return goes_through(graph, node); })) continue;
       forward.finished = true;
       ++finished;
     }
@@ -115,7 +125,7 @@ bool BackwardClassifier::uses_all_outputs() const {
     if (!forward.reduces || forward.finished) return true;
     return forward.known && std::ranges::all_of(forward.outputs, [&](const auto& output) {
              const auto node = output.lock();
-             return !node || contains(graph, node.get());
+             return !node || goes_through(graph, node.get());
            });
   });
 }

@@ -6,7 +6,6 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
-#include <unordered_set>
 #include <vector>
 
 #include "comm/versions/autograd_node.h"
@@ -45,10 +44,10 @@ class BackwardClassifier {
     bool finished = false;
     c10::SmallVector<versions::WeakNodePtr, 2> outputs{};  // weak: the graph belongs to the program
   };
-  using Graph = std::unordered_set<torch::autograd::Node*>;
-
-  static bool is_in(const Forward& forward, const Graph& graph);
-  bool any_in(const Graph& graph, bool reduces) const;
+  template <typename Test>
+  static bool any_output(const Forward& forward, Test test);
+  template <typename Test>
+  bool any_output(bool reduces, Test test) const;
   bool last_is_local_and_unknown() const;
   void drop_expired();
 

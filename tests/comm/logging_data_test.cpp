@@ -52,6 +52,7 @@ TEST_CASE("LoggingData: the whole table") {
         "bucket cap                26214400 bytes\n"
         "buckets                   100, 232 bytes\n"
         "buckets rebuilt           yes\n"
+        "buckets renewed           0\n"
         "find unused parameters    yes\n"
         "unused parameters         a.weight, b.bias\n"
         "static graph              no\n"

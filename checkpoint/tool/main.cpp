@@ -171,7 +171,7 @@ int main(int argc, char** argv) try {
   }
   convert_command->add_option("TARGET", target, "The file to write")->required();
   convert_command->add_flag("--weights-only", weights_only, "The model's tensors alone");
-  convert_command->add_option("--key", key, "The entry that holds the weights, e.g. ema or state.ema");
+  convert_command->add_option("--key", key, "The entry with the weights, e.g. state.ema");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

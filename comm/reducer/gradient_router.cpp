@@ -227,7 +227,7 @@ void GradientRouter::abandon_backward() {
 }
 
 bool GradientRouter::is_in_bucket(size_t parameter, const at::Tensor& view) const {
-  return engine_->is_in_bucket(parameter, view);
+  return !kept_.has_given_back(parameter) && engine_->is_in_bucket(parameter, view);
 }
 
 std::string GradientRouter::name_of(size_t parameter) const {

@@ -41,7 +41,8 @@ KeptGradients::KeptGradients(std::vector<at::Tensor> parameters, std::shared_ptr
     : parameters_(std::move(parameters)),
       gradients_(std::move(gradients)),
       engine_(std::move(engine)),
-      is_remembered_(parameters_.size(), false) {}
+      is_remembered_(parameters_.size(), false),
+      has_given_back_(parameters_.size(), false) {}
 
 void KeptGradients::find_buckets() {
   for (std::vector<size_t>& indices : engine_->assignment()) {
@@ -50,6 +51,7 @@ void KeptGradients::find_buckets() {
 }
 
 bool KeptGradients::renew_buckets() {
+  has_given_back_.assign(has_given_back_.size(), false);
   if (buckets_.empty()) find_buckets();
   bool any = false;
   for (size_t number = 0; number < buckets_.size(); ++number) {
@@ -125,6 +127,7 @@ void KeptGradients::give_back() {
   const at::NoGradGuard no_grad;
   for (Remembered& each : std::exchange(remembered_, {})) {
     is_remembered_[each.parameter] = false;
+    has_given_back_[each.parameter] = true;
     at::Tensor& gradient = parameters_[each.parameter].mutable_grad();
     if (gradient.defined() && gradient.is_same(each.gradient)) {  // the engine has left it in its place
       gradient.copy_(gradients_->alias(each.parameter));

@@ -36,6 +36,8 @@ class KeptGradients {
   void remember_all_held();
   bool is_remembered(size_t parameter) const { return is_remembered_[parameter]; }
   void give_back();
+  /// give_back() has made a tensor of the program p.grad() of `parameter` in this reduction.
+  bool has_given_back(size_t parameter) const { return has_given_back_[parameter]; }
   /// Those of a step that failed.
   void drop();
 
@@ -65,6 +67,7 @@ class KeptGradients {
   std::vector<Bucket> buckets_;
   std::vector<Remembered> remembered_;
   std::vector<bool> is_remembered_;  // for each parameter
+  std::vector<bool> has_given_back_;
   int64_t renewals_ = 0;
 };
 

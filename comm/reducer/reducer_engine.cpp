@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
@@ -170,9 +171,14 @@ void ReducerEngine::pretend_ready(const std::vector<size_t>& parameters) {
   for (const size_t parameter : parameters) autograd_hook(parameter);
 }
 
-bool ReducerEngine::is_in_bucket(size_t parameter, const at::Tensor& tensor) const {
-  const at::Tensor& memory = buckets_.at(variable_locators_.at(parameter).bucket_index).gradients;
-  return memory.defined() && memory.layout() == at::kStrided && memory.is_alias_of(tensor);
+bool ReducerEngine::is_in_bucket(size_t parameter, const at::Tensor& view) const {
+  const Bucket& bucket = buckets_.at(variable_locators_.at(parameter).bucket_index);
+  if (bucket.gradients.defined()) {
+    return bucket.gradients.layout() == at::kStrided && bucket.gradients.is_alias_of(view);
+  }
+  // With lazy_bucket_allocation c10d has released the bucket's memory, and its views have it.
+  const size_t length = std::accumulate(bucket.lengths.begin(), bucket.lengths.end(), size_t{0});
+  return view._base().dim() == 1 && static_cast<size_t>(view._base().numel()) == length;
 }
 
 void ReducerEngine::renew_bucket(size_t number) {
@@ -228,7 +234,7 @@ void ReducerEngine::complete_without(const std::vector<size_t>& parameters) {
 
 void ReducerEngine::refuse_unfinished() {
   const std::lock_guard lock(mutex_);
-  ensure_prior_reduction_finished();
+  in_cpp_spelling([this] { ensure_prior_reduction_finished(); });
 }
 
 void ReducerEngine::restart_static_count() {

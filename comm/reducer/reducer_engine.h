@@ -45,8 +45,8 @@ class ReducerEngine final : public c10d::Reducer {
   const std::vector<at::Tensor>& bucket_views(size_t bucket) const { return buckets_.at(bucket).bucket_views_in; }
   /// The same of the tensor that the last reduction gave.
   const std::vector<at::Tensor>& reduced_views(size_t bucket) const { return buckets_.at(bucket).bucket_views_out; }
-  /// Whether `tensor` is on the memory of `parameter`'s bucket.
-  bool is_in_bucket(size_t parameter, const at::Tensor& tensor) const;
+  /// Whether `view` is a view of `parameter`'s bucket.
+  bool is_in_bucket(size_t parameter, const at::Tensor& view) const;
   /// Gives a bucket other memory, without its values. The parameters' gradients stay where they are. Not while a
   /// reduction is under way.
   void renew_bucket(size_t bucket);

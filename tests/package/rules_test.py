@@ -148,17 +148,17 @@ class ChecksFindViolations(unittest.TestCase):
             self.assert_reports("check_tree.py", "ddp/core.o")
 
     def test_a_folder_a_file_and_functions_that_are_too_large(self):
-        for number in range(41):
+        for number in range(61):
             self.write(f"comm/{number}.h", "")
-            self.write(f"tests/{number}.h", "\n" * 301)
-        self.write("ddp/long.h", "\n" * 301)
+            self.write(f"tests/{number}.h", "\n" * 401)
+        self.write("ddp/long.h", "\n" * 401)
         members = "class B {\n public:\n  B() : x_{1}, y_(2) {\n" + "    ++x_;  // {\n" * 59 + "  }\n\n private:\n  int x_{0};\n};\n"
         template = "template <typename T>\nint f(T x) {\n" + "  g('{', \"{\");\n" * 58 + "}\n"
         self.write("ddp/functions.h", "namespace a {\n" + members + template + template.replace("  g", "  g();\n  g", 1) + "}\n")
         branches = "int f(int x) {\n" + "  if (x == 1'000 || g(\"if (x) {\")) ++x;\n" * 10 + "}\n"
         self.write("ddp/branches.cpp", branches)
         self.write("ddp/script.py", "def f(x):\n" + "    if x and f(x):\n        x += 1\n" * 10)
-        self.assert_reports("check_sizes.py", "comm: 41 files", "ddp/long.h: 301 lines", "ddp/functions.h:4: B() has 61 lines",
+        self.assert_reports("check_sizes.py", "comm: 61 files", "ddp/long.h: 401 lines", "ddp/functions.h:4: B() has 61 lines",
                             "ddp/functions.h:69: f() has 61 lines", "ddp/functions.h:130: f() has 62 lines", "ddp/branches.cpp:1: f() has a complexity of 21", "ddp/script.py:1: f()")
 
     def test_a_checkout_is_checked_where_there_is_no_git(self):

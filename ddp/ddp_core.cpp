@@ -138,7 +138,11 @@ void DdpCore::make_delayed() {
   }
   delayed_ = std::make_unique<DelayedReduction>(
       std::move(delayed), find(*module_, options_.delayed.trigger, what), group_,
-      [this, as_python] { return (sync_enabled_ || as_python) && group_.size() > 1; }, what, options_.delayed);
+      [this, as_python] {
+        if (group_.size() == 1) return false;
+        return as_python || (reducer_ ? reducer_->reduces_backward() : sync_enabled_);
+      },
+      what, options_.delayed);
 }
 
 detail::ReducedModel DdpCore::reduced_model() const {

@@ -1,7 +1,6 @@
 #include "ddprun/ddp/delayed_reduction.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -18,60 +17,35 @@ constexpr int kNoBackward = -2;
 }  // namespace
 
 struct DelayedReduction::State {
-  // One flat tensor for all gradients.
-  void allocate() {
-    const at::TensorOptions options = parameters.at(0).options().requires_grad(false);
-    int64_t total = 0;
-    for (const at::Tensor& parameter : parameters) total += parameter.numel();
-    flat = at::zeros({total}, options);
-    gradients.clear();
-    int64_t offset = 0;
-    for (const at::Tensor& parameter : parameters) {
-      const at::Tensor place = flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-      at::Tensor gradient = at::empty({0}, options);
-      gradient.set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
-      gradients.push_back(std::move(gradient));
-      offset += parameter.numel();
-    }
-  }
-  // Whether the program keeps a gradient of before, or a view of one, that would be overwritten.
-  bool is_kept() const {
-    bool any_reset = false;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].grad().defined()) continue;
-      any_reset = true;
-      if (gradients[i].use_count() > 1) return true;
-    }
-    return any_reset && flat.storage().use_count() > gradients.size() + 1;
-  }
-
   std::vector<at::Tensor> parameters;
   GroupHandle group;
   std::function<bool()> is_wanted;
   std::string what;
   DelayedParameters names;
+  // Never handed out: what the program holds keeps its values.
   at::Tensor flat{};
-  std::vector<at::Tensor> gradients{};  // parts of flat, no autograd views: zero_grad() may detach them
+  std::vector<at::Tensor> places{};  // parts of flat
   TensorFuture reduction{};
-  std::vector<uint32_t> versions{};  // of the gradients when it was begun last
-  int backward = kNoBackward;        // autograd's number of the one in which that was
+  int backward = kNoBackward;  // autograd's number of the one in which it was begun
 
-  // To other memory, with their values: the program keeps what lies in this one.
-  void move_gradients() {
-    allocate();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      at::Tensor& gradient = parameters[i].mutable_grad();
-      if (gradient.defined()) gradients[i].copy_(gradient);
-      gradient = gradients[i];
+  void allocate() {
+    int64_t total = 0;
+    for (const at::Tensor& parameter : parameters) total += parameter.numel();
+    flat = at::zeros({total}, parameters.at(0).options().requires_grad(false));
+    int64_t offset = 0;
+    for (const at::Tensor& parameter : parameters) {
+      places.push_back(flat.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+      offset += parameter.numel();
     }
   }
-
   void start() {
     const at::NoGradGuard no_grad;
     end_left_over();
     backward = torch::autograd::get_current_graph_task_id();
-    versions.clear();
-    for (const at::Tensor& gradient : gradients) versions.push_back(gradient._version());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor& gradient = parameters[i].grad();
+      gradient.defined() ? places[i].copy_(gradient) : places[i].zero_();
+    }
     flat.div_(group.size());
     reduction = all_reduce_future(flat, group);
   }
@@ -82,13 +56,17 @@ struct DelayedReduction::State {
   }
   void finish() {
     const auto pending = std::exchange(reduction, nullptr);
-    if (pending) pending->waitAndThrow();
+    if (!pending) return;
+    pending->waitAndThrow();
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      at::Tensor& gradient = parameters[i].mutable_grad();
+      gradient.defined() ? (void)gradient.copy_(places[i]) : (void)(gradient = places[i].clone());
+    }
   }
   // Of a backward that failed: it still writes to `flat`. Whether the sum failed too no longer matters.
-  bool end_left_over() {
-    const auto pending = std::exchange(reduction, nullptr);
-    if (pending) pending->wait();
-    return pending != nullptr;
+  void end_left_over() {
+    if (const auto pending = std::exchange(reduction, nullptr)) pending->wait();
   }
 };
 
@@ -127,21 +105,9 @@ DelayedReduction::~DelayedReduction() {
 }
 
 void DelayedReduction::after_forward() {
-  const at::NoGradGuard no_grad;
   for (GradientHook& arrival : arrivals_) arrival.keep();
-  // A forward inside a backward is no end of it. Gradients that were set to zero since have got the sum after it.
-  if (torch::autograd::get_current_graph_task_id() < 0 && state_->end_left_over()) {
-    for (size_t i = 0; i < state_->gradients.size(); ++i) {
-      if (state_->gradients[i]._version() != state_->versions[i]) state_->gradients[i].zero_();
-    }
-  }
-  if (state_->is_kept()) return state_->move_gradients();
-  for (size_t i = 0; i < state_->parameters.size(); ++i) {
-    at::Tensor& gradient = state_->parameters[i].mutable_grad();
-    if (gradient.defined()) continue;
-    gradient = state_->gradients[i];
-    gradient.zero_();
-  }
+  // A forward inside a backward is no end of it.
+  if (torch::autograd::get_current_graph_task_id() < 0) state_->end_left_over();
 }
 
 }  // namespace ddp

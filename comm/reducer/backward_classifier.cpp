@@ -50,6 +50,7 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
     ++outstanding_;
   }
   if (forwards_.size() >= drop_at_) drop_expired();
+  has_local_ = has_local_ || !reduces;
   Forward& forward = forwards_.emplace_back(Forward{.reduces = reduces, .known = known});
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
@@ -68,6 +69,7 @@ void BackwardClassifier::drop_expired() {
   };
   forwards_.erase(std::remove_if(forwards_.begin(), forwards_.end() - 1, is_over), forwards_.end() - 1);
   drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
+  has_local_ = std::ranges::any_of(forwards_, [](const Forward& forward) { return !forward.reduces; });
 }
 
 template <typename Test>
@@ -88,8 +90,19 @@ bool BackwardClassifier::last_is_local_and_unknown() const {
   return !forwards_.empty() && !forwards_.back().reduces && !forwards_.back().known;
 }
 
+bool BackwardClassifier::is_of_local_forwards_only() const {
+  const Graph& graph = current_graph();
+  const auto through = [&](Node* node) { return goes_through(graph, node); };
+  return any_output(/*reduces=*/false, through) && !any_output(/*reduces=*/true, through);
+}
+
 BackwardKind BackwardClassifier::classify(bool sync_enabled) const {
-  if (armed_) return BackwardKind::kReduce;
+  if (armed_) {
+    // Python reduces the backward of a forward under no_sync() if another forward waits for its own, say one whose
+    // output was dropped.
+    const bool is_local = has_local_ && (is_of_local_forwards_only() || (!sync_enabled && last_is_local_and_unknown()));
+    return is_local ? BackwardKind::kLocal : BackwardKind::kReduce;
+  }
   if (!sync_enabled) return BackwardKind::kLocal;
   const Graph& graph = current_graph();
   const auto through = [&](Node* node) { return goes_through(graph, node); };

@@ -14,7 +14,7 @@ namespace ddp::detail {
 
 /// What is done with the gradients of one backward.
 enum class BackwardKind {
-  kReduce,          ///< the first backward after a forward that reduces: as in Python
+  kReduce,          ///< the first backward after a forward that reduces
   kReduceAgain,     ///< of such a forward, too, but the engine has finished a reduction since
   kLocal,           ///< of a forward under no_sync()
   kWithoutForward,  ///< of no forward of the wrapper that is known
@@ -29,6 +29,9 @@ class BackwardClassifier {
 
   /// Of the backward that runs in this thread. `sync_enabled`: it runs outside of no_sync().
   BackwardKind classify(bool sync_enabled) const;
+
+  /// More than one forward waits for its reduction.
+  bool has_several_pending() const { return outstanding_ > 1; }
 
   /// Call in the backward that has completed a reduction.
   void finish_reduction();
@@ -49,12 +52,14 @@ class BackwardClassifier {
   template <typename Test>
   bool any_output(bool reduces, Test test) const;
   bool last_is_local_and_unknown() const;
+  bool is_of_local_forwards_only() const;
   void drop_expired();
 
   std::vector<Forward> forwards_;
   size_t drop_at_ = 8;       // number of forwards at which those without a graph are looked for
   int64_t outstanding_ = 0;  // reducing forwards since the last forward that followed a finished reduction
   bool armed_ = false;       // a reducing forward since the last finished reduction
+  bool has_local_ = false;   // some of forwards_ ran under no_sync()
 };
 
 }  // namespace ddp::detail

@@ -58,6 +58,8 @@ void GradientRouter::begin(size_t parameter) {
       mode_ = Mode::kLocal;
       return;
     case BackwardKind::kReduce:
+      // c10d has looked for unused parameters in the outputs of the last forward only.
+      if (finds_unused_ && classifier_.has_several_pending()) engine_->prepare_again();
       break;
     case BackwardKind::kReduceAgain:
       prepare_again(parameter);
@@ -72,6 +74,8 @@ void GradientRouter::begin(size_t parameter) {
   }
   mode_ = Mode::kReducing;
   renew_buckets();
+  // c10d moves all gradients of a bucket when it allocates that.
+  if (in_buckets_ && context_->options().lazy_bucket_allocation) kept_.remember_all();
   if (!finds_unused_) return;
   engine_->forget_reset_gradients();
   if (!in_buckets_) return;
@@ -79,6 +83,13 @@ void GradientRouter::begin(size_t parameter) {
   for (const size_t unused : engine_->unused_parameters()) {
     if (kept_.is_held(unused, {})) kept_.remember(unused);
   }
+}
+
+bool GradientRouter::reduces_backward() const {
+  const std::lock_guard lock(mutex_);
+  if (mode_ != Mode::kIdle) return mode_ == Mode::kReducing;
+  const BackwardKind kind = classifier_.classify(sync_enabled_);
+  return kind == BackwardKind::kReduce || kind == BackwardKind::kReduceAgain;
 }
 
 // The gradients of this backward are added to the means of the last one, and the mean over the ranks of a mean is itself:
@@ -103,8 +114,7 @@ bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
   const std::lock_guard lock(mutex_);
   if (mode_ == Mode::kIdle) begin(parameter);
   if (mode_ == Mode::kLocal) {
-    // It notes which parameters were used; see find_unused_parameters.
-    if (finds_unused_) engine_->autograd_hook(parameter);
+    if (finds_unused_) engine_->note_use(parameter);
     return false;
   }
   // A use without gradient, of an output that the loss does not depend on, is none.

@@ -40,6 +40,9 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// What ran under no_sync() stays local.
   void set_sync_enabled(bool enabled) { sync_enabled_ = enabled; }
 
+  /// Whether the gradients of the backward that runs in this thread are reduced.
+  bool reduces_backward() const;
+
   /// The first backward of a static graph has been reduced.
   bool knows_static_graph() const { return !is_static_ || knows_static_graph_; }
   /// The first backward of a static graph has not run on any rank.

@@ -119,6 +119,13 @@ void KeptGradients::remember_all_held() {
   }
 }
 
+void KeptGradients::remember_all() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].grad();
+    if (gradient.defined() && gradient.layout() == at::kStrided) remember(i);
+  }
+}
+
 void KeptGradients::drop() {
   for (const Remembered& each : std::exchange(remembered_, {})) is_remembered_[each.parameter] = false;
 }
@@ -130,7 +137,7 @@ void KeptGradients::give_back() {
     has_given_back_[each.parameter] = true;
     at::Tensor& gradient = parameters_[each.parameter].mutable_grad();
     if (gradient.defined() && gradient.is_same(each.gradient)) {  // the engine has left it in its place
-      gradient.copy_(gradients_->alias(each.parameter));
+      if (!gradient.is_same(gradients_->alias(each.parameter))) gradient.copy_(gradients_->alias(each.parameter));
     } else {
       if (gradient.defined()) each.gradient.copy_(gradient);
       gradient = std::move(each.gradient);

@@ -34,6 +34,7 @@ class KeptGradients {
   /// reduced values.
   void remember(size_t parameter);
   void remember_all_held();
+  void remember_all();
   bool is_remembered(size_t parameter) const { return is_remembered_[parameter]; }
   void give_back();
   /// give_back() has made a tensor of the program p.grad() of `parameter` in this reduction.

@@ -106,6 +106,10 @@ void GradientReducer::set_sync_enabled(bool enabled) {
   router_->set_sync_enabled(enabled);
 }
 
+bool GradientReducer::reduces_backward() const {
+  return router_->reduces_backward();
+}
+
 void GradientReducer::begin_backward() {
   gradients_->begin_backward();
 }

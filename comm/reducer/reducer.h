@@ -59,6 +59,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void after_forward(const std::vector<at::Tensor>& outputs, bool are_known, bool will_reduce);
   /// Whether backwards run outside of no_sync().
   void set_sync_enabled(bool enabled);
+  /// Whether the gradients of the backward that runs in this thread are reduced.
+  bool reduces_backward() const;
   /// Call in a backward, or autograd::grad(), that has come to the forward's outputs.
   void begin_backward();
   /// With static_graph: its first backward has been reduced. Otherwise true.

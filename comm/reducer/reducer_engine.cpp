@@ -193,6 +193,7 @@ void ReducerEngine::renew_bucket(size_t number) {
     for (size_t i = 0; i < gradients.size(); ++i) bucket.variables[i].mutable_grad() = std::move(gradients[i]);
   });
   bucket.gradients = at::empty_like(bucket.gradients);
+  bucket.future_work = nullptr;  // it holds the memory
   bucket.bucket_views_in.clear();
   bucket.bucket_views_out.clear();
   initialize_bucket_views(bucket);
@@ -217,6 +218,11 @@ void ReducerEngine::keep_first_order() {
   if (rebuilt_params_.size() <= params_.size()) return;
   rebuilt_params_.resize(params_.size());
   rebuilt_param_indices_.resize(params_.size());
+}
+
+void ReducerEngine::note_use(size_t parameter) {
+  const std::lock_guard lock(mutex_);
+  if (params_[parameter].grad().defined()) local_used_map_.mutable_data_ptr<int>()[parameter] = 1;
 }
 
 void ReducerEngine::forget_reset_gradients() {

@@ -71,6 +71,8 @@ class ReducerEngine final : public c10d::Reducer {
   void keep_first_order();
   /// From prepare_for_backward() until the reduction of all buckets is finished.
   bool is_reducing() const { return expect_autograd_hooks_; }
+  /// With find_unused_parameters, in a backward that is not reduced: `parameter` counts as used in the next reduction.
+  void note_use(size_t parameter);
   /// With find_unused_parameters, before the first gradient of a backward: parameters whose gradients the program has
   /// reset since they came under no_sync() count as unused. c10d fails with an internal error for them.
   void forget_reset_gradients();

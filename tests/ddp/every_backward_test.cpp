@@ -199,6 +199,46 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays loc
   });
 }
 
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays local while another forward waits or was dropped") {
+  run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
+    const auto pending = both(model(input(group.rank(), 1)));
+    both(model(input(group.rank(), 9)));  // dropped
+    {
+      const auto guard = model->no_sync();
+      both(model(input(group.rank(), 2))).backward();
+    }
+    auto alone = make<TwoHeads>(7);
+    loss_on(2)(alone, group.rank()).backward();
+    Gradients expected;
+    for (const auto& parameter : alone->parameters()) expected.push_back(parameter.grad());
+    expect_gradients(net, expected);
+    pending.backward();
+    expect_gradients(net, expected_of({loss_on(1), loss_on(2)}, group.size()));
+  });
+}
+
+// Of which each uses other parameters.
+TEST_CASE_METHOD(EveryBackward, "EveryBackward: forwards with other unused parameters whose backwards come later") {
+  const Loss left = [](TwoHeads& net, int rank) { return net->left(torch::tanh(net->trunk(input(rank, 1)))).sum(); };
+  run_ranks(size_,
+            [&](const GroupHandle& group) {
+              for (const bool views : {true, false}) {
+                auto net = make<TwoHeads>(7);
+                DistributedDataParallel<TwoHeads> model(
+                    net, group, {.find_unused_parameters = true, .gradient_as_bucket_view = views});
+                for (int step = 0; step < 3; ++step) {
+                  net->zero_grad();
+                  const auto first = both(model(input(group.rank(), 2)));
+                  const auto second = model(input(group.rank(), 1)).first.sum();
+                  first.backward();
+                  second.backward();
+                  expect_gradients(net, expected_of({left, loss_on(2)}, group.size()));
+                }
+              }
+            },
+            {.wire = wire_});
+}
+
 TEST_CASE_METHOD(EveryBackward, "EveryBackward: a backward past the wrapper is refused and loses nothing") {
   run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
     const std::string message = message_of([&] { both(net->forward(input(group.rank(), 1))).backward(); });

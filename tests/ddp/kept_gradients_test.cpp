@@ -3,6 +3,7 @@
 // Python's default.
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/headeronly/version.h>
 #include <torch/optim/sgd.h>
 
 #include <random>
@@ -207,12 +208,41 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: programs made at random see the 
                 for (unsigned seed = 0; seed < kPrograms; ++seed) {
                   compare({}, false, seed);
                   compare({.static_graph = true}, std::nullopt, seed);
+                  if (TORCH_VERSION_MINOR >= 15) compare({.lazy_bucket_allocation = true}, std::nullopt, seed);
+                  compare({.delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}},
+                          std::nullopt, seed);
                   compare({.find_unused_parameters = true}, std::nullopt, seed);
                   if (!test::is_on_devices()) compare({}, true, seed);
                 }
               },
               {.wire = wire_});
   }
+}
+
+// What Python's DDP leaves local without a word.
+TEST_CASE_METHOD(KeptGradients, "KeptGradients: delayed ones that the program resets or puts there before backward") {
+  run_ranks(size_,
+            [&](const GroupHandle& group) {
+              for (const bool own_tensor : {false, true}) {
+                auto net = make<TwoLayers>(1);
+                DistributedDataParallel<TwoLayers> model(
+                    net, group, {.delayed = {.names = {"second.weight", "second.bias"}, .trigger = "first.weight"}});
+                for (int step = 0; step < 3; ++step) {
+                  const torch::Tensor loss = model(numbers({2, 6}, group.rank() + step)).square().sum();
+                  net->zero_grad();
+                  torch::Tensor weight = net->second->weight;
+                  const torch::Tensor zeros = torch::zeros_like(weight);
+                  if (own_tensor) weight.mutable_grad() = zeros;
+                  loss.backward();
+                  const auto expected = test::mean_gradients<TwoLayers>(1, group.size(), [&](TwoLayers& alone, int rank) {
+                    alone(numbers({2, 6}, rank + step)).square().sum().backward();
+                  });
+                  for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
+                  if (own_tensor) RANK_CHECK(weight.grad().is_same(zeros));
+                }
+              }
+            },
+            {.wire = wire_});
 }
 
 // As PCGrad, GradNorm and SVRG do.

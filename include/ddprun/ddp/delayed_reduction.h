@@ -17,8 +17,8 @@ namespace ddp {
 
 class DelayedReduction {
  public:
-  /// `parameters`, all of one dtype and device, keep their gradients in one flat tensor from now on. When `trigger`'s
-  /// gradient is computed and `is_wanted()`, their mean over the ranks replaces it by the end of the backward.
+  /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed and `is_wanted()`, the means of
+  /// their gradients over the ranks, reduced in one piece, are in p.grad() by the end of the backward.
   /// A backward in which one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
   DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
                    std::function<bool()> is_wanted, std::string what, DelayedParameters names);
@@ -26,8 +26,7 @@ class DelayedReduction {
   DelayedReduction(const DelayedReduction&) = delete;
   DelayedReduction& operator=(const DelayedReduction&) = delete;
 
-  /// Call after each forward: gradients that were reset get their place in the flat tensor back, with zeros. Waits for
-  /// what a backward that failed has sent.
+  /// Call after each forward. Waits for what a backward that failed has sent.
   void after_forward();
 
  private:

@@ -19,6 +19,11 @@
 namespace ddp {
 namespace {
 
+struct ScanCount {
+  int64_t scans = 0;
+  int64_t work = 0;
+};
+
 /// libjpeg reports by a callback that must not return; everything that it calls over is plain C.
 struct ErrorHandler {
   jpeg_error_mgr manager{};  // first: libjpeg knows it by its address
@@ -26,6 +31,7 @@ struct ErrorHandler {
   std::array<char, JMSG_LENGTH_MAX> message{};
   jpeg_progress_mgr progress{};
   int64_t file_bytes = 0;
+  ScanCount count{};  // the scans that libjpeg has begun
 };
 
 ErrorHandler& handler_of(j_common_ptr decoder) {
@@ -45,51 +51,91 @@ void note(j_common_ptr decoder, int level) {
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) stop(decoder);
 }
 
+int64_t blocks_of(const jpeg_component_info& component) {
+  return int64_t{component.width_in_blocks} * component.height_in_blocks;
+}
+
 int64_t blocks_of(const jpeg_decompress_struct& decoder) {
   int64_t blocks = 0;
-  for (int i = 0; i < decoder.num_components; ++i) {
-    blocks += int64_t{decoder.comp_info[i].width_in_blocks} * decoder.comp_info[i].height_in_blocks;
-  }
+  for (int i = 0; i < decoder.num_components; ++i) blocks += blocks_of(decoder.comp_info[i]);
   return blocks;
 }
 
-/// Each scan of a progressive file goes over the whole picture, and takes a few bytes where it changes nothing: a small
-/// file could keep a program busy for hours. Encoders write about ten.
-void check_scans(const jpeg_decompress_struct& decoder, ErrorHandler& handler, int64_t scans) {
-  constexpr int64_t kMostScans = 500;
-  constexpr int64_t kAlways = int64_t{1} << 27;  // blocks looked at, in half a second or so
-  constexpr int64_t kPerByte = 64;
-  const int64_t most_blocks = kAlways + kPerByte * handler.file_bytes;
-  const int64_t most = std::clamp<int64_t>(most_blocks / blocks_of(decoder), 1, kMostScans);
-  if (scans <= most) return;
-  std::snprintf(handler.message.data(), handler.message.size(), "more than %d scans%s", static_cast<int>(most),
-                most < kMostScans ? " of so large a picture" : "");
+/// The work of a scan (see most_jpeg_work()) over `blocks`, of the coefficients `first` to `last`.
+int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, int first, int last) {
+  if (decoder.arith_code == FALSE) return blocks;
+  return blocks * std::clamp(last - first + 1, 1, DCTSIZE2);  // arithmetic coding can take no bytes for a coefficient
+}
+
+[[noreturn]] void refuse_scans(ErrorHandler& handler, int64_t most, bool is_many) {
+  if (most == 0) {
+    std::snprintf(handler.message.data(), handler.message.size(), "arithmetic coding of so large a picture");
+  } else {
+    std::snprintf(handler.message.data(), handler.message.size(), "more than %d scans%s", static_cast<int>(most),
+                  is_many ? "" : " of so large a picture");
+  }
   std::longjmp(handler.back, 1);
 }
 
-void limit_scans(j_common_ptr decoder) {
-  const auto& known = *reinterpret_cast<j_decompress_ptr>(decoder);
-  check_scans(known, handler_of(decoder), known.input_scan_number);
+/// Counts one more scan, and refuses the file if its scans are too many or too much work. A scan of a progressive file
+/// goes over the whole picture, and takes a few bytes where it changes nothing, so a small file could keep a program
+/// busy for hours. Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
+void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, ScanCount& count, int64_t work) {
+  constexpr int64_t kMostScans = 500;
+  constexpr int64_t kPicture = 7;  // the work per block to make pixels of the coefficients
+  ++count.scans;
+  count.work += work;
+  if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
+  if (count.scans == 1 && decoder.arith_code == FALSE) return;
+  if (count.work + kPicture * blocks_of(decoder) <= most_jpeg_work(handler.file_bytes)) return;
+  refuse_scans(handler, count.scans - 1, /*is_many=*/false);
 }
 
-/// How many scans begin in what libjpeg has not read yet, behind the header of the first.
-int64_t further_scans(const jpeg_decompress_struct& decoder) {
-  int64_t scans = 0;
+void add_current_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler) {
+  int64_t blocks = 0;
+  for (int i = 0; i < decoder.comps_in_scan; ++i) blocks += blocks_of(*decoder.cur_comp_info[i]);
+  add_scan(decoder, handler, handler.count, scan_work(decoder, blocks, decoder.Ss, decoder.Se));
+}
+
+/// libjpeg calls this at least once in every scan.
+void limit_scans(j_common_ptr decoder) {
+  const auto& known = *reinterpret_cast<j_decompress_ptr>(decoder);
+  ErrorHandler& handler = handler_of(decoder);
+  if (handler.count.scans < known.input_scan_number) add_current_scan(known, handler);
+}
+
+/// Counts the scans that begin in what libjpeg has not read yet, behind the header of the first, so that a file with
+/// too many is refused before any of them is read.
+void check_further_scans(const jpeg_decompress_struct& decoder, ErrorHandler& handler) {
+  ScanCount count = handler.count;
   const JOCTET* bytes = decoder.src->next_input_byte;
-  for (size_t i = 1; i < decoder.src->bytes_in_buffer; ++i) scans += bytes[i - 1] == 0xFF && bytes[i] == 0xDA ? 1 : 0;
-  return scans;
+  const size_t size = decoder.src->bytes_in_buffer;
+  for (size_t i = 1; i + 3 < size; ++i) {
+    if (bytes[i - 1] != 0xFF || bytes[i] != 0xDA) continue;
+    const size_t components = bytes[i + 3];
+    const size_t band = i + 4 + 2 * components;
+    if (band + 1 >= size) return;
+    int64_t blocks = 0;
+    for (size_t k = i + 4; k < band; k += 2) {
+      for (int c = 0; c < decoder.num_components; ++c) {
+        if (decoder.comp_info[c].component_id == bytes[k]) blocks += blocks_of(decoder.comp_info[c]);
+      }
+    }
+    add_scan(decoder, handler, count, scan_work(decoder, blocks, bytes[band], bytes[band + 1]));
+  }
 }
 
 enum class Outcome { kDone, kTooLarge, kFailed };
 
 /// Of a file of several scans all coefficients are kept until the picture is made, which takes their place.
-void check_coefficients(const jpeg_decompress_struct& decoder, const Image& image, ErrorHandler& handler,
+void check_scans(const jpeg_decompress_struct& decoder, const Image& image, ErrorHandler& handler,
                         const std::filesystem::path& path) {
+  add_current_scan(decoder, handler);
   if (jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&decoder)) == FALSE) return;
   const auto bytes = blocks_of(decoder) * static_cast<int64_t>(sizeof(JBLOCK));
   check_working_memory(path, bytes - image.height * image.width * 3, handler.file_bytes,
                        "the coefficients of several scans");
-  check_scans(decoder, handler, 1 + further_scans(decoder));
+  check_further_scans(decoder, handler);
 }
 
 /// One row of CMYK as RGB. Programs that write such files, Adobe's first, turn the inks around: 255 is none; Pillow
@@ -116,7 +162,7 @@ Outcome decode(jpeg_decompress_struct& decoder, ErrorHandler& handler, const std
   if (image.height < 1 || image.width < 1 || image.height > options.most_pixels / image.width)
     return Outcome::kTooLarge;
   check_unpacked_size(path, image.height * image.width * decoder.num_components, handler.file_bytes);
-  check_coefficients(decoder, image, handler, path);
+  check_scans(decoder, image, handler, path);
   const bool has_inks = decoder.jpeg_color_space == JCS_CMYK || decoder.jpeg_color_space == JCS_YCCK;
   decoder.out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&decoder);

@@ -205,23 +205,31 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   }
 }
 
-/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times.
+/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times, which is libtiff's limit.
+/// Bytes that look like a marker but are none only make the limits stricter.
 void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const std::vector<uint8_t>& bytes = *memory_->bytes;
   const int together = layout.is_separate ? 1 : layout.samples;
-  const auto has_several_scans = [&](size_t at) {
-    const bool is_progressive = bytes[at + 1] == 0xC2 || bytes[at + 1] == 0xC6 || bytes[at + 1] == 0xCA;
-    return bytes[at] == 0xFF && (is_progressive || (bytes[at + 1] == 0xDA && bytes[at + 4] < together));
-  };
-  size_t at = 0;
-  while (at + 5 < bytes.size() && !has_several_scans(at)) ++at;
-  if (at + 5 >= bytes.size()) return;
-  check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
+  bool has_several_scans = false;
+  bool is_arithmetic = false;
+  for (size_t at = 0; at + 5 < bytes.size(); ++at) {
+    if (bytes[at] != 0xFF) continue;
+    const uint8_t marker = bytes[at + 1];
+    is_arithmetic = is_arithmetic || marker == 0xC9 || marker == 0xCA;
+    has_several_scans = has_several_scans || marker == 0xC2 || marker == 0xC6 || marker == 0xCA ||
+                        (marker == 0xDA && bytes[at + 4] < together);
+  }
+  if (has_several_scans) {
+    check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
+  }
+  if (!has_several_scans && !is_arithmetic) return;
   constexpr int64_t kMostScans = 100;
-  constexpr int64_t kAlways = int64_t{1} << 27;
-  constexpr int64_t kPerByte = 64;
-  const int64_t blocks = layout.height * layout.width * layout.samples / 64;
-  if (blocks * kMostScans > kAlways + kPerByte * file_bytes()) refuse("so large a picture in JPEGs of several scans");
+  constexpr int64_t kCoefficients = 64;
+  const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
+                       (has_several_scans ? kMostScans : 1) * (is_arithmetic ? kCoefficients : 1);
+  if (work <= most_jpeg_work(file_bytes())) return;
+  refuse(has_several_scans ? "so large a picture in JPEGs of several scans"
+                           : "so large a picture in JPEGs with arithmetic coding");
 }
 
 void TiffFile::read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take) {

@@ -80,6 +80,33 @@ def ones(bits: int, pattern: str) -> bytes:
     return int(text, 2).to_bytes(len(text) // 8, "big")
 
 
+def jpegs_of_many_scans():
+    """Valid files whose last scans refine 63 coefficients of each block and change none: two bytes for 2^14 blocks. `must` is
+    what the reader has to do, `size` the file's size: bytes behind the end make the limit higher."""
+    for must, width, height, count, size in (
+        ("refused", 30_000, 6000, 54, 0),
+        ("refused", 16_000, 10_000, 60, 0),
+        ("refused", 12_000, 8000, 95, 0),
+        ("refused", 8000, 8000, 140, 0),
+        ("refused", 4000, 4000, 480, 0),
+        ("refused", 4000, 4000, 270, TOP),
+        ("refused", SIDE, SIDE, 10, TOP),
+        ("read", 30_000, 6000, 6, 0),
+        ("read", SIDE, SIDE - 384, 6, TOP),
+        ("read", 12_000, 8000, 35, TOP),
+        ("read", 4000, 4000, 250, TOP),
+        ("read", 2000, 2000, 480, 0),
+    ):
+        blocks = -(-width // 8) * -(-height // 8)
+        run = ones(16, "1" + "0" * 15) * -(-blocks // 2**14)
+        scans = [((0,), 0, 0, 0, bytes(blocks // 8 + 1)), ((0,), 1, 63, 0x01, run)] + [((0,), 1, 63, 0x10, run)] * count
+        content = jpeg(width, height, 1, scans, 0xC2)
+        yield f"{must}-scans-{width}-{count}-{size}.jpg", content + bytes(max(size - len(content), 0))
+    yield "refused-arithmetic-grey.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
+    yield "read-arithmetic-grey.jpg", jpeg(5000, 5000, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
+    yield "refused-arithmetic-progressive.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(100)), ((0,), 1, 63, 0, bytes(100))], 0xCA)
+
+
 def jpegs():
     blocks = (SIDE // 8) ** 2
     yield "claims.jpg", jpeg(SIDE, SIDE, 3, [((0, 1, 2), 0, 63, 0, b"")])
@@ -93,6 +120,7 @@ def jpegs():
     run = ones(16 * 8, "1" + "0" * 15)
     yield "scans.jpg", jpeg(SIDE, SIDE, 1, [((0,), 0, 0, 0, bytes(blocks // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 32) for k in range(400)], 0xC2)
     yield "scans-small.jpg", jpeg(4096, 4096, 1, [((0,), 0, 0, 0, bytes(2**18 // 8 + 1))] + [((0,), k % 63 + 1, k % 63 + 1, 0, run * 2) for k in range(490)], 0xC2)
+    yield from jpegs_of_many_scans()
     yield "blank-progressive.jpg", jpeg(SIDE, SIDE // 2, 3, [((0, 1, 2), 0, 0, 0, bytes(blocks * 3 // 16 + 1))], 0xC2)
     for name, sampling in (("odd", [(3, 1), (1, 2), (1, 1)]), ("tall", None)):
         size = (4096, 65500) if name == "tall" else (SIDE, SIDE)
@@ -185,6 +213,9 @@ def tiffs():
         yield f"shared-{name}.tif", strips(16, count, data, t259=[number], t278=[1], t273=[8] * count, t279=[len(data)] * count)
     yield "shared-long.tif", strips(16, 100_000, bytes(100_000), t278=[1], t273=[8] * 100_000, t279=[100_000] * 100_000)
     yield "planes-strips.tif", strips(16, TOP, bytes(100), t277=[65535], t258=[8], t284=[2], t278=[1])
+    for must, side in (("refused", 16_000), ("read", 4000)):
+        coded = jpeg(side, side, 1, [((0,), 0, 63, 0, bytes(100))], 0xC9)
+        yield f"{must}-arithmetic.tif", strips(side, side, coded, t258=[8], t277=[1], t262=[1], t259=[7])
     yield "blank.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8])
     yield "blank-lzw.tif", strips(12_000, 14_000, lzw_zeros(270_000), t259=[5])
     yield "blank-turned.tif", strips(12_000, 14_000, deflated_zeros(3 * 12_000 * 14_000), t259=[8], t274=[6])

@@ -1,6 +1,7 @@
 """What files of at most 1 MB make the readers take: a DataError or the picture, at most 64 MB beside it, and no long time.
 
-`hostile_files_test.py --table` prints a line for each file. PROGRAM is reader_cost_program."""
+A file whose name begins with "read-" or "refused-" has to be read or refused. `hostile_files_test.py --table` prints a line
+for each file. PROGRAM is reader_cost_program."""
 
 import os
 import pathlib
@@ -38,6 +39,8 @@ def main():
             count += 1
             beside = cost and cost[1] - cost[0]
             is_right = cost is not None and beside <= MOST_BYTES and cost[2] <= MOST_SECONDS
+            if name.startswith(("read-", "refused-")):
+                is_right = is_right and (said == "read") == name.startswith("read-")
             failures += not is_right
             if not is_right or "--table" in sys.argv:
                 numbers = f"{cost[0] / 1e6:7.1f} MB read {beside / 1e6:7.1f} MB beside {cost[2]:6.2f} s" if cost else " " * 39

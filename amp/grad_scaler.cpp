@@ -2,7 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 #include <torch/cuda.h>
@@ -182,8 +184,13 @@ void GradScaler::update(const at::Tensor& new_scale) {
     text << "output with shape [] doesn't match the broadcast shape " << new_scale.sizes();
     fail<std::runtime_error>(text.str());
   }
-  copy_into(scale_, new_scale);
-  scale_.clamp_(options_.min_scale, amp::detail::kLargestScale);
+  const at::NoGradGuard no_grad;
+  at::Tensor value = at::empty_like(scale_);
+  copy_into(value, new_scale);
+  value.clamp_(options_.min_scale, amp::detail::kLargestScale);
+  // A read of the value would make the host wait, so NaN cannot be refused here.
+  scale_.copy_(at::where(value.isnan(), scale_, value));
+  floor_->begin_at_unknown();
   optimizers_.clear();
 }
 
@@ -229,7 +236,7 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
     scale_.fill_(options_.init_scale);
     tracker_.fill_(state->growth_tracker);
   }
-  if (state->scale < options_.min_scale) floor_->look(state->scale);
+  if (state->scale < options_.min_scale) floor_->warn_of_raised(state->scale);
   floor_->begin_at(options_.init_scale);
 }
 

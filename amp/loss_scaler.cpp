@@ -80,7 +80,7 @@ LossScalerState LossScaler::state() const {
 void LossScaler::load(const LossScalerState& state) {
   value_ = std::max(state.loss_scale, dynamic_ && has_default_floor_ ? floor_->value() : kSmallestScale);
   unskipped_ = state.unskipped;
-  if (state.loss_scale < value_) floor_->look(state.loss_scale);
+  if (state.loss_scale < value_) floor_->warn_of_raised(state.loss_scale);
   floor_->begin_at(value_);
   if (!scale_.defined()) return;
   scale_.fill_(value_);

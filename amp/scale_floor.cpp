@@ -23,6 +23,20 @@ at::Tensor pinned(at::ScalarType type) {
 
 ScaleFloor::ScaleFloor(double value, std::string what) : value_(value), what_(std::move(what)) {}
 
+void ScaleFloor::begin_at(double scale) {
+  begins_above_ = scale > value_;
+  arrived_.reset();  // what was copied is older
+}
+
+void ScaleFloor::begin_at_unknown() {
+  begin_at(value_);
+}
+
+void ScaleFloor::warn_of_raised(double loaded) const {
+  TORCH_WARN(what_, " of the loaded state is ", number_text(loaded), ", below the floor of ", number_text(value_),
+             ", and is raised to it");
+}
+
 void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
   if (has_warned_) return;
   if (scale.is_cpu()) {
@@ -56,6 +70,7 @@ void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) 
 
 // A scale that was at the floor from the beginning says nothing until an overflow. NaN counts as below.
 void ScaleFloor::judge(double scale, bool after_overflow) {
+  begins_above_ = begins_above_ || scale > value_;
   if (has_warned_ || scale > value_ || !(begins_above_ || after_overflow)) return;
   has_warned_ = true;
   TORCH_WARN(

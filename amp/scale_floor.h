@@ -1,5 +1,5 @@
 // The least value of a dynamic loss scale, which keeps steps that all overflow from halving the scale to 0, and the
-// warning that the floor was reached.
+// warnings that the scale was reduced to the floor or that a loaded scale is below it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,14 @@ class ScaleFloor {
   double value() const { return value_; }
 
   /// The host has set the scale to this.
-  void begin_at(double scale) { begins_above_ = scale > value_; }
+  void begin_at(double scale);
+
+  /// The scale was set to a number that only the device knows. Until look() sees it above the floor, a scale at the floor
+  /// is no sign of an overflow.
+  void begin_at_unknown();
+
+  /// Warns that a loaded state has the scale `loaded`, which is below the floor. Each call warns.
+  void warn_of_raised(double loaded) const;
 
   /// After each update of `scale` (float32) and `tracker` (int32, good steps since the scale changed), on one device:
   /// warns once when `scale` was reduced to the floor. On the CPU in this call. On other devices the host does not

@@ -119,7 +119,8 @@ class GradScaler {
   void update();
   /// The same, but sets the scale: a number from `min_scale` to the largest float32, else std::invalid_argument. A
   /// tensor has no dimensions, needs no gradient and is on the scaler's kind of device; its value is copied, and a
-  /// number out of that range replaced by the nearest one in it.
+  /// number out of that range replaced by the nearest one in it. NaN leaves the scale as it is: the host does not read
+  /// the tensor, so it cannot throw.
   void update(double new_scale);
   void update(const at::Tensor& new_scale);
 
@@ -140,7 +141,7 @@ class GradScaler {
   std::optional<GradScalerState> state_dict() const;
   /// Takes the state over; ignored when disabled. Throws std::runtime_error when there is none, as a disabled scaler's,
   /// and when the scale is no float32. `min_scale` is not part of it: a scale below this scaler's is raised to it, with
-  /// the warning.
+  /// a warning.
   void load_state_dict(const std::optional<GradScalerState>& state);
 
   /// The state as JSON under Python's names, {} when disabled; for CheckpointManager: TrainingState{.scaler = scaler}.

@@ -32,9 +32,9 @@ void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_byt
 void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,
                           const std::string& what);
 
-/// How much work the scans of a JPEG file of `file_bytes` may be. The unit is a scan with Huffman codes over one block of
-/// 8x8 samples, some 20 ns if all of the block is zero; arithmetic coding takes as much for each coefficient. A file of
-/// 1 MB takes at most 1.5 s.
+/// How much work the scans of a JPEG file of `file_bytes` may be. The unit is a scan with Huffman codes over one block
+/// of 8x8 samples, some 20 ns if all of the block is zero; arithmetic coding takes as much for each coefficient. A file
+/// of 1 MB takes at most 1.5 s.
 constexpr int64_t most_jpeg_work(int64_t file_bytes) {
   constexpr int64_t kAlways = 44'000'000;
   constexpr int64_t kPerByte = 24;

@@ -205,7 +205,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   }
 }
 
-/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times, which is libtiff's limit.
+/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times, libtiff's limit.
 /// Bytes that look like a marker but are none only make the limits stricter.
 void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const std::vector<uint8_t>& bytes = *memory_->bytes;

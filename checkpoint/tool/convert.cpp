@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -99,9 +100,29 @@ Parts parts_of(const TensorSource& source, bool weights_only) {
   return parts;
 }
 
-// A file whose weights lie under a key that is not usual would become one without them.
+// Whether the model that `entry` names has an optimizer by its name: {"generator": …, "optimizer_generator": …}, or
+// {"netG": …, "optimizer_G": …}.
+bool has_own_optimizer(const TensorSource& source, const std::string& entry) {
+  return std::ranges::any_of(source.files(), [&](const auto& item) {
+    const std::string_view file = item.first;
+    if (!file.starts_with(kNamedOptimizer) || !file.ends_with(kSafetensorsEnding)) return false;
+    const auto name = file.substr(kNamedOptimizer.size(), file.size() - kNamedOptimizer.size() - kSafetensorsEnding.size());
+    return !name.empty() && entry.ends_with(name);
+  });
+}
+
+// Whether the dicts in a file's dict are models by name. Beside them a whole run may have other dicts, such as averages.
+bool are_named_models(const TensorSource& source, const RawFile& file, bool weights_only) {
+  const auto is_model = [&](const std::string& entry) { return has_own_optimizer(source, entry); };
+  return weights_only ? std::ranges::all_of(file.entries, is_model) : std::ranges::any_of(file.entries, is_model);
+}
+
+// A file whose weights are under a key that is not usual would become one without them, or with that key in their names.
 void check_model(const TensorSource& source, const Parts& parts, bool weights_only) {
-  if (!parts.model.empty()) return;
+  const auto ambiguous = [&](const auto& item) {
+    return item.second.is_nested && !are_named_models(source, item.second, weights_only);
+  };
+  if (!parts.model.empty() && std::ranges::none_of(source.files(), ambiguous)) return;
   std::string entries;
   for (const auto& [name, file] : source.files()) {
     for (const auto& entry : file.entries) entries += (entries.empty() ? "" : ", ") + safetensors::quote_name(entry);

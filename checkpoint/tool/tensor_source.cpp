@@ -74,6 +74,22 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
   return unread;
 }
 
+// Whether the tensors are those of dicts below keys that are not usual: {"model_state": {…}, "loss": 0-dim tensor}. A
+// state dict has tensors of its own; what get_extra_state() returns may be a dict in it.
+bool is_nested(const pt::Value& root, const pt::StateDict& state) {
+  using pt::Kind;
+  if (!root.is(Kind::kDict) || pt::is_optimizer(root) || !state.found_under.empty() || state.tensors.empty()) {
+    return false;
+  }
+  bool has_dict = false;
+  for (const auto& [key, item] : pt::named_items(root)) {
+    if (item->is(Kind::kTensor) && !item->tensor().sizes.empty()) return false;
+    const bool gave_tensors = state.tensors.lower_bound(key + ".") != state.tensors.lower_bound(key + "/");
+    has_dict = has_dict || (pt::as_dict(*item) != nullptr && gave_tensors && !key.ends_with("_extra_state"));
+  }
+  return has_dict;
+}
+
 // One that has a checkpoint's name is a checkpoint, though its manifest be lost.
 bool is_checkpoint_folder(const std::filesystem::path& path) {
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
@@ -309,7 +325,9 @@ void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& pa
       if (run.optimizers.empty() || !key.empty()) throw;  // else those are all that there is
     }
     auto unread = unread_entries(source.root(), state, run);
+    const bool nested = key.empty() && is_nested(source.root(), state);
     files_[""] = raw_file(source, std::move(state), allowance);
+    files_[""].is_nested = nested;
     files_[""].skipped.merge(unread);
     add_run(source, std::move(run), allowance);
   } catch (const pt::FormatError& error) {

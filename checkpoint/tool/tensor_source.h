@@ -34,6 +34,8 @@ struct RawFile {
   Metadata metadata{};
   std::map<std::string, std::string> skipped{};  ///< names that are not read, and what they are
   std::vector<std::string> entries{};            ///< of a .pt file: keys below which there are tensors
+  /// Of a .pt file: it has no model under the usual keys, and the tensors are those of the dicts in its own dict.
+  bool is_nested = false;
 };
 
 /// The name of a file in a checkpoint that holds what belongs to `name`: "optim-g.safetensors" of the optimizer "g".

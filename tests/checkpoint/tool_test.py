@@ -126,6 +126,32 @@ class ToolTest(unittest.TestCase):
             pt_python.same(dict(whole["model"]), state)
             self.assertEqual(whole["epoch"], 3)
             self.assertEqual(len(whole["optimizer"]["state"]), len(optimizer["state"]))
+        # Without an optimizer, too; the dicts' keys become no part of the names.
+        scalar = torch.tensor(0.5)
+        for number, (keys, content) in enumerate([
+            (["model_state"], {"model_state": state, "epoch": 1}), (["params", "params_ema"], {"params": state, "params_ema": other}),
+            (["state.ema", "state.raw"], {"state": {"ema": state, "raw": other}}), (["ema"], {"ema": state, "loss": scalar}),
+            (["g", "g_ema"], {"g": state, "g_ema": other, "optimizer_g": optimizer}),
+            (["weights"], {"weights": state, "optimizer_main": optimizer}),
+        ]):
+            torch.save(content, self.folder / f"nested{number}.pt")
+            for suffix in (".safetensors", ".pt"):
+                target = self.folder / f"nested{number}_weights{suffix}"
+                result = run("convert", self.folder / f"nested{number}.pt", target, "--weights-only")
+                self.assertEqual(result.returncode, 1, keys)
+                self.assertIn("some under " + ", ".join(f"'{key}'" for key in keys) + ": say which with --key", result.stderr)
+                self.assertFalse(target.exists())
+                for key, expected in zip(keys, (state, other)):
+                    self.convert(f"nested{number}.pt", f"selected{suffix}", "--weights-only", "--key", key)
+                    pt_python.same(dict(self.load(self.convert(f"selected{suffix}", "selected_again.pt"))), expected)
+            if "optimizer_g" not in content:
+                self.assertEqual(run("convert", self.folder / f"nested{number}.pt", self.folder / "x.pt").returncode, 1, keys)
+        # Models by name, each with its optimizer, and a state dict with a dict of extra state have one meaning.
+        torch.save({"g": state, "d": other, "optimizer_g": optimizer, "optimizer_d": optimizer}, self.folder / "models.pt")
+        loaded = self.load(self.convert("models.pt", "models_out.pt", "--weights-only"))
+        self.assertEqual(sorted(loaded), sorted(f"{name}.{key}" for name in "dg" for key in state))
+        torch.save({**state, "0._extra_state": {"scale": torch.ones(2)}}, self.folder / "extra.pt")
+        self.assertEqual(len(self.load(self.convert("extra.pt", "extra_out.pt", "--weights-only"))), len(state) + 1)
         torch.save(optimizer, self.folder / "optimizer_alone.pt")
         result = run("convert", self.folder / "optimizer_alone.pt", self.folder / "x.pt", "--weights-only")
         self.assertEqual(result.returncode, 1)

@@ -6,12 +6,14 @@
 #include <map>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ddprun/optim/fused_optimizer.h>
 #include <ddprun/optim/options.h>
 
+#include "base/json_float.h"
 #include "checkpoint/core/saved_optimizer.h"
 #include "checkpoint/optimizer_kinds.h"
 #include "checkpoint/optimizer_state.h"
@@ -36,6 +38,23 @@ std::optional<SavedOptimizer> saved_optimizer(const StoredTensors& stored) {
   } catch (const std::invalid_argument&) {
     fail(stored, std::string("the metadata ") + kOptimizerKey + " is damaged");
   }
+}
+
+void read_option(const json& stored, bool& value) {
+  stored.get_to(value);
+}
+
+void read_option(const json& stored, double& value) {
+  if (const auto named = named_float(stored)) {
+    value = *named;
+  } else {
+    stored.get_to(value);
+  }
+}
+
+void read_option(const json& stored, std::tuple<double, double>& value) {
+  read_option(stored.at(0), std::get<0>(value));
+  read_option(stored.at(1), std::get<1>(value));
 }
 
 template <typename Kind>
@@ -104,15 +123,16 @@ class Loaded : public LoadedOptimizerState {
   }
 
   void read_options(const SavedOptimizer& saved, const json& values, typename Kind::Options& options) {
-    try {
-      Kind::options(options, [&](const char* key, auto& value) {
-        // Python's files name no type, and may lack what C++ has: what they lack stays as it is.
-        if (saved.type.empty() && !values.contains(key)) return;
-        values.at(key).get_to(value);
-      });
-    } catch (const json::exception&) {
-      fail(stored_, std::string("the metadata ") + kOptimizerKey + " lacks a hyper-parameter of " + Kind::kName);
-    }
+    Kind::options(options, [&](const char* key, auto& value) {
+      // Python's files name no type, and may lack what C++ has: what they lack stays as it is.
+      if (saved.type.empty() && !values.contains(key)) return;
+      try {
+        read_option(values.at(key), value);
+      } catch (const json::exception&) {
+        fail(stored_, std::string("the metadata ") + kOptimizerKey + " holds no value that " + Kind::kName +
+                          " can take as its hyper-parameter " + key);
+      }
+    });
   }
 
   // What the file says, where the optimizer has the option.

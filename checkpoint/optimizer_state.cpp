@@ -6,12 +6,14 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <tuple>
 #include <typeinfo>
 #include <utility>
 
 #include <ddprun/optim/fused_optimizer.h>
 #include <ddprun/optim/options.h>
 
+#include "base/json_float.h"
 #include "checkpoint/optimizer_kinds.h"
 #include "checkpoint/parameter_names.h"
 
@@ -29,6 +31,19 @@ void store(TensorMap& tensors, const std::string& name, const at::Tensor& value)
 
 void store(TensorMap& tensors, const std::string& name, int64_t value) {
   store(tensors, name, at::scalar_tensor(static_cast<double>(value), at::kFloat));
+}
+
+// A hyper-parameter as JSON: infinities and NaN by name.
+json to_option(bool value) {
+  return value;
+}
+
+json to_option(double value) {
+  return json_float<json>(value);
+}
+
+json to_option(const std::tuple<double, double>& value) {
+  return json::array({to_option(std::get<0>(value)), to_option(std::get<1>(value))});
 }
 
 }  // namespace
@@ -82,7 +97,7 @@ std::string save_optimizer_state(const torch::optim::Optimizer& optimizer, const
     for (const auto& group : optimizer.param_groups()) {
       auto options = static_cast<const typename Kind::Options&>(group.options());
       json saved = {{"params", json::array()}};
-      Kind::options(options, [&](const char* key, auto& value) { saved[key] = value; });
+      Kind::options(options, [&](const char* key, auto& value) { saved[key] = to_option(value); });
       if (const auto* own = dynamic_cast<const optim::MaximizeOption*>(&group.options()))
         saved["maximize"] = own->maximize();
       if (fused) saved["fused"] = true;  // Python's optimizer goes on with the same kernels, so with the same bits

@@ -156,7 +156,7 @@ def _flat_optimizer_of(folder, name, verify):
     with folders.opened(folder, verify) as (_, paths):
         tensors, metadata = states.read_tensors(paths.get(file, folder / file))
         schedule = _schedule_of(paths)
-    saved = json.loads(metadata[states.OPTIMIZER])
+    saved = states.from_json(metadata[states.OPTIMIZER])
     flat = dict(tensors)
     for number, group in enumerate(saved["param_groups"]):
         options = states.python_group(saved["type"], group, {} if name else states.schedule_options(schedule, number))

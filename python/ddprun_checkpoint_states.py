@@ -46,7 +46,7 @@ def python_group(kind, group, extra):
 def numbered_optimizer(path, schedule):
     """As Optimizer.state_dict() is: parameters are numbered through all groups."""
     tensors, metadata = read_tensors(path)
-    saved = json.loads(metadata[OPTIMIZER])
+    saved = from_json(metadata[OPTIMIZER])
     state, groups, number = {}, [], 0
     for position, group in enumerate(saved["param_groups"]):
         numbers = []

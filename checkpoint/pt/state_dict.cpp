@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_float.h"
 #include "checkpoint/pt/format_error.h"
 #include "checkpoint/pt/tensor_walk.h"
 
@@ -34,7 +35,7 @@ std::optional<json> to_json(const Value& value, Budget& budget, int depth = 0) {
     case Kind::kInt:
       return value.integer();
     case Kind::kFloat:
-      return value.real();
+      return json_float<json>(value.real());
     case Kind::kText:
       return value.text();
     case Kind::kList:
@@ -101,7 +102,7 @@ void add_options(const Value& from, json& options, std::vector<std::string>& odd
       // Python's `lr=torch.tensor(0.1)`. What is no number, also one of NumPy's, is null, so that no one takes it for
       // absent.
       const auto number = read_scalar && value->is(Kind::kTensor) ? read_scalar(value->tensor()) : std::nullopt;
-      options[key] = number ? json(*number) : json();
+      options[key] = number ? json_float<json>(*number) : json();
       continue;
     }
     if (auto option = to_json(*value, budget)) {

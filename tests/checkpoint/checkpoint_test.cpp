@@ -3,7 +3,9 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -359,6 +361,29 @@ TEST_CASE("Checkpoint: the state of one optimizer does not fit another") {
   save_checkpoint(folder / "file", {.model = net, .optimizer = sgd}, single_process());
   CHECK_THROWS_WITH(load_checkpoint(folder / "file", {.model = net, .optimizer = adam}, single_process()),
                     ContainsSubstring("it holds the state of 'SGD', but the optimizer is Adam"));
+}
+
+TEST_CASE("Checkpoint: hyper-parameters that are no finite numbers come back as they are") {
+  const test::TemporaryFolder folder;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto path = folder / "state.safetensors";
+  Net net;
+  torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.1));
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options())
+      .lr(kNaN)
+      .eps(kInfinity)
+      .weight_decay(-kInfinity)
+      .betas({kNaN, 0.5});
+  save_checkpoint(path, {.model = net, .optimizer = adam}, single_process());
+  torch::optim::Adam other(net->parameters(), torch::optim::AdamOptions(0.1));
+  load_checkpoint(path, {.model = net, .optimizer = other}, single_process());
+  const auto& loaded = static_cast<const torch::optim::AdamOptions&>(other.param_groups()[0].options());
+  CHECK(std::isnan(loaded.lr()));
+  CHECK(loaded.eps() == kInfinity);
+  CHECK(loaded.weight_decay() == -kInfinity);
+  CHECK(std::isnan(std::get<0>(loaded.betas())));
+  CHECK(std::get<1>(loaded.betas()) == 0.5);
 }
 
 TEST_CASE("AnyModuleRef: an empty holder is refused where it is given") {

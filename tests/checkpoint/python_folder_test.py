@@ -57,6 +57,24 @@ class PythonFolderTest(unittest.TestCase):
         ddprun_checkpoint.load(folder)
         verify(folder)
 
+    def test_hyper_parameters_that_are_no_finite_numbers_come_back(self):
+        net = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer.param_groups[0].update(lr=float("inf"), weight_decay=float("nan"))
+        for name in ("run", "run.pt"):
+            path = ddprun_checkpoint.save(self.folder / name, step=3, values={}, model=net, optimizer=optimizer)
+            group = ddprun_checkpoint.load(path)["optimizer"]["param_groups"][0]
+            self.assertEqual((group["lr"], str(group["weight_decay"])), (float("inf"), "nan"), name)
+        flat = ddprun_checkpoint.flat_optimizer_state(self.folder / "run")
+        self.assertEqual(flat["param_groups.bias.lr"], float("inf"))
+        # The tool makes a .pt file of the folder, and the file's numbers become texts of JSON again.
+        for source, target in ((self.folder / "run", "through.pt"), ("through.pt", "one.safetensors"), ("one.safetensors", "back.pt")):
+            source = next(source.glob("step-*")) if isinstance(source, pathlib.Path) else self.folder / source
+            subprocess.run([TOOL, "convert", source, self.folder / target], check=True, capture_output=True, timeout=600)
+        for name in ("through.pt", "back.pt"):
+            group = torch.load(self.folder / name)["optimizer"]["param_groups"][0]
+            self.assertEqual((group["lr"], str(group["weight_decay"])), (float("inf"), "nan"), name)
+
     def test_several_models_have_their_names_before_their_tensors(self):
         nets = {name: torch.nn.Linear(2, outputs) for name, outputs in (("generator", 2), ("critic", 1))}
         optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for name, net in nets.items()}

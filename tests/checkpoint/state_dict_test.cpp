@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "checkpoint/pt/format_error.h"
@@ -158,6 +159,8 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
           group.real(0.5);
           group.real(0.75);
           group.end_tuple();
+          group.text("eps");
+          group.real(std::numeric_limits<double>::infinity());
           group.text("fused");
           group.none();
           add_dict(group, "odd", [](Pickler&) {});
@@ -173,6 +176,7 @@ TEST_CASE("StateDict: an optimizer's parameters are numbered through its groups"
   CHECK(groups[0]["params"] == json::array({"#0"}));
   CHECK(groups[1]["params"] == json::array({"#1", "#2"}));
   CHECK(groups[1]["betas"] == json::array({0.5, 0.75}));
+  CHECK(groups[1]["eps"] == json{{"__float__", "inf"}});
   CHECK_FALSE(groups[1].contains("odd"));
   CHECK(state.left_out == std::map<std::string, std::string>{{"param_groups.1.odd", "no number, text or list of those"},
                                                              {"state.77", "state of no parameter in its groups"}});

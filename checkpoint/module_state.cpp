@@ -1,6 +1,8 @@
 #include "checkpoint/module_state.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -69,6 +71,19 @@ bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
   // LibTorch's Module::to(kHalf) makes a BatchNorm's counter of batches a half too.
   return model.dim() == 0 && !model.is_complex() && !value.is_complex() &&
          value.to(model.scalar_type()).to(value.scalar_type()).equal(value);
+}
+
+// Why copy_() cannot write a value into `tensor`; empty when it can.
+std::string objection_to_target(const at::Tensor& tensor) {
+  if (tensor.is_meta()) return "is a meta tensor, which has no memory: move the model to a device first";
+  if (tensor.is_inference() && !c10::InferenceMode::is_enabled()) {
+    return "is an inference tensor, which nothing can be loaded into: create it outside of InferenceMode, or clone() it";
+  }
+  if (tensor.layout() == c10::kStrided && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    return "is an expanded tensor, whose elements share memory, so nothing can be loaded into it: store a clone() with "
+           "memory for each element";
+  }
+  return "";
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -162,6 +177,14 @@ TensorMap module_state(const ModelRefs& models) {
   return all;
 }
 
+void check_loadable(const TensorMap& model) {
+  for (const auto& [name, tensor] : model) {
+    if (const auto objection = objection_to_target(tensor); !objection.empty()) {
+      throw std::invalid_argument("the model's tensor " + quote_name(name) + " " + objection);
+    }
+  }
+}
+
 StoredTensors without_wrappers(StoredTensors stored, const ModelRefs& models) {
   for (const auto& [model_name, model] : models.all()) {
     if (model_name.empty()) continue;
@@ -219,6 +242,8 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     if (!fits(tensor, value, options.cast)) {
       misfits.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
                                   describe(value) + " in the file");
+    } else if (const auto objection = objection_to_target(tensor); !objection.empty()) {
+      misfits.different.push_back(quote_name(name) + " " + objection);
     }
     result.assignments.push_back({tensor, value});
   }

@@ -119,6 +119,7 @@ void check_file_name(const std::string& what, const std::string& name, const std
 void check_own_part(const TrainingState& state, const GroupHandle& group) {
   const auto model = module_state(state.model);
   check_safetensors(model);
+  check_loadable(model);
   for (const auto& [name, optimizer] : optimizers_by_name(state)) {
     check_has_model(state, name);
     check_file_name("an optimizer", name, optimizer_file(name));
@@ -185,6 +186,7 @@ RunContent collect_run(int64_t step, const TrainingState& state, const GroupHand
   if (group.rank() == 0) {
     failure = failure_of([&] {
       const auto model = module_state(state.model);
+      check_loadable(model);
       if (state.model) content.safetensors[kModelFile].tensors = model;
       for (const auto& [name, optimizer] : optimizers_by_name(state)) {
         check_has_model(state, name);

@@ -15,8 +15,10 @@
 namespace ddp::detail {
 
 std::string save_module(const torch::nn::Module& module) {
+  const auto state = module_state(module);
+  check_loadable(state);
   TextSink sink;
-  write_safetensors(sink, module_state(module));
+  write_safetensors(sink, state);
   return std::move(sink.text);
 }
 

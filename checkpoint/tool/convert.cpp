@@ -106,7 +106,8 @@ bool has_own_optimizer(const TensorSource& source, const std::string& entry) {
   return std::ranges::any_of(source.files(), [&](const auto& item) {
     const std::string_view file = item.first;
     if (!file.starts_with(kNamedOptimizer) || !file.ends_with(kSafetensorsEnding)) return false;
-    const auto name = file.substr(kNamedOptimizer.size(), file.size() - kNamedOptimizer.size() - kSafetensorsEnding.size());
+    const auto length = file.size() - kNamedOptimizer.size() - kSafetensorsEnding.size();
+    const auto name = file.substr(kNamedOptimizer.size(), length);
     return !name.empty() && entry.ends_with(name);
   });
 }

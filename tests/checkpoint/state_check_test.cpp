@@ -1,4 +1,5 @@
 // What a save would refuse is refused before the training, by name, on all ranks alike.
+#include <c10/core/InferenceMode.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
@@ -9,6 +10,7 @@
 #include <limits>
 #include <string>
 
+#include <ddprun/checkpoint/checkpoint.h>
 #include <ddprun/checkpoint/checkpoint_manager.h>
 #include <ddprun/comm/collectives.h>
 #include <ddprun/optim/sgd.h>
@@ -145,6 +147,43 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: tensors, values and objects that canno
   CHECK_THAT(refusal(values), ContainsSubstring("UTF-8"));
   net_->register_buffer("wide", torch::zeros({2}, torch::kComplexDouble));
   CHECK_THAT(refusal({.model = net_}), ContainsSubstring("tensor 'wide' cannot be stored in a safetensors file"));
+}
+
+TEST_CASE_METHOD(StateCheck, "StateCheck: a tensor that nothing can be loaded into is refused by name before it is saved") {
+  SECTION("an expanded tensor") {
+    net_->register_buffer("tensor", torch::ones({1}).expand({5}));
+    CHECK_THAT(refusal({.model = net_}), ContainsSubstring("the model's tensor 'tensor' is an expanded tensor"));
+    CHECK_THAT(refusal({.shared = {{"net", net_}}}),
+               ContainsSubstring("shared-net.state cannot be saved: the model's tensor 'tensor' is an expanded tensor"));
+  }
+  SECTION("an inference tensor") {
+    const c10::InferenceMode inference;
+    net_->register_buffer("tensor", torch::ones({5}));
+    const c10::InferenceMode training(false);
+    CHECK_THAT(refusal({.model = net_}), ContainsSubstring("the model's tensor 'tensor' is an inference tensor"));
+  }
+  SECTION("expanded in axes of one element") {
+    net_->register_buffer("tensor", torch::ones({3}).expand({1, 3}));
+    manager_.check({.model = net_});
+  }
+}
+
+TEST_CASE_METHOD(StateCheck, "StateCheck: a model with a tensor that nothing can be loaded into is left as it is by a load") {
+  net_->register_buffer("tensor", torch::ones({5}));
+  Counter counter{.count = 3};
+  manager_.save(1, {.model = net_, .optimizer = sgd_, .shared = {{"counter", counter}}});
+  counter.count = 4;
+  save_checkpoint(folder_ / "net.safetensors", {.model = net_}, single_process());
+  other_->register_buffer("tensor", torch::ones({1}).expand({5}));
+  const auto before = copy_of(*other_);
+  const auto objection = ContainsSubstring("does not fit the model: different: 'tensor' is an expanded tensor");
+  CHECK_THROWS_WITH(manager_.load_latest({.model = other_, .optimizer = strange_, .shared = {{"counter", counter}}}), objection);
+  CHECK_THROWS_WITH(load_weights(folder_ / "net.safetensors", other_, {.strict = false}), objection);
+  CHECK(equal(copy_of(*other_), before));
+  CHECK(counter.count == 4);
+  Stateful shared(other_);
+  CHECK_THROWS_WITH(shared.load(Stateful(net_).save()), objection);
+  CHECK(equal(copy_of(*other_), before));
 }
 
 TEST_CASE("StateCheck: all ranks get one text, whichever of them fails") {

@@ -47,6 +47,7 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
                                          /*has_sync_bn=*/false, options.static_graph);
   if (options.static_graph) {
     engine_->set_static_graph();
+    engine_->get_local_used_map_on_device().zero_();  // a rank that joins before its first backward sends them
     logger_->set_static_graph();
   }
   const std::string beyond = beyond_own_engine(options, context_->model());

@@ -147,7 +147,8 @@ void CheckpointManager::claim() {
 
 void CheckpointManager::check(const TrainingState& state) {
   const auto failure = failure_of([&] { check_run(state, group_); });
-  if (!failure.empty()) throw std::runtime_error("this state cannot be saved in " + directory_.string() + ": " + failure);
+  if (!failure.empty())
+    throw std::runtime_error("this state cannot be saved in " + directory_.string() + ": " + failure);
 }
 
 void CheckpointManager::save(int64_t step, const TrainingState& state, const SaveOptions& options) {

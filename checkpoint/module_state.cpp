@@ -77,7 +77,8 @@ bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
 std::string objection_to_target(const at::Tensor& tensor) {
   if (tensor.is_meta()) return "is a meta tensor, which has no memory: move the model to a device first";
   if (tensor.is_inference() && !c10::InferenceMode::is_enabled()) {
-    return "is an inference tensor, which nothing can be loaded into: create it outside of InferenceMode, or clone() it";
+    return "is an inference tensor, which nothing can be loaded into: create it outside of InferenceMode, or clone() "
+           "it";
   }
   if (tensor.layout() == c10::kStrided && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     return "is an expanded tensor, whose elements share memory, so nothing can be loaded into it: store a clone() with "
@@ -256,8 +257,8 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
 
   const bool takes_nothing = result.assignments.empty() && !expected.empty();
   if (const auto text = misfits.text(options.strict || takes_nothing); !text.empty()) {
-    const auto entries = misfits.missing.empty() ? std::vector<std::string>()
-                                                 : entries_for(stored, expected, takes_nothing);
+    const auto entries =
+        misfits.missing.empty() ? std::vector<std::string>() : entries_for(stored, expected, takes_nothing);
     throw std::runtime_error(stored.source + " does not fit the model: " + text + hint_of_entries(entries));
   }
   if (takes_nothing) {

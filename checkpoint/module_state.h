@@ -22,8 +22,9 @@ TensorMap module_state(const torch::nn::Module& module);
 /// The states of all models together; with a named model's name and a dot before its names.
 TensorMap module_state(const ModelRefs& models);
 
-/// Throws std::invalid_argument naming the first tensor of `model` that no value can be loaded into: an expanded tensor,
-/// whose elements share memory, an inference tensor, or one without memory. LibTorch's copy_() refuses the first two.
+/// Throws std::invalid_argument naming the first tensor of `model` that no value can be loaded into: an expanded
+/// tensor, whose elements share memory, an inference tensor, or one without memory. LibTorch's copy_() refuses the
+/// first two.
 void check_loadable(const TensorMap& model);
 
 /// `stored` without the wrappers' prefixes that all names of a named model share: "generator.module.fc.weight" as
@@ -44,9 +45,10 @@ struct MatchResult {
 };
 
 /// Checks that `stored` holds every tensor of `expected` with its shape and dtype, and nothing else but `ignored`, and
-/// that a value can be written into each of them, and only then reads the values. Stored names may all begin with `module.` or `_orig_mod.`; tied weights may be stored
-/// under one of their names. `options.key` is the caller's, see select_entry(). Throws std::runtime_error listing what
-/// is different and, when strict, what is missing and unexpected; and when nothing at all would be loaded.
+/// that a value can be written into each of them, and only then reads the values. Stored names may all begin with
+/// `module.` or `_orig_mod.`; tied weights may be stored under one of their names. `options.key` is the caller's, see
+/// select_entry(). Throws std::runtime_error listing what is different and, when strict, what is missing and
+/// unexpected; and when nothing at all would be loaded.
 MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected, const std::set<std::string>& ignored,
                           const LoadOptions& options = {});
 

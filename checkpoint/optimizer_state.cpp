@@ -77,7 +77,7 @@ void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& 
       if (parameters[j].defined()) shape << " of shape " << parameters[j].sizes();
       throw std::invalid_argument(
           title + " cannot be saved: its parameter " + std::to_string(j) + " of group " + std::to_string(i) +
-          shape.str() + " is none of the model's (" + std::to_string(model.size()) +
+          shape.str() + " is not among the model's (" + std::to_string(model.size()) +
           " tensors); give the model that it works on, or, of several models, each with a name: .model = "
           "{{\"generator\", generator}, {\"discriminator\", discriminator}}");
     }

@@ -19,9 +19,9 @@ namespace ddp {
 /// The metadata key under which save_optimizer_state()'s JSON is stored.
 inline constexpr const char* kOptimizerKey = "ddprun.optimizer";
 
-/// Whether the state of `optimizer`, whose parameters are tensors of `model`, can be saved. Throws std::invalid_argument
-/// naming the optimizer by `title` and its first parameter that `model` lacks, or its class when that is not known. Reads
-/// no state: also an optimizer that is sharded over ranks can be checked at any time.
+/// Whether the state of `optimizer`, whose parameters are tensors of `model`, can be saved. Throws
+/// std::invalid_argument naming the optimizer by `title` and its first parameter that `model` lacks, or its class when
+/// that is not known. Reads no state: also an optimizer that is sharded over ranks can be checked at any time.
 void check_optimizer(const torch::optim::Optimizer& optimizer, const TensorMap& model, const std::string& title);
 
 /// "the optimizer", or "the optimizer 'name'" of a name that is not empty.

@@ -55,8 +55,9 @@ ReceivedRun read_pt_run(const std::filesystem::path& path, const std::string& ke
   storage::FileSystem file_system;
   auto bytes = storage::map_file(file_system, path);
   if (!pt::looks_like_pt(bytes.view)) {
-    throw std::runtime_error(path.string() + " is neither a checkpoint folder nor a .pt file: " +
-                             other_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
+    throw std::runtime_error(
+        path.string() + " is neither a checkpoint folder nor a .pt file: " +
+        other_file_or(bytes.view, path, "load_weights() reads files with a model's tensors alone"));
   }
   const pt::PtFile file(std::move(bytes), path);
   ReceivedRun run;

@@ -25,8 +25,8 @@ struct ReceivedRun {
   std::map<std::string, storage::Bytes> files{};
   std::vector<std::string> entries{};            ///< of a .pt file without a model under the usual keys: see StateDict
   std::map<std::string, std::string> skipped{};  ///< of a .pt file: what is not read, see StateDict
-  bool is_selected = false;  ///< LoadOptions::key has been obeyed
-  bool is_short = false;     ///< nothing of it is here since a rank lacks descriptors or memory: no other one would be
+  bool is_selected = false;                      ///< LoadOptions::key has been obeyed
+  bool is_short = false;  ///< nothing of it is here since a rank lacks descriptors or memory: no other one would be
 };
 
 /// Reads the checkpoint in `folder`, or a .pt file, on rank 0 and sends it, or reads it on every rank. Every rank must

@@ -2,7 +2,6 @@
 
 #include <torch/csrc/api/include/torch/serialize/input-archive.h>
 #include <torch/csrc/api/include/torch/serialize/output-archive.h>
-
 #include <torch/nn/module.h>
 
 #include <utility>

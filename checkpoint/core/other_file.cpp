@@ -65,7 +65,8 @@ bool is_text(std::string_view beginning) {
 
 std::string describe_text(std::string_view text) {
   if (text.starts_with("version https://git-lfs.github.com/spec/")) {
-    return "it is a Git LFS pointer, which stands for the file itself: run `git lfs pull` in its repository, or download "
+    return "it is a Git LFS pointer, which stands for the file itself: run `git lfs pull` in its repository, or "
+           "download "
            "the file";
   }
   const auto content = without_space(text);
@@ -91,13 +92,15 @@ bool is_pickle(std::string_view bytes) {
 
 std::string describe_other_file(std::string_view bytes, const std::filesystem::path& path) {
   if (bytes.empty()) return "it is empty";
-  if (path.extension() == ".distcp" || path.filename() == ".metadata") return std::string("it is a file ") + kDistributed;
+  if (path.extension() == ".distcp" || path.filename() == ".metadata")
+    return std::string("it is a file ") + kDistributed;
   const auto beginning = bytes.substr(0, kLooked);
   for (const auto& known : kBeginnings) {
     if (beginning.starts_with(known.bytes)) return std::string(known.what);
   }
   if (is_pickle(beginning)) {
-    return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of tensors "
+    return "it is a pickle that torch.save did not write: load it in Python, if you trust it, and save a dict of "
+           "tensors "
            "with torch.save";
   }
   if (std::ranges::all_of(beginning, [](char c) { return c == '\0'; })) {
@@ -108,7 +111,8 @@ std::string describe_other_file(std::string_view bytes, const std::filesystem::p
 
 std::string describe_other_folder(const std::filesystem::path& folder) {
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(folder / ".metadata", ignored)) return std::string("it is a folder ") + kDistributed;
+  if (std::filesystem::is_regular_file(folder / ".metadata", ignored))
+    return std::string("it is a folder ") + kDistributed;
   return "";
 }
 

@@ -1,4 +1,4 @@
-// Says what a file is that was taken for one with weights and is none. No LibTorch.
+// Recognises files that do not hold weights but were given as such. No LibTorch.
 #pragma once
 
 #include <filesystem>

@@ -23,7 +23,7 @@ bool is_sharded_index(const std::filesystem::path& path);
 /// The file that stands for a folder with a model in it: its index, or else model.safetensors or pytorch_model.bin.
 std::optional<std::filesystem::path> find_model_in_folder(const std::filesystem::path& folder);
 
-/// The same. Throws std::runtime_error when there is none.
+/// The same. Throws std::runtime_error when the entry does not exist.
 std::filesystem::path model_in_folder(const std::filesystem::path& folder);
 
 }  // namespace ddp

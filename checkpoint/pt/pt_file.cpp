@@ -31,7 +31,8 @@ std::string describe_other_zip(const ZipReader& zip) {
   std::string text = "it is a zip file without a data.pkl, as torch.save writes one";
   if (zip.entries().empty()) return text + ": it is empty";
   const auto& first = zip.entries().front().name;
-  if (first.ends_with(".npy")) return "it is an archive of NumPy (.npz): save a dict of tensors with torch.save instead";
+  if (first.ends_with(".npy"))
+    return "it is an archive of NumPy (.npz): save a dict of tensors with torch.save instead";
   return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
 }
 

@@ -86,7 +86,8 @@ struct Function {
 
 constexpr std::array kFunctions = {
     Function{"collections.OrderedDict", Action::kDict}, Function{"collections.Counter", Action::kDict},
-    Function{"collections.defaultdict", Action::kDefaultDict}, Function{"torch._utils._rebuild_tensor", Action::kTensor},
+    Function{"collections.defaultdict", Action::kDefaultDict},
+    Function{"torch._utils._rebuild_tensor", Action::kTensor},
     Function{"torch._utils._rebuild_tensor_v2", Action::kTensorV2},
     Function{"torch._utils._rebuild_tensor_v3", Action::kTensorV3},
     Function{"torch._utils._rebuild_parameter", Action::kFirst},

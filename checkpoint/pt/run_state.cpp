@@ -20,7 +20,7 @@ using nlohmann::json;
 using Keys = std::vector<std::string_view>;
 
 const Keys kScaler = {"scaler", "grad_scaler", "scaler_state_dict", "grad_scaler_state_dict", "amp_scaler"};
-const Keys kSchedule = {"scheduler", "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict",
+const Keys kSchedule = {"scheduler",    "lr_scheduler", "schedule", "scheduler_state_dict", "lr_scheduler_state_dict",
                         "lr_schedulers"};
 const Keys kStepKeys = {"step", "global_step", "iteration", "iter", "epoch"};
 const Keys kRngState = {"rng_state", "torch_rng_state", "cpu_rng_state"};

@@ -37,9 +37,9 @@ struct RunState {
 
 /// Looks under the keys that are usual in Python: model, state_dict, model_state_dict …; optimizer, optim,
 /// optimizer_state_dict, optimizer_<name>, optimizers, optimizer_states; scaler, grad_scaler, scaler_state_dict;
-/// scheduler, lr_scheduler, scheduler_state_dict, lr_schedulers; sampler; rng, rng_state; step, global_step, iteration, or else epoch. `model_key` names the
-/// model's entry, see select(). Throws FormatError when there is neither a model nor an optimizer, and when parts are
-/// of another form.
+/// scheduler, lr_scheduler, scheduler_state_dict, lr_schedulers; sampler; rng, rng_state; step, global_step, iteration,
+/// or else epoch. `model_key` names the model's entry, see select(). Throws FormatError when there is neither a model
+/// nor an optimizer, and when parts are of another form.
 RunState find_run(const PtFile& file, const std::string& model_key = {});
 
 /// The entry `key` of nested dicts: "ema", or "state.ema" with dots between the levels. Throws FormatError naming the

@@ -1,4 +1,5 @@
-// Which attributes of TorchScript's modules are parameters or buffers, from the code beside them in the file. No LibTorch.
+// Which attributes of TorchScript's modules are parameters or buffers, from the code beside them in the file. No
+// LibTorch.
 #pragma once
 
 #include <map>

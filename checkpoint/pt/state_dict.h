@@ -36,7 +36,8 @@ using ScalarReader = std::function<std::optional<double>(const TensorEntry&)>;
 /// `root` may be
 ///   - a state dict: model.state_dict(), or a dict of tensors, nested ones with dots between the names;
 ///   - an optimizer's state_dict();
-///   - a dict that holds those under the usual keys: model, state_dict, model_state_dict, net, module; optimizer, optim,
+///   - a dict that holds those under the usual keys: model, state_dict, model_state_dict, net, module; optimizer,
+///   optim,
 ///     optimizer_state_dict, optimizer_state, and a list of one under optimizer_states or optimizers;
 ///   - an archive of LibTorch's torch::save, of a module or of an optimizer.
 /// Parameters of an optimizer are numbered, "#0" being the first of its first group. Hyper-parameters that are tensors

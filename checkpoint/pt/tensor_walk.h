@@ -38,13 +38,13 @@ std::optional<std::string> key_text(const Value& key);
 std::map<std::string, const Value*> named_items(const Value& dict);
 
 /// The keys of the dicts below `root` that have tensors among their own items, with dots between the levels, in the
-/// file's order: "ema", "state.model". Optimizers are none. The first 12; a file of too many dicts is not searched to its
-/// end.
+/// file's order: "ema", "state.model". Optimizers do not count. At most the first 12; a file of too many dicts is not
+/// searched to its end.
 std::vector<std::string> entries_with_tensors(const Value& root);
 
-/// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read, and
-/// the objects that are not read.
-/// Throws FormatError naming the name that two tensors have, as in {"a": {"b": …}, "a.b": …}.
+/// Adds the tensors below `value` to `result`, and to `result.skipped` what is a tensor and cannot be named or read,
+/// and the objects that are not read. Throws FormatError naming the name that two tensors have, as in {"a": {"b": …},
+/// "a.b": …}.
 void add_tensors(const Value& value, StateDict& result, Budget& budget);
 
 }  // namespace ddp::pt

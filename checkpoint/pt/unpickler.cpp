@@ -246,7 +246,7 @@ class Machine {
     if (digits == "00" || digits == "01") return Value(digits == "01");
     int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size()) fail("it has a whole number that is none");
+    if (error != std::errc() || end != digits.data() + digits.size()) fail("it has an invalid whole number");
     return Value(value);
   }
 

@@ -112,13 +112,15 @@ bool has_own_optimizer(const TensorSource& source, const std::string& entry) {
   });
 }
 
-// Whether the dicts in a file's dict are models by name. Beside them a whole run may have other dicts, such as averages.
+// Whether the dicts in a file's dict are models by name. Beside them a whole run may have other dicts, such as
+// averages.
 bool are_named_models(const TensorSource& source, const RawFile& file, bool weights_only) {
   const auto is_model = [&](const std::string& entry) { return has_own_optimizer(source, entry); };
   return weights_only ? std::ranges::all_of(file.entries, is_model) : std::ranges::any_of(file.entries, is_model);
 }
 
-// A file whose weights are under a key that is not usual would become one without them, or with that key in their names.
+// A file whose weights are under a key that is not usual would become one without them, or with that key in their
+// names.
 void check_model(const TensorSource& source, const Parts& parts, bool weights_only) {
   const auto ambiguous = [&](const auto& item) {
     return item.second.is_nested && !are_named_models(source, item.second, weights_only);
@@ -129,9 +131,10 @@ void check_model(const TensorSource& source, const Parts& parts, bool weights_on
     for (const auto& entry : file.entries) entries += (entries.empty() ? "" : ", ") + safetensors::quote_name(entry);
   }
   if (!entries.empty()) {
-    throw std::invalid_argument("the source has no tensors of a model under the usual keys (model, state_dict, …), but "
-                                "some under " +
-                                entries + ": say which with --key");
+    throw std::invalid_argument(
+        "the source has no tensors of a model under the usual keys (model, state_dict, …), but "
+        "some under " +
+        entries + ": say which with --key");
   }
   if (weights_only) throw std::invalid_argument("the source has no tensors of a model: nothing is written");
 }

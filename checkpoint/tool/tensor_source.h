@@ -1,5 +1,5 @@
-// The tensors of a checkpoint folder, a safetensors file, a .pt file or a model in several files as raw bytes, whichever
-// it is. No LibTorch.
+// The tensors of a checkpoint folder, a safetensors file, a .pt file or a model in several files as raw bytes,
+// whichever it is. No LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,8 @@ class StoreConnection {
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
-  // Each throws StoreUnreachable after `limit` at the latest. From any thread; a wait() of another thread makes room.
+  // Each throws StoreUnreachable after `limit` at the latest. From any thread; a wait() of another thread lets the call
+  // pass.
   void set(std::string_view key, std::string_view value, Duration limit);
   std::string get(std::string_view key, Duration limit);
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired, Duration limit);
@@ -44,10 +45,11 @@ class StoreConnection {
   int64_t number_of_keys(Duration limit);
 
   enum class Wait { kReady, kTimeout, kInterrupted };
-  /// Waits until all keys exist; at least one look is taken, also where `limit` is over. Afterwards the store has
-  /// kGrace for its last answer. From any number of threads: one that waits alone is told by the store. As soon as
-  /// another thread calls, the store is asked to forget the wait, and is asked again afterwards. While several threads
-  /// wait, each of them looks from time to time, since a connection can have one wait only.
+  /// Waits until all keys exist; the store is asked at least once, also when `limit` has passed. Afterwards the store
+  /// has kGrace for its last answer. From any number of threads: to one that waits alone the store answers as soon as
+  /// the keys exist. As soon as another thread calls, the store is asked to forget the wait, and is asked again
+  /// afterwards. While several threads wait, each of them looks from time to time, since a connection can have one wait
+  /// only.
   Wait wait(const std::vector<std::string>& keys, Duration limit);
   /// Ends the present and every later call at once; from another thread. The connection is of no use afterwards.
   void interrupt() noexcept;

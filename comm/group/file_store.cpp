@@ -23,9 +23,6 @@ c10::intrusive_ptr<c10d::Store> open_file_store(const std::string& path, int wor
   return store;
 }
 
-SeldomStore::SeldomStore(c10::intrusive_ptr<c10d::Store> store)
-    : Store(store->getTimeout()), store_(std::move(store)) {}
-
 void SeldomStore::notify() {
   const std::lock_guard lock(mutex_);
   ++changes_;
@@ -33,45 +30,25 @@ void SeldomStore::notify() {
 }
 
 c10::intrusive_ptr<c10d::Store> SeldomStore::clone() {
-  return c10::make_intrusive<SeldomStore>(store_);
+  return c10::make_intrusive<SeldomStore>(store());
 }
 
 void SeldomStore::set(const std::string& key, const std::vector<uint8_t>& value) {
-  store_->set(key, value);
+  store()->set(key, value);
   notify();
 }
 
 std::vector<uint8_t> SeldomStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                              const std::vector<uint8_t>& desired) {
-  auto value = store_->compareSet(key, expected, desired);
+  auto value = store()->compareSet(key, expected, desired);
   notify();
   return value;
 }
 
-std::vector<uint8_t> SeldomStore::get(const std::string& key) {
-  return store_->get(key);
-}
-
 int64_t SeldomStore::add(const std::string& key, int64_t value) {
-  const int64_t sum = store_->add(key, value);
+  const int64_t sum = store()->add(key, value);
   notify();
   return sum;
-}
-
-bool SeldomStore::deleteKey(const std::string& key) {
-  return store_->deleteKey(key);
-}
-
-bool SeldomStore::check(const std::vector<std::string>& keys) {
-  return store_->check(keys);
-}
-
-int64_t SeldomStore::getNumKeys() {
-  return store_->getNumKeys();
-}
-
-void SeldomStore::wait(const std::vector<std::string>& keys) {
-  wait(keys, getTimeout());
 }
 
 void SeldomStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
@@ -83,7 +60,7 @@ void SeldomStore::wait(const std::vector<std::string>& keys, const std::chrono::
     std::unique_lock lock(mutex_);
     const uint64_t seen = changes_;
     lock.unlock();
-    if (store_->check(keys)) return;
+    if (store()->check(keys)) return;
     lock.lock();
     if (std::chrono::steady_clock::now() > deadline) break;
     changed_.wait_for(lock, pause, [&] { return changes_ != seen; });

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/backends/c10d_compat.h"
+#include "comm/group/forwarding_store.h"
 
 namespace ddp::detail {
 
@@ -19,26 +21,21 @@ c10::intrusive_ptr<c10d::Store> open_file_store(const std::string& path, int wor
 
 /// The same store, which a thread may wait on for hours: it looks ever more seldom whether a key has come, four times a
 /// second at last, and at once when this process sets one.
-class SeldomStore final : public c10d::Store {
+class SeldomStore final : public ForwardingStore {
  public:
-  explicit SeldomStore(c10::intrusive_ptr<c10d::Store> store);
+  explicit SeldomStore(c10::intrusive_ptr<c10d::Store> store) : ForwardingStore(std::move(store)) {}
 
+  using ForwardingStore::wait;
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
   std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                   const std::vector<uint8_t>& desired) override;
-  std::vector<uint8_t> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t value) override;
-  bool deleteKey(const std::string& key) override;
-  bool check(const std::vector<std::string>& keys) override;
-  int64_t getNumKeys() override;
-  void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
 
  private:
   void notify();
 
-  const c10::intrusive_ptr<c10d::Store> store_;
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t changes_ = 0;

@@ -24,43 +24,14 @@ auto with_errors_of_torch(const Call& call) {
 }  // namespace
 
 TorchStore::TorchStore(c10::intrusive_ptr<c10d::Store> torch, c10::intrusive_ptr<BoundedStore> waits)
-    : Store(torch->getTimeout()), torch_(std::move(torch)), waits_(std::move(waits)) {}
+    : ForwardingStore(std::move(torch)), waits_(std::move(waits)) {}
 
 c10::intrusive_ptr<c10d::Store> TorchStore::clone() {
-  return c10::make_intrusive<TorchStore>(torch_->clone(), waits_);
-}
-
-void TorchStore::set(const std::string& key, const std::vector<uint8_t>& value) {
-  torch_->set(key, value);
-}
-
-std::vector<uint8_t> TorchStore::compareSet(const std::string& key, const std::vector<uint8_t>& expected,
-                                            const std::vector<uint8_t>& desired) {
-  return torch_->compareSet(key, expected, desired);
+  return c10::make_intrusive<TorchStore>(store()->clone(), waits_);
 }
 
 std::vector<uint8_t> TorchStore::get(const std::string& key) {
   return with_errors_of_torch([&] { return waits_->get(key, getTimeout()); });
-}
-
-int64_t TorchStore::add(const std::string& key, int64_t value) {
-  return torch_->add(key, value);
-}
-
-bool TorchStore::deleteKey(const std::string& key) {
-  return torch_->deleteKey(key);
-}
-
-bool TorchStore::check(const std::vector<std::string>& keys) {
-  return torch_->check(keys);
-}
-
-int64_t TorchStore::getNumKeys() {
-  return torch_->getNumKeys();
-}
-
-void TorchStore::wait(const std::vector<std::string>& keys) {
-  wait(keys, getTimeout());
 }
 
 void TorchStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
@@ -68,29 +39,29 @@ void TorchStore::wait(const std::vector<std::string>& keys, const std::chrono::m
 }
 
 const std::chrono::milliseconds& TorchStore::getTimeout() const noexcept {
-  return torch_->getTimeout();
+  return store()->getTimeout();
 }
 
 void TorchStore::setTimeout(const std::chrono::milliseconds& timeout) {
-  torch_->setTimeout(timeout);
+  store()->setTimeout(timeout);
 }
 
 void TorchStore::append(const std::string& key, const std::vector<uint8_t>& value) {
-  torch_->append(key, value);
+  store()->append(key, value);
 }
 
 // The keys are there when torch's client asks for them, so that it does not wait.
 std::vector<std::vector<uint8_t>> TorchStore::multiGet(const std::vector<std::string>& keys) {
   wait(keys);
-  return torch_->multiGet(keys);
+  return store()->multiGet(keys);
 }
 
 void TorchStore::multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<uint8_t>>& values) {
-  torch_->multiSet(keys, values);
+  store()->multiSet(keys, values);
 }
 
 bool TorchStore::hasExtendedApi() const {
-  return torch_->hasExtendedApi();
+  return store()->hasExtendedApi();
 }
 
 }  // namespace ddp::detail

@@ -18,8 +18,8 @@ const Graph& current_graph() {
   return graph == nullptr ? kEmpty : *graph;
 }
 
-// Whether the backward goes through `node`. The root of a backward is not among autograd's nodes of that backward, but all
-// nodes that follow it are.
+// Whether the backward goes through `node`. The root of a backward is not among autograd's nodes of that backward, but
+// all nodes that follow it are.
 bool goes_through(const Graph& graph, Node* node) {
   if (graph.contains(node)) return true;
   const auto& edges = node->next_edges();
@@ -29,8 +29,8 @@ bool goes_through(const Graph& graph, Node* node) {
          });
 }
 
-// Whether it goes through a node that follows `node`, as that of a gradient penalty may. Those of leaves belong to every
-// forward.
+// Whether it goes through a node that follows `node`, as that of a gradient penalty may. Those of leaves belong to
+// every forward.
 bool goes_behind(const Graph& graph, Node* node) {
   return std::ranges::any_of(node->next_edges(), [&](const auto& edge) {
     Node* next = edge.function.get();

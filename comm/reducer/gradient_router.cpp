@@ -32,7 +32,7 @@ bool GradientRouter::begin_reducing_forward() {
 void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bool are_known,
                                       bool counts_active_ranks) {
   const std::lock_guard lock(mutex_);
-  mode_ = Mode::kIdle;  // a backward that has thrown is over
+  mode_ = Mode::kIdle;  // also after a backward that threw
   kept_.drop();
   has_refused_ = false;
   ++reduction_;
@@ -41,7 +41,7 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   is_repeating_ = false;
   missing_.clear();
   if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
-  // The number of ranks to divide by is told to c10d's engine.
+  // Inside join() only c10d's engine knows the number of ranks to divide by.
   if (own_ && counts_active_ranks_) own_->leave_step();
   if (own_ && !counts_active_ranks_ && own_->begin_step()) return;
   engine_->prepare_for_backward(finds_unused_ ? outputs : std::vector<at::Tensor>());
@@ -69,7 +69,8 @@ void GradientRouter::begin(size_t parameter) {
           context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
           " got a gradient in a backward of no forward of the wrapper (or of one whose gradients were reduced already "
           "and whose output type is not known), so it would not be averaged over the ranks. Compute the loss from "
-          "model(x), not from net(x), and call model(x) once for each backward. Gradients that are meant to stay on this "
+          "model(x), not from net(x), and call model(x) once for each backward. Gradients that are meant to stay on "
+          "this "
           "rank: run forward and backward under model->no_sync()");
   }
   mode_ = Mode::kReducing;
@@ -92,13 +93,14 @@ bool GradientRouter::reduces_backward() const {
   return kind == BackwardKind::kReduce || kind == BackwardKind::kReduceAgain;
 }
 
-// The gradients of this backward are added to the means of the last one, and the mean over the ranks of a mean is itself:
-// the result is that of two forwards whose backwards accumulate.
+// The gradients of this backward are added to the means of the last one, and the mean over the ranks of a mean is
+// itself: the result is that of two forwards whose backwards accumulate.
 void GradientRouter::prepare_again(size_t parameter) {
   if (counts_active_ranks_) {
-    throw std::logic_error(context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
-                           " got a gradient in a second backward of one forward inside join(). Ranks without inputs take "
-                           "part in one reduction for each forward: add the losses and call backward() once");
+    throw std::logic_error(
+        context_->rank() + ": DistributedDataParallel: parameter " + name_of(parameter) +
+        " got a gradient in a second backward of one forward inside join(). Ranks without inputs take "
+        "part in one reduction for each forward: add the losses and call backward() once");
   }
   ++reduction_;
   is_repeating_ = true;
@@ -117,16 +119,12 @@ bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
     if (finds_unused_) engine_->note_use(parameter);
     return false;
   }
-  // A use without gradient, of an output that the loss does not depend on, is none.
+  // The loss does not depend on the output that this use belongs to: the use does not count.
   if (is_static_ && !incoming.defined()) return false;
   taken_[parameter] = reduction_;
   missing_.erase(parameter);
   if (is_repeating_static()) return false;  // c10d would count it as another use of the parameter
-  const bool may_be_held = in_buckets_ && !at::GradMode::is_enabled();
-  return take_for_engine(parameter, may_be_held && kept_.is_held(parameter, incoming));
-}
-
-bool GradientRouter::take_for_engine(size_t parameter, bool is_held) {
+  const bool is_held = in_buckets_ && !at::GradMode::is_enabled() && kept_.is_held(parameter, incoming);
   if (is_held) kept_.remember(parameter);
   if (own_ && own_->take(parameter, is_held)) return true;
   engine_->autograd_hook(parameter);
@@ -197,7 +195,8 @@ void GradientRouter::refuse_after_missing_gradients() {
   throw std::runtime_error(
       context_->rank() +
       ": Expected to have finished reduction in the prior iteration before starting a new one: no backward of the last "
-      "forward brought a gradient for some parameters of the model. Use every output of the forward in the loss, or set "
+      "forward brought a gradient for some parameters of the model. Use every output of the forward in the loss, or "
+      "set "
       "DdpOptions::find_unused_parameters = true for a model of which a loss may leave parameters out.\n"
       "Parameters which did not receive grad for rank " +
       rank + ": " + names_of_missing() + "\n Parameter indices which did not receive grad for rank " + rank + ": " +

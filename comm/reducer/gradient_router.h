@@ -32,8 +32,8 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// Call before a forward whose backward shall reduce. Returns whether c10d counts it as an iteration: with
   /// static_graph it takes the first one for that of the first backward, so further forwards before that are not.
   bool begin_reducing_forward();
-  /// Call after a forward with gradients whose backward shall reduce. `outputs`: the tensors in its output, all of them if
-  /// `are_known`; the search for unused parameters begins there. `counts_active_ranks`: inside join().
+  /// Call after a forward with gradients whose backward shall reduce. `outputs`: the tensors in its output, all of them
+  /// if `are_known`; the search for unused parameters begins there. `counts_active_ranks`: inside join().
   void expect_reduction(const std::vector<at::Tensor>& outputs, bool are_known, bool counts_active_ranks);
   /// Call after a forward with gradients under no_sync().
   void expect_local_backward(const std::vector<at::Tensor>& outputs, bool are_known);
@@ -69,7 +69,6 @@ class GradientRouter final : public ParameterGradients::Listener {
   void begin(size_t parameter);
   void prepare_again(size_t parameter);
   void renew_buckets();
-  bool take_for_engine(size_t parameter, bool is_held);
   bool complete();
   bool is_repeating_static() const { return is_static_ && is_repeating_; }
   void complete_without(const std::vector<size_t>& parameters);

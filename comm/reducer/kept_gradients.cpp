@@ -86,7 +86,8 @@ bool KeptGradients::holds_what_is_overwritten(size_t number, Bucket& bucket) con
   return false;
 }
 
-// Tensors on the bucket's memory that belong to the engine or to us. p.grad() is one of them, or counts as the program's.
+// Tensors on the bucket's memory that belong to the engine or to us. p.grad() is one of them, or counts as the
+// program's.
 size_t KeptGradients::count_own_holders(size_t number, const Bucket& bucket) const {
   const at::Tensor& memory = engine_->bucket_memory(number);
   std::unordered_set<const c10::TensorImpl*> own;

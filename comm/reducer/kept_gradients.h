@@ -24,7 +24,7 @@ class KeptGradients {
                 std::shared_ptr<ReducerEngine> engine);
 
   /// Call before the first gradient of a step is written into a bucket. Each bucket in which the program holds memory
-  /// that will be overwritten gets new memory. Returns whether any did: whoever knows the old memory has to ask again.
+  /// that will be overwritten gets new memory. Returns whether any did; references to the old memory are invalid then.
   bool renew_buckets();
 
   /// Whether the program holds p.grad() of `parameter` or its memory, so that it has to stay the tensor that it is.

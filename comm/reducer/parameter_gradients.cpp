@@ -38,7 +38,7 @@ ParameterGradients::ParameterGradients(std::vector<at::Tensor> parameters, bool 
       tuning_(std::move(tuning)),
       aliases_(parameters_.size()) {}
 
-// Lives as long as autograd may call the end of a backward. If it never does, the backward has thrown.
+// Lives as long as autograd may call the end of a backward. If it is destroyed before, the backward has thrown.
 class ParameterGradients::EndOfBackward {
  public:
   explicit EndOfBackward(std::weak_ptr<ParameterGradients> gradients) : gradients_(std::move(gradients)) {}

@@ -82,8 +82,8 @@ class ParameterGradients : public std::enable_shared_from_this<ParameterGradient
   std::weak_ptr<Listener> listener_;
   std::atomic<bool> end_queued_{false};
   std::atomic<bool> has_gradients_{false};  // some have come in this backward
-  std::atomic<uint64_t> event_{0};  // of this backward in the timeline
-  std::atomic<uint64_t> range_{0};  // the same on the device
+  std::atomic<uint64_t> event_{0};          // of this backward in the timeline
+  std::atomic<uint64_t> range_{0};          // the same on the device
   std::optional<WrappedParameters> hooks_;
 };
 

@@ -35,8 +35,8 @@ class MarkHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters,
-                                     AfterAccumulate after_accumulate, MarkKind kind) {
+WrappedParameters::WrappedParameters(const std::vector<at::Tensor>& parameters, AfterAccumulate after_accumulate,
+                                     MarkKind kind) {
   const auto callback = std::make_shared<const MarkHook::Callback>(std::move(after_accumulate));
   hooks_.reserve(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -51,7 +51,7 @@ struct LeftOut {
   std::map<ImageFormat, PassedOver> formats{};  ///< pictures that this build cannot read
   PassedOver dead_links{};                      ///< links whose target is not there
   PassedOver circles{};                         ///< links to a folder that they lie in
-  PassedOver others{};                          ///< pipes and other files that are none, named as pictures
+  PassedOver others{};                          ///< pipes and other files that are not regular, named as pictures
 
   void add(const LeftOut& other) {
     for (const auto& [format, files] : other.formats) formats[format].add(files);

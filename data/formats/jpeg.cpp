@@ -129,7 +129,7 @@ enum class Outcome { kDone, kTooLarge, kFailed };
 
 /// Of a file of several scans all coefficients are kept until the picture is made, which takes their place.
 void check_scans(const jpeg_decompress_struct& decoder, const Image& image, ErrorHandler& handler,
-                        const std::filesystem::path& path) {
+                 const std::filesystem::path& path) {
   add_current_scan(decoder, handler);
   if (jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&decoder)) == FALSE) return;
   const auto bytes = blocks_of(decoder) * static_cast<int64_t>(sizeof(JBLOCK));

@@ -18,7 +18,7 @@ namespace ddp {
 inline constexpr int64_t kMostInflation = 1032;
 
 /// Whether a picture of `bytes` is read twice where it needs all of its memory from the first row on: the first time
-/// only to see that all of it is there, since so little of it is in the file. Photographs are below that.
+/// only to see that all of it is there, since so little of it is in the file. Photographs stay below that.
 inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
   return bytes > std::max(int64_t{32} << 20, 32 * file_bytes);
 }

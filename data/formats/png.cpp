@@ -123,7 +123,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   return Decoded::kDone;
 }
 
-/// Nothing for a large interlaced picture, of which has to be known first that all of it is there.
+/// Nothing for a large interlaced picture: whether all of it is there has to be known first.
 std::optional<Image> read(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                           const DecodeOptions& options, Rows rows) {
   Source source{.next = bytes.data(), .left = bytes.size()};

@@ -206,7 +206,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
 }
 
 /// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times, libtiff's limit.
-/// Bytes that look like a marker but are none only make the limits stricter.
+/// Bytes that only look like a marker make the limits stricter, not looser.
 void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const std::vector<uint8_t>& bytes = *memory_->bytes;
   const int together = layout.is_separate ? 1 : layout.samples;

@@ -1,13 +1,15 @@
 // A DCGAN: two nets with an optimizer each, trained against each other on CIFAR-10 pictures. Both nets, both optimizers
-// and all random numbers are in one checkpoint, from which a run goes on with the same bits.
+// and all random numbers are in one checkpoint, from which a run continues with the same bits.
 //
 //   ddprun -n 2 build/release/bin/dcgan --epochs 5
 //   ddprun -n 2 build/release/bin/dcgan --epochs 10 --resume
 //   build/release/bin/dcgan --data-dir cifar-10-batches-bin                       one process, no launcher
-//   ddprun -n 2 build/release/bin/dcgan --tensorboard runs/dcgan                  pictures that it makes, after each epoch
-//   torchrun --no-python --nproc_per_node=2 build/release/bin/dcgan
+//   ddprun -n 2 build/release/bin/dcgan --tensorboard runs/dcgan                  pictures that it makes, after each
+//   epoch torchrun --no-python --nproc_per_node=2 build/release/bin/dcgan
 //
 // The default data is the sample that comes with the project; scripts/get_cifar10 fetches the real images.
+#include "examples/models/dcgan.h"
+
 #include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 
@@ -15,8 +17,6 @@
 
 #include <ddprun/ddp.h>
 #include <ddprun/training/command_line.h>
-
-#include "examples/models/dcgan.h"
 
 namespace {
 
@@ -34,7 +34,9 @@ void declare(CLI::App& app, Arguments& args) {
   app.add_option("--noise", args.nets.noise, "Numbers that a picture is made of")
       ->check(ddp::whole(1))
       ->capture_default_str();
-  app.add_option("--width", args.nets.width, "Channels next to the picture")->check(ddp::whole(1))->capture_default_str();
+  app.add_option("--width", args.nets.width, "Channels next to the picture")
+      ->check(ddp::whole(1))
+      ->capture_default_str();
   app.add_option("--samples", args.samples, "Write pictures into FILE, .safetensors")->type_name("FILE");
 }
 
@@ -51,7 +53,8 @@ struct Losses {
   torch::Tensor discriminator, generator;
 };
 
-// Each forward's backward follows it, before the next forward: gradients of both nets are averaged over the ranks there.
+// Each forward's backward follows it, before the next forward: gradients of both nets are averaged over the ranks
+// there.
 Losses train_step(const torch::Tensor& real, auto& generator, auto& discriminator, auto& generator_optimizer,
                   auto& discriminator_optimizer, int64_t noise_size) {
   const auto noise = torch::randn({real.size(0), noise_size, 1, 1}).to(real.device());

@@ -40,12 +40,13 @@ struct GeneratorImpl : torch::nn::Module {
   explicit GeneratorImpl(const DcganOptions& options = {}) {
     const auto width = options.width;
     main = register_module(
-        "main", torch::nn::Sequential(
-                    torch::nn::ConvTranspose2d(
-                        torch::nn::ConvTranspose2dOptions(options.noise, 4 * width, 4).stride(1).padding(0).bias(false)),
-                    torch::nn::BatchNorm2d(4 * width), torch::nn::ReLU(), doubling(4 * width, 2 * width),
-                    torch::nn::BatchNorm2d(2 * width), torch::nn::ReLU(), doubling(2 * width, width),
-                    torch::nn::BatchNorm2d(width), torch::nn::ReLU(), doubling(width, 3), torch::nn::Tanh()));
+        "main",
+        torch::nn::Sequential(
+            torch::nn::ConvTranspose2d(
+                torch::nn::ConvTranspose2dOptions(options.noise, 4 * width, 4).stride(1).padding(0).bias(false)),
+            torch::nn::BatchNorm2d(4 * width), torch::nn::ReLU(), doubling(4 * width, 2 * width),
+            torch::nn::BatchNorm2d(2 * width), torch::nn::ReLU(), doubling(2 * width, width),
+            torch::nn::BatchNorm2d(width), torch::nn::ReLU(), doubling(width, 3), torch::nn::Tanh()));
     initialize_dcgan(*this);
   }
   torch::Tensor forward(const torch::Tensor& noise) { return main->forward(noise); }
@@ -59,11 +60,10 @@ struct DiscriminatorImpl : torch::nn::Module {
     const auto width = options.width;
     const auto leaky = [] { return torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.2)); };
     main = register_module(
-        "main",
-        torch::nn::Sequential(
-            halving(3, width), leaky(), halving(width, 2 * width), torch::nn::BatchNorm2d(2 * width), leaky(),
-            halving(2 * width, 4 * width), torch::nn::BatchNorm2d(4 * width), leaky(),
-            torch::nn::Conv2d(torch::nn::Conv2dOptions(4 * width, 1, 4).stride(1).padding(0).bias(false))));
+        "main", torch::nn::Sequential(
+                    halving(3, width), leaky(), halving(width, 2 * width), torch::nn::BatchNorm2d(2 * width), leaky(),
+                    halving(2 * width, 4 * width), torch::nn::BatchNorm2d(4 * width), leaky(),
+                    torch::nn::Conv2d(torch::nn::Conv2dOptions(4 * width, 1, 4).stride(1).padding(0).bias(false))));
     initialize_dcgan(*this);
   }
   torch::Tensor forward(const torch::Tensor& pictures) { return main->forward(pictures).flatten(); }

@@ -147,14 +147,14 @@ void check_floor(double min_scale) {
              ElementsAre(ContainsSubstring("GradScaler: the scale has been reduced to its floor of ")));
 }
 
-TEST_CASE("GradScaler: steps that all overflow reduce the scale to its floor, which is told once") {
+TEST_CASE("GradScaler: steps that all overflow reduce the scale to its floor, which gives one warning") {
   for (const double min_scale : {GradScalerOptions().min_scale, 0.25, 0x1p-126}) {
     check_floor<torch::optim::SGD, torch::optim::SGDOptions>(min_scale);
     check_floor<optim::SGD, optim::SGDOptions>(min_scale);
   }
 }
 
-TEST_CASE("GradScaler: the floor is told without a read, also when nobody asks for the scale") {
+TEST_CASE("GradScaler: the floor's warning needs no read and no question for the scale") {
   const test::Warnings warnings;
   GradScaler scaler({.device = kKind});
   const at::Tensor weight = weight_with_gradient(kInfinity);
@@ -175,7 +175,7 @@ TEST_CASE("GradScaler: the floor is told without a read, also when nobody asks f
   CHECK(warnings.texts().size() == 1);
 }
 
-TEST_CASE("GradScaler: a scale that begins at its floor is told of when it cannot be reduced") {
+TEST_CASE("GradScaler: a scale that begins at its floor gives a warning when it cannot be reduced") {
   const test::Warnings warnings;
   GradScaler scaler({.init_scale = 1, .min_scale = 1, .device = kKind});
   at::Tensor weight = weight_with_gradient(1);
@@ -257,7 +257,7 @@ TEST_CASE("GradScaler: the scale does not grow beyond float32") {
   CHECK(scaler.get_scale() == 0x1p127);
 }
 
-TEST_CASE("GradScaler: a state whose scale is below the floor is taken over with the floor") {
+TEST_CASE("GradScaler: a state whose scale is below the floor is loaded with the floor") {
   // As a Python run leaves it whose steps all overflowed.
   const std::string saved =
       R"({"scale": 0.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 0})";

@@ -136,7 +136,7 @@ TEST_CASE("LossScale: overflows skip the step and halve the scale down to the fl
   }
 }
 
-TEST_CASE("LossScale: steps that all overflow do not reduce it to 0, which is told once") {
+TEST_CASE("LossScale: steps that all overflow do not reduce it to 0, which gives one warning") {
   for (const char* level : {"O1", "O2"}) {
     CAPTURE(level);
     const test::Warnings warnings;

@@ -165,10 +165,11 @@ TEST_CASE("LoadOptions: the error of missing weights says under which keys the f
   save_safetensors(folder / "file", both);
   save_pt(folder / "file.pt", both);
   for (const auto* name : {"file", "file.pt"}) {
-    CHECK_THROWS_WITH(load_weights(folder / name, ema),
-                      ContainsSubstring("missing 'bn.bias'") &&
-                          ContainsSubstring("the file has tensors under the keys 'params', 'params_ema': choose one with "
-                                            "LoadOptions::key, as in {.key = \"params\"}"));
+    CHECK_THROWS_WITH(
+        load_weights(folder / name, ema),
+        ContainsSubstring("missing 'bn.bias'") &&
+            ContainsSubstring("the file has tensors under the keys 'params', 'params_ema': choose one with "
+                              "LoadOptions::key, as in {.key = \"params\"}"));
   }
   both = renamed(copy_of(*raw), "params.");
   both.erase("params.fc2.bias");

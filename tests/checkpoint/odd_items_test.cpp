@@ -103,8 +103,8 @@ const auto kNamespace = "cargparse\nNamespace\n)\x81}" + key("lr") + "K\1sb";
 
 TEST_CASE("OddItems: objects of other classes are passed over and named, also by the manager") {
   const test::TemporaryFolder folder;
-  write_pt_file(folder / "run.pt", key("state_dict") + "}" + key("weight") + tensor(2) + "s" + key("args") + kNamespace +
-                                       key("best") + kNumber + key("epoch") + "K\3");
+  write_pt_file(folder / "run.pt", key("state_dict") + "}" + key("weight") + tensor(2) + "s" + key("args") +
+                                       kNamespace + key("best") + kNumber + key("epoch") + "K\3");
   auto net = make_net();
   std::string said;
   {
@@ -117,7 +117,8 @@ TEST_CASE("OddItems: objects of other classes are passed over and named, also by
   CHECK(net->weight.sum().item<float>() == 7);
   auto group = init_process_group({.rank_info = RankInfo{}});
   std::string notices;
-  CheckpointManager manager(folder / "run", group, {.notify = [&](const std::string& text) { notices += text + "\n"; }});
+  CheckpointManager manager(folder / "run", group,
+                            {.notify = [&](const std::string& text) { notices += text + "\n"; }});
   CHECK(manager.load(folder / "run.pt", {.model = net}).step == 3);
   CHECK_THAT(notices, ContainsSubstring("run.pt: not read: 'args' (an object of 'argparse.Namespace'"));
 }
@@ -134,10 +135,10 @@ TEST_CASE("OddItems: a step that is no plain number is refused, as it would be t
   CHECK(net->weight.sum().item<float>() == 7);
 }
 
-TEST_CASE("OddItems: an optimizer's number that is none of Python's is not taken for absent") {
+TEST_CASE("OddItems: an optimizer's number that is not Python's own does not count as absent") {
   const test::TemporaryFolder folder;
-  const auto groups = "]}(" + key("lr") + kNumber + key("momentum") + "K\0"s + key("dampening") + "K\0"s + key("weight_decay") +
-                      "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
+  const auto groups = "]}(" + key("lr") + kNumber + key("momentum") + "K\0"s + key("dampening") + "K\0"s +
+                      key("weight_decay") + "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
   write_pt_file(folder / "run.pt", key("model") + "}" + key("weight") + tensor(0) + "s" + key("optimizer") + "}(" +
                                        key("state") + "}" + key("param_groups") + groups + "u");
   auto net = make_net();
@@ -149,10 +150,12 @@ TEST_CASE("OddItems: an optimizer's number that is none of Python's is not taken
 
 TEST_CASE("OddItems: weights under keys that are not usual are named, beside an optimizer too") {
   const test::TemporaryFolder folder;
-  write_pt_file(folder / "run.pt", key("params_ema") + "}" + key("weight") + tensor(2) + "s" + optimizer("]K\0a"s, "}"));
+  write_pt_file(folder / "run.pt",
+                key("params_ema") + "}" + key("weight") + tensor(2) + "s" + optimizer("]K\0a"s, "}"));
   auto net = make_net();
-  const auto hint = ContainsSubstring("the file has tensors under the keys 'params_ema': choose one with "
-                                      "LoadOptions::key, as in {.key = \"params_ema\"}");
+  const auto hint = ContainsSubstring(
+      "the file has tensors under the keys 'params_ema': choose one with "
+      "LoadOptions::key, as in {.key = \"params_ema\"}");
   CHECK_THROWS_WITH(load_weights(folder / "run.pt", net), hint);
   auto group = init_process_group({.rank_info = RankInfo{}});
   CheckpointManager manager(folder / "run", group);
@@ -163,12 +166,12 @@ TEST_CASE("OddItems: weights under keys that are not usual are named, beside an 
 
 TEST_CASE("OddItems: Lightning's lists of one are the optimizer and the schedule") {
   const test::TemporaryFolder folder;
-  const auto groups = "]}(" + key("lr") + "G\x3f\xe0\0\0\0\0\0\0"s + key("momentum") + "K\0"s + key("dampening") + "K\0"s +
-                      key("weight_decay") + "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
-  write_pt_file(folder / "run.ckpt",
-                key("state_dict") + "}" + key("weight") + tensor(0) + "s" + key("optimizer_states") + "]}(" + key("state") +
-                    "}" + key("param_groups") + groups + "ua" + key("lr_schedulers") + "]}" + key("last_epoch") + "K\7sa"s +
-                    key("global_step") + "K\x14");
+  const auto groups = "]}(" + key("lr") + "G\x3f\xe0\0\0\0\0\0\0"s + key("momentum") + "K\0"s + key("dampening") +
+                      "K\0"s + key("weight_decay") + "K\0"s + key("nesterov") + "\x89" + key("params") + "]K\0aua"s;
+  write_pt_file(folder / "run.ckpt", key("state_dict") + "}" + key("weight") + tensor(0) + "s" +
+                                         key("optimizer_states") + "]}(" + key("state") + "}" + key("param_groups") +
+                                         groups + "ua" + key("lr_schedulers") + "]}" + key("last_epoch") + "K\7sa"s +
+                                         key("global_step") + "K\x14");
   auto net = make_net();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   struct Text {

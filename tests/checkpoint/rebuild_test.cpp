@@ -364,7 +364,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: what an unknown function makes is no value, 
     REQUIRE(made.is(Kind::kForeign));
     CHECK(made.text() == "an object of '" + function + "', which is no tensor and no plain value");
   }
-  UNSCOPED_INFO("what it makes of a storage is a tensor, without which the file is not the same");
+  UNSCOPED_INFO("a storage becomes a tensor, without which the file is not the same");
   CHECK_THROWS_WITH(call(function, {storage()}), "the pickle calls '" + function + "', which is not allowed");
 }
 

@@ -28,9 +28,10 @@ TEST_CASE("ScriptClasses: a class has its parameters and buffers, under the name
   CHECK(classes.size() == 3);
 }
 
-TEST_CASE("ScriptClasses: what is no source of the archive is passed over") {
+TEST_CASE("ScriptClasses: entries that are not source code are skipped") {
   ScriptClasses classes;
-  for (const auto* name : {"", "code/", "code/.py", "data/a.py", "code/a.txt", "a.py"}) add_script_classes(name, kSource, classes);
+  for (const auto* name : {"", "code/", "code/.py", "data/a.py", "code/a.txt", "a.py"})
+    add_script_classes(name, kSource, classes);
   CHECK(classes.empty());
   add_script_classes("code/__torch__.py", "", classes);
   CHECK(classes.empty());

@@ -81,12 +81,12 @@ TEST_CASE("SeveralModels: each model's tensors have its name before theirs, and 
   CHECK(tensors.contains("generator.fc1.weight"));
   CHECK(tensors.contains("discriminator.bn.num_batches_tracked"));
   const auto groups = SafetensorsFile(folder / "run/step-00000001/optim-discriminator.safetensors").header().metadata;
-  CHECK_THAT(groups.at("ddprun.optimizer"), ContainsSubstring("\"discriminator.fc1.weight\"") &&
-                                                ContainsSubstring("\"generator.fc1.bias\""));
+  CHECK_THAT(groups.at("ddprun.optimizer"),
+             ContainsSubstring("\"discriminator.fc1.weight\"") && ContainsSubstring("\"generator.fc1.bias\""));
   Net net;
   load_weights(file, net, {.key = "generator"});
   CHECK(equal(copy_of(*net), copy_of(*pair.generator)));
-  UNSCOPED_INFO("who forgets the key is told");
+  UNSCOPED_INFO("a forgotten key is reported");
   CHECK_THROWS_WITH(load_weights(file, net), ContainsSubstring("under the keys 'discriminator', 'generator'"));
   CHECK_THROWS_WITH(manager.load(1, {.model = net}), ContainsSubstring("under the keys 'discriminator', 'generator'"));
   manager.load(1, {.model = net}, {.key = "discriminator"});
@@ -113,9 +113,14 @@ TEST_CASE("SeveralModels: dicts of several models are read as Python programs sa
 TEST_CASE("SeveralModels: names are those of entries, each given once") {
   Net net;
   for (const std::string name : {"", "a.b", "a b", "a/b"}) {
-    CHECK_THAT(error_of<std::invalid_argument>([&] { ModelRefs({{name, net}}); }), ContainsSubstring("letters, digits"));
+    CHECK_THAT(error_of<std::invalid_argument>([&] {
+                 ModelRefs({{name, net}});
+               }),
+               ContainsSubstring("letters, digits"));
   }
-  CHECK_THAT(error_of<std::invalid_argument>([&] { ModelRefs({{"a", net}, {"a", net}}); }),
+  CHECK_THAT(error_of<std::invalid_argument>([&] {
+               ModelRefs({{"a", net}, {"a", net}});
+             }),
              ContainsSubstring("two models have the name 'a'"));
   CHECK_FALSE(ModelRefs());
   CHECK_FALSE(ModelRefs(std::nullopt));
@@ -127,9 +132,10 @@ TEST_CASE("SeveralModels: one model is given in whatever form it is held") {
   auto shared = net.ptr();
   torch::nn::Module& plain = *net;
   const AnyModuleRef reference(net);
-  for (const auto& state : {TrainingState{.model = net}, TrainingState{.model = constant}, TrainingState{.model = shared},
-                            TrainingState{.model = plain}, TrainingState{.model = *net}, TrainingState{.model = reference},
-                            TrainingState{.model = {{"a", net}}}, TrainingState{.model = {{"a", constant}}}}) {
+  for (const auto& state :
+       {TrainingState{.model = net}, TrainingState{.model = constant}, TrainingState{.model = shared},
+        TrainingState{.model = plain}, TrainingState{.model = *net}, TrainingState{.model = reference},
+        TrainingState{.model = {{"a", net}}}, TrainingState{.model = {{"a", constant}}}}) {
     REQUIRE(state.model.all().size() == 1);
     CHECK(&state.model.all()[0].second.get() == net.get());
   }
@@ -152,7 +158,8 @@ TEST_CASE("SeveralModels: what holds a module is an object of a checkpoint, on i
   UNSCOPED_INFO("another net's state is refused and changes nothing");
   Net small(2);
   const auto before = copy_of(*small);
-  CHECK_THROWS_WITH(manager.load(1, {.shared = {{"held", small}}, .rng = false}), ContainsSubstring("does not fit the model"));
+  CHECK_THROWS_WITH(manager.load(1, {.shared = {{"held", small}}, .rng = false}),
+                    ContainsSubstring("does not fit the model"));
   CHECK(equal(copy_of(*small), before));
   CHECK_THROWS_AS(Stateful(*std::make_unique<Net>(nullptr)), std::invalid_argument);
 }

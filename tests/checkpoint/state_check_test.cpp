@@ -70,7 +70,8 @@ class StateCheck {
 };
 
 TEST_CASE_METHOD(StateCheck, "StateCheck: an optimizer whose state has no form is named with its class and a way out") {
-  const std::string what = " cannot be saved: it is a torch::optim::RMSprop, but only the states of torch::optim::SGD, Adam";
+  const std::string what =
+      " cannot be saved: it is a torch::optim::RMSprop, but only the states of torch::optim::SGD, Adam";
   const auto way_out = ContainsSubstring(".shared = {{\"optimizer\", optimizer}}");
   auto said = refusal({.model = net_, .optimizer = rmsprop_});
   CHECK_THAT(said, ContainsSubstring("the optimizer" + what));
@@ -102,7 +103,8 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: the way out keeps such an optimizer") 
 }
 
 TEST_CASE_METHOD(StateCheck, "StateCheck: an optimizer over another model's parameters is named with the parameter") {
-  const std::string what = " cannot be saved: its parameter 0 of group 0 of shape [8, 4] is none of the model's (9 tensors)";
+  const std::string what =
+      " cannot be saved: its parameter 0 of group 0 of shape [8, 4] is not among the model's (9 tensors)";
   const auto way_out = ContainsSubstring(".model = {{\"generator\", generator}, {\"discriminator\", discriminator}}");
   auto said = refusal({.model = net_, .optimizer = strange_});
   CHECK_THAT(said, ContainsSubstring("the optimizer" + what));
@@ -114,14 +116,16 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: an optimizer over another model's para
   late.add_param_group(torch::optim::OptimizerParamGroup({net_->fc1->bias, other_->fc2->bias}));
   CHECK_THAT(refusal({.model = net_, .optimizer = late}), ContainsSubstring("its parameter 1 of group 1 of shape [3]"));
   CHECK_THAT(refusal({.optimizer = sgd_}), ContainsSubstring("the optimizer is saved by its model's names"));
-  CHECK_THAT(refusal({.optimizers = {{"g", sgd_}}}), ContainsSubstring("the optimizer 'g' is saved by its model's names"));
+  CHECK_THAT(refusal({.optimizers = {{"g", sgd_}}}),
+             ContainsSubstring("the optimizer 'g' is saved by its model's names"));
   manager_.check({.model = {{"a", net_}, {"b", other_}}, .optimizer = sgd_, .optimizers = {{"d", strange_}}});
 }
 
 TEST_CASE_METHOD(StateCheck, "StateCheck: groups with options of different classes are refused") {
   sgd_.add_param_group(torch::optim::OptimizerParamGroup({}));
   sgd_.param_groups()[1].set_options(std::make_unique<torch::optim::AdamOptions>(0.1));
-  CHECK_THAT(refusal({.model = net_, .optimizer = sgd_}), ContainsSubstring("its group 1 has options of another class"));
+  CHECK_THAT(refusal({.model = net_, .optimizer = sgd_}),
+             ContainsSubstring("its group 1 has options of another class"));
 }
 
 TEST_CASE_METHOD(StateCheck, "StateCheck: names that are no file names are refused") {
@@ -139,7 +143,8 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: tensors, values and objects that canno
   CHECK_THAT(refusal({.shared = {{"a", Stateful()}}}), ContainsSubstring("the object 'a' of .shared is empty"));
   CHECK_THAT(refusal({.per_rank = {{"a", Stateful()}}}), ContainsSubstring("the object 'a' of .per_rank is empty"));
   FailingObject object;
-  CHECK_THAT(refusal({.shared = {{"a", object}}}), ContainsSubstring("shared-a.state cannot be saved: the object fails"));
+  CHECK_THAT(refusal({.shared = {{"a", object}}}),
+             ContainsSubstring("shared-a.state cannot be saved: the object fails"));
   CHECK_THAT(refusal({.schedule = object}), ContainsSubstring("schedule.state cannot be saved: the object fails"));
   CHECK_THAT(refusal({.per_rank = {{"a", object}}}), ContainsSubstring("the object fails"));
   TrainingState values;
@@ -149,12 +154,14 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: tensors, values and objects that canno
   CHECK_THAT(refusal({.model = net_}), ContainsSubstring("tensor 'wide' cannot be stored in a safetensors file"));
 }
 
-TEST_CASE_METHOD(StateCheck, "StateCheck: a tensor that nothing can be loaded into is refused by name before it is saved") {
+TEST_CASE_METHOD(StateCheck,
+                 "StateCheck: a tensor that nothing can be loaded into is refused by name before it is saved") {
   SECTION("an expanded tensor") {
     net_->register_buffer("tensor", torch::ones({1}).expand({5}));
     CHECK_THAT(refusal({.model = net_}), ContainsSubstring("the model's tensor 'tensor' is an expanded tensor"));
-    CHECK_THAT(refusal({.shared = {{"net", net_}}}),
-               ContainsSubstring("shared-net.state cannot be saved: the model's tensor 'tensor' is an expanded tensor"));
+    CHECK_THAT(
+        refusal({.shared = {{"net", net_}}}),
+        ContainsSubstring("shared-net.state cannot be saved: the model's tensor 'tensor' is an expanded tensor"));
   }
   SECTION("an inference tensor") {
     const c10::InferenceMode inference;
@@ -168,7 +175,8 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: a tensor that nothing can be loaded in
   }
 }
 
-TEST_CASE_METHOD(StateCheck, "StateCheck: a model with a tensor that nothing can be loaded into is left as it is by a load") {
+TEST_CASE_METHOD(StateCheck,
+                 "StateCheck: a model with a tensor that nothing can be loaded into is left as it is by a load") {
   net_->register_buffer("tensor", torch::ones({5}));
   Counter counter{.count = 3};
   manager_.save(1, {.model = net_, .optimizer = sgd_, .shared = {{"counter", counter}}});
@@ -177,7 +185,8 @@ TEST_CASE_METHOD(StateCheck, "StateCheck: a model with a tensor that nothing can
   other_->register_buffer("tensor", torch::ones({1}).expand({5}));
   const auto before = copy_of(*other_);
   const auto objection = ContainsSubstring("does not fit the model: different: 'tensor' is an expanded tensor");
-  CHECK_THROWS_WITH(manager_.load_latest({.model = other_, .optimizer = strange_, .shared = {{"counter", counter}}}), objection);
+  CHECK_THROWS_WITH(manager_.load_latest({.model = other_, .optimizer = strange_, .shared = {{"counter", counter}}}),
+                    objection);
   CHECK_THROWS_WITH(load_weights(folder_ / "net.safetensors", other_, {.strict = false}), objection);
   CHECK(equal(copy_of(*other_), before));
   CHECK(counter.count == 4);
@@ -196,7 +205,7 @@ TEST_CASE("StateCheck: all ranks get one text, whichever of them fails") {
     const TrainingState state{.model = net, .per_rank = {{"own", object}}};
     said.add(error_of<std::runtime_error>([&] { manager.check(state); }));
     object.fails = false;
-    manager.check(state);  // and nobody waits for anybody
+    manager.check(state);  // and no rank waits for another
   });
   CHECK(said.all().size() == 3);
   REQUIRE(said.different().size() == 1);
@@ -209,7 +218,8 @@ TEST_CASE("StateCheck: an optimizer that is sharded over ranks is checked before
     CheckpointManager manager(folder / "run", group);
     Net net;
     for (const auto& [name, tensor] : module_state(*net)) broadcast(tensor, 0, group);
-    ZeroRedundancyOptimizer<optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9), group);
+    ZeroRedundancyOptimizer<optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9),
+                                                  group);
     const TrainingState state{.model = net, .optimizer = optimizer};
     RANK_CHECK(error_of([&] { manager.check(state); }) == "no error");
     RANK_CHECK_THROWS_AS(manager.save(1, state), std::runtime_error);

@@ -26,7 +26,7 @@ using test::error_of;
 
 constexpr auto kForHangs = 20s;
 constexpr auto kSoon = 100ms;  // for what must not come
-constexpr auto kShort = 2s;    // a limit that is over soon, in which a busy machine answers
+constexpr auto kShort = 2s;    // a short limit, within which a busy machine still answers
 
 std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
@@ -223,7 +223,7 @@ TEST_CASE_METHOD(BoundedStores, "BoundedStore: waits keep to their limits while 
   waiting.join();
 }
 
-TEST_CASE_METHOD(BoundedStores, "BoundedStore: the budget of one thread is none of another one's") {
+TEST_CASE_METHOD(BoundedStores, "BoundedStore: the budget of one thread does not limit another thread") {
   ours_->set("key", bytes("1"));
   const BoundedStore::Budget budget(ours_, 0ms);
   CHECK_THROWS_AS(ours_->check({"key"}), StoreOutOfTime);

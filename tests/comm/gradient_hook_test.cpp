@@ -123,7 +123,8 @@ TEST_CASE("GradientHook: refuses what has no gradient of its own") {
 TEST_CASE("WrappedParameters: tells each accumulation with the parameter's index") {
   const std::vector<at::Tensor> parameters{parameter(), parameter({}), parameter({0}), parameter({2, 3})};
   std::vector<size_t> told;
-  const WrappedParameters wrapped(parameters, [&](size_t index, const at::Tensor& /*incoming*/) { told.push_back(index); });
+  const WrappedParameters wrapped(parameters,
+                                  [&](size_t index, const at::Tensor& /*incoming*/) { told.push_back(index); });
   (parameters[3].sum() + parameters[1]).backward();
   std::ranges::sort(told);
   CHECK(told == std::vector<size_t>{1, 3});

@@ -1,4 +1,4 @@
-// A wait for keys makes room for the calls of other threads over the same connection.
+// A wait for keys lets calls of other threads pass over the same connection.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -173,7 +173,7 @@ TEST_CASE("StoreConnection: an interrupt ends the waits of all threads") {
   test::report_rank_checks();
 }
 
-TEST_CASE("StoreConnection: a wait whose time is over while another call is under way takes one look") {
+TEST_CASE("StoreConnection: a wait whose limit passes during another call still asks once") {
   FrozenStore store;
   StoreConnection connection("127.0.0.1", store.port(), kHangLimit);
   const Peer peer(store);

@@ -45,7 +45,7 @@ TEST_CASE("TurnQueue: one thread has the turn, and another one gets it when it i
 TEST_CASE("TurnQueue: a thread that gives the turn back and asks again comes after those that wait") {
   TurnQueue queue;
   constexpr int kTurns = 200;
-  int others_turns = 0;  // belongs to whoever has the turn
+  int others_turns = 0;  // guarded by the turn
   REQUIRE(queue.take(Clock::now()));
   std::thread other([&] {
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -67,7 +67,7 @@ TEST_CASE("TurnQueue: a thread that gives the turn back and asks again comes aft
   test::report_rank_checks();
 }
 
-TEST_CASE("TurnQueue: whoever has waited until the deadline is out of the queue") {
+TEST_CASE("TurnQueue: a thread that has waited until the deadline leaves the queue") {
   TurnQueue queue;
   REQUIRE(queue.take(Clock::now()));
   CHECK_FALSE(queue.take(Clock::now() + 20ms));

@@ -2,7 +2,7 @@
 
     conformance_twin.py DESCRIPTION FOLDER HOP
 
-HOP -1 trains from the first step to the last; another one is that of the description's "hops", which goes on from the checkpoint
+HOP -1 trains from the first step to the last; another one is that of the description's "hops", which continues from the checkpoint
 FOLDER/run and saves one there. What is compared is appended to FOLDER/python.HOP.rank<rank>.
 """
 

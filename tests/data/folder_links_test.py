@@ -57,7 +57,7 @@ class FolderLinks(unittest.TestCase):
         self.assertIn((1, "c/folder.jpg/8.jpg"), listed)
 
     def test_what_points_to_nothing_is_left_out_and_said(self):
-        # torchvision lists the picture, and fails when it is read; a class that points to nothing is none there either.
+        # torchvision lists the picture, and fails when it is read; a class that points to nothing is not a class there either.
         self.add("root/a/1.jpg", "root/b/2.jpg")
         self.link("root/a/0.jpg", self.folder / "none")
         self.link("root/b/folder", self.folder / "none")

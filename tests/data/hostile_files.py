@@ -10,7 +10,7 @@ TOP = 1_000_000
 
 
 def deflated_zeros(count: int, level: int = 9) -> bytes:
-    """What deflate makes of `count` zero bytes, without taking the memory for them."""
+    """`count` zero bytes after deflate, without allocating them."""
     packer, piece, packed = zlib.compressobj(level), bytes(1 << 20), []
     while count > 0:
         packed.append(packer.compress(piece[: min(count, len(piece))]))

@@ -199,7 +199,9 @@ TEST_CASE("Checks: unused parameters are named") {
     auto net = make<TwoLayers>(0);
     DistributedDataParallel<TwoLayers> model(net, group);
     model(numbers({1, 6}, 0));
-    RANK_CHECK_THAT(message_of([&] { net->first(numbers({1, 6}, 0)).sum().backward(); }),
+    RANK_CHECK_THAT(message_of([&] {
+                      net->first(numbers({1, 6}, 0)).sum().backward();
+                    }),
                     ContainsSubstring("Expected to have finished reduction in the prior iteration") &&
                         ContainsSubstring("did not receive grad for rank " + std::to_string(group.rank()) +
                                           ": second.weight, second.bias") &&

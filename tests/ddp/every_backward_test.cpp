@@ -54,6 +54,20 @@ Loss loss_on(int salt) {
   return [salt](TwoHeads& net, int rank) { return both(net->forward(input(rank, salt))); };
 }
 
+// Of one output.
+torch::Tensor left_of(const std::pair<torch::Tensor, torch::Tensor>& outputs) {
+  return outputs.first.square().sum();
+}
+torch::Tensor right_of(const std::pair<torch::Tensor, torch::Tensor>& outputs) {
+  return outputs.second.sin().sum();
+}
+Loss left_on(int salt) {
+  return [salt](TwoHeads& net, int rank) { return left_of(net->forward(input(rank, salt))); };
+}
+Loss right_on(int salt) {
+  return [salt](TwoHeads& net, int rank) { return right_of(net->forward(input(rank, salt))); };
+}
+
 // The sum over `losses` of the gradients' means over `size` ranks.
 Gradients expected_of(const std::vector<Loss>& losses, int size) {
   Gradients sum(6);
@@ -199,7 +213,8 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays loc
   });
 }
 
-TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays local while another forward waits or was dropped") {
+TEST_CASE_METHOD(EveryBackward,
+                 "EveryBackward: what ran under no_sync stays local while another forward waits or was dropped") {
   run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
     const auto pending = both(model(input(group.rank(), 1)));
     both(model(input(group.rank(), 9)));  // dropped
@@ -219,7 +234,6 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: what ran under no_sync stays loc
 
 // Of which each uses other parameters.
 TEST_CASE_METHOD(EveryBackward, "EveryBackward: forwards with other unused parameters whose backwards come later") {
-  const Loss left = [](TwoHeads& net, int rank) { return net->left(torch::tanh(net->trunk(input(rank, 1)))).sum(); };
   run_ranks(size_,
             [&](const GroupHandle& group) {
               for (const bool views : {true, false}) {
@@ -229,10 +243,10 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: forwards with other unused param
                 for (int step = 0; step < 3; ++step) {
                   net->zero_grad();
                   const auto first = both(model(input(group.rank(), 2)));
-                  const auto second = model(input(group.rank(), 1)).first.sum();
+                  const auto second = left_of(model(input(group.rank(), 1)));
                   first.backward();
                   second.backward();
-                  expect_gradients(net, expected_of({left, loss_on(2)}, group.size()));
+                  expect_gradients(net, expected_of({left_on(1), loss_on(2)}, group.size()));
                 }
               }
             },
@@ -279,7 +293,6 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a first backward that throws lea
 
 // The optimizer must not step on gradients that differ between the ranks.
 TEST_CASE_METHOD(EveryBackward, "EveryBackward: an output that is not used has no effect or is named in its backward") {
-  const Loss half = [](TwoHeads& net, int rank) { return net->forward(input(rank, 1)).first.square().sum(); };
   for (const DdpOptions& options : all_options()) {
     run_ranks(size_,
               [&](const GroupHandle& group) {
@@ -289,8 +302,8 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: an output that is not used has n
                 const bool finds = options.find_unused_parameters || options.static_graph;
                 for (int step = 0; finds && step < 4; ++step) {
                   net->zero_grad();
-                  model(input(group.rank(), 1)).first.square().sum().backward();
-                  expect_gradients(net, expected_of({half}, group.size()));
+                  left_of(model(input(group.rank(), 1))).backward();
+                  expect_gradients(net, expected_of({left_on(1)}, group.size()));
                 }
               },
               {.wire = wire_});
@@ -302,8 +315,7 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: an output that is not used has n
               DistributedDataParallel<TwoHeads> model(net, group, {.bucket_cap_bytes = 100, .static_graph = true});
               for (int step = 0; step < 3; ++step) both(model(input(group.rank(), step))).backward();
               net->zero_grad();
-              const std::string message =
-                  message_of([&] { model(input(group.rank(), 1)).first.square().sum().backward(); });
+              const std::string message = message_of([&] { left_of(model(input(group.rank(), 1))).backward(); });
               RANK_CHECK_THAT(message, ContainsSubstring("right.weight") && ContainsSubstring("right.bias"));
             },
             {.wire = wire_});
@@ -355,7 +367,8 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: gradient penalties") {
 }
 
 // As Python does, but with averaged gradients until then.
-TEST_CASE_METHOD(EveryBackward, "EveryBackward: a backward that may be one of several leaves means, and the next forward asks") {
+TEST_CASE_METHOD(EveryBackward,
+                 "EveryBackward: a backward that may be one of several leaves means, and the next forward asks") {
   run_ranks(size_,
             [&](const GroupHandle& group) {
               for (const DdpOptions& options : all_options()) {
@@ -363,24 +376,23 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a backward that may be one of se
                 RANK_INFO(text_of(options));
                 auto net = make<TwoHeads>(7);
                 DistributedDataParallel<TwoHeads> model(net, group, options);
-                const Loss left = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).first.sum(); };
-                const Loss right = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).second.sum(); };
-                const Gradients of_left = expected_of({left}, group.size());
+                const Gradients of_left = expected_of({left_on(1)}, group.size());
                 for (int step = 0; step < 3; ++step) {
                   net->zero_grad();
                   const auto outputs = model(input(group.rank(), 1));
-                  outputs.first.sum().backward({}, /*retain_graph=*/true);
+                  left_of(outputs).backward({}, /*retain_graph=*/true);
                   for (size_t i = 0; i < 4; ++i) expect_close(net->parameters()[i].grad(), of_left[i]);
-                  outputs.second.sum().backward();
-                  expect_gradients(net, expected_of({left, right}, group.size()));
+                  right_of(outputs).backward();
+                  expect_gradients(net, expected_of({left_on(1), right_on(1)}, group.size()));
                 }
                 const auto kept = model(input(group.rank(), 1));
-                kept.first.sum().backward();
+                left_of(kept).backward();
                 const std::string message = message_of([&] { model(input(group.rank(), 1)); });
-                RANK_CHECK_THAT(message, ContainsSubstring("Expected to have finished reduction in the prior iteration") &&
-                                             ContainsSubstring("right.weight, right.bias") &&
-                                             ContainsSubstring("did not receive grad for rank " +
-                                                               std::to_string(group.rank()) + ": 4 5"));
+                RANK_CHECK_THAT(
+                    message,
+                    ContainsSubstring("Expected to have finished reduction in the prior iteration") &&
+                        ContainsSubstring("right.weight, right.bias") &&
+                        ContainsSubstring("did not receive grad for rank " + std::to_string(group.rank()) + ": 4 5"));
               }
             },
             {.wire = wire_});
@@ -390,28 +402,25 @@ TEST_CASE_METHOD(EveryBackward, "EveryBackward: a part of the outputs once more"
   run([&](auto& model, TwoHeads& net, const GroupHandle& group) {
     const auto outputs = model(input(group.rank(), 1));
     both(outputs).backward({}, /*retain_graph=*/true);
-    outputs.second.sum().backward();
-    const Loss right = [](TwoHeads& alone, int rank) { return alone->forward(input(rank, 1)).second.sum(); };
-    expect_gradients(net, expected_of({loss_on(1), right}, group.size()));
+    right_of(outputs).backward();
+    expect_gradients(net, expected_of({loss_on(1), right_on(1)}, group.size()));
   });
 }
 
 TEST_CASE_METHOD(EveryBackward, "EveryBackward: one backward for each output") {
-  const Loss left = [](TwoHeads& net, int rank) { return net->forward(input(rank, 1)).first.square().sum(); };
-  const Loss right = [](TwoHeads& net, int rank) { return net->forward(input(rank, 1)).second.sin().sum(); };
   run_ranks(size_,
             [&](const GroupHandle& group) {
               for (const bool fixed : {true, false}) {
                 auto net = make<TwoHeads>(7);
-                DistributedDataParallel<TwoHeads> model(
-                    net, group, {.find_unused_parameters = !fixed, .static_graph = fixed});
+                DistributedDataParallel<TwoHeads> model(net, group,
+                                                        {.find_unused_parameters = !fixed, .static_graph = fixed});
                 for (int step = 0; step < 4; ++step) {
                   RANK_INFO((fixed ? "static graph" : "find unused") << ", step " << step);
                   net->zero_grad();
                   const auto outputs = model(input(group.rank(), 1));
-                  outputs.first.square().sum().backward({}, /*retain_graph=*/true);
-                  outputs.second.sin().sum().backward();
-                  expect_gradients(net, expected_of({left, right}, group.size()));
+                  left_of(outputs).backward({}, /*retain_graph=*/true);
+                  right_of(outputs).backward();
+                  expect_gradients(net, expected_of({left_on(1), right_on(1)}, group.size()));
                 }
               }
             },

@@ -2,8 +2,8 @@
 // values, tensors that are p.grad() stay p.grad(). The judge is c10d's engine with gradient_as_bucket_view = false,
 // Python's default.
 #include <ATen/ops/zeros.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/headeronly/version.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <random>
@@ -201,7 +201,8 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: programs made at random see the 
                                      << (own.value_or(false) ? ", own engine" : "") << ": " << story);
                     RANK_REQUIRE(actual[i].defined() == expected[i].defined());
                     if (!expected[i].defined()) continue;
-                    // c10d divides where a gradient lies in its bucket, and multiplies by the reciprocal where it copies.
+                    // c10d divides where a gradient lies in its bucket, and multiplies by the reciprocal where it
+                    // copies.
                     size_ == 3 ? expect_close(actual[i], expected[i]) : expect_equal(actual[i], expected[i]);
                   }
                 };
@@ -234,9 +235,10 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: delayed ones that the program re
                   const torch::Tensor zeros = torch::zeros_like(weight);
                   if (own_tensor) weight.mutable_grad() = zeros;
                   loss.backward();
-                  const auto expected = test::mean_gradients<TwoLayers>(1, group.size(), [&](TwoLayers& alone, int rank) {
-                    alone(numbers({2, 6}, rank + step)).square().sum().backward();
-                  });
+                  const auto expected =
+                      test::mean_gradients<TwoLayers>(1, group.size(), [&](TwoLayers& alone, int rank) {
+                        alone(numbers({2, 6}, rank + step)).square().sum().backward();
+                      });
                   for (size_t i = 0; i < expected.size(); ++i) expect_close(net->parameters()[i].grad(), expected[i]);
                   if (own_tensor) RANK_CHECK(weight.grad().is_same(zeros));
                 }
@@ -327,9 +329,10 @@ TEST_CASE_METHOD(KeptGradients, "KeptGradients: ordinary training renews no buck
                   model(numbers({2, 6}, group.rank() + step)).sum().backward();
                   fused ? (void)fast.step() : (void)slow.step();
                 }
-                RANK_INFO((fused ? "fused optimizer" : "torch::optim") << (options.static_graph ? ", static graph" : "")
-                                                                       << (options.find_unused_parameters ? ", find unused" : "")
-                                                                       << (options.own_engine ? ", c10d's engine" : ""));
+                RANK_INFO((fused ? "fused optimizer" : "torch::optim")
+                          << (options.static_graph ? ", static graph" : "")
+                          << (options.find_unused_parameters ? ", find unused" : "")
+                          << (options.own_engine ? ", c10d's engine" : ""));
                 RANK_CHECK(model->logging_data().renewed_buckets == 0);
               },
               {.wire = wire_});

@@ -130,7 +130,8 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: ranks of which one leaves the steps to c
 }
 
 // Nobody may hold them meanwhile: see kept_gradients_test.cpp.
-TEST_CASE_METHOD(OwnEngine, "OwnEngine: gradients have the same places in the buckets from step to step and are no views") {
+TEST_CASE_METHOD(OwnEngine,
+                 "OwnEngine: gradients have the same places in the buckets from step to step and are no views") {
   run_ranks(2,
             [&](const GroupHandle& group) {
               auto net = make<TwoLayers>(1);
@@ -144,7 +145,8 @@ TEST_CASE_METHOD(OwnEngine, "OwnEngine: gradients have the same places in the bu
                   now.push_back(parameter.grad().const_data_ptr());
                   RANK_CHECK_FALSE(parameter.grad().is_view());
                 }
-                if (step > 2 && wire_ != Wire::kLate) RANK_CHECK(now == before);  // its thread holds buckets for a moment
+                if (step > 2 && wire_ != Wire::kLate)
+                  RANK_CHECK(now == before);  // its thread holds buckets for a moment
                 before = now;
               }
             },

@@ -68,7 +68,8 @@ TEST_CASE("Waits: a step of DDP, GradScaler, fused AdamW and DeviceLoader has no
   CHECK_THAT(counts.host_waits, IsEmpty());
   CHECK(counts.pageable == 0);
   CHECK(counts.to_device > 0);
-  CHECK(counts.to_host == 2 * kRanks);  // scale and tracker in the 16th step, into pinned memory: for the floor's warning
+  CHECK(counts.to_host ==
+        2 * kRanks);  // scale and tracker in the 16th step, into pinned memory: for the floor's warning
   CHECK(counts.between_devices == 0);
   device::drain();
   CHECK_THAT(device::faults(), IsEmpty());

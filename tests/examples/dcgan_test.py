@@ -1,4 +1,4 @@
-"""dcgan from outside: two nets and two optimizers in one checkpoint, from which a run goes on with the same bits; the nets alone, by
+"""dcgan from outside: two nets and two optimizers in one checkpoint, from which a run continues with the same bits; the nets alone, by
 their names; and it learns."""
 
 import os

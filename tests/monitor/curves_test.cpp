@@ -130,7 +130,7 @@ TEST_CASE("Scalars: are read from tensors of every real dtype") {
   CHECK_THAT(value(MessageWriter().bytes(4, "\x00\x3c"sv)), IsEmpty());
 }
 
-TEST_CASE("Scalars: the HParams page tells which are its metrics, and its own tensors are none") {
+TEST_CASE("Scalars: the HParams page names its metrics, and its own tensors are not scalars") {
   const test::TemporaryFolder folder;
   SummaryWriter(folder / "a").add_hparams({{"lr", 0.5}}, {{"dice", 0.75}, {"loss", 0.25}});
   const Runs found = read_runs(folder.path());

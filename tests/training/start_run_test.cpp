@@ -92,13 +92,15 @@ TEST_CASE_METHOD(StartRunTest, "StartRun: a state that no save would take is ref
   train(1);
   for (const auto& resume : {std::optional<std::string>(), std::optional<std::string>("")}) {
     for (const auto* name : {"run", "other"}) {
-      job([&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle& group) {
-        torch::optim::RMSprop optimizer(net->parameters(), torch::optim::RMSpropOptions(0.1));
-        RANK_CHECK_THROWS_MATCHES(
-            start_run(checkpoints, {.model = net, .optimizer = optimizer}, group, resume), std::runtime_error,
-            ContainsSubstring("the optimizer cannot be saved: it is a torch::optim::RMSprop"));
-        RANK_CHECK(net->weight.item<double>() == -1);
-      }, name);
+      job(
+          [&](CheckpointManager& checkpoints, torch::nn::Linear& net, const TrainingState&, const GroupHandle& group) {
+            torch::optim::RMSprop optimizer(net->parameters(), torch::optim::RMSpropOptions(0.1));
+            RANK_CHECK_THROWS_MATCHES(
+                start_run(checkpoints, {.model = net, .optimizer = optimizer}, group, resume), std::runtime_error,
+                ContainsSubstring("the optimizer cannot be saved: it is a torch::optim::RMSprop"));
+            RANK_CHECK(net->weight.item<double>() == -1);
+          },
+          name);
     }
   }
   CHECK(std::filesystem::exists(folder_ / "run/step-00000001"));

@@ -100,10 +100,10 @@ class CheckpointManager {
   void claim();
 
   /// Finds out before the training whether save() will take `state`: each model's tensors, each optimizer's class and
-  /// parameters, names, values and what objects save. Writes nothing. Every rank must call it. Throws std::runtime_error
-  /// with the same text on all ranks, naming the optimizer, the parameter or the object, and what to do. start_run()
-  /// calls it. (Which metrics and steps save() is given, and whether an optimizer that is sharded over ranks was
-  /// consolidated, only the save knows.)
+  /// parameters, names, values and what objects save. Writes nothing. Every rank must call it. Throws
+  /// std::runtime_error with the same text on all ranks, naming the optimizer, the parameter or the object, and what to
+  /// do. start_run() calls it. (Which metrics and steps save() is given, and whether an optimizer that is sharded over
+  /// ranks was consolidated, only the save knows.)
   void check(const TrainingState& state);
 
   /// Makes room for a new run: claim(), then moves an earlier run's checkpoints into a new folder `previous-<n>` of the

@@ -29,8 +29,8 @@ class ModelRefs {
   ModelRefs(AnyModuleRef model) : models_{{"", model}} {}
   template <typename Model>
   requires(!std::same_as<std::remove_const_t<Model>, ModelRefs> &&
-           !std::same_as<std::remove_const_t<Model>, AnyModuleRef> &&
-           std::constructible_from<AnyModuleRef, Model&>) ModelRefs(Model& model)
+           !std::same_as<std::remove_const_t<Model>, AnyModuleRef> && std::constructible_from<AnyModuleRef, Model&>)
+      ModelRefs(Model& model)
       : models_{{"", AnyModuleRef(model)}} {}
   /// Throws std::invalid_argument for a name that is empty, given twice or of other characters.
   ModelRefs(std::initializer_list<Named> models);

@@ -74,7 +74,8 @@ class Stateful {
 
   /// Throws std::invalid_argument for an empty holder.
   template <typename Holder>
-  requires(!std::same_as<std::remove_const_t<Holder>, Stateful> && detail::HoldsModule<Holder>) Stateful(Holder& holder) {
+  requires(!std::same_as<std::remove_const_t<Holder>, Stateful> && detail::HoldsModule<Holder>)
+      Stateful(Holder& holder) {
     torch::nn::Module* module = &AnyModuleRef(holder).get();
     save_ = [module] { return detail::save_module(*module); };
     load_ = [module](const std::string& bytes) { detail::load_module(bytes, *module); };

@@ -17,9 +17,9 @@ namespace ddp {
 
 class DelayedReduction {
  public:
-  /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed and `is_wanted()`, the means of
-  /// their gradients over the ranks, reduced in one piece, are in p.grad() by the end of the backward.
-  /// A backward in which one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
+  /// `parameters` are all of one dtype and device. When `trigger`'s gradient is computed and `is_wanted()`, the means
+  /// of their gradients over the ranks, reduced in one piece, are in p.grad() by the end of the backward. A backward in
+  /// which one of theirs comes later than the trigger's throws std::runtime_error: `what` with its name.
   DelayedReduction(std::vector<at::Tensor> parameters, at::Tensor trigger, GroupHandle group,
                    std::function<bool()> is_wanted, std::string what, DelayedParameters names);
   ~DelayedReduction();

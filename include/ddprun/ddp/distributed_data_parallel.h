@@ -42,12 +42,12 @@ class DistributedDataParallelImpl : public torch::nn::Module {
   /// Calls the model's forward, which may take and return anything, and returns what it returns (a reference as a
   /// copy). Gradients are averaged over the ranks during every backward of its result, unless the forward ran under
   /// no_sync(). Such a backward throws std::runtime_error when it leaves parameters without gradient (see
-  /// find_unused_parameters), and a backward of no such forward throws std::logic_error. All ranks must call it equally often, or inside join(). Before a forward that follows a synchronised
-  /// one, the model's buffers are broadcast from rank 0. With find_unused_parameters or static_graph the output's
-  /// tensors must be found and replaced by copies: see <ddprun/comm/output_tensors.h>. Throws std::logic_error
-  /// when they cannot, since one that was passed over would leave gradients out, std::runtime_error when the model has
-  /// changed since it was wrapped, when the last backward did not reach every parameter, and when a reduction has
-  /// failed.
+  /// find_unused_parameters), and a backward of no such forward throws std::logic_error. All ranks must call it equally
+  /// often, or inside join(). Before a forward that follows a synchronised one, the model's buffers are broadcast from
+  /// rank 0. With find_unused_parameters or static_graph the output's tensors must be found and replaced by copies: see
+  /// <ddprun/comm/output_tensors.h>. Throws std::logic_error when they cannot, since one that was passed over would
+  /// leave gradients out, std::runtime_error when the model has changed since it was wrapped, when the last backward
+  /// did not reach every parameter, and when a reduction has failed.
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) -> detail::ForwardResult<Holder, Arguments...> {
     core_->before_forward();

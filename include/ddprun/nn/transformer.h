@@ -20,7 +20,7 @@ namespace ddp::nn {
 
 /// Options of TransformerEncoder.
 struct TransformerEncoderOptions {
-  /// `num_layers` copies of `encoder_layer`, which is none of them itself.
+  /// `num_layers` copies of `encoder_layer`; the layer itself is not one of them.
   TransformerEncoderOptions(TransformerEncoderLayer encoder_layer, int64_t num_layers);
 
   /// The layer that is copied.
@@ -67,7 +67,7 @@ TORCH_MODULE(TransformerEncoder);
 
 /// Options of TransformerDecoder.
 struct TransformerDecoderOptions {
-  /// `num_layers` copies of `decoder_layer`, which is none of them itself.
+  /// `num_layers` copies of `decoder_layer`; the layer itself is not one of them.
   TransformerDecoderOptions(TransformerDecoderLayer decoder_layer, int64_t num_layers);
 
   /// The layer that is copied.

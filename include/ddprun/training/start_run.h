@@ -38,7 +38,8 @@ struct RunStart {
 ///     for (auto epoch = start.step; epoch < options.epochs; ++epoch) { …; checkpoints.save(epoch + 1, state); }
 ///
 /// Every rank must call it with the same arguments, after DistributedDataParallel was made. Throws what the manager's
-/// check(), load_latest(), load() and claim() throw: a state that cannot be saved is refused before anything is touched.
+/// check(), load_latest(), load() and claim() throw: a state that cannot be saved is refused before anything is
+/// touched.
 RunStart start_run(CheckpointManager& checkpoints, const TrainingState& state, const GroupHandle& group,
                    const std::optional<std::string>& resume, const std::string& unit = "epoch");
 

@@ -9,6 +9,7 @@
 
 #include "data/formats/limits.h"
 #include "data/formats/picture_formats.h"
+#include "data/formats/vp8l_groups.h"
 
 namespace ddp {
 namespace {
@@ -32,6 +33,14 @@ int64_t working_bytes(const WebPBitstreamFeatures& features) {
   return features.format == kLossless ? 4 * pixels : features.has_alpha != 0 ? 2 * pixels : 0;
 }
 
+void check_groups(const std::filesystem::path& path, const WebPPart& part) {
+  const Vp8lSize size{.width = part.features.width, .height = part.features.height};
+  const int64_t groups = most_webp_groups(part.data.bytes, part.data.size, size);
+  if (groups <= kMostVp8lGroups) return;
+  refuse(path, "it has " + std::to_string(groups) + " groups of Huffman codes; encoders make at most 2600, this reader " +
+                   "accepts " + std::to_string(kMostVp8lGroups));
+}
+
 /// Whether all of it is there, without memory for its pixels: the last ones alone are asked for.
 bool is_whole(const WebPPart& part) {
   WebPDecoderConfig how;
@@ -53,6 +62,7 @@ Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file
                   const std::string& damage) {
   if (WebPGetFeatures(part.data.bytes, part.data.size, &part.features) != VP8_STATUS_OK) refuse(path, damage);
   check_working_memory(path, working_bytes(part.features), file_bytes, "the colours of all pixels");
+  check_groups(path, part);
   if (part.left + part.features.width > image.width || part.top + part.features.height > image.height) {
     refuse(path, damage);
   }

@@ -285,6 +285,69 @@ def gifs():
     yield "screen.gif", gif(12_000, 14_000, 0, 0, 1, 1, lzw(10))
 
 
+class LowBitsFirst:
+    def __init__(self):
+        self.value = self.count = 0
+        self.bytes = bytearray()
+
+    def put(self, value, count):
+        self.value |= value << self.count
+        self.count += count
+        while self.count >= 8:
+            self.bytes.append(self.value & 255)
+            self.value >>= 8
+            self.count -= 8
+
+    def put_code(self, value, count):
+        self.put(int(f"{value:0{count}b}"[::-1], 2), count)
+
+
+def code_groups(groups, blocks, has_long_codes=False):
+    """VP8L's image stream for a picture of `blocks` times `blocks` blocks of 4x4 pixels that take the groups in turn."""
+    bits = LowBitsFirst()
+
+    def one_symbol():
+        bits.put(0b0001, 4)
+
+    def all_of_eight_bits():
+        bits.put(0, 1)
+        bits.put(12 - 4, 4)
+        for length in (17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8):
+            bits.put(int(length == 8), 3)
+        bits.put(1, 1)
+        bits.put(3, 3)
+        bits.put(254, 8)
+
+    def lengths_up_to_15():
+        bits.put(0, 1)
+        bits.put(19 - 4, 4)
+        for length in (17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15):
+            bits.put(0 if length > 15 else 4, 3)
+        bits.put(1, 1)
+        bits.put(1, 3)
+        bits.put(14, 4)
+        for length in (*range(1, 16), 15):
+            bits.put_code(length, 4)
+
+    bits.put(0b0100, 5)  # no transform, no cache, groups, of blocks of 4x4
+    bits.put(0, 2)  # ... in an image without a cache
+    all_of_eight_bits()
+    all_of_eight_bits()
+    for _ in range(3):
+        one_symbol()
+    for block in range(blocks * blocks):
+        bits.put_code(block % groups % 256, 8)
+        bits.put_code(block % groups // 256, 8)
+    for _ in range(groups):
+        for code in range(5):
+            lengths_up_to_15() if has_long_codes and code < 4 else one_symbol()
+    if has_long_codes:
+        for _ in range(16 * blocks * blocks):
+            bits.put(0, 4)
+    bits.put(0, 64)
+    return bytes(bits.bytes)
+
+
 def webps():
     def vp8l(width, height, data):
         bits = 0x2F | (width - 1) << 8 | (height - 1) << 22
@@ -297,6 +360,10 @@ def webps():
     yield "claims-long.webp", vp8l(16383, 16383, bytes(range(256)) * 3000)
     yield "blank.webp", vp8l(12_000, 14_000, one_colour + bytes(8))
     yield "blank-small.webp", vp8l(3500, 3500, one_colour + bytes(8))
+    yield "read-groups.webp", vp8l(256, 256, code_groups(4096, 64))
+    yield "read-groups-long-codes.webp", vp8l(1024, 1024, code_groups(4000, 256, has_long_codes=True))
+    yield "refused-groups.webp", vp8l(1024, 1024, code_groups(4097, 256))
+    yield "refused-groups-all.webp", vp8l(1024, 1024, code_groups(65536, 256))
     lossy = struct.pack("<I", 0x10 | 100_000 << 5)[:3] + b"\x9d\x01\x2a" + struct.pack("<HH", 16383, 16383)
     chunk = b"VP8 " + struct.pack("<I", 900_000) + (lossy + bytes(900_000))[:900_000]
     yield "claims-lossy.webp", b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk

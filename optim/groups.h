@@ -42,7 +42,7 @@ void use_options(torch::optim::OptimizerParamGroup& group, const std::string& ty
     group.set_options(std::make_unique<Options>(*torch));
     own = static_cast<const Options*>(&group.options());
   }
-  check_options(*own);
+  check_options(*own, /*may_ascend=*/true);
 }
 
 }  // namespace ddp::optim

@@ -11,9 +11,9 @@ namespace ddp::optim {
 namespace {
 
 template <typename Options>
-void check_adam(const Options& options) {
+void check_adam(const Options& options, bool may_ascend) {
   const auto [beta1, beta2] = options.betas();
-  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+  require_value(may_ascend || options.lr() >= 0, "Invalid learning rate", options.lr());
   require_value(options.eps() >= 0, "Invalid epsilon value", options.eps());
   require_value(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0", beta1);
   require_value(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1", beta2);
@@ -40,8 +40,8 @@ template class FusedOptions<AdamOptions, torch::optim::AdamOptions>;
 template class FusedOptions<AdamWOptions, torch::optim::AdamWOptions>;
 template class FusedOptions<AdagradOptions, torch::optim::AdagradOptions>;
 
-void check_options(const SGDOptions& options) {
-  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+void check_options(const SGDOptions& options, bool may_ascend) {
+  require_value(may_ascend || options.lr() >= 0, "Invalid learning rate", options.lr());
   require_value(options.momentum() >= 0, "Invalid momentum value", options.momentum());
   require_value(true, "Invalid dampening value", options.dampening());
   require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
@@ -50,15 +50,15 @@ void check_options(const SGDOptions& options) {
   }
 }
 
-void check_options(const AdamOptions& options) {
-  check_adam(options);
+void check_options(const AdamOptions& options, bool may_ascend) {
+  check_adam(options, may_ascend);
 }
-void check_options(const AdamWOptions& options) {
-  check_adam(options);
+void check_options(const AdamWOptions& options, bool may_ascend) {
+  check_adam(options, may_ascend);
 }
 
-void check_options(const AdagradOptions& options) {
-  require_value(options.lr() >= 0, "Invalid learning rate", options.lr());
+void check_options(const AdagradOptions& options, bool may_ascend) {
+  require_value(may_ascend || options.lr() >= 0, "Invalid learning rate", options.lr());
   require_value(options.lr_decay() >= 0, "Invalid lr_decay value", options.lr_decay());
   require_value(options.weight_decay() >= 0, "Invalid weight_decay value", options.weight_decay());
   require_value(options.initial_accumulator_value() >= 0, "Invalid initial_accumulator_value value",

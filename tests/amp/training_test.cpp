@@ -170,7 +170,7 @@ TEST_CASE("LossScale: an overflow is not forgotten when the optimizer refuses th
     Amp amp = initialize(net, optimizer, {.opt_level = level});
     auto model = amp.model(net);
     amp.scale_loss(loss_of(model(number(kInfinity))), optimizer).backward();
-    optimizer.param_groups()[0].options().set_lr(-1);
+    optimizer.param_groups()[0].options().set_lr(std::numeric_limits<double>::infinity());
     CHECK_THROWS_AS(amp.step(optimizer), std::invalid_argument);
     optimizer.param_groups()[0].options().set_lr(4);
     amp.step(optimizer);

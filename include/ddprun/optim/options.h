@@ -110,10 +110,12 @@ struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOption
 
 #undef DDP_OPTIM_OPTION
 
-/// Throw std::invalid_argument with Python's text, after the rank, for a value out of range or not finite.
-void check_options(const SGDOptions& options);
-void check_options(const AdamOptions& options);
-void check_options(const AdamWOptions& options);
-void check_options(const AdagradOptions& options);
+/// Throw std::invalid_argument with Python's text, after the rank, for a value out of range or not finite. With
+/// `may_ascend` the learning rate may be negative: PyTorch's optimizers check its sign in their constructor only, and
+/// schedules may cross zero.
+void check_options(const SGDOptions& options, bool may_ascend = false);
+void check_options(const AdamOptions& options, bool may_ascend = false);
+void check_options(const AdamWOptions& options, bool may_ascend = false);
+void check_options(const AdagradOptions& options, bool may_ascend = false);
 
 }  // namespace ddp::optim

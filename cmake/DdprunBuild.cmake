@@ -3,7 +3,6 @@
 
 include(BuildType)
 include(CheckCXXCompilerFlag)
-include(OldSpelling)
 include(PrecompiledHeaders)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   if(PROJECT_IS_TOP_LEVEL)
@@ -86,7 +85,6 @@ function(ddprun_public_headers name scope folder)
   set(root "${PROJECT_SOURCE_DIR}/include")
   list(TRANSFORM ARGN PREPEND "${root}/ddprun/${folder}/")
   target_sources(ddprun_${name} ${scope} FILE_SET HEADERS BASE_DIRS "${root}" FILES ${ARGN})
-  ddprun_old_spelling(${name})
 endfunction()
 
 # ddprun_library(<name> SOURCES ... [HEADERS ...] [PUBLIC <libraries>] [PRIVATE <libraries>])

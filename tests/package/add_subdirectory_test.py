@@ -16,13 +16,13 @@ def cached(name: str) -> str:
 
 def commands(database, build, prefix=""):
     """{object file: words of its compiler's command}, as if the build folder were "BUILD", without what is for ddprun's own build
-    alone (warnings are errors) and what is for users alone (no warnings, the old spelling of headers)."""
+    alone (warnings are errors) and what is for users alone (no warnings)."""
     found = {}
     for entry in json.loads(database.read_text()):
         words = [word.replace(str(build), "BUILD") for word in shlex.split(entry["command"])]
         at = words.index("-o") + 1
         words[at] = words[at].removeprefix(prefix)
-        found[words[at]] = [word for word in words if word not in ("-Werror", "-w", "-idirafterBUILD/old_spelling")]
+        found[words[at]] = [word for word in words if word not in ("-Werror", "-w")]
     return found
 
 

@@ -15,13 +15,12 @@ class Includes(unittest.TestCase):
 
         self.assertGreater(len(headers(SOURCES)), 100)
         self.assertEqual(headers(support.PREFIX / "include/ddprun"), headers(SOURCES / "ddprun"))
-        # Beside them only the old spelling, in a folder of its own, which is the one that users' include path shows.
-        self.assertEqual(sorted(path.name for path in (support.PREFIX / "include").iterdir()), ["ddprun", "ddprun-old-spelling"])
+        self.assertEqual([path.name for path in (support.PREFIX / "include").iterdir()], ["ddprun"])
 
-    def test_a_project_may_have_headers_of_the_same_names_and_the_old_spelling_is_told_the_new_one(self):
+    def test_a_project_may_have_headers_of_the_same_names(self):
         own = support.WORK / "own"
         shutil.rmtree(own, ignore_errors=True)
-        for header in (support.PREFIX / "include").glob("ddprun*/**/*.h"):
+        for header in (support.PREFIX / "include").glob("ddprun/**/*.h"):
             name = header.relative_to(support.PREFIX / "include").parts[1:]
             mine = own.joinpath(*name)
             mine.parent.mkdir(parents=True, exist_ok=True)
@@ -35,13 +34,11 @@ class Includes(unittest.TestCase):
                     support.HERE / "includes", build, "-D", "CMAKE_CXX_COMPILER_LAUNCHER=", *compiler,
                     "-D", f"CMAKE_PREFIX_PATH={support.PREFIX};{support.LIBTORCH}", "-D", f"OWN_HEADERS={own}",
                 )  # fmt: skip
-                built = support.run("cmake", "--build", build).stdout
-                self.assertIn("write #include <ddprun/base/rank_info.h>", built)
-                # Only preprocessed, as it includes everything: the object is what the compiler would see.
-                [seen] = build.glob("CMakeFiles/old_spelling_of_all.dir/*.o")
-                text = seen.read_text()
-                self.assertIn("write #include <ddprun/ddp.h>", text)
-                self.assertIn("class SummaryWriter", text)
+                support.run("cmake", "--build", build)
+                # Only preprocessed: the object is what the compiler would see.
+                for library in ("own_names", "others_names"):
+                    [seen] = build.glob(f"CMakeFiles/{library}.dir/*.o")
+                    self.assertIn("class SummaryWriter", seen.read_text())
 
 
 support.main()

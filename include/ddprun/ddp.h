@@ -83,3 +83,4 @@
 #include <ddprun/training/run_recorder.h>
 #include <ddprun/training/start_run.h>
 #include <ddprun/training/training_options.h>
+#include <ddprun/version.h>

@@ -26,6 +26,7 @@
 #include "comm/reducer/parameter_checks.h"
 #include "comm/reducer/reducer.h"
 #include "ddp/ddp_join_hook.h"
+#include "ddp/module_parameters.h"
 #include "ddp/named_tensors.h"
 #include "ddp/output_sink.h"
 #include "ddp/wrap_checks.h"
@@ -33,20 +34,15 @@
 namespace ddp {
 namespace {
 
-std::vector<std::string> left_out(const DdpOptions& options) {
-  std::vector<std::string> names = options.ignored;
-  names.insert(names.end(), options.delayed.names.begin(), options.delayed.names.end());
-  return names;
-}
-
-std::shared_ptr<torch::nn::Module> require_module(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group) {
-  if (module) return module;
+std::unique_ptr<const ModelParameters> parameters_of(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group,
+                                                     const DdpOptions& options) {
+  if (module) return std::make_unique<ModuleParameters>(std::move(module), options);
   throw std::invalid_argument(who(group.info()) + ": DistributedDataParallel got an empty module holder");
 }
 
-at::Tensor find(const torch::nn::Module& module, const std::string& name, const std::string& what) {
-  for (const auto& item : module.named_parameters()) {
-    if (item.key() == name) return item.value();
+at::Tensor find(const ModelParameters& parameters, const std::string& name, const std::string& what) {
+  for (const NamedTensor& parameter : parameters.with_ignored()) {
+    if (parameter.name == name) return parameter.tensor;
   }
   throw std::invalid_argument(what + " '" + name + "' is no parameter of the model");
 }
@@ -64,11 +60,13 @@ void leave_evaluation() {
 
 }  // namespace
 
-DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options)
+DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group, const DdpOptions& options)
+    : DdpCore(parameters_of(std::move(module), group, options), group, options) {}
+
+DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle group, const DdpOptions& options)
     : group_(std::move(group)),
       options_(options),
-      module_(require_module(std::move(module), group_)),
-      parameters_(module_, left_out(options)),
+      parameters_(std::move(parameters)),
       rank_(who(group_.info())),
       device_(c10::kCPU) {
   detail::refuse_capture(rank_ + ": wrapping a model in DistributedDataParallel",
@@ -78,12 +76,12 @@ DdpCore::DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, c
     python_ranks_ = ranks_running_python(group_);
   }
   refuse_python_ranks(options_, python_ranks_, rank_);
-  require_unwrapped(*module_, rank_ + ": DistributedDataParallel");
-  check_parameters(parameters_, options_, group_);
-  const std::vector<NamedTensor> trainable = parameters_.trainable();
-  device_ = parameters_.all().empty() ? group_.device() : parameters_.all().front().tensor.device();
-  if (options_.init_sync) compare_with_other_ranks(parameters_, options_, group_);
-  check_can_be_broadcast(parameters_, options_, group_);
+  require_unwrapped(tensors_of(parameters_->with_ignored()), rank_ + ": DistributedDataParallel");
+  check_parameters(*parameters_, options_, group_);
+  const std::vector<NamedTensor> trainable = parameters_->trainable();
+  device_ = parameters_->all().empty() ? group_.device() : parameters_->all().front().tensor.device();
+  if (options_.init_sync) compare_with_other_ranks(*parameters_, options_, group_);
+  check_can_be_broadcast(*parameters_, options_, group_);
   if (!options_.delayed.names.empty()) make_delayed();
   if (options_.init_sync && !trainable.empty()) {
     verify_parameters(tensors_of(trainable), group_);
@@ -113,9 +111,9 @@ DdpCore::~DdpCore() {
 // What Python's DDP broadcasts, in its order.
 void DdpCore::broadcast_state(int root, bool with_buffers) const {
   std::vector<at::Tensor> state;
-  for (const NamedTensor& parameter : parameters_.all()) state.push_back(parameter.tensor.detach());
+  for (const NamedTensor& parameter : parameters_->all()) state.push_back(parameter.tensor.detach());
   if (with_buffers) {
-    for (const NamedTensor& buffer : parameters_.buffers()) state.push_back(buffer.tensor.detach());
+    for (const NamedTensor& buffer : parameters_->buffers()) state.push_back(buffer.tensor.detach());
   }
   if (!state.empty()) broadcast_coalesced(state, root, group_);
 }
@@ -125,7 +123,7 @@ void DdpCore::make_delayed() {
   std::vector<at::Tensor> delayed;
   std::vector<at::Tensor> values;
   for (const std::string& name : options_.delayed.names) {
-    delayed.push_back(find(*module_, name, what));
+    delayed.push_back(find(*parameters_, name, what));
     values.push_back(delayed.back().detach());
   }
   // Python broadcasts them in any case, in pieces of so many bytes as bucket_cap_mb says MiB, and reduces them under
@@ -137,7 +135,7 @@ void DdpCore::make_delayed() {
     broadcast_coalesced(values, 0, group_);
   }
   delayed_ = std::make_unique<DelayedReduction>(
-      std::move(delayed), find(*module_, options_.delayed.trigger, what), group_,
+      std::move(delayed), find(*parameters_, options_.delayed.trigger, what), group_,
       [this, as_python] {
         if (group_.size() == 1) return false;
         return as_python || (reducer_ ? reducer_->reduces_backward() : sync_enabled_);
@@ -146,11 +144,11 @@ void DdpCore::make_delayed() {
 }
 
 detail::ReducedModel DdpCore::reduced_model() const {
-  const std::vector<NamedTensor> trainable = parameters_.trainable();
-  return {.name = module_->name(),
+  const std::vector<NamedTensor> trainable = parameters_->trainable();
+  return {.name = parameters_->model_name(),
           .parameters = tensors_of(trainable),
           .names = names_of(trainable),
-          .sparse_gradients = parameters_.sparse()};
+          .sparse_gradients = parameters_->sparse()};
 }
 
 bool DdpCore::will_reduce() const {
@@ -198,7 +196,7 @@ void DdpCore::before_forward() {
   forward_event_ = detail::begin_event(detail::event_kind(phase), progress::name_of(phase));
   detail::end_on_device(std::exchange(forward_range_, 0));
   forward_range_ = detail::begin_on_device(progress::name_of(phase), device_);
-  parameters_.check_unchanged(rank_);
+  parameters_->check_unchanged(rank_);
   if (!reducer_) return mark_->keep();
   reducer_->before_forward({.records_gradients = at::GradMode::is_enabled(),
                             .will_reduce = will_reduce(),
@@ -238,7 +236,7 @@ std::vector<at::Tensor> DdpCore::after_forward(const OutputTensors& outputs, con
 void DdpCore::sync_buffers() {
   if (!buffers_stale_ || !detail::syncs_buffers_in_forward(options_)) return;
   // Collected anew each time: modules may replace their buffers.
-  const std::vector<NamedTensor> buffers = parameters_.buffers();
+  const std::vector<NamedTensor> buffers = parameters_->buffers();
   if (buffers.empty()) return;
   // Without autograd's version counter: a backward may still be to come that has saved them, and their new values are
   // what it shall see, as after batch norm's own update.

@@ -12,7 +12,7 @@ void DdpJoinHook::main_hook() {
   core_.reducer_->shadow_forward();
   if (core_.buffers_stale_ && detail::syncs_buffers_in_forward(core_.options_)) {
     std::vector<at::Tensor> buffers;
-    for (const NamedTensor& buffer : core_.parameters_.buffers()) buffers.push_back(buffer.tensor);
+    for (const NamedTensor& buffer : core_.parameters_->buffers()) buffers.push_back(buffer.tensor);
     if (!buffers.empty()) broadcast_coalesced(buffers, core_.common_rank(false), core_.group_);
   }
   core_.buffers_stale_ = core_.any_rank_reduces(false);

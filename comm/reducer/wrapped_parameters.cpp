@@ -57,14 +57,26 @@ bool is_marked(const at::Tensor& parameter, MarkKind kind) {
          });
 }
 
-bool is_wrapped(const torch::nn::Module& module) {
-  return std::ranges::any_of(module.parameters(), [](const at::Tensor& parameter) {
+namespace {
+
+bool is_any_wrapped(const std::vector<at::Tensor>& parameters) {
+  return std::ranges::any_of(parameters, [](const at::Tensor& parameter) {
     return is_marked(parameter, MarkKind::kDistributedDataParallel);
   });
 }
 
+}  // namespace
+
+bool is_wrapped(const torch::nn::Module& module) {
+  return is_any_wrapped(module.parameters());
+}
+
 void require_unwrapped(const torch::nn::Module& module, const std::string& step) {
-  if (!is_wrapped(module)) return;
+  require_unwrapped(module.parameters(), step);
+}
+
+void require_unwrapped(const std::vector<at::Tensor>& parameters, const std::string& step) {
+  if (!is_any_wrapped(parameters)) return;
   throw std::logic_error(step + ": the model is already wrapped in DistributedDataParallel, which would not see the " +
                          "change. The right order: move the model to its device, convert_sync_batchnorm(), " +
                          "mixed-precision initialize(), then DistributedDataParallel, once.");

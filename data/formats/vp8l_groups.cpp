@@ -17,10 +17,10 @@ constexpr int kColours = 256;
 constexpr int kLengthSymbols = 24;
 constexpr int kDistanceSymbols = 40;
 
-/// Bits from the lowest one of each byte on.
-class Bits {
+/// Vp8lBits from the lowest one of each byte on.
+class Vp8lBits {
  public:
-  Bits(const uint8_t* bytes, size_t size) : bytes_(bytes), bits_(size * 8) {}
+  Vp8lBits(const uint8_t* bytes, size_t size) : bytes_(bytes), bits_(size * 8) {}
 
   uint32_t read(int count) {
     if (bits_ - position_ < static_cast<size_t>(count)) throw Damaged();
@@ -54,7 +54,7 @@ class HuffmanCode {
     if (symbols_.size() > 1 && unused != 0) throw Damaged();
   }
 
-  int read(Bits& bits) const {
+  int read(Vp8lBits& bits) const {
     if (symbols_.size() == 1) return symbols_[0];  // takes no bits, whatever its length
     int code = 0;
     int first = 0;
@@ -74,7 +74,7 @@ class HuffmanCode {
   std::vector<int> symbols_;  // in the order of their codes
 };
 
-HuffmanCode read_simple_code(Bits& bits, int alphabet) {
+HuffmanCode read_simple_code(Vp8lBits& bits, int alphabet) {
   std::vector<int> lengths(std::max(alphabet, kColours), 0);
   const bool has_two = bits.read(1) != 0;
   lengths[bits.read(bits.read(1) != 0 ? 8 : 1)] = 1;
@@ -83,7 +83,7 @@ HuffmanCode read_simple_code(Bits& bits, int alphabet) {
   return HuffmanCode(lengths);
 }
 
-HuffmanCode read_code(Bits& bits, int alphabet) {
+HuffmanCode read_code(Vp8lBits& bits, int alphabet) {
   if (bits.read(1) != 0) return read_simple_code(bits, alphabet);
   constexpr std::array kOrder{17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   std::vector<int> lengths_of_lengths(kOrder.size(), 0);
@@ -113,7 +113,7 @@ HuffmanCode read_code(Bits& bits, int alphabet) {
 }
 
 /// The number that a prefix and the bits after it stand for.
-size_t read_prefixed(Bits& bits, int prefix) {
+size_t read_prefixed(Vp8lBits& bits, int prefix) {
   if (prefix < 4) return prefix + 1;
   const int extra = (prefix - 2) / 2;
   return (size_t{2} + prefix % 2) * (size_t{1} << extra) + bits.read(extra) + 1;
@@ -156,7 +156,7 @@ class ColourCache {
   std::vector<uint32_t> colours_;
 };
 
-int read_cache_bits(Bits& bits) {
+int read_cache_bits(Vp8lBits& bits) {
   if (bits.read(1) == 0) return 0;
   const int cache_bits = static_cast<int>(bits.read(4));
   if (cache_bits < 1 || cache_bits > 11) throw Damaged();
@@ -164,7 +164,7 @@ int read_cache_bits(Bits& bits) {
 }
 
 /// An image within the stream, which has one group of codes: ARGB, row by row.
-std::vector<uint32_t> read_inner_image(Bits& bits, Vp8lSize size) {
+std::vector<uint32_t> read_inner_image(Vp8lBits& bits, Vp8lSize size) {
   ColourCache cache(read_cache_bits(bits));
   const HuffmanCode green = read_code(bits, kColours + kLengthSymbols + cache.size());
   const HuffmanCode red = read_code(bits, kColours);
@@ -200,13 +200,13 @@ int64_t divided(int64_t length, int bits) {
   return (length + (int64_t{1} << bits) - 1) >> bits;
 }
 
-Vp8lSize read_tiles(Bits& bits, Vp8lSize picture) {
+Vp8lSize read_tiles(Vp8lBits& bits, Vp8lSize picture) {
   const int tile_bits = static_cast<int>(bits.read(3)) + 2;
   return {.width = divided(picture.width, tile_bits), .height = divided(picture.height, tile_bits)};
 }
 
 /// Passes over a transform's data. Returns the size of the picture that it is applied to.
-Vp8lSize pass_transform(Bits& bits, uint32_t kind, Vp8lSize picture) {
+Vp8lSize pass_transform(Vp8lBits& bits, uint32_t kind, Vp8lSize picture) {
   constexpr uint32_t kSubtractGreen = 2;
   constexpr uint32_t kColourIndexing = 3;
   if (kind == kSubtractGreen) return picture;
@@ -220,7 +220,7 @@ Vp8lSize pass_transform(Bits& bits, uint32_t kind, Vp8lSize picture) {
   return {.width = divided(picture.width, packed), .height = picture.height};
 }
 
-int64_t count_groups(Bits& bits, Vp8lSize picture) {
+int64_t count_groups(Vp8lBits& bits, Vp8lSize picture) {
   std::array<bool, 4> seen{};
   while (bits.read(1) != 0) {
     const uint32_t kind = bits.read(2);
@@ -259,7 +259,7 @@ std::optional<int64_t> count_in_chunk(std::string_view name, std::string_view co
 
 std::optional<int64_t> count_vp8l_groups(const uint8_t* bytes, size_t size, Vp8lSize picture) {
   try {
-    Bits bits(bytes, size);
+    Vp8lBits bits(bytes, size);
     return count_groups(bits, picture);
   } catch (const Damaged&) {
     return std::nullopt;

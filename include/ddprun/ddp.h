@@ -40,6 +40,7 @@
 #include <ddprun/ddp/distributed_data_parallel.h>
 #include <ddprun/ddp/post_local_sgd.h>
 #include <ddprun/ddp/power_sgd.h>
+#include <ddprun/ddp/untyped_distributed_data_parallel.h>
 #include <ddprun/horovod/horovod.h>
 #include <ddprun/metrics/accuracy.h>
 #include <ddprun/metrics/average.h>

@@ -48,5 +48,7 @@ bool is_wrapped(const torch::nn::Module& module);
 /// Throws std::logic_error, saying that `step` (say, "convert_sync_batchnorm()") has to come before wrapping, if
 /// is_wrapped(module).
 void require_unwrapped(const torch::nn::Module& module, const std::string& step);
+/// The same for the parameters of a model.
+void require_unwrapped(const std::vector<at::Tensor>& parameters, const std::string& step);
 
 }  // namespace ddp

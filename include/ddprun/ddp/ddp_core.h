@@ -17,6 +17,10 @@
 #include <ddprun/ddp/delayed_reduction.h>
 #include <ddprun/ddp/model_parameters.h>
 
+namespace torch::nn {
+class Module;
+}
+
 namespace ddp {
 
 namespace detail {
@@ -30,7 +34,9 @@ enum class OutputFault { kUnknown, kConst, kCopies, kNothing };
 /// State and steps of one DistributedDataParallel wrapper. Used by the wrapper; not meant for programs.
 class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCore> {
  public:
-  DdpCore(std::shared_ptr<torch::nn::Module> module, GroupHandle group, const DdpOptions& options);
+  DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle group, const DdpOptions& options);
+  /// `module` may be null, which throws std::invalid_argument.
+  DdpCore(std::shared_ptr<torch::nn::Module> module, const GroupHandle& group, const DdpOptions& options);
   ~DdpCore() override;
 
   void before_forward();
@@ -70,8 +76,7 @@ class DdpCore final : public Joinable, public std::enable_shared_from_this<DdpCo
 
   const GroupHandle group_;
   const DdpOptions options_;
-  const std::shared_ptr<torch::nn::Module> module_;
-  const ModelParameters parameters_;
+  const std::unique_ptr<const ModelParameters> parameters_;
   const std::string rank_;         // "rank 1 of 2"
   std::vector<int> python_ranks_;  // where an option depends on whether there are any
   c10::Device device_;

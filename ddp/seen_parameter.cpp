@@ -1,0 +1,48 @@
+#include "ddp/seen_parameter.h"
+
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+namespace ddp {
+
+void refuse_changed_model(const std::string& rank, const std::string& what) {
+  throw std::runtime_error(
+      rank + ": " + what +
+      " after the model was wrapped in DistributedDataParallel, whose gradient buckets don't follow. "
+      "Change the model before wrapping it, or wrap it anew on all ranks.");
+}
+
+SeenParameter::SeenParameter(std::string name, const at::Tensor& tensor) : name_(std::move(name)) {
+  if (!tensor.defined()) return;
+  identity_ = tensor.unsafeGetTensorImpl();
+  dtype_ = tensor.scalar_type();
+  device_ = tensor.device();
+  requires_grad_ = tensor.requires_grad();
+  sizes_ = tensor.sizes().vec();
+}
+
+bool SeenParameter::is_same(const at::Tensor& now) const {
+  if (!now.defined()) return identity_ == nullptr;
+  return identity_ == now.unsafeGetTensorImpl() && dtype_ == now.scalar_type() && device_ == now.device() &&
+         requires_grad_ == now.requires_grad() && now.sizes() == sizes_;
+}
+
+void SeenParameter::refuse(const at::Tensor& now, const std::string& rank) const {
+  std::ostringstream text;
+  text << "parameter '" << name_ << "' ";
+  if (!now.defined() || identity_ != now.unsafeGetTensorImpl()) {
+    text << "was replaced";
+  } else if (dtype_ != now.scalar_type()) {
+    text << "was cast from " << dtype_ << " to " << now.scalar_type();
+  } else if (device_ != now.device()) {
+    text << "was moved from " << device_ << " to " << now.device();
+  } else if (now.sizes() != sizes_) {
+    text << "was resized from " << c10::IntArrayRef(sizes_) << " to " << now.sizes();
+  } else {
+    text << "had requires_grad set to " << (now.requires_grad() ? "true" : "false");
+  }
+  refuse_changed_model(rank, text.str());
+}
+
+}  // namespace ddp

@@ -32,7 +32,7 @@ bool visit_tensors_in(const c10::IValue& value, const std::function<void(const a
   if (value.isTuple()) {
     for (const c10::IValue& element : value.toTupleRef().elements()) is_known = visit_tensors_in(element, use) && is_known;
   } else if (value.isList()) {
-    for (const c10::IValue element : value.toListRef()) is_known = visit_tensors_in(element, use) && is_known;
+    for (const c10::IValue& element : value.toListRef()) is_known = visit_tensors_in(element, use) && is_known;
   } else if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict()) is_known = visit_tensors_in(entry.value(), use) && is_known;
   }
@@ -51,7 +51,7 @@ c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tenso
   }
   if (value.isList()) {
     c10::impl::GenericList list(value.toList().elementType());
-    for (const c10::IValue element : value.toListRef()) list.push_back(with_tensors(element, replacement));
+    for (const c10::IValue& element : value.toListRef()) list.push_back(with_tensors(element, replacement));
     return list;
   }
   if (value.isGenericDict()) {
